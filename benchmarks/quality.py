@@ -129,7 +129,7 @@ def catboost(fold: Fold, options: Options) -> Any:
 def automatic(fold: Fold, options: Options) -> Any:
     choice = tr.auto(fold.train, fold.valid, metric=METRIC, budget=options.budget, threads=options.threads)
     if choice.budget_bound:
-        warnings.warn(f"{fold.name}: {choice.story}", stacklevel=1)
+        warnings.warn(f"{fold.name}: {choice.summary}", stacklevel=1)
     return choice.ranker.predict(fold.test)
 
 

@@ -169,7 +169,6 @@ def test_threads_are_said_to_matter_where_they_do():
     ("arguments", "words"),
     [
         (("compare", "train.txt", "a.scores", "./a.scores"), "given twice"),
-        (("cv", "train.txt", "--systems", "ListNet,auto"), "auto belongs to toprank train"),
         (("cv", "train.txt", "--systems", "ListNet", "-o", "x.csv"), "name it x.parquet"),
         (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.l2=1", "--set", "listnet.l2=2"), "l2 twice"),
         (("cv", "train.txt", "--systems", "ListNet", "--set", "ListNet.threads=1"), "use --threads"),
@@ -186,7 +185,6 @@ def test_auto_is_refused_in_a_sentence_where_one_system_is_meant(folder):
     data = tr.read("train.txt")
     for use in (
         lambda: tr.select("auto", data, tr.read("vali.txt")),
-        lambda: tr.Experiment({"data": data}, ["Auto"]),
         lambda: tr.systems.make("auto"),
     ):
         with pytest.raises(tr.errors.DataError, match=r"auto is no system.*tr\.auto"):

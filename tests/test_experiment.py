@@ -104,7 +104,7 @@ def test_a_cell_is_what_select_chooses(results):
             cell = results.cell("data", fold.name, system)
             assert cell.options == chosen.options
             assert (cell.valid, cell.metric) == (chosen.value, chosen.metric)
-            assert [row["valid"] for row in cell.tried] == [row["valid"] for row in chosen.tried]
+            assert [row["valid"] for row in cell.tried] == [row["value"] for row in chosen.trials]
             assert cell.fingerprints == {part: getattr(fold, part).fingerprint for part in ("train", "valid", "test")}
             np.testing.assert_array_equal(results.scores("data", fold.name, system), chosen.ranker.predict(fold.test))
 

@@ -41,6 +41,7 @@ OURS = {
     "CoordinateAscent": lambda: tr.CoordinateAscent(restarts=1, max_cycles=1),
     "blend": lambda: tr.BlendRanker([tr.LinearRanker(), tr.TreeRanker(**FEW)], [1, 2]),
     "wrapped": lambda: tr.wrap(Ridge()),
+    "auto": lambda: tr.AutoRanker(budget=None, max_trials=2, threads=1),
 }
 THEIRS = {
     "forest": lambda data: tr.wrap(_lightgbm()).fit(data).to_save(),
@@ -130,7 +131,7 @@ ALL = [*OURS, *THEIRS]
 
 def test_every_kind_of_ranker_is_in_the_matrix(data):
     kinds = {type(fitted(name, data)) for name in ALL}
-    assert kinds == {getattr(rankers, name) for name in rankers.KINDS} | {WrappedRanker}
+    assert kinds == {getattr(rankers, name) for name in rankers.KINDS} | {WrappedRanker, tr.AutoRanker}
 
 
 # ---- a fit that fails ----
@@ -267,7 +268,8 @@ def test_nothing_that_was_learnt_lies_beside_the_record(name, data, tmp_path):
         assert again.predict(data).tobytes() == ranker.predict(data).tobytes()
     if name != "wrapped" and name != "classifier":
         ranker.save(tmp_path / "m.toprank")
-        assert set(vars(tr.load(tmp_path / "m.toprank"))) <= known
+        loaded = tr.load(tmp_path / "m.toprank")
+        assert set(vars(loaded)) <= {*loaded.get_params(deep=False), *known}
 
 
 class Secretive(Ranker):

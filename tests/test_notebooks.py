@@ -72,13 +72,13 @@ def shown(data, scores):
     return {
         "Evaluation": tr.evaluate(scores["first"], data, ["ndcg@10", "map"]),
         "Comparison": compared,
-        "Tuned": tr.tune("LeastSquares", train, valid, space={"l2": (1e-3, 1.0, "log")}, trials=2),
+        "Choice": tr.tune("LeastSquares", train, valid, space={"l2": (1e-3, 1.0, "log")}, trials=2),
         "Results": tr.Experiment(data, {NASTY: "LeastSquares", "ListNet": "ListNet"}, n_folds=3, threads=1).run(),
         "Content": tr.report.from_comparison(compared, data, scores, title=NASTY),
     }
 
 
-KINDS = ["Evaluation", "Comparison", "Tuned", "Results", "Content"]
+KINDS = ["Evaluation", "Comparison", "Choice", "Results", "Content"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -166,10 +166,10 @@ def test_frames_hold_the_numbers(shown, data, library):
     found, compared = columns("Comparison"), shown["Comparison"]
     assert found["verdict"] == list(compared.verdicts)
     assert found["low"] == [one.interval.low for one in compared.differences]
-    found = columns("Tuned")
-    assert found["value"] == [row["value"] for row in shown["Tuned"].trials]
-    assert found["l2"] == [row["options"]["l2"] for row in shown["Tuned"].trials]
-    assert found["high"] == [row["interval"][1] for row in shown["Tuned"].trials]
+    found = columns("Choice")
+    assert found["value"] == [row["value"] for row in shown["Choice"].trials]
+    assert found["l2"] == [row["options"]["l2"] for row in shown["Choice"].trials]
+    assert found["high"] == [row["interval"][1] for row in shown["Choice"].trials]
     assert len(columns("Results")["value"]) == shown["Results"].per_query.num_rows
     found = columns("Content")
     assert found["mean"] == [mean for of in compared.means.values() for mean in of.values()]
@@ -217,7 +217,7 @@ def test_examinations_and_choices_are_shown_the_same_way(data):
     sick = data.replace(feature_names=[NASTY, "b", "c", "d"], X=data.X * [0, 1, 1, 1])
     report, selected = tr.check(sick), tr.select("LeastSquares", train, valid)
     choice = tr.auto(train, valid, budget=0.1, threads=1)
-    for one, rows in ((report, len(report.findings)), (selected, len(selected.tried)), (choice, len(choice.table))):
+    for one, rows in ((report, len(report.findings)), (selected, len(selected.trials)), (choice, len(choice.trials))):
         page = Page(one._repr_html_())
         assert "script" not in page.seen
         assert "\n" not in repr(one)
@@ -225,7 +225,8 @@ def test_examinations_and_choices_are_shown_the_same_way(data):
         assert one.to_frame("arrow").num_rows == rows
     assert any(NASTY in words for words in Page(report._repr_html_()).words)
     assert f"{selected.value:.4f}" in Page(selected._repr_html_()).words[0]
-    assert [row.name for row in choice.table] == Page(choice._repr_html_()).cells[6::6]
+    judged = [row["name"] for row in choice.trials if row["value"] is not None]
+    assert judged == Page(choice._repr_html_()).cells[8::7]  # the second of seven columns, behind the header
 
 
 # Progress

@@ -14,7 +14,8 @@ from toprank.choosing import automatic
 from toprank.choosing import portfolio as trials
 from toprank.choosing.automatic import settled
 from toprank.choosing.decision import MOST_MEMBERS, decide, plausibility
-from toprank.choosing.portfolio import Deadline, Entry, Trial, portfolio
+from toprank.choosing.portfolio import Deadline, PortfolioEntry, PortfolioSearch, portfolio
+from toprank.choosing.trial import Trial
 from toprank.cli.main import app
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import Judge
@@ -36,9 +37,9 @@ def parts(data):
 def entries():
     trees = {"n_trees": 30, "num_leaves": 4, "min_data_in_leaf": 5, "threads": 1}
     return [
-        Entry("ListNet", tr.LinearRanker("ListNet", l2=(1.0, 0.01)), 1.0),
-        Entry("LambdaMART", tr.TreeRanker(**trees), 1.0),
-        Entry("MART", tr.TreeRanker("Squared", query_fraction=0.5, **trees), 1.0),
+        PortfolioEntry("ListNet", tr.LinearRanker("ListNet", l2=(1.0, 0.01)), 1.0),
+        PortfolioEntry("LambdaMART", tr.TreeRanker(**trees), 1.0),
+        PortfolioEntry("MART", tr.TreeRanker("Squared", query_fraction=0.5, **trees), 1.0),
     ]
 
 
@@ -48,6 +49,15 @@ def short(monkeypatch):
     made = entries()
     monkeypatch.setattr(automatic, "portfolio", lambda *_: made)
     return made
+
+
+def judged(choice):
+    """The rows of the trials that there was a choice among."""
+    return [row for row in choice.trials if row["value"] is not None]
+
+
+def names(choice, state):
+    return tuple(row["name"] for row in choice.trials if row["state"] == state)
 
 
 class Stopped(tr.LinearRanker):
@@ -85,19 +95,19 @@ def test_the_whole_portfolio(parts):
     train, valid = parts
     choice = tr.auto(train, valid, budget=600, threads=1)
     tried = {entry.name for entry in portfolio(train, "ndcg@10", "standard", 0, 1)}
-    singles = [row for row in choice.table if row.name != "blend"]
-    assert {row.name for row in singles} == tried
-    assert (choice.not_tried, choice.refused, choice.budget_bound, choice.held_out) == ((), {}, False, None)
+    singles = [row for row in judged(choice) if row["name"] != "blend"]
+    assert {row["name"] for row in singles} == tried
+    assert (len(choice.trials), choice.budget_bound, choice.held_out) == (len(tried) + 1, False, None)
     assert choice.value == tr.evaluate(choice.ranker.predict(valid), valid).mean["ndcg@10"]
-    assert [row.valid for row in singles] == sorted((row.valid for row in singles), reverse=True)
+    assert [row["value"] for row in singles] == sorted((row["value"] for row in singles), reverse=True)
     assert choice.name == f"blend of {len(choice.ranker.rankers_)}"
     # the weights, from nothing but the intervals that the table shows
-    half = np.array([(row.high - row.low) / 2 for row in singles])
-    gap = np.array([-row.difference for row in singles])
+    half = np.array([(row["difference_high"] - row["difference_low"]) / 2 for row in singles])
+    gap = np.array([-row["difference"] for row in singles])
     worth = np.where(half > 0, np.clip(1 - gap / np.where(half > 0, half, 1), 0, 1), 1.0)
     worth[MOST_MEMBERS:] = 0
-    np.testing.assert_allclose([row.weight for row in singles], worth / worth.sum(), atol=1e-5)
-    np.testing.assert_allclose(choice.ranker.weights_, [row.weight for row in singles if row.weight])
+    np.testing.assert_allclose([row["weight"] for row in singles], worth / worth.sum(), atol=1e-5)
+    np.testing.assert_allclose(choice.ranker.weights_, [row["weight"] for row in singles if row["weight"]])
     shown = str(choice)
     assert all(name in shown for name in tried)
     assert "same data, seed and threads give the same model" in " ".join(shown.split())
@@ -130,8 +140,9 @@ def test_the_same_seed_gives_the_same_model(data, monkeypatch):
         monkeypatch.setattr(automatic, "portfolio", lambda *_: entries())
         runs.append(tr.auto(data, seed=seed, budget=600))
     assert runs[0].ranker.predict(data).tobytes() == runs[1].ranker.predict(data).tobytes()
-    assert runs[0].story == runs[1].story
-    assert [row.valid for row in runs[2].table] != [row.valid for row in runs[0].table]  # other queries were held out
+    assert runs[0].summary == runs[1].summary
+    # other queries were held out
+    assert [row["value"] for row in judged(runs[2])] != [row["value"] for row in judged(runs[0])]
 
 
 def test_held_out_queries_and_training_again(data, short):
@@ -142,10 +153,10 @@ def test_held_out_queries_and_training_again(data, short):
     assert choice.ranker.training_["queries"] == data.n_queries
     best = next(entry for entry in entries() if entry.name == choice.name).ranker.fit(learned, valid=held_out)
     assert choice.value == pytest.approx(tr.evaluate(best.predict(held_out), held_out).mean["ndcg@10"])
-    again = settled(Trial("", best, np.zeros(1), 0.0, False)).fit(data)
+    again = settled(Trial("", fitted=best)).fit(data)
     np.testing.assert_array_equal(choice.ranker.predict(data), again.predict(data))
-    assert "12 queries of 48, drawn by seed 3, were held out" in choice.story
-    assert "trained again on all 48 queries" in choice.story
+    assert "12 queries of 48, drawn by seed 3, were held out" in choice.summary
+    assert "trained again on all 48 queries" in choice.summary
 
 
 def test_a_blend_is_trained_again_too(data, short):
@@ -172,15 +183,15 @@ def test_the_answer_can_be_saved(parts, short, tmp_path):
     choice.ranker.save(tmp_path / "m.toprank")
     back = tr.load(tmp_path / "m.toprank")
     assert back.predict(valid).tobytes() == choice.ranker.predict(valid).tobytes()
-    assert back.training_["auto"]["story"] == choice.story
+    assert back.training_["auto"]["summary"] == choice.summary
 
 
 def test_less_is_better_for_error_measures(parts, short):
     choice = tr.auto(*parts, metric="owa", budget=600, blend=False)
-    values = [row.valid for row in choice.table]
+    values = [row["value"] for row in judged(choice)]
     assert values == sorted(values)
     assert choice.value == values[0]
-    assert choice.name == choice.table[0].name
+    assert choice.name == judged(choice)[0]["name"]
 
 
 # ---- statistics ----
@@ -192,7 +203,7 @@ def queries_of_three(n):
 
 
 def trial(name, values, ranker=None):
-    return Trial(name, ranker, np.asarray(values, dtype=float), 1.0, False)
+    return Trial(name, value=float(np.mean(values)), values=np.asarray(values, dtype=float), fitted=ranker)
 
 
 def test_one_that_is_clearly_better_is_taken_alone():
@@ -267,7 +278,7 @@ def slow(name, seconds, clock, in_rounds=False, work=1.0):
             options.pop("callbacks", None)
             return super().set_params(**options)
 
-    return Entry(name, Slow(), work)
+    return PortfolioEntry(name, Slow(), work)
 
 
 def test_what_does_not_fit_is_left_out(parts, monkeypatch):
@@ -284,11 +295,11 @@ def test_what_does_not_fit_is_left_out(parts, monkeypatch):
     ]
     monkeypatch.setattr(automatic, "portfolio", lambda *_: made)
     choice = tr.auto(*parts, budget=12)
-    assert choice.not_tried == ("too long", "late", "more trees")
+    assert names(choice, "not tried") == ("too long", "late", "more trees")
     assert choice.budget_bound
-    assert {row.name for row in choice.table} - {"blend"} == {"a", "b", "quick", "trees"}
-    assert "Not tried for lack of time: too long, late, more trees." in choice.story
-    assert "The budget of 12 s was too short" in choice.story
+    assert {row["name"] for row in judged(choice)} - {"blend"} == {"a", "b", "quick", "trees"}
+    assert "Not tried for lack of time: too long, late, more trees." in choice.summary
+    assert "The budget of 12 s was too short" in choice.summary
 
 
 def test_the_first_is_fitted_whatever_it_takes(parts, monkeypatch):
@@ -297,8 +308,8 @@ def test_the_first_is_fitted_whatever_it_takes(parts, monkeypatch):
     monkeypatch.setattr(automatic, "portfolio", lambda *_: [slow("a", 99, clock), slow("b", 1, clock)])
     choice = tr.auto(*parts, budget=1)
     assert choice.name == "a"
-    assert choice.not_tried == ("b",)
-    assert "One candidate was tried" in choice.story
+    assert names(choice, "not tried") == ("b",)
+    assert "One candidate was tried" in choice.summary
 
 
 def test_there_is_no_training_again_without_time(data, monkeypatch):
@@ -309,20 +320,20 @@ def test_there_is_no_training_again_without_time(data, monkeypatch):
     assert not choice.refitted
     assert choice.budget_bound
     assert choice.ranker.training_["queries"] == 36
-    assert "not trained again on all the data for lack of time" in choice.story
+    assert "not trained again on all the data for lack of time" in choice.summary
 
 
 def test_trees_are_stopped_when_their_time_is_over(parts, monkeypatch):
     long = tr.TreeRanker("Squared", n_trees=10**6, early_stopping=None, learning_rate=1e-4, threads=1)
-    made = [entries()[0], Entry("endless", long, 1.0), *entries()[1:]]
+    made = [entries()[0], PortfolioEntry("endless", long, 1.0), *entries()[1:]]
     monkeypatch.setattr(automatic, "portfolio", lambda *_: made)
     choice = tr.auto(*parts, budget=1.0)
-    row = next(row for row in choice.table if row.name == "endless")
-    assert row.cut_short
+    row = next(row for row in judged(choice) if row["name"] == "endless")
+    assert row["state"] == "cut short"
     assert choice.budget_bound
     assert 1 <= long.best_iteration_ < 10**6
     assert long.callbacks == ()
-    assert "Cut short for lack of time: endless" in choice.story
+    assert "Cut short for lack of time: endless" in choice.summary
 
 
 def test_the_last_round_is_not_cut_short():
@@ -335,18 +346,18 @@ def test_the_last_round_is_not_cut_short():
 
 @pytest.mark.parametrize("stopper", [Stopped, HalfDone])
 def test_an_interrupt_keeps_the_best_so_far(data, short, stopper):
-    short.insert(1, Entry("stopper", stopper(), 1.0))
+    short.insert(1, PortfolioEntry("stopper", stopper(), 1.0))
     choice = tr.auto(data, budget=600)
     assert choice.interrupted
     assert not choice.refitted
     kept = {"ListNet"} | ({"stopper"} if stopper is HalfDone else set())
-    assert {row.name for row in choice.table} - {"blend"} == kept
-    assert "interrupted" in choice.story
-    assert "same model" not in choice.story
+    assert {row["name"] for row in judged(choice)} - {"blend"} == kept
+    assert "interrupted" in choice.summary
+    assert "same model" not in choice.summary
 
 
 def test_an_interrupt_before_anything_is_there(data, short):
-    short.insert(0, Entry("stopper", Stopped(), 1.0))
+    short.insert(0, PortfolioEntry("stopper", Stopped(), 1.0))
     with pytest.raises(KeyboardInterrupt):
         tr.auto(data, budget=600)
 
@@ -356,8 +367,8 @@ def test_an_interrupt_while_training_again(data, short, monkeypatch):
     choice = tr.auto(data, budget=600)
     assert choice.interrupted
     assert not choice.refitted
-    assert "Training it again on all the data was interrupted" in choice.story
-    assert "same model" not in choice.story
+    assert "Training it again on all the data was interrupted" in choice.summary
+    assert "same model" not in choice.summary
     assert np.isfinite(choice.ranker.predict(data)).all()
 
 
@@ -407,20 +418,20 @@ def test_what_cannot_be_judged_or_compared(parts, short):
 def test_few_queries_with_validation_data_are_enough(parts, short):
     train, valid = parts
     choice = tr.auto(train.select([0, 1, 2]), valid.select([0]), budget=600)
-    assert "judged on 1 query" in choice.story
-    assert "A single query has no interval" in choice.story
-    assert "blended, with equal weights" in choice.story
-    assert "inf" not in choice.story
-    assert "much of the order is luck" in choice.story
-    assert json.dumps(choice.fields(), allow_nan=False)
+    assert "judged on 1 query" in choice.summary
+    assert "A single query has no interval" in choice.summary
+    assert "blended, with equal weights" in choice.summary
+    assert "inf" not in choice.summary
+    assert "much of the order is luck" in choice.summary
+    assert json.dumps(choice.to_dict(), allow_nan=False)
 
 
 def test_candidates_that_do_not_go_with_the_labels_are_named(parts, short):
     halves = [part.replace(labels=part.labels / 2) for part in parts]
-    short.append(Entry("McRank", tr.TreeRanker("Multinomial", outputs="grades", n_trees=3), 3.0))
+    short.append(PortfolioEntry("McRank", tr.TreeRanker("Multinomial", outputs="grades", n_trees=3), 3.0))
     choice = tr.auto(*halves, budget=600)
-    assert list(choice.refused) == ["McRank"]
-    assert "McRank does not go with these data" in choice.story
+    assert names(choice, "refused") == ("McRank",)
+    assert "McRank does not go with these data" in choice.summary
     short[:] = [short[-1]]
     with pytest.raises(DataError, match="No ranker of the portfolio"):
         tr.auto(*halves, budget=600)
@@ -436,9 +447,9 @@ def test_a_label_that_only_a_held_out_query_has(label, refused):
     labels[np.flatnonzero(np.isin(data.qid, held_out.qids))[0]] = label
     odd = data.replace(labels=labels)
     choice = tr.auto(odd, budget=600, threads=1)
-    assert refused <= choice.refused.keys()
-    assert all(f"{name} does not go with these data" in choice.story for name in choice.refused)
-    assert not refused & {row.name for row in choice.table}
+    assert refused <= set(names(choice, "refused"))
+    assert all(f"{name} does not go with these data" in choice.summary for name in names(choice, "refused"))
+    assert not refused & {row["name"] for row in judged(choice)}
     assert choice.refitted
     assert choice.ranker.training_["queries"] == 30
 
@@ -452,7 +463,7 @@ def test_a_choice_that_cannot_be_trained_again_is_kept(data, short, monkeypatch)
     choice = tr.auto(data, budget=600)
     assert not choice.refitted
     assert not choice.interrupted
-    assert "could not be trained again on all the data, so it is as chosen: No." in choice.story
+    assert "could not be trained again on all the data, so it is as chosen: No." in choice.summary
     assert np.isfinite(choice.ranker.predict(data)).all()
 
 
@@ -467,8 +478,8 @@ def test_candidates_that_are_all_alike_are_not_blended(parts, short):
     choice = tr.auto(train, valid, budget=600)
     assert choice.value == tr.evaluate(valid.labels, valid).mean["ndcg@10"]
     assert choice.name == "ListNet"
-    assert "All 3 candidates have the same value on every one of these queries" in choice.story
-    assert "nothing is blended" in choice.story
+    assert "All 3 candidates have the same value on every one of these queries" in choice.summary
+    assert "nothing is blended" in choice.summary
 
 
 @pytest.mark.parametrize("seed", [-1, "a", 1.5, True, None, 2**31])
@@ -479,7 +490,7 @@ def test_a_seed_that_is_none_is_refused(data, seed):
 
 def test_numbers_of_numpy_are_numbers(data, short):
     choice = tr.auto(data, seed=np.int64(3), budget=np.float32(600))
-    assert "drawn by seed 3" in choice.story
+    assert "drawn by seed 3" in choice.summary
 
 
 # ---- command line ----
@@ -493,7 +504,7 @@ def invoke(*arguments, status=0):
 
 def test_the_command_saves_the_best_so_far_when_interrupted(data, short, tmp_path):
     tr.write(data, tmp_path / "d.txt")
-    short[:] = [short[0], Entry("stopper", Stopped(), 1.0)]
+    short[:] = [short[0], PortfolioEntry("stopper", Stopped(), 1.0)]
     paths = (tmp_path / "d.txt", "--model", tmp_path / "m.toprank")
     result = invoke("train", *paths, "--system", "AUTO", "--budget", 600, status=130)
     assert f"Interrupted: {tmp_path / 'm.toprank'} is the best so far, not the end of the training." in result.stderr
@@ -517,9 +528,9 @@ def test_the_command_tells_the_story(parts, short, tmp_path):
     options = ("--system", "auto", "--no-blend", "--metric", "map", "--budget", 600, "--json")
     answer = json.loads(invoke("train", *paths, *options).stdout)
     direct = tr.auto(*parts, metric="map", budget=600, blend=False)
-    assert answer["story"] == direct.story == answer["training"]["auto"]["story"]
+    assert answer["summary"] == direct.summary == answer["training"]["auto"]["summary"]
     assert answer["name"] == direct.name
-    assert [row["valid"] for row in answer["tried"]] == [row.valid for row in direct.table]
+    assert [row["value"] for row in answer["trials"]] == [row["value"] for row in direct.trials]
     assert answer["training"]["system"] == "auto"
     assert answer["training"]["metrics"].keys() == {"map"}
 
@@ -533,19 +544,19 @@ def dated(data):
 
 
 def test_the_latest_queries_are_held_out_by_time(data, short, monkeypatch):
-    seen, run = [], automatic.run_trials
+    seen, run = [], PortfolioSearch.run
 
-    def noted(entries, train, judge, *rest):
-        seen.append((train, judge.data))
-        return run(entries, train, judge, *rest)
+    def noted(search, *rest):
+        seen.extend(search.judge.division.parts)
+        return run(search, *rest)
 
-    monkeypatch.setattr(automatic, "run_trials", noted)
+    monkeypatch.setattr(PortfolioSearch, "run", noted)
     choice = tr.auto(dated(data), by="day", budget=60, seed=7)
     [(learned, judged)] = seen
     assert learned.carried["day"].max() < judged.carried["day"].min()
     assert (learned.n_queries, judged.n_queries) == (36, 12)
     assert choice.held_out == 12
-    assert "12 queries of 48, the latest by 'day', were held out to choose on" in choice.story
+    assert "12 queries of 48, the latest by 'day', were held out to choose on" in choice.summary
     assert choice.refitted  # the latest queries are learned from in the end
 
 

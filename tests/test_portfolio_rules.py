@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,23 +11,23 @@ import pytest
 import toprank as tr
 from toprank.choosing import portfolio as module
 from toprank.choosing.automatic import _new_to
+from toprank.choosing.choice import _signed
 from toprank.choosing.decision import (
-    Candidate,
     Decision,
-    Told,
+    Refit,
+    StoryFacts,
     _blend,
     _caution,
     _data,
-    _finite,
     _interval,
     _left_out,
-    _signed,
     _winner,
     decide,
     plausibility,
-    table_of,
+    rows_of,
 )
-from toprank.choosing.portfolio import Deadline, Entry, Trial, Trials, run_trials, tree_settings
+from toprank.choosing.portfolio import NO_TIME, Deadline, PortfolioEntry, PortfolioSearch, tree_settings
+from toprank.choosing.trial import Trial
 from toprank.errors import DataError
 from toprank.rankers.blend import BlendRanker
 from toprank.significance import Interval
@@ -60,26 +61,36 @@ class Time:
 def tried(budget, plan, monkeypatch, **more):
     """Run entries of (name, in rounds, work, seconds, what happens); which were done with which share of the time."""
     clock, shares = Time(budget), {}
-    entries = [Entry(name, SimpleNamespace(rounds=1 if rounds else None), work) for name, rounds, work, *_ in plan]
+    kinds = {True: SimpleNamespace(rounds=1), False: SimpleNamespace(rounds=None)}
+    entries = [PortfolioEntry(name, kinds[rounds], work) for name, rounds, work, *_ in plan]
     happens = {name: (seconds, what) for name, _, _, seconds, what in plan}
 
-    def fit(entry, _train, _judge, share):
+    def fit(_, entry, share):
         seconds, what = happens[entry.name]
-        if isinstance(what, BaseException):
+        if isinstance(what, KeyboardInterrupt):
             raise what
+        if isinstance(what, DataError):
+            return Trial(entry.name, state="refused", remark=str(what))
         shares[entry.name] = share
         clock.left -= seconds
         ranker = SimpleNamespace(was_interrupted=what == "interrupted", rounds=entry.ranker.rounds)
-        return Trial(entry.name, ranker, np.array([1.0]), seconds, what == "cut")
+        return Trial(entry.name, value=1.0, seconds=seconds, fitted=ranker)
 
-    monkeypatch.setattr(module, "_fit", fit)
-    return run_trials(entries, None, SimpleNamespace(name="ndcg"), clock, **more), shares
+    monkeypatch.setattr(PortfolioSearch, "_try", fit)
+    search = PortfolioSearch(SimpleNamespace(metric="ndcg"), clock, **more)
+    search.run(entries)
+    return search, shares
+
+
+def names(search, *states):
+    return [trial.name for trial in search.of(*states)]
 
 
 def test_half_of_the_time_is_for_each_and_all_for_the_last(monkeypatch):
     found, shares = tried(16, [("a", True, 1, 4, ""), ("b", True, 1, 4, ""), ("c", True, 1, 4, "")], monkeypatch)
     assert shares == {"a": 8, "b": 6, "c": 8}
-    assert (found.skipped, found.refused, found.interrupted, found.budget_bound) == ([], {}, False, False)
+    assert (names(found, "complete"), found.interrupts.happened, found.budget_bound) == (["a", "b", "c"], False, False)
+    assert found.stopped == "All candidates were tried."
 
 
 def test_what_is_expected_not_to_fit_is_left_out(monkeypatch):
@@ -87,25 +98,25 @@ def test_what_is_expected_not_to_fit_is_left_out(monkeypatch):
             ("e", False, 1, 1, "")]  # fmt: skip
     found, _ = tried(10, plan, monkeypatch)
     # b would take 12 of the 6 that are left; nothing is known of c's kind; d would take 8 of 5; e takes 4
-    assert [trial.name for trial in found.done] == ["a", "c", "e"]
-    assert found.skipped == ["b", "d"]
+    assert names(found, "complete") == ["a", "c", "e"]
+    assert names(found, "not tried") == ["b", "d"]
     assert found.budget_bound
     exactly, _ = tried(8, [("a", False, 1, 4, ""), ("b", False, 1, 4, "")], monkeypatch)
-    assert exactly.skipped == []
+    assert names(exactly, "not tried") == []
     over, shares = tried(4, [("a", False, 1, 4, ""), ("c", True, 1, 1, "")], monkeypatch)
-    assert (over.skipped, list(shares)) == (["c"], ["a"])  # no time is left, whatever its kind
+    assert (names(over, "not tried"), list(shares)) == (["c"], ["a"])  # no time is left, whatever its kind
 
 
 def test_the_quickest_of_a_kind_tells_what_the_next_will_take(monkeypatch):
     plan = [("a", False, 1, 4, ""), ("b", False, 1, 1, ""), ("c", False, 2, 1, ""), ("d", False, 4, 1, "")]
     found, _ = tried(10, plan, monkeypatch)
-    assert [trial.name for trial in found.done] == ["a", "b", "c", "d"]
+    assert names(found, "complete") == ["a", "b", "c", "d"]
 
 
 def test_the_first_that_goes_with_the_data_is_fitted_whatever_it_takes(monkeypatch):
     plan = [("a", False, 1, 4, DataError("labels")), ("b", False, 1, 4, ""), ("c", False, 1, 4, "")]
     found, shares = tried(-1.0, plan, monkeypatch)
-    assert (found.refused, found.skipped, shares) == ({"a": "labels"}, ["c"], {"b": 0.0})
+    assert (names(found, "refused"), names(found, "not tried"), shares) == (["a"], ["c"], {"b": 0.0})
     with pytest.raises(DataError, match=r"can learn from these data\. labels"):
         tried(9, plan[:1], monkeypatch)
 
@@ -113,20 +124,40 @@ def test_the_first_that_goes_with_the_data_is_fitted_whatever_it_takes(monkeypat
 def test_an_interrupt_keeps_what_is_there(monkeypatch):
     plan = [("a", True, 1, 1, ""), ("b", True, 1, 1, KeyboardInterrupt()), ("c", True, 1, 1, "")]
     found, _ = tried(9, plan, monkeypatch)
-    assert ([trial.name for trial in found.done], found.interrupted, found.skipped) == (["a"], True, [])
+    assert (names(found, "complete"), found.interrupts.happened, names(found, "not tried")) == (["a"], True, [])
     with pytest.raises(KeyboardInterrupt):
         tried(9, plan[1:], monkeypatch)
     within, _ = tried(9, [("a", True, 1, 1, "interrupted"), ("b", True, 1, 1, "")], monkeypatch)
-    assert ([trial.name for trial in within.done], within.interrupted) == (["a"], True)
+    assert (names(within, "complete"), within.interrupts.happened) == (["a"], True)
+
+
+def test_as_many_are_tried_as_were_asked_for(monkeypatch):
+    plan = [
+        ("a", False, 1, 4, DataError("labels")),
+        ("b", False, 1, 4, ""),
+        ("c", False, 1, 4, ""),
+        ("d", False, 1, 4, ""),
+    ]
+    found, _ = tried(99, plan, monkeypatch, max_trials=2)
+    assert [names(found, state) for state in ("refused", "complete", "not tried")] == [["a"], ["b", "c"], ["d"]]
+    assert found.stopped == "As many were tried as were asked for."
+    assert not found.budget_bound  # more time would have given no more
+    assert [trial.number for trial in found.trials] == [0, 1, 2, 3]
+
+
+def a_search(*trials, max_trials=None, interrupted=False):
+    search = PortfolioSearch(None, None, max_trials=max_trials)
+    search.trials += trials
+    search.interrupts.happened = interrupted
+    return search
 
 
 def test_time_ran_out_where_something_was_skipped_or_cut():
-    trial = Trial("a", None, np.zeros(1), 1.0, False)
-    cut = Trial("a", None, np.zeros(1), 1.0, True)
-    assert not Trials([trial]).budget_bound
-    assert Trials([trial], ["b"]).budget_bound
-    assert Trials([trial, cut]).budget_bound
-    assert not Trials([trial], refused={"b": "no"}).budget_bound
+    done, late = Trial("a", value=1.0), Trial("b", state="not tried", remark=NO_TIME)
+    assert not a_search(done).budget_bound
+    assert a_search(done, late).budget_bound
+    assert a_search(done, Trial("b", value=1.0, state="cut short")).budget_bound
+    assert not a_search(done, Trial("b", state="refused", remark="no")).budget_bound
 
 
 @pytest.mark.parametrize(
@@ -138,8 +169,10 @@ def test_a_weight_is_between_nothing_and_one(low, high, sign, wanted):
     assert plausibility(interval(low, high), sign) == wanted
 
 
-def trial(name, *values, cut_short=False):
-    return Trial(name, SimpleNamespace(name=name), np.array(values, dtype=float), 2.0, cut_short)
+def trial(name, *values, state="complete"):
+    values = np.array(values, dtype=float)
+    ranker = SimpleNamespace(name=name)
+    return Trial(name, value=float(np.nanmean(values)), seconds=2.0, values=values, fitted=ranker, state=state)
 
 
 def a_judge(n=40, higher=True):
@@ -166,7 +199,7 @@ def test_errors_are_best_where_they_are_least():
 
 
 def a_decision(*intervals, blended=False, weights=None, blend=None, members=None):
-    order = [trial(f"t{i}", 0.5 - 0.1 * i) for i in range(len(intervals))]
+    order = [replace(trial(f"t{i}", 0.5 - 0.1 * i), number=i) for i in range(len(intervals))]
     chosen = order[: len(order) if members is None else members]
     ranker = object.__new__(BlendRanker) if blended else order[0].ranker
     weights = weights or [1 / len(chosen)] * len(chosen)
@@ -209,16 +242,15 @@ def test_the_blend_in_words():
     assert _interval(interval(-np.inf, np.inf)) == ""
 
 
-def told(**changed):
-    settings = {"judge": a_judge(), "trained_on": 100, "held_out": True, "seed": 7, "budget": 60.0, "refit": "",
-                "out_of_time": False}  # fmt: skip
-    return Told(**(settings | changed))
+def facts(refit=None, **changed):
+    settings = {"judge": a_judge(), "trained_on": 100, "drawn": "drawn by seed 7", "budget": 60.0}
+    return StoryFacts(**(settings | changed), refit=refit or Refit(None))
 
 
 def test_what_was_learned_from_in_words():
-    assert _data(told()).startswith("40 queries of 140, drawn by seed 7, were held out to choose on, by ndcg (conv")
-    assert _data(told(by="day")).startswith("40 queries of 140, the latest by 'day', were held out")
-    assert _data(told(held_out=False)) == (
+    assert _data(facts()).startswith("40 queries of 140, drawn by seed 7, were held out to choose on, by ndcg (conv")
+    assert _data(facts(drawn="the latest by 'day'")).startswith("40 queries of 140, the latest by 'day', were held out")
+    assert _data(facts(drawn=None)) == (
         "The candidates learned from 100 queries and were judged on 40 queries by ndcg (convention standard)."
     )
     assert "much of the order is luck" not in _caution(a_judge(30))
@@ -229,26 +261,32 @@ def test_what_was_left_out_in_words():
     same = "Time did not run out, so the same data, seed and threads give the same model."
     short = "The budget of 60 s was too short for all, so another run may choose otherwise."
     stopped = "The search was interrupted; this is the best of what was tried until then."
-    done = [trial("a", 1.0)]
-    assert _left_out(Trials(done), told()) == [same]
-    assert _left_out(Trials(done), told(out_of_time=True)) == [short]
-    assert _left_out(Trials(done), told(interrupted=True)) == []
-    assert _left_out(Trials(done, interrupted=True), told()) == [stopped]
-    assert _left_out(Trials(done, ["b", "c"]), told()) == ["Not tried for lack of time: b, c.", short]
-    cut = [trial("a", 1.0, cut_short=True), trial("b", 1.0)]
-    assert _left_out(Trials(cut), told()) == ["Cut short for lack of time: a.", short]
-    refused = _left_out(Trials(done, refused={"b": "why."}), told())
+    done = trial("a", 1.0)
+    late = [Trial(name, state="not tried", remark=NO_TIME) for name in "bc"]
+    assert _left_out(a_search(done), facts()) == [same]
+    assert _left_out(a_search(done), facts(Refit(None, out_of_time=True))) == [short]
+    assert _left_out(a_search(done), facts(Refit(None, interrupted=True))) == []
+    assert _left_out(a_search(done, interrupted=True), facts()) == [stopped]
+    assert _left_out(a_search(done, *late), facts()) == ["Not tried for lack of time: b, c.", short]
+    unasked = Trial("d", state="not tried", remark="enough")
+    assert _left_out(a_search(done, unasked, max_trials=1), facts()) == ["Not tried, since max_trials is 1: d.", same]
+    cut = [trial("a", 1.0, state="cut short"), trial("b", 1.0)]
+    assert _left_out(a_search(*cut), facts()) == ["Cut short for lack of time: a.", short]
+    refused = _left_out(a_search(done, Trial("b", state="refused", remark="why.")), facts())
     assert refused == ["b does not go with these data: why.", same]
 
 
-def test_the_table_of_a_decision():
-    rows = table_of(a_decision((0, 0), (-0.25, 0.125), blended=True, blend=(-0.5, 0.5), weights=[0.75, 0.25]))
-    assert rows[0] == Candidate("blend", 0.625, 0.125, -0.5, 0.5, 0.0, 0.0, False)
-    assert rows[1] == Candidate("t0", 0.5, 0.0, 0, 0, 2.0, 0.75, False)
-    assert (rows[2].name, rows[2].low, rows[2].high, rows[2].weight) == ("t1", -0.25, 0.125, 0.25)
-    assert [row.weight for row in table_of(a_decision((0, 0), (-0.25, 0.125)))] == [0.0, 0.0]  # nothing was blended
+def test_the_rows_of_a_decision():
+    rows = rows_of(a_decision((0, 0), (-0.25, 0.125), blended=True, blend=(-0.5, 0.5), weights=[0.75, 0.25]))
+    assert [(row["name"], row["value"], row["number"], row["weight"]) for row in rows] == [
+        ("blend", 0.625, 2, 0.0), ("t0", 0.5, 0, 0.75), ("t1", 0.4, 1, 0.25)
+    ]  # fmt: skip
+    assert [(row["difference"], row["difference_low"], row["difference_high"]) for row in rows] == [
+        (0.125, -0.5, 0.5), (0.0, 0, 0), (pytest.approx(-0.1), -0.25, 0.125)
+    ]  # fmt: skip
+    alone = rows_of(a_decision((0, 0), (-0.25, 0.125)))
+    assert [row["weight"] for row in alone] == [0.0, 0.0]  # nothing was blended
     assert [_signed(value) for value in (0, 0.5, -0.25, np.inf, -np.inf)] == ["0", "+0.500", "-0.250", "∞", "-∞"]
-    assert [_finite(value) for value in (np.inf, np.nan, 0.5, "x", 3)] == [None, None, 0.5, "x", 3]
 
 
 def test_queries_with_labels_that_were_not_learned_from_are_tried():

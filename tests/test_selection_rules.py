@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from toprank.choosing.grid import Selected, _Candidate, _cell, _distinct, _is_unconverged, _key, _Search, select
+from toprank.choosing.choice import Choice, _cell
+from toprank.choosing.grid import _distinct, _GridSearch, _key, select
+from toprank.choosing.picture import _best_so_far
+from toprank.choosing.trial import Interrupts, Trial, TrialJudge
 from toprank.errors import DataError
-from toprank.systems import get
 
 
 def search(values, *, better=1.0, penalties=(0.1, 1.0, 10.0), found=None, refine=()):
     """A search that has fitted its grid: l2 → metric. `found` says the metric of any further l2."""
-    one = object.__new__(_Search)
-    combination = {}
-    one.better, one.penalties, one.stopped, one.metric = better, penalties, False, "ndcg"
+    one = object.__new__(_GridSearch)
+    one.judge = TrialJudge(None, "ndcg" if better > 0 else "owa", "standard", 1)
+    one.penalties, one.interrupts = penalties, Interrupts()
     one.system = SimpleNamespace(refine=refine, name="System")
-    one.notes, one.kept, one.asked = [], None, []
-    one.candidates = [
-        _Candidate(combination, {"l2": l2, "valid": valid}, None, place)
-        for place, (l2, valid) in enumerate(values.items())
-    ]
+    one.sentences, one.kept, one.asked = [], None, []
+    one.trials = [Trial("System", {"l2": l2}, value) for l2, value in values.items()]
 
     def fit(_combination, l2s):
         one.asked += l2s
-        return [{"l2": l2, "valid": found(l2)} for l2 in l2s]
+        return [Trial("System", {"l2": l2}, found(l2)) for l2 in l2s]
 
-    def add(combination, rows):
-        one.candidates += [_Candidate(combination, row, None, 0) for row in rows]
+    def add(_combination, trials):
+        one.trials += trials
 
     one._fit, one._add = fit, add
     return one
@@ -54,32 +54,32 @@ def test_the_next_penalty_beyond_an_edge(values, beyond):
 
 def test_errors_are_better_where_they_are_lower():
     one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, better=-1.0)
-    assert one.best.row["l2"] == 0.1
+    assert one.best.options["l2"] == 0.1
     assert one._beyond(one.best) == 0.01
 
 
 @pytest.mark.parametrize(("metric", "better"), [("ndcg@10", 1.0), ("owa", -1.0)])
 def test_a_metric_says_which_way_is_better(metric, better):
-    assert _Search(get("LeastSquares"), None, None, metric, "standard", 1, {}).better == better
+    assert TrialJudge(None, metric, "standard", 1).sign == better
 
 
 def test_the_first_of_the_best_is_kept():
-    assert search({0.1: 0.5, 1.0: 0.5, 10.0: 0.3}).best.row["l2"] == 0.1
+    assert search({0.1: 0.5, 1.0: 0.5, 10.0: 0.3}).best.options["l2"] == 0.1
 
 
 def test_a_walk_goes_on_as_long_as_it_gets_better():
     one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, found=lambda l2: 0.6 if l2 <= 100 else 0.2)
     one.walk()
     assert one.asked == [100.0, 1000.0]
-    assert one.best.row["l2"] == 100.0
-    assert one.notes == ["The best l2 of the grid lay at its edge, 10; tried on to 1000, the best is 100."]
+    assert one.best.options["l2"] == 100.0
+    assert one.sentences == ["The best l2 of the grid lay at its edge, 10; tried on to 1000, the best is 100."]
 
 
 def test_a_walk_that_finds_nothing_better_says_so():
     one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, found=lambda l2: 0.1)
     one.walk()
     assert one.asked == [100.0]
-    assert one.notes == ["The best l2 of the grid lay at its edge, 10; tried on to 100, which was no better."]
+    assert one.sentences == ["The best l2 of the grid lay at its edge, 10; tried on to 100, which was no better."]
 
 
 def test_a_walk_ends_after_five_steps_and_begins_at_an_edge_alone():
@@ -91,9 +91,9 @@ def test_a_walk_ends_after_five_steps_and_begins_at_an_edge_alone():
         search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, penalties=None),
         search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}),
     ):
-        still.stopped = still.penalties is not None and still.best.row["l2"] == 10.0
+        still.interrupts.happened = still.penalties is not None and still.best.options["l2"] == 10.0
         still.walk()
-        assert (still.asked, still.notes) == ([], [])
+        assert (still.asked, still.sentences) == ([], [])
 
 
 def test_a_second_search_goes_around_the_best():
@@ -105,7 +105,7 @@ def test_a_second_search_goes_around_the_best():
         search({1.0: 0.5}, refine=(2.0,), penalties=None, found=lambda l2: 0.0),
         search({1.0: 0.5}, refine=(2.0,), found=lambda l2: 0.0),
     ):
-        still.stopped = bool(still.system.refine) and still.penalties is not None
+        still.interrupts.happened = bool(still.system.refine) and still.penalties is not None
         still.refine()
         assert still.asked == []
 
@@ -113,7 +113,7 @@ def test_a_second_search_goes_around_the_best():
 def cautious(gains, caution, *, better=1.0, default=0.1):
     """Whether the default is kept where the best is better by these gains of queries."""
     one = search({0.1: 0.4, 1.0: 0.5} if better > 0 else {0.1: 0.5, 1.0: 0.4}, better=better)
-    one._default = lambda: next((each for each in one.candidates if each.row["l2"] == default), None)
+    one._default = lambda: next((each for each in one.trials if each.options["l2"] == default), None)
     one._per_query = lambda each: better * np.array(gains) if each is one.best else np.zeros(len(gains))
     one.keep_default(caution)
     return one
@@ -124,10 +124,10 @@ def test_caution_asks_for_more_than_so_many_standard_errors(better):
     gains = [0.0, 2.0]  # mean 1, standard error 1
     assert cautious(gains, 0.99, better=better).kept is None
     kept = cautious(gains, 1.0, better=better)
-    assert kept.kept.row["l2"] == 0.1
-    assert kept.notes == [
-        "The default, l2 = 0.1, is kept: l2 = 1 is better by 1.0000 ndcg on the validation data, at a standard error "
-        "of 1.0000."
+    assert kept.kept.options["l2"] == 0.1
+    assert kept.sentences == [
+        f"The default, l2 = 0.1, is kept: l2 = 1 is better by 1.0000 {kept.judge.metric} on the validation data, at a "
+        "standard error of 1.0000."
     ]
 
 
@@ -147,25 +147,65 @@ def test_candidates_that_mean_the_same_are_one():
     assert _distinct([{"a": 1}, {"a": 1.0}, {"a": 2}]) == [{"a": 1}, {"a": 2}]
 
 
+def a_choice(*rows, metric="ndcg", value=0.5, options=None, **more):
+    trials = [Trial("System", {}, number=number).row() | row for number, row in enumerate(rows)]
+    on = "3 queries of validation data"
+    return Choice(None, "System", options or {}, metric, "standard", value, on, trials, **more)
+
+
 @pytest.mark.parametrize(
     ("row", "short"),
     [({}, False), ({"converged": 1.0}, False), ({"converged": 0.0}, True),
      ({"converged": 0.0, "interrupted": True}, False)],
 )  # fmt: skip
 def test_unconverged_is_what_was_not_interrupted(row, short):
-    assert _is_unconverged(row) is short
+    assert bool(a_choice(row).unconverged) is short
 
 
-def test_a_selection_in_words():
-    rows = [{"l2": 0.5, "valid": 0.25}, {"l2": 1.0, "valid": 0.5, "converged": 0.0}]
-    found = Selected("System", None, {"l2": 1.0}, "ndcg", 0.5, rows, ("A note.",))
-    text = str(found)
-    assert text.startswith("System: ndcg 0.5000 on the validation data, with l2=1.0.")
-    assert text.rstrip().endswith("A note.")
-    assert found.unconverged == rows[1:]
-    assert found._names == ("l2", "valid", "converged")
-    assert str(Selected("System", None, {}, "ndcg", 0.5, [])) == "System: ndcg 0.5000 on the validation data."
+def test_a_choice_in_words():
+    rows = [
+        {"options": {"l2": 0.5}, "value": 0.25},
+        {"options": {"l2": 1.0}, "value": 0.5, "converged": 0.0},
+        {"options": {"l2": 2.0}, "state": "failed", "remark": "It diverged."},
+    ]
+    choice = a_choice(*rows, options={"l2": 1.0}, sentences=("A note.", "And another."))
+    text = str(choice)
+    assert text.startswith("System: ndcg (standard) 0.5000 on 3 queries of validation data, with l2=1.")
+    assert text.rstrip().endswith("A note.\nAnd another.")
+    assert choice.summary == "A note. And another."
+    header, _, *lines = text.split("\n\n")[1].splitlines()
+    assert header.split() == ["trial", "ndcg", "l2", "converged"]
+    assert [line.split()[0] for line in lines] == ["1", "0"]  # the best first; what failed has no value to show
+    frame = choice.to_frame()
+    assert frame.columns.tolist() == ["trial", "name", "state", "value", "l2", "converged", "seconds", "remark"]
+    assert frame.state.tolist() == ["complete", "complete", "failed"]
+    assert [row["number"] for row in choice.unconverged] == [1]
+    assert str(a_choice()) == "System: ndcg (standard) 0.5000 on 3 queries of validation data."
     assert [_cell(value) for value in (None, 0.123456, 3, "x")] == ["", "0.1235", "3", "x"]
+
+
+def test_a_choice_of_errors_shows_the_least_first():
+    lines = str(a_choice({"value": 0.5}, {"value": 0.25}, metric="owa")).splitlines()
+    assert [line.split()[0] for line in lines[4:]] == ["1", "0"]
+
+
+def test_a_choice_as_plain_values():
+    row = {"value": 0.5, "difference_low": -np.inf}
+    plain = a_choice(row, value=np.nan, interval=(-np.inf, np.inf), sentences=("x",)).to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert (plain["value"], plain["interval"], plain["trials"][0]["difference_low"]) == (None, [None, None], None)
+    assert plain["summary"] == "x"
+    assert "ranker" not in plain
+
+
+@pytest.mark.parametrize(("metric", "best"), [("ndcg", 1), ("owa", 2)])
+def test_the_picture_of_a_choice_follows_the_best_so_far(metric, best):
+    rows = [{"value": 0.5}, {"value": 0.75}, {"value": 0.25}, {"value": None, "state": "refused"}]
+    picture = str(a_choice(*rows, metric=metric).plot()._repr_html_())
+    assert picture.count('class="dot"') == 3
+    complete = sorted((row for row in a_choice(*rows[:3]).trials), key=lambda row: row["number"])
+    corners = _best_so_far(complete, max if metric == "ndcg" else min, 3)
+    assert corners[-1] == (3, rows[best]["value"])
 
 
 def test_caution_is_no_less_than_nothing():

@@ -51,7 +51,7 @@ def test_every_system_learns(parts, name):
 def test_selection_tries_the_grid_and_keeps_the_best(parts, name):
     train, valid, _ = parts
     chosen = tr.select(name, train, valid, threads=2)
-    best = max(row["valid"] for row in chosen.tried)
+    best = max(row["value"] for row in chosen.trials)
     assert chosen.value == pytest.approx(best, abs=0.02 if name.startswith("OWPC") else 0)  # which is fitted again
     again = tr.select(name, train, valid, threads=1)
     assert again.options == chosen.options
@@ -78,17 +78,17 @@ def test_a_search_walks_beyond_the_edge_of_its_grid():
     assert top > 1
     system = systems.System("narrow", "LinearRanker", "Squared", "us", "a narrow grid", grid={"l2": tuple(ladder[:2])})
     chosen = tr.select(system, train, valid)
-    assert [row["l2"] for row in chosen.tried] == pytest.approx([*ladder[1::-1], *ladder[2 : top + 2]])
+    assert [row["options"]["l2"] for row in chosen.trials] == pytest.approx([*ladder[1::-1], *ladder[2 : top + 2]])
     assert chosen.options["l2"] == pytest.approx(ladder[top])
     assert chosen.value == pytest.approx(values[top], abs=1e-9)
-    assert chosen.notes == (
+    assert chosen.sentences == (
         f"The best l2 of the grid lay at its edge, {ladder[1]:g}; tried on to {ladder[top + 1]:g}, "
         f"the best is {ladder[top]:g}.",
     )
     as_it_stands = tr.select(replace(system, exact_grid=True), train, valid)
-    assert [row["l2"] for row in as_it_stands.tried] == ladder[1::-1]
+    assert [row["options"]["l2"] for row in as_it_stands.trials] == ladder[1::-1]
     assert as_it_stands.options["l2"] == ladder[1]
-    assert not as_it_stands.notes
+    assert not as_it_stands.sentences
 
 
 def test_caution_keeps_the_default_unless_it_is_clearly_beaten():
@@ -112,7 +112,7 @@ def test_caution_keeps_the_default_unless_it_is_clearly_beaten():
     np.testing.assert_allclose(
         kept.ranker.predict(valid), tr.LinearRanker("Squared", l2=default).fit(train).predict(valid), rtol=1e-6
     )
-    assert "is kept" in kept.notes[0]
+    assert "is kept" in kept.sentences[0]
     with pytest.raises(DataError, match="caution must be a number of at least 0"):
         tr.select(system, train, valid, caution=-1)
 
@@ -121,11 +121,11 @@ def test_caution_keeps_the_default_unless_it_is_clearly_beaten():
 def test_a_search_knows_which_candidates_did_not_converge(parts):
     train, valid, _ = parts
     chosen = tr.select("RankNet-linear", train, valid, max_iterations=2)
-    short = [row["l2"] for row in chosen.tried if not row["converged"]]
+    short = [row["options"]["l2"] for row in chosen.trials if not row["converged"]]
     assert short
-    assert [row["l2"] for row in chosen.unconverged] == short
-    assert f"{len(short)} of {len(chosen.tried)} candidates did not converge" in chosen.notes[-1]
-    assert f"l2 = {short[0]:g}" in chosen.notes[-1]
+    assert [row["options"]["l2"] for row in chosen.unconverged] == short
+    assert f"{len(short)} of {len(chosen.trials)} candidates did not converge" in chosen.sentences[-1]
+    assert f"l2 = {short[0]:g}" in chosen.sentences[-1]
     assert not tr.select("RankNet-linear", train, valid).unconverged
 
 
@@ -134,7 +134,7 @@ def test_selection_never_looks_at_other_data(parts):
     train, valid, _ = parts
     fixed = tr.select("LeastSquares", train, valid, l2=0.5)
     assert fixed.options["l2"] == 0.5
-    assert len(fixed.tried) == 1
+    assert len(fixed.trials) == 1
     by_c = tr.select("RankSVM", train, valid, C=2.0)
     assert by_c.options["l2"] == 0.5
 
@@ -164,8 +164,8 @@ def test_train_predict_rank_and_inspect_from_the_command_line(parts, tmp_path, m
     )
     answer = json.loads(done.stdout)
     assert answer["system"] == "cs-RgList"
-    assert len(answer["tried"]) >= 10  # and more where the best lay at an edge
-    assert bool(answer["notes"]) == (len(answer["tried"]) > 10)
+    assert len(answer["trials"]) >= 10  # and more where the best lay at an edge
+    assert bool(answer["summary"]) == (len(answer["trials"]) > 10)
     toprank("predict", "m.toprank", "test.txt", "-o", "test.scores")
     test = tr.read("test.txt")
     scores = tr.read_scores("test.scores", test.n_documents)
@@ -221,15 +221,15 @@ def test_tree_systems_are_chosen_on_validation_data(parts, name):
     train, valid, _ = parts
     chosen = tr.select(name, train, valid, n_trees=10, min_data_in_leaf=5, threads=2)
     leaves = systems.get(name).grid["num_leaves"]
-    assert [row["num_leaves"] for row in chosen.tried] == list(leaves)
-    assert chosen.value == max(row["valid"] for row in chosen.tried)
+    assert [row["options"]["num_leaves"] for row in chosen.trials] == list(leaves)
+    assert chosen.value == max(row["value"] for row in chosen.trials)
     assert set(chosen.options) == {"num_leaves"}
     assert chosen.ranker.get_params()["threads"] == 2
     assert chosen.metric == systems.get(name).metric
     seen = tr.evaluate(chosen.ranker.predict(valid), valid, chosen.metric).mean[chosen.metric]
     assert seen == pytest.approx(chosen.value, abs=1e-9)
     again = tr.select(name, train, valid, n_trees=10, min_data_in_leaf=5, threads=1)
-    assert again.tried == chosen.tried
+    assert again.trials == chosen.trials
     np.testing.assert_array_equal(again.ranker.predict(valid), chosen.ranker.predict(valid))
 
 
@@ -239,8 +239,8 @@ def test_network_systems_are_chosen_on_validation_data(parts, name):
     train, valid, _ = parts
     small = {"epochs": 3, "hidden": [8], "width": 8, "n_heads": 2, "n_layers": 1, "device": "cpu"}
     chosen = tr.select(name, train, valid, threads=1, **small)
-    assert [row["learning_rate"] for row in chosen.tried] == list(systems.get(name).grid["learning_rate"])
-    assert chosen.value == max(row["valid"] for row in chosen.tried)
+    assert [row["options"]["learning_rate"] for row in chosen.trials] == list(systems.get(name).grid["learning_rate"])
+    assert chosen.value == max(row["value"] for row in chosen.trials)
     assert chosen.options == {"learning_rate": chosen.ranker.learning_rate}
     seen = tr.evaluate(chosen.ranker.predict(valid), valid, chosen.metric).mean[chosen.metric]
     assert seen == pytest.approx(chosen.value, abs=1e-6)
@@ -268,12 +268,12 @@ def test_rankers_without_a_path_search_a_grid_too(parts):
     train, valid, _ = parts
     rounds = systems.System("few rounds", "AdaRank", None, "us", "boosting", grid={"max_rounds": (1, 2, 20)})
     chosen = tr.select(rounds, train, valid)
-    assert [row["max_rounds"] for row in chosen.tried] == [1, 2, 20]
+    assert [row["options"]["max_rounds"] for row in chosen.trials] == [1, 2, 20]
     assert chosen.options["max_rounds"] in (1, 2, 20)
-    assert chosen.value == max(row["valid"] for row in chosen.tried)
+    assert chosen.value == max(row["value"] for row in chosen.trials)
     penalised = systems.System("penalised", "TreeRanker", "ListNet", "us", "trees", {"n_trees": 5}, {"l2": (0.0, 10.0)})
     chosen = tr.select(penalised, train, valid, min_data_in_leaf=5)
-    assert [row["l2"] for row in chosen.tried] == [0.0, 10.0]
+    assert [row["options"]["l2"] for row in chosen.trials] == [0.0, 10.0]
     assert chosen.options == {"l2": chosen.ranker.l2}
 
 
@@ -335,7 +335,7 @@ def test_listing_and_making_need_no_heavy_library():
 def test_selection_by_a_measure_where_less_is_better(parts):
     train, valid, _ = parts
     chosen = tr.select("LeastSquares", train, valid, metric="owa")
-    assert chosen.value == min(row["valid"] for row in chosen.tried)
+    assert chosen.value == min(row["value"] for row in chosen.trials)
     assert chosen.ranker.training_["valid"]["owa"] == chosen.value
     assert tr.evaluate(chosen.ranker.predict(valid), valid, "owa").mean["owa"] == pytest.approx(chosen.value)
 
@@ -422,8 +422,8 @@ def test_a_search_that_is_interrupted_keeps_its_best(parts, monkeypatch):
 
     monkeypatch.setattr(RankingObjective, "value_and_grad", interrupted)
     chosen = tr.select("OWPC", train, valid, threads=1)
-    assert len(chosen.tried) < 40
-    assert chosen.value == max(row["valid"] for row in chosen.tried)
+    assert len(chosen.trials) < 40
+    assert chosen.value == max(row["value"] for row in chosen.trials)
 
 
 @pytest.mark.parametrize(
@@ -444,8 +444,8 @@ def test_an_interrupt_that_leaves_nothing_of_a_fit_keeps_the_others(parts, monke
     monkeypatch.setattr(Ranker, "fit", fit)
     with pytest.warns(ConvergenceWarning, match=f"interrupted; the best of the {tried} candidates"):
         chosen = tr.select(name, train, valid, threads=1, **small)
-    assert len(chosen.tried) == tried
-    assert chosen.value == max(row["valid"] for row in chosen.tried)
+    assert len(chosen.trials) == tried
+    assert chosen.value == max(row["value"] for row in chosen.trials)
     assert next(fits) == number + 1  # nothing was begun after it
 
 
@@ -463,7 +463,7 @@ def test_an_interrupt_between_candidates_or_before_any(parts, monkeypatch):
     small = {"n_trees": 3, "min_data_in_leaf": 5}
     monkeypatch.setattr(grid, "each_block", interrupted_after(2))
     with pytest.warns(ConvergenceWarning, match="interrupted; the best of the 2 candidates"):
-        assert len(tr.select("LambdaMART", train, valid, threads=1, **small).tried) == 2
+        assert len(tr.select("LambdaMART", train, valid, threads=1, **small).trials) == 2
     monkeypatch.setattr(grid, "each_block", interrupted_after(0))
     with pytest.raises(KeyboardInterrupt):
         tr.select("LambdaMART", train, valid, threads=1, **small)

@@ -22,9 +22,11 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.choosing import tuning
-from toprank.choosing.search import Attempt, Interrupts, OutOfTimeError, Question, divide
-from toprank.choosing.space import Choice, Range, default_space, read_space
+from toprank.choosing.hold_out import divide
+from toprank.choosing.search import OutOfTimeError, Question, TrialRun
+from toprank.choosing.space import OneOf, Range, default_space, read_space
 from toprank.choosing.study import _began
+from toprank.choosing.trial import Interrupts, TrialJudge
 from toprank.cli.main import app
 from toprank.cli.training import _space
 from toprank.errors import DataError, FileError, FormatError, MissingExtraError, UnknownNameError
@@ -143,9 +145,9 @@ def test_a_query_is_never_divided(n, folds, seed, data):
     whole = tr.RankingData(np.arange(len(qid), dtype=float)[:, None], np.zeros(len(qid)), qid=qid)
     if n < (folds or 2):
         with pytest.raises(DataError, match="cannot be divided"):
-            divide(whole, None, folds, seed)
+            divide(whole, None, folds=folds, seed=seed)
         return
-    division = divide(whole, None, folds, seed)
+    division = divide(whole, None, folds=folds, seed=seed)
     assert len(division.parts) == (folds or 1)
     for train, valid in division.parts:
         rows = np.concatenate([train.X[:, 0], valid.X[:, 0]])
@@ -162,7 +164,7 @@ def test_rounds_after_folds_are_the_mean_of_the_best(parts):
     tuned = tr.tune("LambdaMART", train, folds=2, trials=1, space={"num_leaves": [4]}, **few)
     best = [
         SYSTEMS["LambdaMART"].make(num_leaves=4, **few).fit(part.train, valid=part.valid).best_iteration_
-        for part in divide(train, None, 2, 0).parts
+        for part in divide(train, None, folds=2).parts
     ]
     assert tuned.ranker.n_trees == round(np.mean(best)) == tuned.ranker.best_iteration_
     assert tuned.ranker.training_["queries"] == train.n_queries
@@ -261,9 +263,10 @@ def test_the_time_is_kept_and_the_first_trial_is_made(parts):
     tuned = tr.tune("LeastSquares", *parts, space=L2, trials=50, seconds=1e-9)
     assert len(tuned.trials) == 1
     assert tuned.stopped == "The 1e-09 seconds were over after 1 trial."
-    question = Question(SYSTEMS["LeastSquares"], divide(parts[0], None, 2, 0), {}, "ndcg@10", "standard", 0, None)
+    judge = TrialJudge(divide(parts[0], None, folds=2), "ndcg@10", "standard", None)
+    question = Question(SYSTEMS["LeastSquares"], judge, {}, 0)
     with pytest.raises(OutOfTimeError):
-        Attempt(question, lambda *_: False, deadline=0.0, interrupts=Interrupts())({"l2": 1.0})
+        TrialRun(question, lambda *_: False, deadline=0.0, interrupts=Interrupts())({"l2": 1.0})
 
 
 def test_callbacks_see_each_trial_and_may_end_the_search(parts):
@@ -554,7 +557,7 @@ def test_ranges_of_whole_numbers_stay_whole(a, b, seed):
     )
 )
 def test_choices_come_back_as_they_were(values):
-    choice = Choice(tuple(values))
+    choice = OneOf(tuple(values))
     for value in values:
         back = choice.decoded(choice.encoded(value))
         assert (type(back), back) == (type(value), value)
@@ -621,7 +624,7 @@ def test_a_space_that_makes_no_sense_is_a_sentence(parts, space, kind, words):
     [
         ({"trials": 0}, "trials must be a whole number of at least 1, not 0"),
         ({"trials": 2.5}, "trials"),
-        ({"seconds": 0}, "seconds must be a number above 0"),
+        ({"seconds": 0}, "seconds must be a positive number"),
         ({"seconds": float("nan")}, "seconds"),
         ({"folds": 3}, "not on both"),
         ({"valid": None, "folds": 1}, "folds must be a whole number of at least 2"),
@@ -644,7 +647,7 @@ def test_wrong_arguments_are_sentences(parts, options, words):
 
 def test_validation_data_of_another_width(parts):
     train, valid = parts
-    with pytest.raises(DataError, match="have 5 features, but the training data 6"):
+    with pytest.raises(DataError, match="train has 6 features and valid 5, but they must have the same"):
         tr.tune("ListNet", train, valid.replace(X=valid.X[:, :5], feature_names=None))
 
 
@@ -696,7 +699,7 @@ def test_the_result_tells_and_draws(parts, tmp_path):
     text = str(tuned)
     assert f"ndcg@10 (standard) {tuned.value:.4f}" in text
     assert "optimistic" in text
-    assert text.splitlines()[5].split()[0] == str(next(r["number"] for r in tuned.trials if r["value"] == tuned.value))
+    assert text.splitlines()[4].split()[0] == str(next(r["number"] for r in tuned.trials if r["value"] == tuned.value))
     assert all(row["seconds"] >= 0 for row in tuned.trials)
     tuned.plot(tmp_path / "study.svg")
     root = ET.fromstring((tmp_path / "study.svg").read_text())
@@ -736,7 +739,7 @@ def test_a_ranker_is_tuned_as_the_system_like_it(parts, ranker, name):
         tuned = tr.tune(ranker, *data, **options)
         assert [one["options"] for one in tuned.trials] == [one["options"] for one in wanted.trials]
         assert tuned.value == wanted.value
-        assert tuned.system == "LinearRanker"
+        assert tuned.name == "LinearRanker"
 
 
 def test_what_a_ranker_was_given_is_not_searched_unasked(parts):
@@ -761,7 +764,7 @@ def dated(data):
 
 def test_the_latest_fifth_judges_where_time_is_asked_for(parts):
     data = dated(parts[0])
-    [(learned, judged)] = divide(data, None, None, 3, "day").parts
+    [(learned, judged)] = divide(data, None, seed=3, by="day").parts
     assert learned.carried["day"].max() < judged.carried["day"].min()
     assert judged.n_queries == round(data.n_queries / 5)
     tuned = tr.tune("LeastSquares", data, by="day", space=L2, trials=2, seed=3)
@@ -770,7 +773,7 @@ def test_the_latest_fifth_judges_where_time_is_asked_for(parts):
 
 def test_folds_by_time_learn_from_the_past_alone_and_the_answer_from_all(parts, fits):
     data = dated(parts[0])
-    division = divide(data, None, 3, 0, "day")
+    division = divide(data, None, folds=3, by="day")
     assert division.folded
     later = None
     for learned, judged in division.parts:

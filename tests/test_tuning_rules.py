@@ -7,7 +7,7 @@ import math
 import pytest
 
 from toprank.choosing.space import (
-    Choice,
+    OneOf,
     Range,
     Space,
     _between,
@@ -51,8 +51,8 @@ def test_bounds_of_options(name, taken, refused):
         ((1.0, 4), None, Range(1.0, 4.0)),
         ((0.5, 4.0, "linear"), 1.0, Range(0.5, 4.0)),
         ((-1, 4), 1.0, Range(-1.0, 4.0)),
-        ([1, "a"], 2, Choice((1, "a"))),
-        ([1, True], 2, Choice((1, True))),
+        ([1, "a"], 2, OneOf((1, "a"))),
+        ([1, True], 2, OneOf((1, True))),
     ],
 )
 def test_what_is_read(values, default, wanted):
@@ -108,7 +108,7 @@ def test_ends_belong_to_a_range_and_starts_outside_are_left_out():
     one = Range(1.0, 4.0)
     assert [one.holds(value) for value in (0.999, 1, 4, 4.001, True, "2")] == [False, True, True, False, False, False]
     assert (type(Range(1, 4, whole=True).decoded(2.0)), type(one.decoded(2))) == (int, float)
-    choice = Choice((1, (2, 3), True))
+    choice = OneOf((1, (2, 3), True))
     assert [choice.holds(value) for value in (1.0, [2, 3], True, False)] == [True, True, True, False]
     assert (choice.encoded(1.0), choice.encoded([2, 3]), choice.decoded("(2, 3)")) == ("1", "(2, 3)", (2, 3))
     space = Space({"a": one, "b": choice, "c": one}, {"a": 9.0, "b": 1, "c": 4.0})

@@ -11,7 +11,6 @@ from toprank.showing.tables import Shown
 
 CHANGE = {
     "toprank.experiment.running._Place": "where a run stands",
-    "toprank.choosing.portfolio.Trials": "grows as systems are tried",
     "toprank.data.pool.PoolFeatures": "an estimator of scikit-learn: fit gives it attributes",
     "toprank.serving.interleaving._Clicked": "counts while the service runs",
 }

@@ -13,6 +13,7 @@ from toprank import significance as significance
 from toprank import solvers as solvers
 from toprank import systems as systems
 from toprank import theory as theory
+from toprank.choosing.automatic import AutoRanker as AutoRanker
 from toprank.choosing.automatic import auto as auto
 from toprank.choosing.grid import select as select
 from toprank.choosing.scoring import scorer as scorer

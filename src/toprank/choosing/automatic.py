@@ -1,34 +1,261 @@
-"""`auto`: from data to a ranker without a choice to make."""
+"""`AutoRanker`: a ranker that chooses by itself what it is; and `auto`, its short form."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from os import PathLike
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
 
-from toprank.choosing.decision import Choice, Decision, Told, decide, table_of, tell
-from toprank.choosing.portfolio import Clock, Trial, Trials, portfolio, quietly, run_trials
-from toprank.data.checks import check_whole
+from toprank.choosing.choice import Choice
+from toprank.choosing.decision import Decision, Refit, StoryFacts, decide, rows_of, story_of
+from toprank.choosing.hold_out import as_data, divide
+from toprank.choosing.portfolio import Clock, PortfolioSearch, portfolio
+from toprank.choosing.trial import Interrupts, Trial, TrialJudge, noting
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_flag, check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.data.folds import split
 from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import same_content
 from toprank.errors import DataError, Remedy
-from toprank.metrics.evaluation import Judge
+from toprank.rankers.base import Ranker
 from toprank.rankers.blend import BlendRanker
-from toprank.rankers.estimator import unfitted
+from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling
+from toprank.rankers.estimator import check_is_fitted, is_fitted, unfitted
+from toprank.rankers.formula import Part
+from toprank.rankers.model_files import State
 from toprank.showing.progress import SILENCE, step
 from toprank.showing.progress import Told as Line
 from toprank.systems import DEFAULT
 
-if TYPE_CHECKING:
-    from toprank.rankers.base import Ranker
-
-__all__ = ["auto"]
+__all__ = ["AutoRanker", "auto"]
 
 _HELD_OUT = 0.25
 _FEWEST = 10
 _SEARCH_SHARE = 0.7  # of the budget, where the rest is needed to train once more on all the data
+
+
+class AutoRanker(Ranker):
+    """A ranker that tries a short portfolio within a budget, chooses with statistics, and acts as the one it chose.
+
+    Linear models, expected-gain models and trees under several losses are fitted; the trees are small where the data
+    are. Those whose paired 95 % interval (over the validation queries) does not rule out that they are as good as the
+    best are blended, at most twelve, with weights that fall with the evidence against them.
+
+    Without `valid` data, a quarter of the queries is held out to choose on; then the choice is trained again on all,
+    with the hyper-parameters and rounds that were found, if the time allows it.
+
+    Args:
+        budget: seconds for each `fit`, the last training included. A candidate that is not expected to fit is left out,
+            and trees are stopped when their time is over; the first candidate, a quick one, is always fitted. None: no
+            limit.
+        max_trials: so many candidates are fitted at most, in the order of the portfolio; None: all. Without a budget
+            the same data and seed then give the same bits, however fast the machine is.
+        metric: what to choose by.
+        seed: decides what is held out, and all sampling of the candidates.
+        convention: the rules of the metric.
+        blend: whether the best few may be blended; False: the best one is taken.
+        by: a carried column of dates or numbers: the latest quarter is held out instead, see `toprank.split`.
+        threads: number of threads of each candidate.
+        verbose: tell each candidate on standard error; in a notebook, in one line that is written over. None: from the
+            third second on; False: never.
+
+    After fitting: `choice_` (a `Choice`: what was tried, and why this was taken) and `ranker_` (the ranker that was
+    chosen). Scores, explanations, exports and model files are those of `ranker_`: what was saved is loaded as the
+    ranker that was chosen, whose `training_["auto"]` keeps the story. An interrupt from the keyboard ends the search;
+    the best of what was fitted until then is the answer.
+
+    >>> import toprank as tr
+    >>> train, test = tr.split(tr.synthetic(n_queries=60, n_features=4, n_grades=3, seed=0), (0.7, 0.3))
+    >>> ranker = tr.AutoRanker(budget=None, max_trials=2, threads=1).fit(train)
+    >>> ranker.predict(test).shape == (test.n_documents,), ranker.choice_.refitted
+    (True, True)
+    """
+
+    takes_categories: ClassVar[bool] = True  # each candidate sees to them by itself
+
+    ranker_: Any
+    choice_: Choice
+
+    def __init__(
+        self,
+        budget: float | None = 120.0,
+        max_trials: int | None = None,
+        metric: str = "ndcg@10",
+        seed: int = 0,
+        *,
+        convention: Any = "standard",
+        blend: bool = True,
+        by: str | None = None,
+        threads: int | None = None,
+        verbose: bool | None = None,
+    ) -> None:
+        self.budget = budget
+        self.max_trials = max_trials
+        self.metric = metric
+        self.seed = seed
+        self.convention = convention
+        self.blend = blend
+        self.by = by
+        self.threads = threads
+        self.verbose = verbose
+
+    # ---- fitting ----
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        self._check(data, valid)
+        clock = Clock(self.budget)
+        division = divide(data, valid, seed=int(self.seed), by=self.by, holdout=_HELD_OUT)
+        [(learned, judged)] = division.parts
+        _check_labels(learned, "train")
+        _check_labels(judged, "held-out part of train" if valid is None else "valid")
+        judge = TrialJudge(division, self.metric, self.convention, self.threads)
+        judge.check()
+        searching = clock if valid is not None or self.budget is None else Clock(_SEARCH_SHARE * self.budget)
+        search = PortfolioSearch(judge, searching, max_trials=self.max_trials, also=_new_to(learned, data))
+        quiet, line = self.verbose is False, Line(after=SILENCE if self.verbose is None else 0.0)
+        entries = portfolio(learned, judge.metric, judge.convention, int(self.seed), self.threads)
+        limit = "" if self.budget is None else f" for about {self.budget:g} s"
+        with step(f"Trying systems{limit} …", quiet, line):
+            search.run(entries, None if quiet else line)
+        decision = decide(search.judged, judge.of(division.parts[0]), self.blend)
+        with step(f"Training the choice again on all {data.n_queries:,} queries …", quiet, line):
+            refit = Refit(decision.ranker) if valid is not None else _on_all(decision, data, clock, search)
+        self.ranker_, self.choice_ = refit.ranker, self._chosen(decision, search, refit)
+        self.training_ |= {name: refit.ranker.training_[name] for name in ("valid", "auto")}
+
+    def _check(self, data: Any, valid: Any) -> None:
+        if self.budget is not None:
+            check_number("budget", self.budget, above=0)
+        if self.max_trials is not None:
+            check_whole("max_trials", self.max_trials, 1)
+        check_whole("seed", self.seed, 0, below=2**31)
+        check_flag("blend", self.blend)
+        if not isinstance(data, RankingData):
+            raise DataError("AutoRanker learns from data in memory, not on a cluster.")
+        if valid is None and data.n_queries < _FEWEST:
+            raise DataError(
+                f"auto chooses on queries that it does not learn from, but there are only {data.n_queries} in all: too "
+                f"few to hold some out (at least {_FEWEST}).",
+                remedy=Remedy(f"Give {{valid}} data, or train one system, such as {DEFAULT}.", valid=...),
+            )
+
+    def _chosen(self, decision: Decision, search: PortfolioSearch, refit: Refit) -> Choice:
+        """What there is to tell; the ranker keeps the story, too, in what is saved with it."""
+        division, seed = search.judge.division, int(self.seed)
+        [part] = division.parts
+        judge = search.judge.of(part)
+        drawn = f"drawn by seed {seed}" if self.by is None else f"the latest by '{self.by}'"
+        held_out = division.held_out is not None
+        facts = StoryFacts(judge, part.train.n_queries, drawn if held_out else None, self.budget, refit)
+        name = f"blend of {len(decision.members)}" if decision.blended else decision.order[0].name
+        choice = Choice(
+            ranker=refit.ranker,
+            name=name,
+            options={},
+            metric=judge.name,
+            convention=judge.convention.name,
+            value=float(np.nanmean(decision.values)),
+            judged_on=division.words,
+            trials=rows_of(decision) + [trial.row() for trial in search.of("refused", "not tried")],
+            sentences=story_of(decision, search, facts),
+            stopped=search.stopped,
+            held_out=division.held_out,
+            refitted=refit.ranker is not decision.ranker,
+            budget_bound=search.budget_bound or refit.out_of_time,
+            interrupted=search.interrupts.happened or refit.interrupted,
+        )
+        refit.ranker.training_ |= {
+            "valid": {judge.name: choice.value, "convention": judge.convention.name},
+            "auto": {"chosen": name, "refitted": choice.refitted, "summary": choice.summary},
+        }
+        return choice
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether the search, or the last training after it, was ended from the keyboard."""
+        return self.choice_.interrupted
+
+    # ---- everything else is up to the ranker that was chosen ----
+
+    @override
+    def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
+        """Scores of the chosen ranker; see `Ranker.predict`."""
+        check_is_fitted(self)
+        scores: FloatArray = self.ranker_.predict(X, qid)
+        return scores
+
+    @override
+    def query_scores(self, X: FloatArray) -> FloatArray:
+        scores: FloatArray = self.ranker_.query_scores(X)
+        return scores
+
+    def _scores(self, X: Any) -> FloatArray:
+        scores: FloatArray = self.ranker_._scores(X)
+        return scores
+
+    @override
+    def formula(self) -> Part:
+        check_is_fitted(self)
+        formula: Part = self.ranker_.formula()
+        return formula
+
+    @override
+    def contributions(
+        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
+    ) -> Contributions:
+        parts: Contributions = self.ranker_.contributions(query, of, against, sampling)
+        return parts
+
+    @override
+    def course(self, feature: int) -> Course | None:
+        course: Course | None = self.ranker_.course(feature)
+        return course
+
+    @property
+    def category_columns(self) -> frozenset[int]:
+        """Those of the chosen ranker."""
+        return frozenset(self.ranker_.category_columns)
+
+    @property
+    def takes_missing(self) -> bool:  # type: ignore[override]
+        """Where the chosen ranker does; before, some of the portfolio do."""
+        return not is_fitted(self) or bool(self.ranker_.takes_missing)
+
+    @property
+    def sees_queries(self) -> bool:
+        """Where the chosen ranker does."""
+        return bool(self.ranker_.sees_queries)
+
+    @property
+    def explains_exactly(self) -> bool:
+        """Where the chosen ranker does."""
+        return bool(self.ranker_.explains_exactly)
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """Those of the chosen ranker."""
+        check_is_fitted(self)
+        shares: FloatArray = self.ranker_.feature_importances_
+        return shares
+
+    @override
+    def to_save(self) -> Ranker:
+        """The ranker that was chosen: a model file holds that alone."""
+        check_is_fitted(self)
+        chosen: Ranker = self.ranker_.to_save()
+        return chosen
+
+    @override
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the chosen ranker to a model file, which is loaded as that ranker."""
+        self.to_save().save(path)
+
+    @override
+    def state(self) -> State:
+        return self.to_save().state()
 
 
 def auto(
@@ -37,38 +264,28 @@ def auto(
     *,
     metric: str = "ndcg@10",
     convention: str = "standard",
-    budget: float = 120.0,
+    budget: float | None = 120.0,
+    max_trials: int | None = None,
     blend: bool = True,
     seed: int = 0,
     threads: int | None = None,
     by: str | None = None,
     verbose: bool | None = None,
 ) -> Choice:
-    """Try a short portfolio of rankers within a budget of time, and choose on validation data with statistics.
-
-    Linear models, expected-gain models and trees under several losses are fitted on `train`; the trees are small where
-    the data are. Those whose paired 95 % interval (over the validation queries) does not rule out that they are as
-    good as the best are blended, at most twelve, with weights that fall with the evidence against them. Where the
-    budget does not bind, the result is decided by data, seed and number of threads; `Choice.budget_bound` and the story
-    say whether it did.
+    """`AutoRanker` in one call, which says what its parameters are: the `Choice`, whose `ranker` is the chosen one.
 
     Args:
-        train: data to fit on.
-        valid: data to choose on, never trained on. None: a quarter of the queries of `train`, drawn by seed, is held
-            out; after the choice the model is trained again on all of `train`, with the hyper-parameters and rounds
-            that were found, if the time allows it.
-        by: a carried column of dates or numbers: the latest quarter is held out instead, see `toprank.split`.
+        train: data to fit on, also as (X, y, qid).
+        valid: data to choose on, likewise, never trained on. None: a quarter of the queries of `train` is held out.
         metric: what to choose by.
         convention: the rules of that metric.
-        budget: seconds. A candidate that is not expected to fit is left out, and trees are stopped when their time is
-            over; the first candidate, a quick one, is always fitted.
+        budget: seconds for all of it; None: no limit.
+        max_trials: so many candidates at most; None: all.
         blend: whether the best few may be blended; False: the best one is taken.
         seed: decides what is held out, and all sampling of the candidates.
         threads: number of threads of each candidate.
-        verbose: tell each candidate on standard error; in a notebook, in one line that is written over. None: from the
-            third second on; False: never.
-
-    An interrupt from the keyboard ends the search; the best of what was fitted until then is the answer.
+        by: a carried column of dates or numbers: the latest quarter is held out instead.
+        verbose: whether to tell each candidate on standard error; None: from the third second on.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, n_features=4, n_grades=3, seed=0)
@@ -76,68 +293,18 @@ def auto(
     >>> choice.held_out, choice.ranker.predict(data).shape == (data.n_documents,)
     (15, True)
     """
-    _check(train, valid, budget, seed, by)
-    seed, clock = int(seed), Clock(budget)
-    learned, judged = (train, valid) if valid is not None else _held_out(train, seed, by)
-    _check_labels(learned, "train")
-    _check_labels(judged, "valid" if valid is not None else "held-out part of train")
-    judge = Judge(judged, metric, convention=convention, threads=threads).for_choosing()
-    search = clock if valid is not None else Clock(_SEARCH_SHARE * budget)
-    entries = portfolio(learned, metric, convention, seed, threads)
-    quiet, line = verbose is False, Line(after=SILENCE if verbose is None else 0.0)
-    with step(f"Trying systems for about {budget:g} s …", quiet, line):
-        trials = run_trials(entries, learned, judge, search, None if quiet else line, _new_to(learned, train))
-    decision = decide(trials.done, judge, blend)
-    with step(f"Training the choice again on all {train.n_queries:,} queries …", quiet, line):
-        outcome = Outcome(decision.ranker) if valid is not None else _on_all(decision, train, clock, trials.interrupted)
-    told = Told(
-        judge,
-        learned.n_queries,
-        valid is None,
-        seed,
-        budget,
-        outcome.sentence,
-        outcome.out_of_time,
-        outcome.interrupted,
-        by,
-    )
-    return _choice(outcome, decision, trials, told)
-
-
-def _held_out(train: RankingData, seed: int, by: str | None) -> tuple[RankingData, ...]:
-    """What is learned from, and a quarter of the queries to choose on: drawn, or the latest."""
-    shares = (1 - _HELD_OUT, _HELD_OUT)
-    return split(train, shares, seed=seed) if by is None else split(train, shares, by=by)
-
-
-def _check(train: Any, valid: Any, budget: Any, seed: Any, by: str | None) -> None:
-    for name, data in (("train", train), ("valid", valid)):
-        if not isinstance(data, RankingData) and not (name == "valid" and data is None):
-            raise DataError(f"{name} must be a RankingData: tr.RankingData(X, y, qid=qid), or tr.read(path).")
-    if isinstance(budget, bool) or not isinstance(budget, int | float | np.integer | np.floating) or not budget > 0:
-        raise DataError(f"budget must be a number of seconds above 0, not {budget!r}.")
-    check_whole("seed", seed, 0, below=2**31)
-    if valid is None and train.n_queries < _FEWEST:
-        raise DataError(
-            f"auto chooses on queries that it does not learn from, but there are only {train.n_queries} in all: too "
-            f"few to hold some out (at least {_FEWEST}).",
-            remedy=Remedy(f"Give {{valid}} data, or train one system, such as {DEFAULT}.", valid=...),
-        )
-    if valid is not None and by is not None:
-        raise DataError(
-            "Validation data are given, so nothing is held out by time; leave one of the two out:",
-            remedy=Remedy("{valid} or {by}.", valid=..., by=...),
-        )
+    train, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
     if valid is not None and same_content(train, valid):
         raise DataError(
             "The validation data are the training data, on which learning by heart would win. Leave",
             remedy=Remedy("{valid} out: a quarter of the queries is held out then.", valid=...),
         )
-    if valid is not None and valid.n_features != train.n_features:
-        raise DataError(
-            f"train has {train.n_features} features and valid {valid.n_features};",
-            remedy=Remedy("read both with the same n_features=.", "they must be the same."),
-        )
+    if valid is not None:
+        divide(train, valid, by=by)  # refused in the words of a search
+    ranker = AutoRanker(
+        budget, max_trials, metric, seed, convention=convention, blend=blend, by=by, threads=threads, verbose=verbose
+    )
+    return ranker.fit(train, valid=valid).choice_
 
 
 def _check_labels(data: RankingData, name: str) -> None:
@@ -171,41 +338,32 @@ def _new_to(learned: RankingData, train: RankingData) -> RankingData | None:
     return train.select(np.unique([*holding, *several[:1]]))
 
 
-class Outcome(NamedTuple):
-    """The final ranker."""
-
-    ranker: Ranker
-    sentence: str = ""
-    """What became of training it again on all the data."""
-    out_of_time: bool = False
-    interrupted: bool = False
-
-
-def _on_all(decision: Decision, train: RankingData, clock: Clock, interrupted: bool) -> Outcome:
+def _on_all(decision: Decision, train: RankingData, clock: Clock, search: PortfolioSearch) -> Refit:
     """The chosen ranker trained again on all the data."""
     chosen = decision.members if decision.blended else decision.order[:1]
-    if interrupted:
-        return Outcome(decision.ranker, "It was not trained again on all the data, since the search was interrupted.")
-    expected = sum(trial.seconds for trial in chosen) / (1 - _HELD_OUT)  # at most: trees now make the best rounds only
+    if search.interrupts.happened:
+        return Refit(decision.ranker, "It was not trained again on all the data, since the search was interrupted.")
+    expected = sum(trial.seconds or 0.0 for trial in chosen) / (
+        1 - _HELD_OUT
+    )  # at most: trees now make the best rounds only
     if expected > clock.left:
-        return Outcome(decision.ranker, "It was not trained again on all the data for lack of time.", True)
-    members = []
+        return Refit(decision.ranker, "It was not trained again on all the data for lack of time.", True)
+    interrupts, members = Interrupts(), list[Ranker]()
     try:
-        with quietly():
+        with interrupts, noting():
             for trial in chosen:
-                members.append(settled(trial).fit(train))
-                if members[-1].was_interrupted:
-                    raise KeyboardInterrupt
+                with interrupts.cutting():
+                    members.append(settled(trial).fit(train))
+                if interrupts.happened or members[-1].was_interrupted:
+                    sentence = "Training it again on all the data was interrupted, so it is as it was chosen."
+                    return Refit(decision.ranker, sentence, interrupted=True)
             ranker = BlendRanker.of(members, train, decision.weights) if decision.blended else members[0]
-    except KeyboardInterrupt:
-        sentence = "Training it again on all the data was interrupted, so it is as it was chosen."
-        return Outcome(decision.ranker, sentence, interrupted=True)
     except DataError as problem:
-        return Outcome(decision.ranker, f"It could not be trained again on all the data, so it is as chosen: {problem}")
+        return Refit(decision.ranker, f"It could not be trained again on all the data, so it is as chosen: {problem}")
     sentence = f"It was then trained again on all {train.n_queries:,} queries, with the settings that were found."
     if isinstance(ranker, BlendRanker) and decision.blended:
         ranker.scales_ = decision.ranker.scales_  # the spread of scores on queries that a member has not seen
-    return Outcome(ranker, sentence)
+    return Refit(ranker, sentence)
 
 
 def settled(trial: Trial) -> Ranker:
@@ -217,29 +375,3 @@ def settled(trial: Trial) -> Ranker:
     else:
         ranker.set_params(**{rounds.option: getattr(trial.ranker, rounds.kept), "early_stopping": None})
     return ranker
-
-
-def _choice(outcome: Outcome, decision: Decision, trials: Trials, told: Told) -> Choice:
-    judge, ranker = told.judge, outcome.ranker
-    name = f"blend of {len(decision.members)}" if decision.blended else decision.order[0].name
-    value, story = float(np.nanmean(decision.values)), tell(decision, trials, told)
-    refitted = ranker is not decision.ranker
-    ranker.training_ |= {
-        "valid": {judge.name: value, "convention": judge.convention.name},
-        "auto": {"chosen": name, "refitted": refitted, "story": story},
-    }
-    return Choice(
-        ranker=ranker,
-        name=name,
-        story=story,
-        table=table_of(decision),
-        metric=judge.name,
-        convention=judge.convention.name,
-        value=value,
-        held_out=judge.data.n_queries if told.held_out else None,
-        refitted=refitted,
-        not_tried=tuple(trials.skipped),
-        refused=trials.refused,
-        budget_bound=trials.budget_bound or outcome.out_of_time,
-        interrupted=trials.interrupted or outcome.interrupted,
-    )

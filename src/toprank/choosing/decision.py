@@ -9,25 +9,24 @@ against a candidate did a little better (within noise) than equal ones, and than
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from toprank.choosing.portfolio import Trial, Trials
+from toprank.choosing.portfolio import NO_TIME, PortfolioSearch
+from toprank.choosing.trial import Trial
 from toprank.compute import FloatArray
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.blend import BlendRanker
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval, t_interval
 from toprank.significance.results import queries
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["MOST_MEMBERS", "Candidate", "Choice", "Decision", "Told", "decide", "table_of", "tell"]
+__all__ = ["MOST_MEMBERS", "Decision", "Refit", "StoryFacts", "decide", "rows_of", "story_of"]
 
 MOST_MEMBERS = 12
 """Members of a blend at most: each makes prediction slower, and more did not help."""
@@ -70,7 +69,7 @@ def decide(trials: Sequence[Trial], judge: Judge, blend: bool) -> Decision:
     one whose interval just reaches 0.
     """
     sign = 1.0 if judge.higher_is_better else -1.0
-    order = sorted(trials, key=lambda trial: -sign * float(np.nanmean(trial.values)))
+    order = sorted(trials, key=lambda trial: -sign * _mean(trial))
     best = order[0]
     intervals = [t_interval(trial.values, best.values) for trial in order]
     worth = [plausibility(seen, sign) for seen in intervals]
@@ -86,6 +85,10 @@ def decide(trials: Sequence[Trial], judge: Judge, blend: bool) -> Decision:
     taken = plausibility(seen, sign) > 0
     ranker, of_it = (mixed, values) if taken else (best.ranker, best.values)
     return Decision(order, intervals, members, weights, ranker, of_it, seen, float(np.nanmean(values)))
+
+
+def _mean(trial: Trial) -> float:
+    return float(np.nanmean(trial.values))
 
 
 def _all_alike(trials: Sequence[Trial]) -> bool:
@@ -108,170 +111,86 @@ def plausibility(interval: Interval, sign: float) -> float:
     return round(min(max(high / half, 0.0), 1.0), 6)
 
 
-_WIDTH = 100
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A line of the table."""
-
-    name: str
-    valid: float
-    """The metric on the validation data."""
-    difference: float
-    """Mean difference to the best single candidate over the validation queries."""
-    low: float
-    high: float
-    """Its 95 % interval (Student's t); infinite where a single query was judged."""
-    seconds: float
-    weight: float
-    """Its weight in the chosen blend; 0 where it is not a member, or nothing was blended."""
-    cut_short: bool
-    """Whether its training was stopped for lack of time."""
-
-
-@dataclass(frozen=True, repr=False)
-class Choice(Shown):
-    """The ranker that `auto` settled on; printing it shows the table and the story."""
-
-    ranker: Ranker
-    name: str
-    """The chosen candidate, or "blend of …"."""
-    story: str
-    """What was tried, what won and by how much, what was blended, what was left out: in sentences."""
-    table: tuple[Candidate, ...]
-    """The candidates from best to worst; the blend, where one was made, comes first."""
-    metric: str
-    convention: str
-    value: float
-    """The metric of the chosen ranker on the validation data. Where `refitted`, of the ranker before that."""
-    held_out: int | None
-    """How many queries of the training data were held out to choose on; None where validation data were given."""
-    refitted: bool
-    """Whether the ranker was then trained on all of the training data, the held-out queries included."""
-    not_tried: tuple[str, ...]
-    """Candidates that were not begun for lack of time."""
-    refused: dict[str, str]
-    """Candidates that do not go with the data, and why."""
-    budget_bound: bool
-    """Whether time ran out; if not, the same data, seed and number of threads give the same ranker."""
-    interrupted: bool
-    """Whether an interrupt from the keyboard ended the search, or the training on all the data after it."""
-
-    def fields(self) -> dict[str, Any]:
-        """Everything but the ranker as plain values, for JSON; an infinite bound is None."""
-        plain = {name: value for name, value in vars(self).items() if name not in ("ranker", "table")}
-        rows = [{key: _finite(value) for key, value in asdict(row).items()} for row in self.table]
-        return plain | {"not_tried": list(self.not_tried), "value": _finite(self.value), "table": rows}
-
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each candidate; a frame of pandas or polars, or Arrow's."""
-        names = [field.name for field in fields(Candidate)]
-        return frame_of({name: [getattr(row, name) for row in self.table] for name in names}, kind)
-
-    def _table(self) -> Table:
-        header = ("candidate", self.metric, "to the best", "95 % interval", "weight", "seconds")
-        rows = [
-            (
-                row.name, f"{row.valid:.4f}", _signed(row.difference), f"[{_signed(row.low)}, {_signed(row.high)}]",
-                f"{row.weight:.2f}" if row.weight else "", f"{row.seconds:.1f}{' cut short' if row.cut_short else ''}",
-            )
-            for row in self.table
-        ]  # fmt: skip
-        return Table(header, rows, names=1)
-
-    def _parts(self) -> Sequence[Part]:
-        return [f"{self.name}: {self.metric} ({self.convention}) {self.value:.4f}.", self._table(), self.story]
-
-    def __str__(self) -> str:
-        return f"{self._table().text()}\n\n{textwrap.fill(self.story, _WIDTH, break_on_hyphens=False)}"
-
-
-def table_of(decision: Decision) -> tuple[Candidate, ...]:
-    """The table of a decision."""
-    best = float(np.nanmean(decision.order[0].values))
-    rows = []
+def rows_of(decision: Decision) -> list[dict[str, Any]]:
+    """The trials that were judged, from best to worst, behind the blend where one was made."""
+    best = _mean(decision.order[0])
+    members = [trial.name for trial in decision.members] if decision.blended else []
+    weights = dict(zip(members, decision.weights, strict=False))
+    judged = list(zip(decision.order, decision.intervals, strict=True))
     if decision.blend is not None:
-        value, seen = decision.blend_value, decision.blend
-        rows.append(Candidate("blend", value, value - best, seen.low, seen.high, 0.0, 0.0, False))
-    names = [trial.name for trial in decision.members] if decision.blended else []
-    weights = dict(zip(names, decision.weights, strict=False))
-    for trial, seen in zip(decision.order, decision.intervals, strict=True):
-        value, weight = float(np.nanmean(trial.values)), weights.get(trial.name, 0.0)
-        rows.append(
-            Candidate(trial.name, value, value - best, seen.low, seen.high, trial.seconds, weight, trial.cut_short)
-        )
-    return tuple(rows)
-
-
-def _signed(value: float) -> str:
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    return "0" if value == 0 else f"{value:+.3f}"
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        last = max(trial.number for trial in decision.order) + 1
+        judged.insert(0, (Trial("blend", value=decision.blend_value, number=last), decision.blend))
+    return [
+        trial.row()
+        | {
+            "difference": float(trial.value or 0.0) - best,
+            "difference_low": seen.low,
+            "difference_high": seen.high,
+            "weight": weights.get(trial.name, 0.0),
+        }
+        for trial, seen in judged
+    ]
 
 
 _FEW_QUERIES = 30
 
 
-class Told(NamedTuple):
+class Refit(NamedTuple):
+    """The final ranker, and what became of training it again on all the data."""
+
+    ranker: Ranker
+    sentence: str = ""
+    out_of_time: bool = False
+    interrupted: bool = False
+
+
+class StoryFacts(NamedTuple):
     """What the story is about, besides the decision."""
 
     judge: Judge
     trained_on: int
     """Queries that the candidates were fitted on."""
-    held_out: bool
-    seed: int
-    budget: float
-    refit: str
-    """What became of training again on all the data, as a sentence; empty where there was no question of it."""
-    out_of_time: bool
-    """Whether that was left out for lack of time."""
-    interrupted: bool = False
-    """Whether that was interrupted."""
-    by: str | None = None
-    """The column of dates that the held-out queries were the latest by."""
+    drawn: str | None
+    """How the held-out queries were drawn; None where validation data were given."""
+    budget: float | None
+    refit: Refit
 
 
-def tell(decision: Decision, trials: Trials, told: Told) -> str:
-    """All sentences, one paragraph."""
+def story_of(decision: Decision, search: PortfolioSearch, facts: StoryFacts) -> tuple[str, ...]:
+    """What was tried, what won and by how much, what was blended, what was left out: in sentences."""
     parts = [
-        _data(told),
-        _winner(decision, told.judge),
+        _data(facts),
+        _winner(decision, facts.judge),
         _blend(decision),
-        told.refit,
-        *_left_out(trials, told),
-        _caution(told.judge),
+        facts.refit.sentence,
+        *_left_out(search, facts),
+        _caution(facts.judge),
     ]
-    return " ".join(part for part in parts if part)
+    return tuple(part for part in parts if part)
 
 
-def _data(told: Told) -> str:
-    n = told.judge.data.n_queries
-    by = f"by {told.judge.name} (convention {told.judge.convention.name})"
-    if told.held_out:
-        drawn = f"drawn by seed {told.seed}" if told.by is None else f"the latest by '{told.by}'"
-        return (
-            f"{queries(n)} of {told.trained_on + n:,}, {drawn}, were held out to choose on, {by}; "
-            "the candidates learned from the others."
-        )
-    return f"The candidates learned from {queries(told.trained_on)} and were judged on {queries(n)} {by}."
+def _data(facts: StoryFacts) -> str:
+    n = facts.judge.data.n_queries
+    by = f"by {facts.judge.name} (convention {facts.judge.convention.name})"
+    if facts.drawn is None:
+        return f"The candidates learned from {queries(facts.trained_on)} and were judged on {queries(n)} {by}."
+    return (
+        f"{queries(n)} of {facts.trained_on + n:,}, {facts.drawn}, were held out to choose on, {by}; "
+        "the candidates learned from the others."
+    )
 
 
 def _winner(decision: Decision, judge: Judge) -> str:
     order = decision.order
-    best = f"{order[0].name} ({np.nanmean(order[0].values):.4f})"
+    best = f"{order[0].name} ({_mean(order[0]):.4f})"
     if len(order) == 1:
         return f"One candidate was tried, {best}."
     if decision.all_alike:
         return (
             f"All {len(order)} candidates have the same value on every one of these queries "
-            f"({np.nanmean(order[0].values):.4f}), so that there is nothing to choose by."
+            f"({_mean(order[0]):.4f}), so that there is nothing to choose by."
         )
-    lead = abs(float(np.nanmean(order[0].values) - np.nanmean(order[1].values)))
+    lead = abs(_mean(order[0]) - _mean(order[1]))
     sign = -1.0 if judge.higher_is_better else 1.0  # intervals are those of the next one's difference to the best
     low, high = sorted(sign * bound for bound in decision.intervals[1])
     sentence = f"Of {len(order)} candidates {best} did best, {lead:.4f} ahead of {order[1].name}, the next"
@@ -314,20 +233,26 @@ def _blend(decision: Decision) -> str:
     )
 
 
-def _left_out(trials: Trials, told: Told) -> list[str]:
-    parts = [f"{name} does not go with these data: {why}" for name, why in trials.refused.items()]
-    if trials.interrupted:
+def _left_out(search: PortfolioSearch, facts: StoryFacts) -> list[str]:
+    parts = [f"{trial.name} does not go with these data: {trial.remark}" for trial in search.of("refused")]
+    if search.interrupts.happened:
         parts.append("The search was interrupted; this is the best of what was tried until then.")
-    cut = [trial.name for trial in trials.done if trial.cut_short]
-    if cut:
-        parts.append(f"Cut short for lack of time: {', '.join(cut)}.")
-    if trials.skipped:
-        parts.append(f"Not tried for lack of time: {', '.join(trials.skipped)}.")
-    if trials.budget_bound or told.out_of_time:
-        parts.append(f"The budget of {told.budget:g} s was too short for all, so another run may choose otherwise.")
-    elif not trials.interrupted and not told.interrupted:
+    if cut := search.of("cut short"):
+        parts.append(f"Cut short for lack of time: {_names(cut)}.")
+    skipped = search.of("not tried")
+    if late := [trial for trial in skipped if trial.remark == NO_TIME]:
+        parts.append(f"Not tried for lack of time: {_names(late)}.")
+    if unasked := [trial for trial in skipped if trial.remark != NO_TIME]:
+        parts.append(f"Not tried, since max_trials is {search.max_trials}: {_names(unasked)}.")
+    if search.budget_bound or facts.refit.out_of_time:
+        parts.append(f"The budget of {facts.budget:g} s was too short for all, so another run may choose otherwise.")
+    elif not search.interrupts.happened and not facts.refit.interrupted:
         parts.append("Time did not run out, so the same data, seed and threads give the same model.")
     return parts
+
+
+def _names(trials: Sequence[Trial]) -> str:
+    return ", ".join(trial.name for trial in trials)
 
 
 def _caution(judge: Judge) -> str:

@@ -7,73 +7,32 @@ asks of it to beat the system's default clearly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from toprank.choosing.choice import Choice
+from toprank.choosing.hold_out import Division
+from toprank.choosing.trial import Interrupts, Trial, TrialJudge
 from toprank.compute import FloatArray, each_block
 from toprank.data.checks import check_number
-from toprank.data.dataset import RankingData
 from toprank.errors import warn_user
 from toprank.losses import make as make_loss
-from toprank.metrics.evaluation import Judge
-from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConvergenceWarning
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.systems import System, get
 
 if TYPE_CHECKING:
-    from toprank.rankers.base import Ranker
+    from toprank.data.dataset import RankingData
 
-__all__ = ["Selected", "select"]
+__all__ = ["select"]
 
 _ROUGH = 1e-4  # relative duality gap that suffices to tell candidates apart
 _STEPS = 5  # beyond an edge of the grid
 _NAMED = 5  # candidates in a sentence
-
-
-@dataclass(frozen=True, repr=False)
-class Selected(Shown):
-    """The ranker that validation data prefer, and everything that was tried."""
-
-    system: str
-    ranker: Ranker
-    options: dict[str, Any]
-    """The chosen hyper-parameters."""
-    metric: str
-    value: float
-    """The metric of the ranker that is kept, on the validation data."""
-    tried: list[dict[str, Any]]
-    """One row per candidate: its hyper-parameters and `valid`, the metric; `converged` where a solver ran."""
-    notes: tuple[str, ...] = ()
-    """What there is to know about the search, in sentences: edges, the default, candidates that did not converge."""
-
-    @property
-    def unconverged(self) -> list[dict[str, Any]]:
-        """The candidates whose solver did not reach the optimum."""
-        return [row for row in self.tried if _is_unconverged(row)]
-
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each candidate; a frame of pandas or polars, or Arrow's."""
-        return frame_of({name: [row.get(name) for row in self.tried] for name in self._names}, kind)
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for row in self.tried for name in row))
-
-    def _parts(self) -> Sequence[Part]:
-        chosen = ", ".join(f"{name}={value}" for name, value in self.options.items())
-        reached = f"{self.system}: {self.metric} {self.value:.4f} on the validation data"
-        rows = [tuple(_cell(row.get(name)) for name in self._names) for row in self.tried]
-        table = Table(self._names, rows, names=0)
-        return [f"{reached}{f', with {chosen}' if chosen else ''}.", *([table] if rows else []), *self.notes]
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def select(
@@ -86,11 +45,11 @@ def select(
     caution: float = 0.0,
     threads: int | None = None,
     **options: Any,
-) -> Selected:
+) -> Choice:
     """Search a system's grid: fit on `train`, choose on `valid`.
 
     Where the best penalty lies at an edge of the grid, the search walks on beyond it, a step of the grid at a time, as
-    long as that is better (five steps at most), and says so in `notes`; not for a system with `exact_grid`.
+    long as that is better (five steps at most), and says so in `summary`; not for a system with `exact_grid`.
 
     Args:
         system: a system or its name.
@@ -99,7 +58,7 @@ def select(
         metric: what to choose by; None: what the system's source chooses by.
         convention: the rules of the metric.
         caution: keep the system's default, if it is in the grid, unless the best is better by more than so many
-            standard errors of the differences over the validation queries, and say so in `notes`; 0: keep the best.
+            standard errors of the differences over the validation queries, and say so in `summary`; 0: keep the best.
         threads: number of threads, over candidates; results do not depend on it (those of trees and networks to
             rounding, where a candidate has several threads to itself).
         options: hyper-parameters to fix; they are taken out of the grid.
@@ -114,79 +73,61 @@ def select(
     judged = metric or options.pop("metric", None) or chosen.metric
     options = chosen.plain_options(options)
     options.pop("threads", None)
-    search = _Search(chosen, train, valid, judged, convention, threads, options)
-    if len(search.combinations) * len(search.penalties or (None,)) > 1:
-        Judge(valid, judged, convention=convention, threads=threads).for_choosing()
-    search.grid()
-    if not chosen.exact_grid:
-        search.walk()
-    search.refine()
-    if caution > 0:
-        search.keep_default(caution)
-    return search.finish()
+    judge = TrialJudge(Division.of(train, valid), judged, convention, threads)
+    with Interrupts() as interrupts:
+        search = _GridSearch(chosen, judge, options, interrupts)
+        if len(search.combinations) * len(search.penalties or (None,)) > 1:
+            judge.check()
+        search.grid()
+        if not chosen.exact_grid:
+            search.walk()
+        search.refine()
+        if caution > 0:
+            search.keep_default(caution)
+        return search.finish()
 
 
-@dataclass(frozen=True, eq=False)
-class _Candidate:
-    """One row of what was tried, and where to find its ranker."""
+class _GridSearch:
+    """The trials of a grid: every combination, each with the whole path of penalties, and where these lead.
 
-    combination: dict[str, Any]
-    row: dict[str, Any]
-    fitted: Any
-    place: int
+    Ctrl-C ends it; what was fitted until then is judged. A candidate that it leaves nothing of is `lost`.
+    """
 
-    @property
-    def ranker(self) -> Any:
-        """Of a path every stop can be taken up again; other rankers are one candidate each."""
-        own = not hasattr(self.fitted, "on_path") or self.fitted.path_solutions_[self.place] is self.fitted.solution_
-        return self.fitted if own else self.fitted.on_path(self.place)
-
-
-class _Search:
-    def __init__(
-        self,
-        system: System,
-        train: RankingData,
-        valid: RankingData,
-        metric: str,
-        convention: str,
-        threads: int | None,
-        options: dict[str, Any],
-    ) -> None:
-        self.system, self.train, self.valid, self.options, self.threads = system, train, valid, options, threads
-        self.metric, self.convention = metric, convention
-        self.better = 1.0 if parse(metric).higher_is_better else -1.0
+    def __init__(self, system: System, judge: TrialJudge, options: dict[str, Any], interrupts: Interrupts) -> None:
+        self.system, self.judge, self.options, self.interrupts = system, judge, options, interrupts
         grid = {name: values for name, values in system.grid.items() if name not in options}
         self.searched = tuple(grid)
         self.penalties = grid.pop("l2", None) if system.kind.walks_penalties else None
         self.combinations = _distinct([dict(zip(grid, values, strict=True)) for values in product(*grid.values())])
         # Several combinations share the cores, one each; a single one may have them all, and so may each of several
         # that are trained one after the other.
-        self.at_once = 1 if system.kind.trains_alone else threads
-        own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else threads
-        self.shared = {**options, "metric": metric, "convention": convention, "threads": own_threads}
+        self.at_once = 1 if system.kind.trains_alone else judge.threads
+        own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else judge.threads
+        asked = {"metric": judge.metric, "convention": judge.convention, "threads": own_threads}
+        self.shared = {**options, **asked}
         kinked = system.kind.solves_to_a_gap and system.loss is not None and not make_loss(system.loss).traits.smooth
         self.rough = {"tolerance": _ROUGH} if kinked else {}
-        self.candidates: list[_Candidate] = []
-        self.kept: _Candidate | None = None
-        self.notes: list[str] = []
-        # Ctrl-C ends the search; what was fitted until then is judged. A candidate that it leaves nothing of is lost.
-        self.stopped = self.lost = False
+        self.trials: list[Trial] = []
+        self.kept: Trial | None = None
+        self.sentences: list[str] = []
+        self.lost = False
 
     def grid(self) -> None:
         """Fit every combination, each with the whole path of penalties."""
-        found: dict[int, Any] = {}
+        fits: dict[int, Any] = {}
 
         def work(i: int) -> None:
-            found[i] = self._fit(self.combinations[i], self.penalties)
+            fits[i] = self._fit(self.combinations[i], self.penalties)
 
-        try:
-            each_block(work, range(len(self.combinations)), self.at_once)
-        except KeyboardInterrupt:  # while waiting for the other threads
-            self.stopped = self.lost = True
-        for i in sorted(found):
-            self._add(self.combinations[i], found[i])
-        if not self.candidates:
+        with self.interrupts.cutting():
+            try:
+                each_block(work, range(len(self.combinations)), self.at_once)
+            except KeyboardInterrupt:  # while waiting for the other threads
+                self.lost = True
+                raise
+        for i in sorted(fits):
+            self._add(self.combinations[i], fits[i])
+        if not self.trials:
             raise KeyboardInterrupt
 
     def walk(self) -> None:
@@ -194,103 +135,125 @@ class _Search:
         edge = None
         for _ in range(_STEPS):
             here = self.best
-            beyond = None if self.penalties is None or self.stopped else self._beyond(here)
+            beyond = None if self.penalties is None or self.interrupts.happened else self._beyond(here)
             if beyond is None:
                 break
-            edge = here.row["l2"] if edge is None else edge
-            self._add(here.combination, self._fit(here.combination, (beyond,)))
+            edge = here.options["l2"] if edge is None else edge
+            self._add(_combination(here), self._fit(_combination(here), (beyond,)))
             if self.best is here:
                 break
         if edge is not None:
-            ended = f"the best is {self.best.row['l2']:g}" if self.best.row["l2"] != edge else "which was no better"
-            last = self.candidates[-1].row["l2"]
-            self.notes.append(f"The best l2 of the grid lay at its edge, {edge:g}; tried on to {last:g}, {ended}.")
+            best, last = self.best.options["l2"], self.trials[-1].options["l2"]
+            ended = f"the best is {best:g}" if best != edge else "which was no better"
+            self.sentences.append(f"The best l2 of the grid lay at its edge, {edge:g}; tried on to {last:g}, {ended}.")
 
     def refine(self) -> None:
         """A second search around the best C = 1/l2, where the system has one."""
-        if self.system.refine and self.penalties is not None and not self.stopped:
+        if self.system.refine and self.penalties is not None and not self.interrupts.happened:
             here = self.best
-            around = tuple(here.row["l2"] / factor for factor in self.system.refine)
-            self._add(here.combination, self._fit(here.combination, around))
+            around = tuple(here.options["l2"] / factor for factor in self.system.refine)
+            self._add(_combination(here), self._fit(_combination(here), around))
 
     def keep_default(self, caution: float) -> None:
         """The default, unless the best is better by so many standard errors of the differences by query."""
         best, default = self.best, self._default()
-        if default is None or default is best or self.stopped:
+        if default is None or default is best or self.interrupts.happened:
             return
-        gains = self.better * (self._per_query(best) - self._per_query(default))
+        gains = self.judge.sign * (self._per_query(best) - self._per_query(default))
         gains = gains[~np.isnan(gains)]
-        if len(gains) < 2:
+        if len(gains) < 2:  # one query has no spread to compare with
             return
         gain, error = float(gains.mean()), float(gains.std(ddof=1)) / len(gains) ** 0.5
         if gain <= caution * error:
             self.kept = default
-            self.notes.append(
-                f"The default, {self._named(default)}, is kept: {self._named(best)} is better by {gain:.4f} "
-                f"{self.metric} on the validation data, at a standard error of {error:.4f}."
+            self.sentences.append(
+                f"The default, {_named(default)}, is kept: {_named(best)} is better by {gain:.4f} "
+                f"{self.judge.metric} on the validation data, at a standard error of {error:.4f}."
             )
 
-    def finish(self) -> Selected:
+    def finish(self) -> Choice:
         """The candidate that is kept, solved to the end where the search was content with less."""
         kept = self.kept or self.best
-        ranker, reached, final = kept.ranker, float(kept.row["valid"]), dict(kept.combination)
+        ranker, value, final = kept.ranker, self.judge.sign * self.judge.worth(kept), dict(kept.options)
         if self.penalties is not None or "l2" in self.options:
             final["l2"] = getattr(ranker, "l2_", self.options.get("l2"))
-        if self.rough and not self.stopped:
-            try:
-                exact = self.system.make(**{**self.shared, **final}).fit(self.train, valid=self.valid)
-            except KeyboardInterrupt:
-                self.lost = True
-            else:
-                if not exact.solution_.interrupted:
-                    ranker, reached = exact, max(_path(exact, self.metric), key=self._worth)["valid"]
-        tried = [{**one.combination, **one.row} for one in self.candidates]
+        if self.rough and not self.interrupts.happened:
+            exact = self._fit(final, None, rough=False)
+            if exact is not None and not exact.solution_.interrupted:
+                ranker, value = exact, self.judge.sign * max(map(self.judge.worth, self._stops(final, exact)))
         if self.lost:
             warn_user(
-                f"select: interrupted; the best of the {len(tried)} candidates tried until then is kept.",
+                f"select: interrupted; the best of the {len(self.trials)} candidates tried until then is kept.",
                 ConvergenceWarning,
             )
-        ranker.set_params(threads=self.threads)
-        short = [one for one in self.candidates if _is_unconverged(one.row)]
-        if short:
-            self.notes.append(
-                f"{len(short)} of {len(tried)} candidates did not converge, and were judged as far as they came: "
-                f"{'; '.join(self._named(one) for one in short[:_NAMED])}{'; …' if len(short) > _NAMED else ''}."
-            )
-        notes = tuple(self.notes)
-        return Selected(self.system.name, ranker, final, self.metric, float(reached), tried, notes)
+        ranker.set_params(threads=self.judge.threads)
+        choice = Choice(
+            ranker=ranker,
+            name=self.system.name,
+            options=final,
+            metric=self.judge.metric,
+            convention=self.judge.convention,
+            value=value,
+            judged_on=self.judge.division.words,
+            trials=[trial.row() for trial in self.trials],
+            interrupted=self.interrupts.happened,
+        )
+        return replace(choice, sentences=(*self.sentences, *self._short_of_the_optimum(choice)))
+
+    def _short_of_the_optimum(self, choice: Choice) -> list[str]:
+        numbers = [row["number"] for row in choice.unconverged]
+        if not numbers:
+            return []
+        names = "; ".join(_named(self.trials[number]) for number in numbers[:_NAMED])
+        return [
+            f"{len(numbers)} of {len(self.trials)} candidates did not converge, and were judged as far as they came: "
+            f"{names}{'; …' if len(numbers) > _NAMED else ''}."
+        ]
 
     @property
-    def best(self) -> _Candidate:
+    def best(self) -> Trial:
         """The first of the best."""
-        return max(self.candidates, key=lambda one: self._worth(one.row))
+        return max(self.trials, key=self.judge.worth)
 
-    def _worth(self, row: Mapping[str, Any]) -> float:
-        return float(self.better * row["valid"])
-
-    def _fit(self, combination: dict[str, Any], l2: tuple[float, ...] | None) -> Any:
-        if self.stopped:
+    def _fit(self, options: dict[str, Any], l2: tuple[float, ...] | None, rough: bool = True) -> Any:
+        """The ranker with these options, fitted; None where Ctrl-C leaves nothing of it."""
+        if rough and self.interrupts.happened:
             return None
-        path = {} if l2 is None else {"l2": list(l2)}
-        try:
-            unfitted = self.system.make(**{**self.shared, **combination, **path, **self.rough})
-            ranker = unfitted.fit(self.train, valid=self.valid)
-        except KeyboardInterrupt:
-            self.stopped = self.lost = True
-            return None
-        if any(row.get("interrupted") for row in _path(ranker, self.metric)):
-            self.stopped = True
+        [part] = self.judge.division.parts
+        more = {**({} if l2 is None else {"l2": list(l2)}), **(self.rough if rough else {})}
+        ranker = None
+        with self.interrupts.cutting():
+            ranker = self.system.make(**{**self.shared, **options, **more}).fit(part.train, valid=part.valid)
+        if ranker is None:
+            self.lost = True
+        elif ranker.was_interrupted:
+            self.interrupts.happened = True
         return ranker
 
     def _add(self, combination: dict[str, Any], fitted: Any) -> None:
         if fitted is not None:
-            rows = _path(fitted, self.metric)
-            self.candidates += [_Candidate(combination, row, fitted, place) for place, row in enumerate(rows)]
+            self.trials += self._stops(combination, fitted, len(self.trials))
 
-    def _beyond(self, here: _Candidate) -> float | None:
+    def _stops(self, combination: dict[str, Any], fitted: Any, first: int = 0) -> list[Trial]:
+        """The trials that a ranker makes by itself: one for each penalty of its path, else one in all."""
+        made = partial(Trial, self.system.name, fitted=fitted)
+        if not hasattr(fitted, "path_"):
+            value = float(fitted.training_["valid"][str(self.judge.metric)])
+            return [made(combination, value, first)]
+        trials = []
+        for stop, row in enumerate(fitted.path_):
+            facts = {"objective" if name == "value" else name: of for name, of in row.items()}
+            value = facts.pop("valid")
+            options = combination if self.penalties is None else {**combination, "l2": facts.pop("l2")}
+            place = stop if hasattr(fitted, "on_path") else None
+            trials.append(made(options, value, first + stop, facts=facts, stop=place))
+        return trials
+
+    def _beyond(self, here: Trial) -> float | None:
         """The next penalty beyond the edge that this candidate is at, in the step of the grid; None within it."""
-        worths = {one.row["l2"]: self._worth(one.row) for one in self.candidates if one.combination is here.combination}
-        tried, l2 = sorted(worths), here.row["l2"]
+        alike = [trial for trial in self.trials if _combination(trial) == _combination(here)]
+        worths = {trial.options["l2"]: self.judge.worth(trial) for trial in alike}
+        tried, l2 = sorted(worths), here.options["l2"]
         if len(tried) < 2 or l2 not in (tried[0], tried[-1]):
             return None
         neighbour = tried[1] if l2 == tried[0] else tried[-2]
@@ -298,37 +261,27 @@ class _Search:
             return None
         return float(f"{l2 * l2 / neighbour:.12g}")  # 1, not 1.0000000000000002
 
-    def _default(self) -> _Candidate | None:
+    def _default(self) -> Trial | None:
         """The candidate with the hyper-parameters that the system has unasked, if it was tried."""
         plain = self.system.make(**self.options).get_params(deep=False)
         own = {name: plain[name] if name in plain else getattr(plain.get("loss"), name, None) for name in self.searched}
-        alike = [one for one in self.candidates if _key(self._searched(one)) == _key(own)]
-        return max(alike, key=lambda one: self._worth(one.row)) if own and alike else None
+        return self.judge.best(trial for trial in self.trials if _key(trial.options) == _key(own)) if own else None
 
-    def _searched(self, one: _Candidate) -> dict[str, Any]:
-        return {**one.combination, **({} if self.penalties is None else {"l2": one.row["l2"]})}
-
-    def _named(self, one: _Candidate) -> str:
-        return ", ".join(
-            f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
-            for name, value in self._searched(one).items()
-        )
-
-    def _per_query(self, one: _Candidate) -> FloatArray:
-        judge = Judge(self.valid, self.metric, convention=self.convention, threads=self.threads)
-        return judge.per_query(one.ranker.predict(judge.data))
+    def _per_query(self, trial: Trial) -> FloatArray:
+        [part] = self.judge.division.parts
+        return self.judge.values(trial.ranker, part)
 
 
-def _path(ranker: Ranker, metric: str) -> list[dict[str, Any]]:
-    """What the ranker tried by itself, a row each; one row where it looks after itself (rounds, restarts)."""
-    if hasattr(ranker, "path_"):
-        path: list[dict[str, Any]] = ranker.path_
-        return path
-    return [{"valid": float(ranker.training_["valid"][str(metric)])}]
+def _combination(trial: Trial) -> dict[str, Any]:
+    """The hyper-parameters of a candidate besides its place on the path of penalties."""
+    return {name: value for name, value in trial.options.items() if name != "l2"}
 
 
-def _is_unconverged(row: Mapping[str, Any]) -> bool:
-    return row.get("converged", 1.0) == 0.0 and not row.get("interrupted")
+def _named(trial: Trial) -> str:
+    return ", ".join(
+        f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
+        for name, value in trial.options.items()
+    )
 
 
 def _distinct(combinations: list[dict[str, Any]]) -> list[dict[str, Any]]:

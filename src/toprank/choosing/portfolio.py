@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from toprank.compute import FloatArray
+from toprank.choosing.trial import Interrupts, Trial, TrialJudge, noting
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
-from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
-from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.estimator import unfitted
 from toprank.rankers.watching import Epoch, Round
 from toprank.showing.progress import Told
@@ -25,8 +22,11 @@ from toprank.systems import System, get
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["Clock", "Entry", "Trial", "Trials", "portfolio", "quietly", "run_trials"]
+__all__ = ["NO_TIME", "Clock", "PortfolioEntry", "PortfolioSearch", "portfolio"]
 
+NO_TIME = "There was no time for it."
+"""Why an entry is not tried that does not fit into the budget."""
+_ENOUGH = "As many were tried as were asked for."
 _PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001)
 _RAW_PENALTIES = (1e3, 1e2, 10.0, 1.0, 0.1)  # cs-RgList leaves the features as they are
 _FEW_PENALTIES = (0.1, 0.01, 0.001)
@@ -35,7 +35,7 @@ _ROUNDS, _PATIENCE = 500, 50
 _LAMBDA_METRICS = ("ap", "err", "rr")
 
 
-class Entry(NamedTuple):
+class PortfolioEntry(NamedTuple):
     """A ranker to try."""
 
     name: str
@@ -50,7 +50,7 @@ class Entry(NamedTuple):
         return self.ranker.rounds is not None
 
 
-def portfolio(data: RankingData, metric: str, convention: str, seed: int, threads: int | None) -> list[Entry]:
+def portfolio(data: RankingData, metric: str, convention: str, seed: int, threads: int | None) -> list[PortfolioEntry]:
     """The entries for these data, in the order in which they are tried.
 
     Quick linear models come first, so that there is always an answer; then trees, the most promising losses first.
@@ -59,17 +59,17 @@ def portfolio(data: RankingData, metric: str, convention: str, seed: int, thread
     rounds = {"n_trees": _ROUNDS, "early_stopping": _PATIENCE, "seed": seed} | tree_settings(data) | judged
     n_grades = float(max(len(data.grades.values), 2))
 
-    def solver(name: str, work: float = 1.0, **options: Any) -> Entry:
-        return Entry(name, get(name).make(**{"l2": _PENALTIES} | judged | options), work)
+    def solver(name: str, work: float = 1.0, **options: Any) -> PortfolioEntry:
+        return PortfolioEntry(name, get(name).make(**{"l2": _PENALTIES} | judged | options), work)
 
-    def trees(system: str | System, name: str | None = None, sampled: bool = False, **options: Any) -> Entry:
+    def trees(system: str | System, name: str | None = None, sampled: bool = False, **options: Any) -> PortfolioEntry:
         system = get(system) if isinstance(system, str) else system
         name = name or system.name
         if sampled:
             options |= {"num_leaves": 2 * rounds["num_leaves"] + 1, "feature_fraction": 0.5, "query_fraction": 0.7}
             name += " (sampled)"
         ranker = system.make(**rounds | options)
-        return Entry(name, ranker, n_grades if ranker.outputs == "grades" else 1.0)
+        return PortfolioEntry(name, ranker, n_grades if ranker.outputs == "grades" else 1.0)
 
     measure = parse(metric).name
     # The system LambdaMART has only the pairs of the first 30 ranks.
@@ -108,50 +108,15 @@ def tree_settings(data: RankingData) -> dict[str, Any]:
 
 
 class Clock:
-    """A budget of seconds that runs from now on."""
+    """A budget of seconds that runs from now on; None: without end."""
 
-    def __init__(self, budget: float) -> None:
-        self.budget, self._begin = budget, time.perf_counter()
-
-    @property
-    def spent(self) -> float:
-        """Seconds since the beginning."""
-        return time.perf_counter() - self._begin
+    def __init__(self, budget: float | None) -> None:
+        self.budget, self._begin = math.inf if budget is None else budget, time.perf_counter()
 
     @property
     def left(self) -> float:
         """Seconds that are left, below 0 where the budget is overdrawn."""
-        return self.budget - self.spent
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A ranker that was fitted, and what it scores on the validation data."""
-
-    name: str
-    ranker: Ranker
-    values: FloatArray
-    """The metric of each validation query."""
-    seconds: float
-    cut_short: bool
-    """Whether its training was stopped for lack of time."""
-
-
-@dataclass
-class Trials:
-    """What came of the portfolio."""
-
-    done: list[Trial] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    """Not begun for lack of time."""
-    refused: dict[str, str] = field(default_factory=dict)
-    """Does not go with these data; why."""
-    interrupted: bool = False
-
-    @property
-    def budget_bound(self) -> bool:
-        """Whether more time would have given more."""
-        return bool(self.skipped) or any(trial.cut_short for trial in self.done)
+        return self.budget - (time.perf_counter() - self._begin)
 
 
 class Deadline:
@@ -166,82 +131,118 @@ class Deadline:
         return self.passed
 
 
-def run_trials(
-    entries: Sequence[Entry],
-    train: RankingData,
-    judge: Judge,
-    clock: Clock,
-    tell: Told | None = None,
-    also: RankingData | None = None,
-) -> Trials:
-    """Fit what fits into the time; the first entry that goes with the data is fitted whatever it takes.
+class PortfolioSearch:
+    """Fits what fits into the time; the first entry that goes with the data is fitted whatever it takes.
 
-    What an entry will take is estimated from the quickest of its kind before it: the first call of a kernel compiles
-    it, so the slowest would tell too much. Trees may use half of the time that is left, the last entry all of it. An
-    entry that cannot learn from `also`, a few further queries, is refused too. An interrupt from the keyboard ends the
-    search; the fits until then are kept.
+    What an entry will take is estimated from the quickest of its kind before it: the first of a kind also pays for
+    what is loaded once. Trees may use half of the time that is left, the last entry all of it. An entry
+    that cannot learn from `also`, a few further queries, is refused too. After `max_trials` fits the others are not
+    tried.
     """
-    trials = Trials()
-    rates: dict[bool, float] = {}
-    for number, entry in enumerate(entries):
-        left = clock.left
-        if trials.done and (left <= 0 or rates.get(entry.in_rounds, 0.0) * entry.work > left):
-            trials.skipped.append(entry.name)
-            continue
-        share = left / 2 if number + 1 < len(entries) else left
+
+    def __init__(
+        self, judge: TrialJudge, clock: Clock, *, max_trials: int | None = None, also: RankingData | None = None
+    ) -> None:
+        self.judge, self.clock, self.max_trials, self.also = judge, clock, max_trials, also
+        self.trials: list[Trial] = []
+        self.interrupts = Interrupts()
+
+    def of(self, *states: str) -> list[Trial]:
+        """The trials that ended so."""
+        return [trial for trial in self.trials if trial.state in states]
+
+    @property
+    def judged(self) -> list[Trial]:
+        """The trials that there is a choice among."""
+        return self.of("complete", "cut short")
+
+    @property
+    def budget_bound(self) -> bool:
+        """Whether more time would have given more."""
+        return any(trial.state == "cut short" or trial.remark == NO_TIME for trial in self.trials)
+
+    @property
+    def stopped(self) -> str:
+        """Why the search ended, as a sentence."""
+        if self.interrupts.happened:
+            return f"Interrupted after {len(self.judged)} candidates."
+        skipped = self.of("not tried")
+        return skipped[0].remark if skipped else "All candidates were tried."
+
+    def run(self, entries: Sequence[PortfolioEntry], tell: Told | None = None) -> None:
+        """Try the entries in their order; an interrupt from the keyboard ends that, and what was fitted is kept."""
+        rates: dict[bool, float] = {}
+        with self.interrupts:
+            for number, entry in enumerate(entries):
+                left = self.clock.left
+                why = self._skipped(left, rates.get(entry.in_rounds, 0.0) * entry.work)
+                trial = None
+                if why is None:
+                    with noting(), self.interrupts.cutting():
+                        share = left / 2 if number + 1 < len(entries) else left
+                        trial = self._try(entry, max(share, 0.0))
+                    if trial is not None and trial.fitted is not None and trial.fitted.was_interrupted:
+                        self.interrupts.happened = True
+                else:
+                    trial = Trial(entry.name, state="not tried", remark=why)
+                if trial is not None:
+                    self.trials.append(replace(trial, number=number))
+                if trial is not None and trial.seconds is not None:
+                    rate = trial.seconds / entry.work
+                    rates[entry.in_rounds] = min(rates.get(entry.in_rounds, math.inf), rate)
+                    self._tell(trial, tell)
+                if self.interrupts.happened:
+                    break
+        self._check()
+
+    def _skipped(self, left: float, expected: float) -> str | None:
+        """Why an entry is not tried; None where it is."""
+        if self.max_trials is not None and len(self.judged) >= self.max_trials:
+            return _ENOUGH
+        return NO_TIME if self.judged and (left <= 0 or expected > left) else None
+
+    def _check(self) -> None:
+        if self.judged:
+            return
+        if self.interrupts.happened:  # nothing to keep
+            raise KeyboardInterrupt
+        raise DataError(f"No ranker of the portfolio can learn from these data. {self.trials[0].remark}")
+
+    def _try(self, entry: PortfolioEntry, seconds: float) -> Trial:
+        begin, deadline, ranker = time.perf_counter(), Deadline(seconds), entry.ranker
+        [part] = self.judge.division.parts
         try:
-            if also is not None:
-                _rehearse(entry, also)
-            trial = _fit(entry, train, judge, max(share, 0.0))
+            if self.also is not None:
+                _rehearse(entry, self.also)
+            if entry.in_rounds:
+                ranker.set_params(callbacks=(deadline,))
+            ranker.fit(part.train, valid=part.valid)
         except DataError as problem:  # labels that this one cannot learn from
-            trials.refused[entry.name] = str(problem)
-            continue
-        except KeyboardInterrupt:
-            if not trials.done:  # nothing to keep
-                raise
-            trials.interrupted = True
-            break
-        trials.done.append(trial)
-        rates[entry.in_rounds] = min(rates.get(entry.in_rounds, math.inf), trial.seconds / entry.work)
+            return Trial(entry.name, state="refused", remark=str(problem))
+        if entry.in_rounds:
+            ranker.set_params(callbacks=())
+        values = self.judge.values(ranker, part)
+        return Trial(
+            entry.name,
+            value=float(np.nanmean(values)),
+            state="cut short" if deadline.passed else "complete",
+            seconds=time.perf_counter() - begin,
+            values=values,
+            fitted=ranker,
+        )
+
+    def _tell(self, trial: Trial, tell: Told | None) -> None:
         if tell is not None:
-            value = f"{judge.name} {np.nanmean(trial.values):.4f}"
-            spent = f"{trial.seconds:6.1f} s, {max(clock.left, 0.0):.0f} s left"
-            tell(f"{trial.name:<22} {value}  {spent}", last=True)
-        if trial.ranker.was_interrupted:
-            trials.interrupted = True
-            break
-    if not trials.done:
-        raise DataError(f"No ranker of the portfolio can learn from these data. {next(iter(trials.refused.values()))}")
-    return trials
+            left = max(self.clock.left, 0.0)
+            spent = f"{trial.seconds:6.1f} s" + ("" if math.isinf(left) else f", {left:.0f} s left")
+            tell(f"{trial.name:<22} {self.judge.metric} {trial.value:.4f}  {spent}", last=True)
 
 
-def _rehearse(entry: Entry, data: RankingData) -> None:
+def _rehearse(entry: PortfolioEntry, data: RankingData) -> None:
     """Refuse, as early as that can be told, an entry that cannot learn from the data."""
     ranker = unfitted(entry.ranker)
     if ranker.rounds is not None:
         ranker.set_params(**{ranker.rounds.option: 1, "early_stopping": None})
     else:
         ranker.set_params(l2=float(np.max(ranker.l2)))
-    with quietly():
-        ranker.fit(data)
-
-
-def _fit(entry: Entry, train: RankingData, judge: Judge, seconds: float) -> Trial:
-    begin, deadline, ranker = time.perf_counter(), Deadline(seconds), entry.ranker
-    if entry.in_rounds:
-        ranker.set_params(callbacks=(deadline,))
-    with quietly():
-        ranker.fit(train, valid=judge.data)
-    if entry.in_rounds:
-        ranker.set_params(callbacks=())
-    values = judge.per_query(ranker.predict(judge.data))
-    return Trial(entry.name, ranker, values, time.perf_counter() - begin, deadline.passed)
-
-
-class quietly(warnings.catch_warnings):  # noqa: N801 - read as a verb
-    """Without the warnings of fits: a rough solution or constant scores are judged by their validation metric."""
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        for kind in (ConvergenceWarning, ConstantScoresWarning):
-            warnings.simplefilter("ignore", kind)
+    ranker.fit(data)

@@ -14,7 +14,7 @@ from typing import Any
 from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.systems import System, get
 
-__all__ = ["Choice", "Range", "Space", "default_space", "read_space"]
+__all__ = ["OneOf", "Range", "Space", "default_space", "read_space"]
 
 Plain = dict[str, Any]
 
@@ -103,7 +103,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Choice:
+class OneOf:
     """One of some values of any kind. Optuna sees their texts: a database could not hold a tuple."""
 
     values: tuple[Any, ...]
@@ -125,7 +125,7 @@ class Choice:
         return next(repr(one) for one in self.values if _same(value, one))
 
 
-Dimension = Range | Choice
+Dimension = Range | OneOf
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def read_space(system: System, space: Mapping[str, Any] | None, fixed: Mapping[s
     defaults = {name: _default(system, made, name) for name in plain}
     dimensions = {name: _read_dimension(name, values, defaults[name]) for name, values in plain.items()}
     for name, dimension in dimensions.items():
-        for value in dimension.values if isinstance(dimension, Choice) else (dimension.low, dimension.high):
+        for value in dimension.values if isinstance(dimension, OneOf) else (dimension.low, dimension.high):
             system.make(**{**fixed, name: value})  # refuses values of the wrong kind, and a loss its own
             _check_kind(name, value, defaults[name])
             _check_bounds(name, value)
@@ -229,7 +229,7 @@ def _read_dimension(name: str, values: Any, default: Any) -> Dimension:
             raise DataError(f"{name} has no values to choose from.")
         if any(_same(a, b) for at, a in enumerate(values) for b in values[:at]):
             raise DataError(f"{name} has a value twice: {values}.")
-        return Choice(tuple(values))
+        return OneOf(tuple(values))
     raise DataError(
         f"{name} is searched in a range (low, high) or (low, high, 'log'), or in a list of values, not in {values!r}. "
         f"To fix it, give it as an option: {name}={values!r}."

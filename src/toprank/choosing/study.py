@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from toprank.choosing.space import Space
+from toprank.choosing.trial import State, Trial
 from toprank.errors import DataError, FileError, FormatError, Remedy
 
-__all__ = ["NAME", "Trial", "open_study", "process", "rows", "storage_path"]
+__all__ = ["NAME", "open_study", "process", "storage_path", "trials_of"]
 
 NAME = "tune"
-Trial = dict[str, Any]
 _IDENTITY = "toprank"
 _DIFFERS = {
     "system": "a study of {there}, not of {here}",
@@ -163,23 +163,27 @@ def _alive(pid: int, began: str | None) -> bool:
     return True
 
 
-def rows(study: Any, space: Space) -> list[Trial]:
+def trials_of(study: Any, space: Space, name: str) -> list[Trial]:
     """What was tried, in order. A trial that was cut off counts for nothing: its like is made again."""
     table = []
     for trial in study.get_trials(deepcopy=False):
         if not trial.state.is_finished() or set(space.dimensions) - set(trial.params):
             continue
         failure = trial.user_attrs.get("failure")
-        states = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "interrupted" if failure is None else "failed"}
+        facts = dict(trial.user_attrs.get("noted", {}))
+        states: dict[str, State] = {
+            "COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "interrupted" if failure is None else "failed",
+        }  # fmt: skip
         table.append(
-            {
-                "number": trial.number,
-                "options": space.options(trial.params),
-                "value": trial.value,
-                "state": states[trial.state.name],
-                "seconds": None if trial.duration is None else trial.duration.total_seconds(),
-                "remark": failure or "",
-                **trial.user_attrs.get("noted", {}),
-            }
+            Trial(
+                name,
+                space.options(trial.params),
+                trial.value,
+                trial.number,
+                states[trial.state.name],
+                None if trial.duration is None else trial.duration.total_seconds(),
+                failure or facts.pop("remark", ""),
+                facts,
+            )
         )
     return table

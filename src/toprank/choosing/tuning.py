@@ -1,183 +1,35 @@
-"""`tune`, and what it hands back: the ranker, a table, and importance and history as a picture."""
+"""`tune`: hyper-parameters by a search that learns from its trials where to look next (Optuna)."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from toprank import losses, rankers
-from toprank.choosing.search import Question, Search, Standing, as_data, divide, tell
-from toprank.choosing.space import Choice, Space, read_space
+from toprank.choosing.choice import Choice
+from toprank.choosing.hold_out import as_data, divide
+from toprank.choosing.search import Question, Search, Standing, tell
+from toprank.choosing.space import OneOf, Space, read_space
 from toprank.choosing.study import NAME, open_study, storage_path
+from toprank.choosing.trial import Interrupts, Trial, TrialJudge
 from toprank.compute import available_threads
-from toprank.data.checks import check_whole
+from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.drawing import Box, Markup, Scale, path, tag
 from toprank.errors import DataError, Remedy, needs, warn_user
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConvergenceWarning, Ranker
-from toprank.showing.pictures import Picture
 from toprank.showing.progress import SILENCE, Told, step
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.systems import SYSTEMS, System, get
 
-__all__ = ["Tuned", "tune"]
-
-_SHOWN = 5
-
-
-@dataclass(frozen=True, repr=False)
-class Tuned(Shown):
-    """The ranker with the best hyper-parameters that were found, and everything that was tried; `str` is a table.
-
-    `value` is optimistic: it is the best of many on the data that chose it. What the ranker is worth, other data tell.
-    """
-
-    system: str
-    ranker: Ranker
-    """Fitted with the best options: on the training data, with the validation data to stop by; after folds, on all."""
-    options: dict[str, Any]
-    """The best of the hyper-parameters that were searched."""
-    metric: str
-    convention: str
-    value: float
-    """The metric on the data that the trials were judged by."""
-    interval: tuple[float, float] | None
-    """95 % interval of that over queries (Student's t), blind to the choice; None for a single query."""
-    judged_on: str
-    """What the trials were judged by, in words."""
-    trials: list[dict[str, Any]]
-    """A row for each trial: `number`, `options`, `value`, `state` (complete, pruned, failed or interrupted),
-    `seconds`, `remark`; for complete ones also `interval`, `queries`, and `rounds` (the best of each part)."""
-    importance: dict[str, float]
-    """How much of the variance of the metric each hyper-parameter explains by itself, as shares of 1, largest first
-    (fANOVA, over complete trials); empty for fewer than ten trials, or than two for each hyper-parameter."""
-    stopped: str
-    """Why the search ended, as a sentence."""
-
-    def plot(self, path: str | os.PathLike[str] | None = None) -> Picture:
-        """Importance and history; with a path, also written as a self-contained SVG file, which every browser opens."""
-        picture = _picture(self)
-        if path is not None:
-            picture.save(path)
-        return picture
-
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each trial, best or not; a frame of pandas or polars, or Arrow's."""
-        names = dict.fromkeys(name for row in self.trials for name in row["options"])
-        columns: dict[str, list[Any]] = {"trial": [row["number"] for row in self.trials]}
-        columns |= {name: [row[name] for row in self.trials] for name in ("state", "value")}
-        for place, end in enumerate(("low", "high")):
-            columns[end] = [(row.get("interval") or (None, None))[place] for row in self.trials]
-        columns |= {name: [row["options"].get(name) for row in self.trials] for name in names}
-        return frame_of(columns | {name: [row[name] for row in self.trials] for name in ("seconds", "remark")}, kind)
-
-    def _parts(self) -> Sequence[Part]:
-        found = ", ".join(f"{name}={_short(value)}" for name, value in self.options.items())
-        within = "" if self.interval is None else f" [{self.interval[0]:.4f}, {self.interval[1]:.4f}]"
-        counts = Counter(row["state"] for row in self.trials)
-        value = f"{self.system}: {self.metric} ({self.convention}) {self.value:.4f}{within} on {self.judged_on}"
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in self.importance.items())
-        states = ", ".join(f"{number} {state}" for state, number in counts.items())
-        said = (
-            *([f"What mattered: {shares}."] if shares else []),
-            f"{self.stopped} ({states})",
-            "The value is the best of many, so it is optimistic; judge the ranker on data that chose nothing.",
-        )
-        return [f"{value}\nwith {found}", self._table(), said]
-
-    def _table(self) -> Table:
-        complete = [row for row in self.trials if row["state"] == "complete"]
-        best_first = sorted(complete, key=lambda row: (abs(row["value"] - self.value), row["number"]))[:_SHOWN]
-        names = list(self.options)
-        rows = []
-        for row in best_first:
-            options = [_short(row["options"][name]) for name in names]
-            rows.append((str(row["number"]), f"{row['value']:.4f}", *options, f"{row['seconds'] or 0:.1f}"))
-        return Table(("trial", self.metric, *names, "seconds"), rows, names=0)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-_WIDTH, _MARGIN, _BAR, _TITLE, _HISTORY = 760.0, 24, 26, 66, 240
-_LEFT, _RIGHT = 170.0, 60.0  # room for names, room for numbers
-
-
-def _picture(tuned: Tuned) -> Picture:
-    top = _TITLE + max(1, len(tuned.importance)) * _BAR + 80.0
-    drawn = [*_importance_bars(tuned), *_history_plot(tuned, top)]
-    return Picture(f"{tuned.system} tuned by {tuned.metric}", top + _HISTORY + 50, *drawn, width=_WIDTH)
-
-
-def _text(x: float, y: float, words: str, kind: str | None = None) -> Markup:
-    return tag("text", words, x=float(x), y=float(y), cls=kind)
-
-
-def _importance_bars(tuned: Tuned) -> Iterator[Markup]:
-    yield _text(_MARGIN, 30, f"What mattered to {tuned.metric} of {tuned.system}", "title")
-    yield _text(_MARGIN, 50, "share of the variance over complete trials that each explains by itself", "muted")
-    if not tuned.importance:
-        yield _text(_MARGIN, _TITLE + 18, "Too few trials were complete to tell.")
-    x = Scale(0.0, 1.0, _LEFT, _WIDTH - _RIGHT)
-    for number, (name, share) in enumerate(tuned.importance.items()):
-        y, end = _TITLE + number * _BAR, max(_LEFT + 1.0, x(share))
-        yield _text(_LEFT - 8, y + 16, name, "end")
-        yield tag("rect", cls="bar", x=_LEFT, y=y + 4, width=end - _LEFT, height=_BAR - 10, rx=2)
-        yield _text(end + 6, y + 16, f"{share:.0%}")
-
-
-def _history_plot(tuned: Tuned, top: float) -> Iterator[Markup]:
-    """A dot for each trial, and the best so far as a line."""
-    judged = [row for row in tuned.trials if row["value"] is not None]
-    complete = [row for row in judged if row["state"] == "complete"]
-    low, high = _bounds([row["value"] for row in complete])
-    last = max(row["number"] for row in tuned.trials)
-    box = Box(_LEFT, top, _WIDTH - _RIGHT, top + _HISTORY)
-    x = Scale(0.0, float(last), box.left, box.right)
-    y = Scale(low, high, box.bottom, box.top)  # what lies far from the complete trials is drawn at the edge
-    yield _text(_MARGIN, top - 40, f"{tuned.metric} of each trial, on {tuned.judged_on}", "title")
-    yield _text(_MARGIN, top - 20, "line: best so far; pale: pruned; beyond the scale: at its edge", "muted")
-    yield tag("path", cls="axis", d=path([(box.left, box.top), (box.left, box.bottom), (box.right, box.bottom)]))
-    for value in (low, (low + high) / 2, high):
-        yield _text(_LEFT - 8, y(value) + 4, f"{value:.4f}", "muted end")
-    for number in sorted({0, last // 2, last}):
-        yield _text(x(number), box.bottom + 18, str(number), "muted mid")
-    yield _text((box.left + box.right) / 2, box.bottom + 38, "trial", "muted mid")
-    steps = _best_so_far(complete, tuned.value, last)
-    yield tag("path", cls="line", d=path([(x(number), y(value)) for number, value in steps]))
-    for row in judged:
-        kind = "dot" if row["state"] == "complete" else "rest"
-        yield tag("circle", cls=kind, cx=x(row["number"]), cy=y(row["value"]), r=3.5)
-
-
-def _bounds(values: list[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    room = (high - low) * 0.05 or max(abs(high), 1.0) * 0.01
-    return low - room, high + room
-
-
-def _best_so_far(complete: list[dict[str, Any]], best: float, last: int) -> list[tuple[float, float]]:
-    """Corners of a staircase that ends at the best value, up or down as the metric goes."""
-    better = max if best == max(row["value"] for row in complete) else min
-    reached = complete[0]["value"]
-    corners = [(complete[0]["number"], reached)]
-    for row in complete[1:]:
-        corners.append((row["number"], reached))
-        reached = better(reached, row["value"])
-        corners.append((row["number"], reached))
-    return [*corners, (last, reached)]
-
+__all__ = ["tune"]
 
 _TELLING = 10
 _TELLING_EACH = 2
@@ -203,7 +55,7 @@ def tune(
     callbacks: Sequence[Callable[[Standing], Any]] = (),
     verbose: bool | None = None,
     **fixed: Any,
-) -> Tuned:
+) -> Choice:
     """Search a system's hyper-parameters: fit on `train`, judge on queries that were not trained on.
 
     The first trial is the system as it is (where its values lie within the space), the next are drawn at random, and
@@ -252,36 +104,34 @@ def tune(
         optuna = needs("optuna", "tune", "tr.tune")
     chosen = _system(system)
     if space is None and not isinstance(system, System | str):
-        given = {name: value for name, value in chosen.options.items() if name != "loss"}
-        fixed = {**given, **fixed}  # what a ranker was given is not searched unasked
+        own = {name: value for name, value in chosen.options.items() if name != "loss"}
+        fixed = {**own, **fixed}  # what a ranker was given is not searched unasked
     path = _check(trials, seconds, seed, threads, callbacks, storage, study)
     trials, seed = int(trials), int(seed)
-    learn, judge = as_data(train), None if valid is None else as_data(valid)
-    question = Question(
-        chosen,
-        divide(learn, judge, folds, seed, by),
-        chosen.plain_options(fixed),
-        metric or chosen.metric,
-        Convention.of(convention).name,
-        seed,
-        threads,
-    )
+    learn, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
+    division = divide(learn, valid, folds=folds, seed=seed, by=by)
+    judge = TrialJudge(division, metric or chosen.metric, Convention.of(convention).name, threads)
+    question = Question(chosen, judge, chosen.plain_options(fixed), seed)
     searched = read_space(chosen, space, question.fixed)
-    if question.division.folded:
+    if division.folded:
         _check_single(question, searched)
-    measure = parse(question.metric)
-    question.check_judges()
+    measure = parse(judge.metric)
+    judge.check()
     quiet, line = verbose is False, Told(after=SILENCE if verbose is None else 0.0)
-    told = [*callbacks, *([] if quiet else [tell(question.metric, line)])]
-    identity = {} if path is None else _identity(question, searched, learn, judge)
+    listeners = [*callbacks, *([] if quiet else [tell(judge.metric, line)])]
+    identity = {} if path is None else _identity(question, searched, learn, valid)
     pruner = optuna.pruners.MedianPruner(n_warmup_steps=_warm_up(question))
     with open_study(optuna, path, study or NAME, identity, maximize=measure.higher_is_better, pruner=pruner) as opened:
-        search = Search(optuna, opened, question, searched, trials=trials, seconds=seconds, callbacks=told)
+        search = Search(optuna, opened, question, searched, trials=trials, seconds=seconds, callbacks=listeners)
+        interrupts = Interrupts()
         with step(f"Searching hyper-parameters of {chosen.name}, trial by trial …", quiet, line):
-            stopped = search.run()
+            stopped = search.run(interrupts)
         importance = _importance(optuna, opened, search)
         with step(f"Fitting the best of {chosen.name} once more …", quiet, line):
-            return _answer(search, learn, stopped, importance)
+            choice = _choice(search, learn, stopped, importance, interrupts.happened)
+    if choice.interrupted:
+        warn_user(f"tune: {stopped} The best of them is returned.", ConvergenceWarning)
+    return choice
 
 
 def _system(given: Any) -> System:
@@ -316,10 +166,8 @@ def _system(given: Any) -> System:
 def _check(trials: Any, seconds: Any, seed: Any, threads: int | None, callbacks: Any, storage: Any, study: Any) -> Any:
     check_whole("trials", trials, 1)
     check_whole("seed", seed, 0, below=2**31)
-    if seconds is not None and (
-        not isinstance(seconds, int | float | np.integer | np.floating) or not 0 < seconds < math.inf
-    ):
-        raise DataError(f"seconds must be a number above 0, or None for no limit, not {seconds!r}.")
+    if seconds is not None:
+        check_number("seconds", seconds, above=0)
     if callable(callbacks) or not all(map(callable, callbacks)):
         raise DataError("callbacks takes a list of functions, each of which is called with a Standing.")
     if study is not None and (not isinstance(study, str) or not study.strip()):
@@ -333,7 +181,7 @@ def _check_single(question: Question, space: Space) -> None:
     options = question.ranker({}).get_params(deep=False)
     for name in ("l2", "tolerance"):
         dimension = space.dimensions.get(name)
-        values = dimension.values if isinstance(dimension, Choice) else (options.get(name),)
+        values = dimension.values if isinstance(dimension, OneOf) else (options.get(name),)
         for value in values:
             if isinstance(value, list | tuple | np.ndarray):
                 raise DataError(
@@ -347,28 +195,28 @@ def _identity(question: Question, space: Space, train: RankingData, valid: Ranki
     """What a study must agree in to be resumed."""
     return {
         "system": question.system.name,
-        "metric": f"{question.metric} ({question.convention})",
+        "metric": f"{question.judge.metric} ({question.judge.convention})",
         "train": train.fingerprint,
-        "judges": question.division.words,
+        "judges": question.judge.division.words,
         "valid": "" if valid is None else valid.fingerprint,
-        "fixed": _told({**question.system.options, **question.fixed}),
-        "space": _told(space.dimensions),
+        "fixed": _listed({**question.system.options, **question.fixed}),
+        "space": _listed(space.dimensions),
         "seed": question.seed,
     }
 
 
-def _told(values: Mapping[str, Any]) -> str:
+def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={values[name]}" for name in sorted(values)) or "none"
 
 
 def _warm_up(question: Question) -> int:
     """A fifth of the rounds, in which small steps cannot yet show what they are good for; folds need none."""
     rounds = question.rounds
-    return 0 if question.division.folded or rounds is None else rounds // 5
+    return 0 if question.judge.division.folded or rounds is None else rounds // 5
 
 
 def _importance(optuna: Any, study: Any, search: Search) -> dict[str, float]:
-    values = [row["value"] for row in search.table() if row["state"] == "complete"]
+    values = [trial.value for trial in search.table() if trial.state == "complete"]
     if len(set(values)) < 2 or len(values) < max(_TELLING, _TELLING_EACH * len(search.space.dimensions)):
         return {}
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=search.question.seed)
@@ -376,39 +224,49 @@ def _importance(optuna: Any, study: Any, search: Search) -> dict[str, float]:
     return {name: float(share) for name, share in shares.items()}
 
 
-def _answer(search: Search, train: RankingData, stopped: str, importance: dict[str, float]) -> Tuned:
-    question, best = search.question, search.best()
+def _choice(
+    search: Search, train: RankingData, stopped: str, importance: dict[str, float], interrupted: bool
+) -> Choice:
+    judge, best = search.question.judge, search.best()
     assert best is not None  # a search without a complete trial does not come here
-    ranker = _ranker(search, best, train)
-    if stopped.startswith("Interrupted"):
-        warn_user(f"tune: {stopped} The best of them is returned.", ConvergenceWarning)
-    interval = best["interval"]
-    return Tuned(
-        system=question.system.name,
-        ranker=ranker,
-        options=best["options"],
-        metric=question.metric,
-        convention=question.convention,
-        value=best["value"],
-        interval=None if interval is None else (interval[0], interval[1]),
-        judged_on=question.division.words,
-        trials=search.table(),
-        importance=importance,
+    assert best.value is not None
+    table, interval = search.table(), best.facts["interval"]
+    states = ", ".join(f"{number} {state}" for state, number in Counter(trial.state for trial in table).items())
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in importance.items())
+    return Choice(
+        ranker=_ranker(search, best, train),
+        name=search.question.system.name,
+        options=dict(best.options),
+        metric=judge.metric,
+        convention=judge.convention,
+        value=best.value,
+        judged_on=judge.division.words,
+        trials=[trial.row() for trial in table],
+        sentences=(
+            *([f"What mattered: {shares}."] if shares else []),
+            f"{stopped} ({states})",
+            "The value is the best of many, so it is optimistic; judge the ranker on data that chose nothing.",
+        ),
         stopped=stopped,
+        interval=None if interval is None else (interval[0], interval[1]),
+        importance=importance,
+        held_out=judge.division.held_out,
+        refitted=judge.division.folded,
+        budget_bound=search.out_of_time,
+        interrupted=interrupted,
     )
 
 
-def _ranker(search: Search, best: Mapping[str, Any], train: RankingData) -> Any:
+def _ranker(search: Search, best: Trial, train: RankingData) -> Any:
     """The ranker to hand back: that of the best trial where this process made it, else fitted again."""
     question, kept = search.question, search.kept
-    if question.division.folded:
-        return question.fitted_on_all(best["options"], best["rounds"], train)
-    if kept is None or kept.number != best["number"]:
-        part = question.division.parts[0]
-        return question.ranker(best["options"]).fit(part.train, valid=part.valid)
-    [ranker] = kept.outcome.rankers
-    for one in kept.outcome.said:
-        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if question.judge.division.folded:
+        return question.fitted_on_all(best.options, best.facts["rounds"], train)
+    if kept is None or kept.number != best.number:  # a resumed study: its best trial was made by another process
+        [part] = question.judge.division.parts
+        return question.ranker(best.options).fit(part.train, valid=part.valid)
+    for warning in kept.warned:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     with contextlib.suppress(ValueError):  # not every kind of ranker has callbacks
-        ranker.set_params(callbacks=())
-    return ranker
+        kept.fitted.set_params(callbacks=())
+    return kept.fitted

@@ -28,7 +28,9 @@ def cv(
     systems: Annotated[
         str,
         typer.Option(
-            "--systems", "--system", help="Systems, separated by commas, or all-linear, all-trees, all-networks, all."
+            "--systems",
+            "--system",
+            help="Systems, separated by commas; all-linear, all-trees, all-networks, all; auto chooses in each fold.",
         ),
     ],
     metrics: options.Metrics = "ndcg@10,map",
@@ -85,6 +87,7 @@ def cv(
       toprank cv letor/MQ2008 letor/OHSUMED --systems all-linear -m avgndcg,map -c standard,letor4
       toprank cv judged.parquet --systems LambdaMART,ListNet --folds 5 --seeds 0,1,2 --html report.html
       toprank cv judged.parquet --systems LambdaMART,ListNet --slices device
+      toprank cv judged.parquet --systems LambdaMART,auto --set auto.budget=60
     """
     from toprank.experiment import Experiment
 
@@ -206,21 +209,23 @@ def _datasets(
 
 def _systems(text: str, settings: list[str]) -> dict[str, Any]:
     """The systems by name, each with the hyper-parameters to fix."""
+    from toprank.choosing import AUTO, is_auto
     from toprank.systems import SYSTEMS, get
+
+    def name_of(word: str) -> str:
+        return AUTO if is_auto(word) else get(word).name
 
     names: dict[str, dict[str, Any]] = {}
     for word in (part.strip() for part in text.split(",") if part.strip()):
-        if word.lower() == "auto":
-            raise typer.BadParameter("auto belongs to toprank train: it tries several systems; name those to compare.")
         group = [one.name for one in SYSTEMS.values() if word.lower() in ("all", f"all-{one.kind.family}")]
-        for name in group or [get(word).name]:
+        for name in group or [name_of(word)]:
             names.setdefault(name, {})
     for setting in settings:
         path, equals, value = setting.partition("=")
         system, dot, key = (part.strip() for part in path.partition("."))
         if not equals or not dot or not key:
             raise typer.BadParameter(f"--set takes SYSTEM.key=value, not '{setting}'.")
-        name = get(system).name
+        name = name_of(system)
         if name not in names:
             raise typer.BadParameter(f"--set {setting}: {name} is not among the systems.")
         if key in names[name]:

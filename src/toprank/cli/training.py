@@ -16,14 +16,13 @@ from toprank.cli import common, options, stopping
 from toprank.cli.options import refuse_set, settings_of, value_of
 
 if TYPE_CHECKING:
+    from toprank.choosing.choice import Choice
     from toprank.data.dataset import RankingData
     from toprank.rankers.base import Ranker
     from toprank.systems import System
 
-_AUTO = "auto"
 _BUDGET = 120.0
 _TWICE = typer.BadParameter("--by holds out by time, but --valid is given; leave one of them out.")
-_OF_A_SEARCH = ("options", "metric", "convention", "value", "interval", "judged_on", "importance", "stopped", "trials")
 _UNSEARCHED = (
     "No --valid: the system's defaults were taken, nothing was searched, and no training was stopped early. "
     "The metric is that of the training data."
@@ -41,6 +40,12 @@ def train(
         Path | None, typer.Option(help="Data to choose hyper-parameters on, by the system's grid, or systems, by auto.")
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds that auto may take. Default: 120.")] = None,
+    max_trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Candidates that auto tries at most; without --budget it then takes the time it needs."
+        ),
+    ] = None,
     blend: Annotated[bool, typer.Option(help="With auto: whether it may blend the best few.")] = True,
     by: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="With auto: column of dates; the latest quarter is held out.")
@@ -72,11 +77,12 @@ def train(
       toprank train log.parquet --system auto --by date --model m.toprank
       toprank train train.txt --system PlugIn --calibrate vali.txt --model m.toprank
     """
+    from toprank.choosing import is_auto
     from toprank.data.typed import typed_command
 
-    automatic, settings = system.strip().lower() == _AUTO, settings_of(setting)
+    automatic, settings = is_auto(system), settings_of(setting)
     _check_judge(metric, convention)
-    _check_auto(automatic, budget, blend, by, valid is not None, settings)
+    _check_auto(automatic, budget, max_trials, blend, by, valid is not None, settings)
     _check_settings(settings, valid is not None)
     common.check_writable(model, "model.toprank")
     chosen = None if automatic else _system(system, settings, seed)
@@ -86,7 +92,8 @@ def train(
     documents, held_out = common.read_both(data, valid, quiet, how, unjudged)
     judge = {"metric": metric, "convention": convention, "threads": threads}
     if chosen is None:
-        more = {"budget": _BUDGET if budget is None else budget, "blend": blend, "seed": seed, "by": by}
+        seconds = _BUDGET if budget is None and max_trials is None else budget
+        more = {"budget": seconds, "max_trials": max_trials, "blend": blend, "seed": seed, "by": by}
         done = _choose(documents, held_out, judge, more, quiet)
     else:
         done = _train(chosen, documents, held_out, judge, settings, quiet)
@@ -102,7 +109,7 @@ def train(
 
 
 @dataclass(frozen=True)
-class _Trained:
+class _TrainedModel:
     """A ranker, and what there is to tell of it.
 
     Attributes:
@@ -124,13 +131,13 @@ class _Trained:
     interrupted: bool = False
 
 
-def _save(done: _Trained, model: Path, cut_off: bool) -> None:
+def _save(done: _TrainedModel, model: Path, cut_off: bool) -> None:
     if cut_off:
         done.ranker.training_["interrupted"] = True
     done.ranker.save(model)
 
 
-def _tell(done: _Trained, model: Path, cut_off: bool, json: bool, quiet: bool) -> None:
+def _tell(done: _TrainedModel, model: Path, cut_off: bool, json: bool, quiet: bool) -> None:
     """Tell of the model; one that is not what was asked for is no success: a script must not go on with it."""
     if json:
         from toprank.data.row_hashes import QUERIES, ROWS
@@ -160,10 +167,16 @@ def _check_judge(metric: str | None, convention: str) -> None:
 
 
 def _check_auto(
-    automatic: bool, budget: float | None, blend: bool, by: str | None, valid: bool, settings: dict[str, Any]
+    automatic: bool,
+    budget: float | None,
+    max_trials: int | None,
+    blend: bool,
+    by: str | None,
+    valid: bool,
+    settings: dict[str, Any],
 ) -> None:
-    if not automatic and (budget is not None or not blend or by is not None):
-        raise typer.BadParameter("--budget, --no-blend and --by belong to --system auto.")
+    if not automatic and (budget is not None or max_trials is not None or not blend or by is not None):
+        raise typer.BadParameter("--budget, --max-trials, --no-blend and --by belong to --system auto.")
     if by is not None and valid:
         raise _TWICE
     if automatic and settings:
@@ -211,16 +224,17 @@ def _system(name: str, settings: dict[str, Any], seed: int) -> System:
 
 def _choose(
     data: RankingData, valid: RankingData | None, by: dict[str, Any], more: dict[str, Any], quiet: bool
-) -> _Trained:
+) -> _TrainedModel:
     """The best of several systems, or a blend of them."""
+    from toprank.choosing import AUTO
     from toprank.choosing.automatic import auto
 
     judge = {**by, "metric": by["metric"] or "ndcg@10"}
     choice = auto(data, valid, **judge, **more, verbose=not quiet)
-    facts = choice.fields()
-    facts = {"tried": facts.pop("table"), "solver": None, **facts}
-    text = partial(str, choice)
-    return _Trained(choice.ranker, _AUTO, choice.name, choice.metric, facts, text, choice.interrupted)
+    facts = {**choice.to_dict(), "solver": None}
+    return _TrainedModel(
+        choice.ranker, AUTO, choice.name, choice.metric, facts, partial(str, choice), choice.interrupted
+    )
 
 
 def _train(
@@ -230,12 +244,11 @@ def _train(
     by: dict[str, Any],
     settings: dict[str, Any],
     quiet: bool,
-) -> _Trained:
+) -> _TrainedModel:
     """One system, its hyper-parameters chosen where there are validation data."""
     from toprank.choosing.grid import select
 
-    tried: list[dict[str, Any]] = []
-    notes: tuple[str, ...] = ()
+    choice = None
     tells = not quiet and system.kind.rounds is not None
     watched = tells and common.is_watched(quiet)
     asked = {"verbose": True, **settings} if tells else settings
@@ -247,31 +260,32 @@ def _train(
         if valid is None:
             ranker = system.make(**{"threads": by["threads"], **asked}).fit(data)
         else:
-            result = select(system, data, valid, **by, **asked)
-            ranker, tried, notes = result.ranker, result.tried, result.notes
+            choice = select(system, data, valid, **by, **asked)
+            ranker = choice.ranker
     if valid is None:
         common.say(_UNSEARCHED, quiet)
     if tells:  # who loads the model may not want to be told
         ranker.set_params(verbose=settings.get("verbose", False))
     solution = getattr(ranker, "solution_", None)
     solver = None if solution is None else solution.message
-    facts = {"tried": tried, "notes": list(notes), "solver": solver}
-    text = partial(_summary, ranker, tried, notes, solver)
-    return _Trained(ranker, system.name, system.name, by["metric"] or system.metric, facts, text)
+    facts = {**({"trials": [], "summary": ""} if choice is None else choice.to_dict()), "solver": solver}
+    text = partial(_summary, ranker, choice, solver)
+    interrupted = choice is not None and choice.interrupted
+    return _TrainedModel(ranker, system.name, system.name, by["metric"] or system.metric, facts, text, interrupted)
 
 
-def _training_metrics(done: _Trained, data: RankingData, convention: str) -> dict[str, float]:
+def _training_metrics(done: _TrainedModel, data: RankingData, convention: str) -> dict[str, float]:
     from toprank.metrics import evaluate
 
     means = evaluate(done.ranker.predict(data), data, [done.metric], convention=convention, order="data").mean
     return {name: value for name, value in means.items() if value == value}  # undefined is not said
 
 
-def _summary(ranker: Ranker, tried: list[dict[str, Any]], notes: tuple[str, ...], solver: str | None) -> str:
-    lines = list(notes)
-    if tried:
-        tries = "1 candidate" if len(tried) == 1 else f"{len(tried)} candidates"
-        lines.insert(0, f"{tries} on the validation data; the best is kept.")
+def _summary(ranker: Ranker, choice: Choice | None, solver: str | None) -> str:
+    lines = []
+    if choice is not None:
+        tries = "1 candidate" if len(choice.trials) == 1 else f"{len(choice.trials)} candidates"
+        lines = [f"{tries} on the validation data; the best is kept.", *choice.sentences]
     for part, kind in (("metrics", "training"), ("valid", "validation")):
         values = ranker.training_.get(part, {}).items()
         lines += [f"{name} on {kind} data: {value:.4f}" for name, value in values if isinstance(value, float)]
@@ -321,13 +335,14 @@ def tune(
       toprank tune train.txt --valid vali.txt --space num_leaves=8:128:log --space l2=0.1,1,10 --model m.toprank
     """
     from toprank import systems
+    from toprank.choosing import is_auto
     from toprank.choosing.space import read_space
     from toprank.choosing.tuning import tune as search
     from toprank.data.typed import typed_command
     from toprank.errors import needs
     from toprank.showing.pictures import check_picture_path
 
-    if system.strip().lower() == "auto":
+    if is_auto(system):
         raise typer.BadParameter("auto belongs to toprank train: it tries several systems; tune searches one.")
     if by is not None and valid is not None:
         raise _TWICE
@@ -369,9 +384,8 @@ def tune(
         "tuned": {"metric": tuned.metric, "value": tuned.value, "trials": len(tuned.trials), "on": tuned.judged_on},
     }
     common.remember_columns(tuned.ranker, reading)
-    cut_off = tuned.stopped.startswith("Interrupted") or bool(stopping.requested())
-    facts = {name: getattr(tuned, name) for name in _OF_A_SEARCH}
-    done = _Trained(tuned.ranker, chosen.name, tuned.system, tuned.metric, facts, partial(str, tuned))
+    cut_off = tuned.interrupted or bool(stopping.requested())
+    done = _TrainedModel(tuned.ranker, chosen.name, tuned.name, tuned.metric, tuned.to_dict(), partial(str, tuned))
     _save(done, model, cut_off)
     if plot is not None:
         tuned.plot(plot)
@@ -417,6 +431,7 @@ def systems(json: options.Json = False) -> None:
     \b
       toprank systems
     """
+    from toprank.choosing import AUTO
     from toprank.systems import SYSTEMS
 
     if json:
@@ -435,7 +450,7 @@ def systems(json: options.Json = False) -> None:
         )
         return
     width = max(len(name) for name in SYSTEMS)
-    typer.echo(f"{_AUTO:<{width}}  for those who do not want to choose: tries several, blends the best")
+    typer.echo(f"{AUTO:<{width}}  for those who do not want to choose: tries several, blends the best")
     typer.echo(f"{'':<{width}}  see toprank train --help")
     for name, one in SYSTEMS.items():
         typer.echo(f"{name:<{width}}  {one.idea}")

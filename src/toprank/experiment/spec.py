@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toprank import losses
+from toprank.choosing import AUTO, is_auto
+from toprank.choosing.automatic import AutoRanker
 from toprank.choosing.grid import select
 from toprank.compute import available_threads
 from toprank.data.dataset import RankingData
@@ -24,6 +26,7 @@ from toprank.metrics.parsing import parse, parse_all
 from toprank.systems import System, get
 
 if TYPE_CHECKING:
+    from toprank.choosing.choice import Choice
     from toprank.experiment.results import Results
     from toprank.rankers.base import Ranker
 
@@ -49,6 +52,16 @@ class Entry:
     system: System | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     ranker: Ranker | None = None
+    automatic: bool = False
+    """Whether the ranker is `auto`, asked for by its name."""
+
+    def judged_by(self, metric: str | None, convention: str | Convention) -> Entry:
+        """`auto` by its name chooses by the metric that the experiment chooses by; others are as they are."""
+        if not self.automatic:
+            return self
+        own = {} if metric is None else {"metric": metric}
+        usual = {"verbose": False, "convention": _called(convention), **own}
+        return replace(self, ranker=AutoRanker(**{**usual, **self.options}))
 
     def unfitted(self) -> Any:
         """The ranker before any choice."""
@@ -63,7 +76,7 @@ class Entry:
     def random(self) -> bool:
         """Whether a seed makes a difference: the ranker or its loss draws something, and the seed is not fixed."""
         parameters = self.unfitted().get_params(deep=False)
-        if self.system is not None and "seed" in self.options:
+        if "seed" in self.options:
             return False
         return "seed" in parameters or _draws(_loss(parameters))
 
@@ -111,12 +124,10 @@ class Entry:
         options = self._own_options()
         if seed is not None:
             options["seed"] = seed
-        rules = Convention.of(convention)
-        # By its name where that tells all: a ranker with a convention of one's own inside cannot be saved.
-        called: Any = rules.name if CONVENTIONS.get(rules.name) == rules else rules
-        rest: dict[str, Any] = {"metric": metric, "convention": called, "threads": threads, **options}
-        one = select(self.system, fold.train, fold.valid, **rest)
-        return Chosen(one.ranker, one.options, one.metric, rules.name, one.value, one.tried)
+        rest: dict[str, Any] = {"metric": metric, "convention": _called(convention), "threads": threads, **options}
+        choice = select(self.system, fold.train, fold.valid, **rest)
+        rules = Convention.of(convention).name
+        return Chosen(choice.ranker, choice.options, choice.metric, rules, choice.value, _tried(choice))
 
     def _fit(self, fold: Fold, seed: int | None, threads: int) -> Chosen:
         from toprank.rankers.estimator import unfitted
@@ -131,10 +142,38 @@ class Entry:
         judged = ranker.get_params(deep=False).get("metric")
         reached = getattr(ranker, "training_", {}).get("valid", {})
         path = list(getattr(ranker, "path_", []))
+        if isinstance(ranker, AutoRanker):
+            choice = ranker.choice_
+            chosen = {"chosen": choice.name}
+            return Chosen(ranker.ranker_, chosen, choice.metric, choice.convention, choice.value, _tried(choice))
         options = {"l2": ranker.l2_} if len(path) > 1 and hasattr(ranker, "l2_") else {}
         value = reached.get(str(judged)) if judged else None
         rules = reached.get("convention") or known.get("convention") or "standard"
         return Chosen(ranker, options, judged, getattr(rules, "name", str(rules)), value, path)
+
+
+def _called(convention: str | Convention) -> Any:
+    """By its name where that tells all: a ranker with a convention of one's own inside cannot be saved."""
+    rules = Convention.of(convention)
+    return rules.name if CONVENTIONS.get(rules.name) == rules else rules
+
+
+_UNTOLD = ("number", "name", "options", "value", "state", "seconds", "remark")
+
+
+def _tried(choice: Choice) -> list[dict[str, Any]]:
+    """A row for each trial that was judged: its hyper-parameters, or the candidate, and `valid`, the metric."""
+    judged = [row for row in choice.trials if row["value"] is not None]
+    several = len({row["name"] for row in judged}) > 1
+    return [
+        {
+            **({"candidate": row["name"]} if several else {}),
+            **row["options"],
+            "valid": row["value"],
+            **{name: value for name, value in row.items() if name not in _UNTOLD},
+        }
+        for row in judged
+    ]
 
 
 def entries_of(systems: Any) -> tuple[Entry, ...]:
@@ -165,13 +204,20 @@ def _refuse_twins(kind: str, given: Sequence[Entry | Dataset]) -> None:
 def _entry(name: str | None, what: Any) -> Entry:
     if isinstance(what, Entry):
         return what if name is None else replace(what, name=name)
+    if is_auto(what):
+        return Entry(name or AUTO, ranker=AutoRanker(), automatic=True)
     if isinstance(what, str):
         return Entry(name or get(what).name, get(what))
     if isinstance(what, System):
         return Entry(name or what.name, what)
     if isinstance(what, tuple) and len(what) == 2 and isinstance(what[1], Mapping):
         inner = _entry(name, what[0])
-        if inner.system is None:
+        if inner.automatic:
+            known = AutoRanker().get_params(deep=False)
+            for option in what[1]:
+                if option not in known:
+                    raise UnknownNameError("option of auto", str(option), known)
+        elif inner.system is None:
             raise DataError(f"{inner.name}: options go with the name of a system; give a ranker its options itself.")
         return replace(inner, options=dict(what[1]))
     if all(hasattr(what, method) for method in ("fit", "predict", "get_params")) and not isinstance(what, type):
@@ -221,6 +267,8 @@ class Experiment:
             one to test, one to choose on, the rest to train), a list of `Fold`, or a mapping from names to these.
         systems: names, or a mapping from names to a name, a `System`, a pair (name, options to fix), or an unfitted
             ranker. Systems search their grid; a ranker is fitted as it is, with `valid=` the validation data.
+            ``"auto"`` is an `AutoRanker`, which chooses anew in each fold; ``("auto", {"budget":
+            60.0})`` gives it less time.
         metrics: what to report on the test data.
         conventions: the rules to report them under; one or several.
         seeds: seeds for the systems that draw anything, given rankers included; the others are computed once. None:
@@ -263,7 +311,7 @@ class Experiment:
         keep_models: bool = False,
         threads: int | None = None,
     ) -> None:
-        self.entries = entries_of(systems)
+        self.entries = tuple(one.judged_by(select_by, select_convention) for one in entries_of(systems))
         self.measures = parse_all(metrics)
         self.conventions = _conventions(conventions)
         self.seeds = None if seeds is None else _seeds(seeds)

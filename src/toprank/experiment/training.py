@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from toprank.choosing.search import Interrupts
+from toprank.choosing.trial import Interrupts
 from toprank.compute import FloatArray
 from toprank.data.folds import Fold
 from toprank.data.store import SUFFIX, open_store, write_store
@@ -166,7 +166,7 @@ def compute_here(tasks: Iterable[Task], tick: Callable[[], None]) -> Generator[t
     """One task after another in this process."""
     for task in tasks:
         tick()
-        with Interrupts() as interrupts, interrupts.welcome():
+        with Interrupts() as interrupts, interrupts.cutting():
             outcome = compute(task, interrupts)
         if interrupts.happened:
             raise KeyboardInterrupt

@@ -1,0 +1,113 @@
+"""Which queries judge: those of validation data, some that are held out of the training data, or each of some folds."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toprank.data.checks import check_whole
+from toprank.data.dataset import RankingData
+from toprank.data.folds import split
+from toprank.data.periods import periods
+from toprank.errors import DataError, Remedy
+from toprank.significance.results import queries
+
+__all__ = ["Division", "HoldOut", "as_data", "divide"]
+
+
+class HoldOut(NamedTuple):
+    """To learn from, and to judge by."""
+
+    train: RankingData
+    valid: RankingData
+
+
+class Division(NamedTuple):
+    """The parts of the data, and what they are in words."""
+
+    parts: tuple[HoldOut, ...]
+    words: str
+    folded: bool = False
+    """Whether there are folds: then the answer may learn from all queries."""
+    held_out: int | None = None
+    """How many queries of the training data were held out; None where there are validation data or folds."""
+
+    @classmethod
+    def of(cls, train: RankingData, valid: RankingData) -> Division:
+        """Validation data that were given."""
+        return cls((HoldOut(train, valid),), f"{queries(valid.n_queries)} of validation data")
+
+
+def as_data(given: Any, name: str) -> RankingData:
+    """Ranking data, which may be given as (X, y, qid)."""
+    if isinstance(given, tuple) and len(given) == 3:
+        X, y, qid = given
+        return RankingData(X, y, qid=qid)
+    if not isinstance(given, RankingData):
+        raise DataError(
+            f"{name} must be a RankingData, tr.RankingData(X, y, qid=qid) or tr.read(path), or (X, y, qid)."
+        )
+    return given
+
+
+def divide(
+    train: RankingData,
+    valid: RankingData | None,
+    *,
+    folds: int | None = None,
+    seed: int = 0,
+    by: str | None = None,
+    holdout: float = 0.2,
+) -> Division:
+    """The given validation data; or so many folds; or a share of the queries held out, drawn by seed or the latest."""
+    if valid is not None:
+        _check_given(train, valid, folds, by)
+        return Division.of(train, valid)
+    if folds is None:
+        _check_enough(train, 2)
+        fraction = max(holdout, 1 / train.n_queries)  # one query at least
+        drawn: dict[str, Any] = {"seed": seed} if by is None else {"by": by}
+        kept, held_out = split(train, (1 - fraction, fraction), **drawn)
+        latest = "" if by is None else f", the latest by '{by}'"
+        words = f"{queries(held_out.n_queries)} held out of {train.n_queries:,}{latest}"
+        return Division((HoldOut(kept, held_out),), words, held_out=held_out.n_queries)
+    check_whole("folds", folds, 2)
+    folds = int(folds)
+    _check_enough(train, folds)
+    if by is not None:
+        number = periods(train, by, [1 / (folds + 1)] * (folds + 1))
+        windows = [(number < end, number == end) for end in range(1, folds + 1)]
+        timed = tuple(HoldOut(train.select(before), train.select(then)) for before, then in windows)
+        words = f"{queries(sum(part.valid.n_queries for part in timed))} in {folds} folds by '{by}'"
+        return Division(timed, words, folded=True)
+    judges = split(train, [1 / folds] * folds, seed=seed)
+    parts = tuple(HoldOut(train.select(~np.isin(train.qids, judge.qids)), judge) for judge in judges)
+    return Division(parts, f"{queries(train.n_queries)} in {folds} folds", folded=True)
+
+
+def _check_given(train: RankingData, valid: RankingData, folds: int | None, by: str | None) -> None:
+    if by is not None:
+        raise DataError(
+            "Validation data are given, so nothing is held out by time; leave one of the two out:",
+            remedy=Remedy("{valid} or {by}.", valid=..., by=...),
+        )
+    if folds is not None:
+        raise DataError("Trials are judged on valid data or on folds, not on both; leave one of them out.")
+    if valid.n_features != train.n_features:
+        raise DataError(
+            f"train has {train.n_features} features and valid {valid.n_features}, but they must have the same.",
+            remedy=Remedy(
+                "Read the file with {n_features} where trailing features are absent.",
+                "They are read alike where both come from one command.",
+                n_features=train.n_features,
+            ),
+        )
+
+
+def _check_enough(data: RankingData, parts: int) -> None:
+    if data.n_queries < parts:
+        raise DataError(
+            f"{queries(data.n_queries)} cannot be divided into {parts} parts; give",
+            remedy=Remedy("{valid} data, or more queries.", valid=...),
+        )

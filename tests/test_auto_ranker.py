@@ -1,0 +1,270 @@
+"""`AutoRanker` is a ranker like any other: cloned, searched, piped, validated, saved, exported and explained."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from typer.testing import CliRunner
+
+import toprank as tr
+from toprank.choosing import automatic, portfolio
+from toprank.cli.main import app
+from toprank.errors import DataError, UnknownNameError
+from toprank.experiment.spec import entries_of
+
+QUICK = {"budget": None, "max_trials": 2, "threads": 1}
+
+
+@pytest.fixture(scope="module")
+def data():
+    made = tr.synthetic(n_queries=48, n_documents=(4, 12), n_features=4, n_grades=3, noise=0.5, seed=0)
+    return made.replace(feature_names=None)
+
+
+@pytest.fixture(scope="module")
+def parts(data):
+    return tr.split(data, (0.6, 0.4))
+
+
+@pytest.fixture(scope="module")
+def fitted(parts):
+    return tr.AutoRanker(**QUICK).fit(parts[0])
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+# ---- the contract of scikit-learn ----
+
+
+def test_parameters_and_clones():
+    ranker = tr.AutoRanker(60.0, 3, "map", 7)
+    assert repr(ranker) == "AutoRanker(budget=60.0, max_trials=3, metric='map', seed=7)"
+    assert clone(ranker).get_params() == ranker.get_params()
+    assert ranker.set_params(budget=None).budget is None
+    assert repr(tr.AutoRanker()) == "AutoRanker()"
+    with pytest.raises(ValueError, match="Invalid parameter 'n_trees'"):
+        ranker.set_params(n_trees=3)
+    with pytest.raises(NotFittedError):
+        ranker.predict(np.zeros((2, 4)))
+    for question in (lambda: ranker.save("m"), lambda: ranker.formula(), lambda: ranker.feature_importances_):
+        with pytest.raises(NotFittedError):
+            question()
+
+
+def test_arrays_and_data_are_one(data, parts, fitted):
+    train, valid = parts
+    again = tr.AutoRanker(**QUICK).fit(train.X, train.labels, qid=train.qid)
+    assert again.n_features_in_ == 4
+    np.testing.assert_array_equal(again.predict(valid.X, qid=valid.qid), fitted.predict(valid))
+    given = tr.AutoRanker(**QUICK).fit(train, valid=(valid.X, valid.labels, valid.qid))
+    assert given.choice_.value == tr.auto(train, valid, **QUICK).value
+    with pytest.raises(ValueError, match="expecting 4 features"):
+        fitted.predict(valid.X[:, :3])
+
+
+def test_pipelines_searches_and_validation(data, routing):
+    pipeline = make_pipeline(MinMaxScaler(), tr.AutoRanker(**QUICK))
+    pipeline.fit(data.X, data.labels, qid=data.qid)
+    assert pipeline.predict(data.X).shape == (data.n_documents,)
+    how = {"cv": GroupKFold(2), "scoring": tr.scorer("ndcg@5")}
+    search = GridSearchCV(tr.AutoRanker(**QUICK), {"blend": [True, False]}, error_score="raise", **how)
+    search.fit(data.X, data.labels, qid=data.qid, groups=data.qid)
+    assert isinstance(search.best_estimator_.choice_.value, float)
+    scores = cross_val_score(
+        tr.AutoRanker(**QUICK), data.X, data.labels, params={"qid": data.qid, "groups": data.qid}, **how
+    )
+    assert len(scores) == 2
+    assert np.isfinite(scores).all()
+
+
+def test_it_travels(fitted, parts):
+    back = pickle.loads(pickle.dumps(fitted))
+    assert back.predict(parts[1]).tobytes() == fitted.predict(parts[1]).tobytes()
+    assert back.choice_.summary == fitted.choice_.summary
+
+
+# ---- what it chooses ----
+
+
+def test_auto_is_its_short_form(parts, fitted):
+    train, valid = parts
+    choice = tr.auto(train, **QUICK)
+    assert choice.summary == fitted.choice_.summary
+    assert choice.ranker.predict(valid).tobytes() == fitted.predict(valid).tobytes()
+    assert fitted.choice_.ranker is fitted.ranker_
+    assert fitted.choice_.held_out == 7  # a quarter of 29
+    assert fitted.training_["fingerprint"] == train.fingerprint
+    assert fitted.training_["auto"]["summary"] == fitted.choice_.summary
+
+
+def test_validation_data_are_used_and_never_trained_on(parts):
+    train, valid = parts
+    ranker = tr.AutoRanker(**QUICK, blend=False).fit(train, valid=valid)
+    assert ranker.choice_.held_out is None
+    assert not ranker.choice_.refitted
+    assert ranker.ranker_.training_["queries"] == train.n_queries
+    assert ranker.choice_.value == tr.evaluate(ranker.predict(valid), valid).mean["ndcg@10"]
+    assert ranker.choice_.judged_on == f"{valid.n_queries} queries of validation data"
+
+
+def test_as_many_trials_as_asked_for_give_the_same_bits_however_slow_the_machine(parts, monkeypatch):
+    train, valid = parts
+    asked = {"budget": None, "max_trials": 5}
+    quick = tr.AutoRanker(**asked, threads=1).fit(train)
+    assert sum(row["state"] == "complete" and row["name"] != "blend" for row in quick.choice_.trials) == 5
+    hours = iter(range(10**6))
+    monkeypatch.setattr(portfolio, "time", SimpleNamespace(perf_counter=lambda: 3600.0 * next(hours)))
+    slow = tr.AutoRanker(**asked, threads=2).fit(train)
+    assert slow.choice_.refitted
+    assert not slow.choice_.budget_bound
+    assert slow.choice_.summary == quick.choice_.summary
+    assert slow.predict(valid).tobytes() == quick.predict(valid).tobytes()
+    bound = tr.AutoRanker(100.0, 5, threads=1).fit(train)  # the same clock against a budget: it does bind
+    assert bound.choice_.budget_bound
+    assert not bound.choice_.refitted
+
+
+def test_each_fit_has_the_whole_budget(parts, monkeypatch):
+    begun = []
+
+    class Clock(portfolio.Clock):
+        def __init__(self, budget):
+            begun.append(budget)
+            super().__init__(budget)
+
+    monkeypatch.setattr(automatic, "Clock", Clock)
+    ranker = tr.AutoRanker(100.0, 1, threads=1)
+    for _ in range(2):
+        ranker.fit(parts[0])
+    assert begun == [100.0, 70.0] * 2  # for all of it; for the search, where the choice is trained once more
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"budget": 0}, "budget must be"), ({"budget": -1.0}, "budget must be"), ({"max_trials": 0}, "max_trials must be"),
+     ({"max_trials": 1.5}, "max_trials must be"), ({"seed": -1}, "seed must be"), ({"blend": "no"}, "blend must be")],
+)  # fmt: skip
+def test_what_no_choice_can_be_made_with(parts, options, words):
+    with pytest.raises(DataError, match=words):
+        tr.AutoRanker(**options).fit(parts[0])
+
+
+def test_data_that_nothing_can_be_chosen_on(parts, data):
+    train, valid = parts
+    ranker = tr.AutoRanker(**QUICK).fit(train)
+    before = ranker.predict(valid)
+    for wrong, words in (
+        (train.replace(labels=np.ones(train.n_documents)), "all documents have the same label"),
+        (train.select(range(5)), "only 5 in all"),
+    ):
+        with pytest.raises(DataError, match=words):
+            ranker.fit(wrong)
+    with pytest.raises(DataError, match="all documents have the same label"):
+        ranker.fit(train, valid=valid.replace(labels=np.zeros(valid.n_documents)))
+    with pytest.raises(UnknownNameError):
+        tr.AutoRanker(metric="ncdg").fit(train)
+    np.testing.assert_array_equal(ranker.predict(valid), before)  # a fit that failed changed nothing
+
+
+def test_an_interrupt_keeps_what_was_fitted(parts, monkeypatch):
+    fits, real = [], tr.LinearRanker.fit
+
+    def fit(self, *args, **options):
+        fits.append(self)
+        if len(fits) == 2:
+            raise KeyboardInterrupt
+        return real(self, *args, **options)
+
+    monkeypatch.setattr(tr.LinearRanker, "fit", fit)
+    ranker = tr.AutoRanker(**QUICK).fit(*parts[:1], valid=parts[1])
+    assert ranker.was_interrupted
+    assert ranker.choice_.name == "ListNet"
+    assert len(fits) == 2
+    fits[:] = [None]  # the first fit is the one that is interrupted
+    with pytest.raises(KeyboardInterrupt):
+        tr.AutoRanker(**QUICK).fit(parts[0], valid=parts[1])
+
+
+# ---- the chosen ranker answers ----
+
+
+def test_what_is_saved_is_the_chosen_ranker(fitted, parts, tmp_path):
+    fitted.save(tmp_path / "m.toprank")
+    back = tr.load(tmp_path / "m.toprank")
+    assert type(back) is type(fitted.ranker_)
+    assert back.predict(parts[1]).tobytes() == fitted.predict(parts[1]).tobytes()
+    assert back.training_["auto"] == fitted.training_["auto"]
+    member = tr.BlendRanker.of([fitted, fitted.ranker_], parts[1])
+    member.save(tmp_path / "blend.toprank")
+    assert tr.load(tmp_path / "blend.toprank").predict(parts[1]).tobytes() == member.predict(parts[1]).tobytes()
+
+
+def test_explanations_and_exports_are_those_of_the_chosen_ranker(fitted, parts, tmp_path):
+    _, valid = parts
+    qid = valid.qids[0]
+    pair, of_chosen = fitted.explain(valid, qid=qid), fitted.ranker_.explain(valid, qid=qid)
+    assert pair.contributions == of_chosen.contributions
+    np.testing.assert_array_equal(fitted.feature_importances_, fitted.ranker_.feature_importances_)
+    assert repr(fitted.formula()) == repr(fitted.ranker_.formula())
+    for feature in range(4):
+        mine, theirs = fitted.course(feature), fitted.ranker_.course(feature)
+        assert (mine is None) == (theirs is None)
+    assert fitted.rank(valid, k=2) == fitted.ranker_.rank(valid, k=2)
+    assert tr.export(fitted, "python", tmp_path / "scorer.py", check=valid).holds
+
+
+# ---- experiments ----
+
+
+def test_it_is_chosen_inside_each_training_part(data):
+    results = tr.Experiment(
+        data, ["LeastSquares", ("auto", QUICK)], n_folds=3, threads=1, select_by="map", keep_models=True
+    ).run(verbose=False)
+    assert not results.failures
+    cells = [cell for cell in results.cells if cell.system == "auto"]
+    assert len(cells) == 3
+    for cell, fold in zip(cells, tr.folds(data, 3), strict=True):
+        by_hand = tr.AutoRanker(**QUICK, metric="map").fit(fold.train, valid=fold.valid)
+        choice = by_hand.choice_
+        assert (cell.metric, cell.valid, cell.options) == (choice.metric, choice.value, {"chosen": choice.name})
+        judged = [(row["name"], row["value"]) for row in choice.trials if row["value"] is not None]
+        assert [(row["candidate"], row["valid"]) for row in cell.tried] == judged
+        wanted = tr.evaluate(by_hand.predict(fold.test), fold.test).mean["ndcg@10"]
+        assert (
+            tr.evaluate(results.ranker(None, fold.name, "auto").predict(fold.test), fold.test).mean["ndcg@10"] == wanted
+        )
+
+
+def test_auto_by_its_name(data):
+    [entry] = entries_of(["Auto"])
+    assert (entry.name, type(entry.ranker), entry.random) == ("auto", tr.AutoRanker, True)
+    [fixed] = entries_of([("auto", {"seed": 3})])
+    assert not fixed.random
+    with pytest.raises(UnknownNameError, match="option of auto"):
+        tr.Experiment(data, [("auto", {"n_trees": 3})])
+    [own] = tr.Experiment(data, {"mine": tr.AutoRanker(metric="err@10")}, select_by="map").entries
+    assert own.ranker.metric == "err@10"  # a ranker that is given keeps its own
+
+
+def test_the_command_cross_validates_it(data, tmp_path):
+    tr.write(data, tmp_path / "d.txt")
+    settings = ["--set", "auto.max_trials=1", "--set", "AUTO.blend=false", "--folds", "3", "--threads", "1"]
+    done = CliRunner().invoke(
+        app, ["cv", str(tmp_path / "d.txt"), "--systems", "LeastSquares,auto", *settings, "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    assert '"auto"' in json.dumps(json.loads(done.stdout))
