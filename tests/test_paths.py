@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import subprocess
 import sys
 import threading
@@ -21,6 +23,8 @@ SOURCE = Path(tr.__file__).parent
 READING = 10
 TRAINING = 51
 FITTING_ON_A_CLUSTER = 21
+LEARNING_FROM_CLICKS = 59
+ANSWERING = 15
 
 
 def modules_run(work) -> set[str]:
@@ -82,7 +86,8 @@ def test_reading_letor_text(files):
 def train(*arguments) -> None:
     from toprank.cli.main import run
 
-    sys.argv = ["toprank", "train", *arguments]
+    path = ("clicks", "train") if arguments[0] == "clicks" else ("train", arguments[0])
+    sys.argv = ["toprank", *path, *arguments[1:]]
     with suppress(SystemExit):
         run()
 
@@ -105,6 +110,49 @@ def test_trees_on_a_cluster(files):
         cluster.fit(tr.TreeRanker("LambdaRank", n_trees=3), parts)
         seen = modules_run(lambda: cluster.fit(tr.TreeRanker("LambdaRank", n_trees=3), parts))
     assert len(seen) <= FITTING_ON_A_CLUSTER, " ".join(sorted(seen))
+
+
+def test_learning_from_clicks_by_command(tmp_path):
+    data = tr.synthetic(n_queries=40, seed=0)
+    tr.write(data, tmp_path / "data.txt")
+    users = tr.clicks.PBM.known([1, 0.5, 0.3])
+    log = tr.clicks.simulate(data, data.X[:, 0], users, sessions=2_000, k=3, exploration=0.5, order="source")
+    tr.clicks.write(log, tmp_path / "log.csv")
+    given = ["clicks", tmp_path / "log.csv", tmp_path / "data.txt", "-o", tmp_path / "m.toprank", "--quiet"]
+    done = subprocess.run([sys.executable, __file__, *map(str, given)], capture_output=True, text=True, check=True)
+    assert (tmp_path / "m.toprank").exists()
+    seen = done.stdout.split("modules: ")[1].split()
+    assert "clicks/training.py" in seen
+    assert len(seen) <= LEARNING_FROM_CLICKS, " ".join(seen)
+
+
+def test_answering_a_request(tmp_path):
+    pytest.importorskip("msgspec")
+    from toprank.serving.logs import Log
+
+    data = tr.synthetic(n_queries=20, seed=0)
+    tr.LinearRanker().fit(data).save(tmp_path / "m.toprank")
+    service = tr.serving.application(tmp_path / "m.toprank", log=Log(requests=False))
+    listed = [{"id": row, "values": data.X[row].tolist()} for row in range(3)]
+    body = json.dumps({"documents": listed}).encode()
+    scope = {"type": "http", "method": "POST", "path": "/v1/rank", "headers": [(b"content-type", b"application/json")]}
+
+    def ask():
+        answers = []
+
+        async def receive():
+            return {"type": "http.request", "body": body}
+
+        async def send(message):
+            answers.append(message)
+
+        asyncio.run(service(scope, receive, send))
+        assert answers[0]["status"] == 200
+
+    ask()
+    seen = modules_run(ask)
+    assert "serving/service.py" in seen
+    assert len(seen) <= ANSWERING, " ".join(sorted(seen))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from toprank.cli.main import app
 from toprank.comparison import compare_values
 from toprank.drawing import Scale, safe_json, tag, ticks
 from toprank.errors import DataError, FileError, UnknownNameError
-from toprank.report.content import Chart, Content, Documents, Judgement, Line, Part
+from toprank.report.content import Chart, Content, Documents, JudgedComparison, Line, RankedCollection
 from toprank.report.headline import headline, turned_around
 from toprank.report.page import page
 from toprank.report.panels.curves import at_cutoffs, curves_of_rankers
@@ -352,8 +352,8 @@ def many(n_queries, per_query, n_systems, name):
         {s: rng.normal(size=n) for s in systems},
     )
     intervals = {s: {"ndcg@10": interval} for s in systems}
-    part = Part(
-        name, np.array([f"{name} {q}" for q in range(n_queries)]), (Judgement(compared, values, intervals),),
+    part = RankedCollection(
+        name, np.array([f"{name} {q}" for q in range(n_queries)]), (JudgedComparison(compared, values, intervals),),
         documents=documents, hardest=(n_queries - 1, 7),
     )  # fmt: skip
     return Content("many", (part,))

@@ -35,7 +35,7 @@ def _column(role: str, none: str = "") -> Any:
     return typer.Option(metavar="COLUMN", help=words, show_default=False, rich_help_panel=helping.LOG)
 
 
-class _Columns:
+class _LogColumns:
     """Keywords of `toprank.clicks.read` that are options, with their defaults."""
 
     query: Annotated[str | None, _column("queries")] = None
@@ -52,7 +52,7 @@ def _chosen(given: dict[str, Any]) -> dict[str, Any]:
     return {name: False if value == "" else value for name, value in given.items() if value is not None}
 
 
-reads_log = options.in_place_of("columns", _Columns, tuple(get_type_hints(_Columns)), _chosen)
+reads_log = options.in_place_of("columns", _LogColumns, tuple(get_type_hints(_LogColumns)), _chosen)
 """Give a command the options that say which column of a log is what, in the place of its parameter `columns`."""
 
 

@@ -169,7 +169,7 @@ def _documents(
 
 def _write_page(html: Path, log: ClickLog, data: RankingData, done: Trained, name: str, quiet: bool) -> None:
     from toprank.clicks import check
-    from toprank.clicks.simulation import named
+    from toprank.clicks.log import named
     from toprank.report.clicks import rankers_section, write_clicks
 
     with common.progress("Examining …", quiet):

@@ -26,8 +26,8 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.clicks.fitting import climb, inside, maximise
-from toprank.clicks.log import ClickLog
-from toprank.clicks.models import ClickModel, blocks, by_rank, check_depth, rate_prior, sums
+from toprank.clicks.log import ClickLog, sums
+from toprank.clicks.models import ClickModel, blocks, by_rank, check_depth, rate_prior
 from toprank.compute import FloatArray, IntArray, each_block
 
 __all__ = ["CCM", "DBN", "DCM", "SDBN", "Cascade"]

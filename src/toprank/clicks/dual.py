@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.features import rows_of_all, under
-from toprank.clicks.log import ClickLog
-from toprank.clicks.models import sums
+from toprank.clicks.log import ClickLog, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.losses import Multicategory

@@ -11,7 +11,7 @@ import numpy as np
 
 from toprank.clicks.cells import ids_in, numbers_of, plain, refuse_mixed, refuse_nulls
 from toprank.clicks.log import Array, ClickLog, Numbered, RowOf, assembled, clicks_of, numbered, positions_of
-from toprank.clicks.sources import Rows, kind_of, opened
+from toprank.clicks.sources import LogRows, kind_of, opened
 from toprank.compute import IntArray
 from toprank.data.bytesource import PathLike, promised_format
 from toprank.data.files import as_plain_files
@@ -110,7 +110,7 @@ def read(
 
 
 def _read_tables(
-    tables: Sequence[Rows], given: Mapping[str, Choice], carry: Sequence[str], first_position: int
+    tables: Sequence[LogRows], given: Mapping[str, Choice], carry: Sequence[str], first_position: int
 ) -> ClickLog:
     from toprank.clicks.ubi import is_ubi, read_ubi
 
@@ -134,7 +134,7 @@ class _Strips:
     """The columns of tables that are one log, collected a strip of rows at a time."""
 
     def __init__(
-        self, tables: Sequence[Rows], given: Mapping[str, Choice], carry: Sequence[str], first_position: int
+        self, tables: Sequence[LogRows], given: Mapping[str, Choice], carry: Sequence[str], first_position: int
     ) -> None:
         self._tables, self._first = tables, first_position
         with tables[0].about():

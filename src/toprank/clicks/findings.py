@@ -14,8 +14,8 @@ import numpy.typing as npt
 from toprank.clicks.events import UNSHOWN
 from toprank.clicks.harvests import Graph, Propensities
 from toprank.clicks.intervals import in_words
-from toprank.clicks.log import TOLD_AGAIN, Array, ClickLog, numbered
-from toprank.clicks.models import WITHOUT_DOUBLED, sums
+from toprank.clicks.log import TOLD_AGAIN, Array, ClickLog, numbered, sums
+from toprank.clicks.models import WITHOUT_DOUBLED
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of

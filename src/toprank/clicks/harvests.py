@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from toprank.clicks.conditional import relative_examinations
 from toprank.clicks.intervals import in_words, plain, redrawn
-from toprank.clicks.log import ClickLog, check_compared, check_log
-from toprank.clicks.models import UnidentifiedWarning, sums
+from toprank.clicks.log import ClickLog, check_compared, check_log, sums
+from toprank.clicks.models import UnidentifiedWarning
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError, warn_user

@@ -12,7 +12,7 @@ import numpy as np
 
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
 from toprank.clicks.intervals import plain, redrawn
-from toprank.clicks.log import ClickLog
+from toprank.clicks.log import ClickLog, sums
 from toprank.clicks.models import (
     PBM,
     UBM,
@@ -22,7 +22,6 @@ from toprank.clicks.models import (
     RankCTR,
     UnidentifiedWarning,
     check_lists,
-    sums,
 )
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole

@@ -20,9 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.corrections import rows_of
-from toprank.clicks.log import ClickLog, check_log
-from toprank.clicks.models import sums
-from toprank.clicks.simulation import named
+from toprank.clicks.log import ClickLog, check_log, named, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData

@@ -18,7 +18,7 @@ from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = [
     "COMPARED", "DEEPEST", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "assembled", "check_compared", "check_log",
-    "clicks_of", "ids_of", "numbered", "positions_of", "words_of",
+    "clicks_of", "ids_of", "named", "numbered", "positions_of", "sums", "words_of",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -486,3 +486,15 @@ def clicks_of(array: Array, row_of: RowOf = int) -> npt.NDArray[np.bool_]:
             "often it was clicked."
         )
     return numbers > 0
+
+
+def sums(of: npt.NDArray[np.signedinteger[Any]], values: Any, n: int) -> FloatArray:
+    """The sum of the values of each of n."""
+    return np.asarray(np.bincount(of, values, n), dtype=np.float64)
+
+
+def named(data: RankingData) -> RankingData:
+    """The data with document ids; without ids, documents are called by rows."""
+    if data.document_ids is not None:
+        return data
+    return data.replace(document_ids=data.row_names.astype(str))

@@ -25,7 +25,7 @@ from toprank.clicks.conditional import relative_examinations
 from toprank.clicks.features import AttractionByFeatures, logistic, same_features
 from toprank.clicks.fitting import Maximum, climb, inside, maximise
 from toprank.clicks.intervals import left_out_in_turn
-from toprank.clicks.log import ClickLog, check_compared, check_log
+from toprank.clicks.log import ClickLog, check_compared, check_log, sums
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
@@ -448,11 +448,6 @@ def _happened(chances: FloatArray, log: ClickLog) -> FloatArray:
 def blocks(n: int, size: int = _BLOCK) -> list[tuple[int, int]]:
     """Ranges of equally many, whatever the number of threads: sums do not depend on it."""
     return [(first, min(first + size, n)) for first in range(0, n, size)]
-
-
-def sums(of: npt.NDArray[np.signedinteger[Any]], values: Any, n: int) -> FloatArray:
-    """The sum of the values of each of n."""
-    return np.asarray(np.bincount(of, values, n), dtype=np.float64)
 
 
 def by_rank(log: ClickLog) -> Iterator[tuple[IntArray, IntArray]]:

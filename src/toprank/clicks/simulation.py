@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from toprank.clicks.log import ClickLog
+from toprank.clicks.log import ClickLog, named
 from toprank.clicks.models import ClickModel
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
@@ -19,7 +19,7 @@ from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.ranking import ranking
 
-__all__ = ["named", "relevance_of", "simulate"]
+__all__ = ["relevance_of", "simulate"]
 
 _WAYS = ("shuffle", "swap", "neighbours")
 
@@ -174,13 +174,6 @@ def _explored(
     other = np.where(explored & (sizes > 1), 1 + rng.integers(0, np.maximum(sizes - 1, 1)), 0)[session]
     first = np.maximum(other - 1, 0) if way == "neighbours" else np.zeros_like(other)
     return np.where(place == first, other, np.where(place == other, first, place))
-
-
-def named(data: RankingData) -> RankingData:
-    """The data with document ids; without ids, documents are called by rows."""
-    if data.document_ids is not None:
-        return data
-    return data.replace(document_ids=data.row_names.astype(str))
 
 
 def _attraction(

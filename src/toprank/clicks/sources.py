@@ -18,7 +18,7 @@ from toprank.data.frames.layout import Layout
 from toprank.data.tables.sources import Source, about, by_number, sources_of
 from toprank.errors import DataError, FormatError, UnknownNameError
 
-__all__ = ["FORMATS", "Rows", "opened"]
+__all__ = ["FORMATS", "LogRows", "opened"]
 
 FORMATS = ("parquet", "arrow", "csv", "jsonl", "yandex")
 _JSON_BLOCK = 8 << 20  # bytes of text at a time
@@ -27,7 +27,7 @@ _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _EVERY_LINE = "Every line is an object, and a field has one type in all of them."
 
 
-class Rows(NamedTuple):
+class LogRows(NamedTuple):
     """A table: the types of its columns, and its rows a strip at a time."""
 
     schema: Any
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
         return nullcontext() if self.path is None else about(self.path)
 
 
-def opened(source: Any, format: str | None = None) -> list[Rows]:
+def opened(source: Any, format: str | None = None) -> list[LogRows]:
     """The tables of a file, of a folder of files, or a frame."""
     if not isinstance(source, str | os.PathLike):
         return [_of_frame(source)]
@@ -95,7 +95,7 @@ def kind_of(path: PathLike, given: str | None = None) -> str:
     return _by_name(Path(path)) or "csv"
 
 
-def _of_frame(frame: Any) -> Rows:
+def _of_frame(frame: Any) -> LogRows:
     import pyarrow as pa
 
     try:
@@ -109,17 +109,17 @@ def _of_frame(frame: Any) -> Rows:
         del texts
         yield from table.select(list(columns)).to_batches(max_chunksize=1 << 18)
 
-    return Rows(table.schema, batches, None, False)
+    return LogRows(table.schema, batches, None, False)
 
 
-def _of_source(source: Source) -> Rows:
+def _of_source(source: Source) -> LogRows:
     def batches(columns: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         # In CSV, columns that are carried along are text, whatever the first rows look like.
         del texts
         layout = Layout({}, (), np.dtype(np.float64), tuple(columns))
         yield from _widened(source.batches(layout), 1 << 18)
 
-    return Rows(source.schema, batches, source.path, source.kind == "csv")
+    return LogRows(source.schema, batches, source.path, source.kind == "csv")
 
 
 def _widened(batches: Iterable[Any], rows: int) -> Iterator[Any]:
@@ -141,7 +141,7 @@ def _widened(batches: Iterable[Any], rows: int) -> Iterator[Any]:
 # ---- JSON lines ----
 
 
-def _of_json(path: Path) -> Rows:
+def _of_json(path: Path) -> LogRows:
     import pyarrow as pa
 
     known: dict[str, Any] = {}
@@ -166,7 +166,7 @@ def _of_json(path: Path) -> Rows:
         for line, block in _json_blocks(path):
             yield from _json_table(block, schema, path, line).combine_chunks().to_batches()
 
-    return Rows(found, batches, path, False, inside=True)
+    return LogRows(found, batches, path, False, inside=True)
 
 
 def _json_blocks(path: Path) -> Iterator[tuple[int, Any]]:

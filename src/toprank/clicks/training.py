@@ -33,9 +33,9 @@ from toprank.clicks.estimators import UnidentifiedWarning
 from toprank.clicks.evaluation import clipped, judge, left_out, ranks_of
 from toprank.clicks.harvests import HARVESTED
 from toprank.clicks.intervals import in_words, numbers
-from toprank.clicks.log import ClickLog, check_log
+from toprank.clicks.log import ClickLog, check_log, named
 from toprank.clicks.position_term import PositionCells, PositionSoftmax
-from toprank.clicks.simulation import named, relevance_of
+from toprank.clicks.simulation import relevance_of
 from toprank.compute import FloatArray
 from toprank.data.checks import check_data, check_flag, check_number, check_whole
 from toprank.data.dataset import RankingData
@@ -407,7 +407,9 @@ def _loss_of(ranker: Any) -> Loss:
 
 def _own_loss(correction: str, within: float) -> Loss | None:
     """Of corrections that are a loss."""
-    return {"safe": SafeDCG(within), "position": Multicategory(gain=None)}.get(correction)
+    if correction == "safe":
+        return SafeDCG(within)
+    return Multicategory(gain=None) if correction == "position" else None
 
 
 def _usable_loss(asked: Loss, correction: str, approximate: bool) -> Loss:

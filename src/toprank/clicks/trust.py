@@ -13,8 +13,8 @@ import numpy as np
 
 from toprank.clicks.features import AttractionByFeatures
 from toprank.clicks.fitting import climb, inside, maximise
-from toprank.clicks.log import ClickLog
-from toprank.clicks.models import ProductCells, sums
+from toprank.clicks.log import ClickLog, sums
+from toprank.clicks.models import ProductCells
 from toprank.compute import FloatArray
 
 __all__ = ["Affine", "affine"]

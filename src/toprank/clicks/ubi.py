@@ -11,7 +11,7 @@ import numpy as np
 from toprank.clicks.cells import column, ids_in, numbers_of, plain
 from toprank.clicks.events import UNSHOWN, Pieces, present, shown_at
 from toprank.clicks.log import Array, ClickLog, RowOf, assembled, numbered, positions_of
-from toprank.clicks.sources import Rows
+from toprank.clicks.sources import LogRows
 from toprank.compute import IntArray
 from toprank.errors import DataError, Remedy, UnknownNameError
 
@@ -22,17 +22,17 @@ _INNER = (_OBJECT, _ORDINAL)
 _RESPONSE = {"query_response_id", "query_response_hit_ids"}
 
 
-def is_ubi(table: Rows) -> bool:
+def is_ubi(table: LogRows) -> bool:
     """Whether a table is ``ubi_events`` or ``ubi_queries``."""
     names = set(_names(table))
     return _are_events(table) or ({"query_id", "user_query"} <= names and bool(names & _RESPONSE))
 
 
-def _are_events(table: Rows) -> bool:
+def _are_events(table: LogRows) -> bool:
     return {"query_id", "action_name"} <= set(_names(table))
 
 
-def read_ubi(tables: Sequence[Rows], click: str | None, first_position: int) -> ClickLog:
+def read_ubi(tables: Sequence[LogRows], click: str | None, first_position: int) -> ClickLog:
     """The log of ``ubi_queries`` and ``ubi_events``: a session is a search (``query_id``), a query what was typed.
 
     A search shows the documents of its impression events at their ordinals; where it has none, those of
@@ -70,14 +70,14 @@ def read_ubi(tables: Sequence[Rows], click: str | None, first_position: int) -> 
     return _joined(asked, hits, shown, clicked, missing)
 
 
-def _names(table: Rows) -> list[str]:
+def _names(table: LogRows) -> list[str]:
     import pyarrow as pa
 
     inside = table.schema.field("_source").type if "_source" in table.schema.names else pa.null()
     return [one.name for one in inside] if pa.types.is_struct(inside) else list(table.schema.names)
 
 
-def _batches(table: Rows, wanted: Sequence[str]) -> Iterator[tuple[int, Any]]:
+def _batches(table: LogRows, wanted: Sequence[str]) -> Iterator[tuple[int, Any]]:
     """Strips with those columns that there are, and the first row of each; documents of an engine are unwrapped."""
     import pyarrow as pa
 

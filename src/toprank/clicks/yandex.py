@@ -37,7 +37,7 @@ def read_yandex(paths: Sequence[PathLike]) -> ClickLog:
     before = lists = 0  # lines and lists of what was read
     for path in paths:
         for first, block in _blocks(path):
-            lines = _Lines(block, path, first)
+            lines = _SessionLines(block, path, first)
             lists += _take(lines, before, lists, asked, shown, clicked)
             before += len(lines.sizes)
     if not lists:
@@ -73,7 +73,7 @@ def _blocks(path: PathLike) -> Iterator[tuple[int, bytes]]:
         line += block.count(b"\n")
 
 
-class _Lines:
+class _SessionLines:
     """The words of lines that are of one of two kinds."""
 
     def __init__(self, block: bytes, path: PathLike, first: int) -> None:
@@ -120,7 +120,7 @@ class _Lines:
         raise FormatError(f"{problem}.", path=self._path, line=self._first + int(line)) from None
 
 
-def _take(lines: _Lines, before: int, lists: int, asked: Pieces, shown: Pieces, clicked: Pieces) -> int:
+def _take(lines: _SessionLines, before: int, lists: int, asked: Pieces, shown: Pieces, clicked: Pieces) -> int:
     """Sort lines behind so many others; how many lists there are."""
     first, length = lines.begins[lines.is_list], lines.sizes[lines.is_list] - 5
     asked.add(

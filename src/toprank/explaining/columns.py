@@ -17,7 +17,7 @@ from toprank.rankers.explanation import cells, feature_names
 _DIGITS = range(6, 18)
 _TICK = 1e-6 / 86400  # dates and durations are days, told to the microsecond
 
-__all__ = ["Feature", "Features", "feature_named", "feature_number"]
+__all__ = ["Feature", "FeatureColumns", "feature_named", "feature_number"]
 
 
 class Feature:
@@ -71,7 +71,7 @@ class Feature:
         return [(self.shown(value), float(self.shown(value))), *told]
 
 
-class Features:
+class FeatureColumns:
     """The columns of data, each looked at once."""
 
     def __init__(self, ranker: Ranker, data: RankingData) -> None:

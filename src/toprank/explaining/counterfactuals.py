@@ -16,7 +16,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.explaining.columns import Feature, Features
+from toprank.explaining.columns import Feature, FeatureColumns
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import Course, with_rows
 from toprank.rankers.explanation import AskedQuery, ExplainedDocument
@@ -131,10 +131,10 @@ def changes(ranker: Ranker, data: RankingData, qid: Any = None, a: Any = None, b
     1 would stand above 2 if its sales were above 2 (now 1).
     """
     asked = AskedQuery(ranker, data, qid)
-    return changes_of(asked, *asked.pair(a, b), Features(ranker, ranker.translated(data)))
+    return changes_of(asked, *asked.pair(a, b), FeatureColumns(ranker, ranker.translated(data)))
 
 
-def changes_of(asked: AskedQuery, first: int, second: int, features: Features) -> Changes:
+def changes_of(asked: AskedQuery, first: int, second: int, features: FeatureColumns) -> Changes:
     """The same for two rows of a query that was looked up before."""
     a, b = sorted((first, second), key=lambda row: asked.places[row])
     tried = np.arange(len(asked.features))

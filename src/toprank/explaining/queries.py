@@ -11,7 +11,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
-from toprank.explaining.columns import Features
+from toprank.explaining.columns import FeatureColumns
 from toprank.explaining.counterfactuals import Changes, changes_of
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import AdditiveTerms, Sampling
@@ -170,7 +170,7 @@ def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, s
     cost = n * len(against) * (len(asked.features) + 1) * (n if ranker.sees_queries else 1)
     sampling = Sampling(min(max(_SCORED // cost, 4), _PERMUTATIONS), seed).checked()
     found = ranker.contributions(asked.part, order, against, sampling)
-    known = Features(ranker, ranker.translated(data))
+    known = FeatureColumns(ranker, ranker.translated(data))
     lifts = [changes_of(asked, asked.order[i], asked.order[i + 1], known) for i in range(min(top, n - 1))]
     return QueryExplanation(
         asked.qid,

@@ -19,7 +19,7 @@ from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.experiment.provenance import COMPUTING, versions
 from toprank.metrics.evaluation import Evaluation, evaluate
-from toprank.report.content import Content, Documents, Fact, Judgement, Part, Source
+from toprank.report.content import Content, DataSource, Documents, Fact, JudgedComparison, RankedCollection
 from toprank.report.panels.curves import at_cutoffs, curves_of_rankers
 from toprank.report.panels.explained import explained_ranker
 from toprank.report.panels.features import weights_of_rankers
@@ -150,17 +150,17 @@ def _part(
     per_query: Mapping[str, Mapping[str, FloatArray]],
     one: Evaluation,
     options: Mapping[str, Any],
-) -> Part:
+) -> RankedCollection:
     styles = plotted(comparison)
     metric = comparison.metrics[0]
     intervals = judged_intervals(comparison, per_query, options["threads"])
     solvable = data.queries.max(np.where(data.judged, data.labels, 0.0)) > 0
     firsts = {system: of[metric] for system, of in per_query.items()}
     ids = data.row_names
-    return Part(
+    return RankedCollection(
         name=name,
         qids=data.qids,
-        judgements=(Judgement(comparison, per_query, intervals),),
+        judgements=(JudgedComparison(comparison, per_query, intervals),),
         at_k=at_cutoffs(scores, data, one.measures, styles, **options),
         spreads=spreads(scores, data, styles),
         documents=Documents(data.labels, data.queries, ids, scores),
@@ -178,8 +178,8 @@ def notes_of(comparison: Comparison, solvable: npt.NDArray[np.bool_]) -> tuple[s
 
 
 def _with_rankers(
-    part: Part, data: RankingData, rankers: Mapping[str, Any], given: Mapping[str, npt.ArrayLike]
-) -> Part:
+    part: RankedCollection, data: RankingData, rankers: Mapping[str, Any], given: Mapping[str, npt.ArrayLike]
+) -> RankedCollection:
     styles = plotted(part.comparison)
     tables: dict[str, Any] = dict(given)
     for system, ranker in rankers.items():
@@ -213,10 +213,10 @@ def nothing_to_gain(solvable: npt.NDArray[np.bool_]) -> list[str]:
     return [f"{blank:,} of {n:,} queries have nothing relevant; no ranking can gain anything there."] if blank else []
 
 
-def source_of(name: str, data: RankingData) -> Source:
+def source_of(name: str, data: RankingData) -> DataSource:
     """The line of the small print about some data."""
     size = f"{data.n_queries:,} queries, {data.n_documents:,} documents, {data.n_features:,} features"
-    return Source(name, data.fingerprint, size)
+    return DataSource(name, data.fingerprint, size)
 
 
 def facts_of(comparison: Comparison) -> list[Fact]:

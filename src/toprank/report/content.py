@@ -1,7 +1,7 @@
 """What a report says, before anyone thinks of how it looks: plain values, no markup.
 
-A `Content` holds one `Part` for each collection that was ranked. A part holds at least one `Judgement` (a comparison
-and the per-query numbers behind it); everything else is there where it is known.
+A `Content` holds one `RankedCollection` for each collection that was ranked. It holds at least one `JudgedComparison`,
+a comparison and the per-query numbers behind it; everything else is there where it is known.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.explaining import Importance
 from toprank.rankers.explanation import Explanation
 from toprank.showing.pictures import Picture
-from toprank.showing.tables import Kind, Shown, Table, frame_of
-from toprank.showing.tables import Part as Said
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval
 
-__all__ = ["Content", "Documents", "Fact", "Judgement", "Part", "Source", "Titled"]
+__all__ = ["Content", "Documents", "Fact", "JudgedComparison", "RankedCollection", "DataSource", "Titled"]
 
 
 @dataclass(frozen=True)
-class Judgement:
+class JudgedComparison:
     """Systems compared under one convention.
 
     `per_query` is system → metric → one number per query (NaN where the query does not count), `intervals` system →
@@ -73,7 +72,7 @@ class Titled:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class DrawnCalibration:
     """Predicted P(grade ≥ 1) of one system against what happened, bin by bin; `error` is the expected one."""
 
     system: str
@@ -85,7 +84,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Spread:
+class ScoreSpread:
     """How the scores of one system, standardised within each query, spread over the documents of each grade.
 
     `shares` has a row for each grade, lowest first: the share of its documents in each bin between the `edges`.
@@ -101,7 +100,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightsShown:
     """The features that matter most to one system, most important first: weights (signed) or importances (shares).
 
     `meaning` says what a value is, `features` how many features there are in all.
@@ -148,7 +147,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Part:
+class RankedCollection:
     """One collection: its judgements, the main one first, and all that is known about the systems on it.
 
     Attributes:
@@ -170,13 +169,13 @@ class Part:
 
     name: str
     qids: npt.NDArray[Any]
-    judgements: tuple[Judgement, ...]
+    judgements: tuple[JudgedComparison, ...]
     tables: tuple[Titled, ...] = ()
     at_k: tuple[Chart, ...] = ()
     learning: tuple[Chart, ...] = ()
-    spreads: tuple[Spread, ...] = ()
-    calibrations: tuple[Calibration, ...] = ()
-    weights: tuple[Weights, ...] = ()
+    spreads: tuple[ScoreSpread, ...] = ()
+    calibrations: tuple[DrawnCalibration, ...] = ()
+    weights: tuple[WeightsShown, ...] = ()
     explained: Explained | None = None
     documents: Documents | None = None
     hardest: tuple[int, ...] = ()
@@ -208,7 +207,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """Data that went into the report, and the fingerprint of their content."""
 
     name: str
@@ -240,8 +239,8 @@ class Content(Shown):
     """
 
     title: str
-    parts: tuple[Part, ...]
-    sources: tuple[Source, ...] = ()
+    parts: tuple[RankedCollection, ...]
+    sources: tuple[DataSource, ...] = ()
     conventions: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
     command: str | None = None
@@ -252,8 +251,8 @@ class Content(Shown):
         if not self.parts:
             raise DataError("A report needs at least one comparison.")
 
-    def _parts(self) -> Sequence[Said]:
-        said: list[Said] = [f"{self.title}."]
+    def _parts(self) -> Sequence[Part]:
+        said: list[Part] = [f"{self.title}."]
         for part in self.parts:
             means = part.comparison.means_table()
             place = {name: i for i, name in enumerate(part.ranked_systems)}

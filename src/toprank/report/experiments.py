@@ -20,7 +20,17 @@ from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.report.comparing import facts_of, judged_intervals, nothing_to_gain
-from toprank.report.content import Calibration, Chart, Content, Documents, Fact, Judgement, Part, Source, Titled
+from toprank.report.content import (
+    Chart,
+    Content,
+    DataSource,
+    Documents,
+    DrawnCalibration,
+    Fact,
+    JudgedComparison,
+    RankedCollection,
+    Titled,
+)
 from toprank.report.panels.curves import curves_at, curves_of_cells
 from toprank.report.panels.features import weights_of_cells
 from toprank.report.panels.queries import hardest
@@ -82,7 +92,7 @@ def from_results(
     )
 
 
-def _part(results: Results, dataset: str) -> Part | None:
+def _part(results: Results, dataset: str) -> RankedCollection | None:
     judgements = [found for name in results.conventions if (found := _judgement(results, dataset, name)) is not None]
     if not judgements:
         return None
@@ -99,7 +109,7 @@ def _part(results: Results, dataset: str) -> Part | None:
     of = [cell for cell in results.cells if cell.dataset == dataset]
     folds = results.provenance["datasets"][dataset]["folds"]
     whole = None if documents is None or tests is None else _whole(tests, documents)
-    return Part(
+    return RankedCollection(
         name=dataset,
         qids=qids,
         judgements=tuple(judgements),
@@ -116,13 +126,13 @@ def _part(results: Results, dataset: str) -> Part | None:
     )
 
 
-def _judgement(results: Results, dataset: str, convention: str) -> Judgement | None:
+def _judgement(results: Results, dataset: str, convention: str) -> JudgedComparison | None:
     comparison = comparison_of(results, dataset, convention)
     if comparison is None:
         return None
     columns = {metric: results.pooled_values(metric, convention, dataset) for metric in comparison.metrics}
     per_query = {system: {metric: columns[metric][system] for metric in columns} for system in comparison.systems}
-    return Judgement(comparison, per_query, judged_intervals(comparison, per_query))
+    return JudgedComparison(comparison, per_query, judged_intervals(comparison, per_query))
 
 
 # ---- queries and documents ----
@@ -208,7 +218,7 @@ def _at_cutoffs(
 
 def _calibrations(
     results: Results, dataset: str, whole: RankingData, styles: Mapping[str, int]
-) -> Iterator[Calibration]:
+) -> Iterator[DrawnCalibration]:
     for system, style in styles.items():
         of_folds = [results.relevance(dataset, fold, system) for fold in results.folds(dataset)]
         known = [relevance for relevance in of_folds if relevance is not None]
@@ -278,18 +288,18 @@ def _notes(results: Results, dataset: str, relevant: npt.NDArray[Any], documents
     return notes
 
 
-def _sources(results: Results, dataset: str) -> list[Source]:
+def _sources(results: Results, dataset: str) -> list[DataSource]:
     sources = []
     for fold in results.provenance["datasets"][dataset]["folds"]:
         for part, fingerprint in fold["fingerprints"].items():
             size = (
                 f"{fold['queries'][part]:,} queries, {fold['documents'][part]:,} documents, {fold['features']} features"
             )
-            sources.append(Source(f"{dataset} {fold['name']} {part}", fingerprint, size))
+            sources.append(DataSource(f"{dataset} {fold['name']} {part}", fingerprint, size))
     return sources
 
 
-def _facts(results: Results, part: Part) -> list[Fact]:
+def _facts(results: Results, part: RankedCollection) -> list[Fact]:
     provenance = results.provenance
     chosen = provenance["select_by"] or "each system's own metric"
     rule = f"{chosen}, convention {provenance['select_convention']}, on validation data"

@@ -9,7 +9,7 @@ from importlib import resources
 
 from toprank.data.bytesource import output
 from toprank.drawing import Markup, join, tag
-from toprank.report.content import Content, Part
+from toprank.report.content import Content, RankedCollection
 from toprank.report.headline import headline
 from toprank.report.panels import PANELS
 from toprank.report.panels.queries import explorer_panel
@@ -70,7 +70,7 @@ def page(content: Content) -> str:
     return document(content.title, join([_opening(content), *body, tail]), links)
 
 
-def _shown(panel: Panel, part: Part, key: str) -> Markup:
+def _shown(panel: Panel, part: RankedCollection, key: str) -> Markup:
     """A panel as a section of the page; empty where it has nothing to show."""
     found = panel.show(part, key)
     if found is None:
@@ -112,7 +112,7 @@ def _opening(content: Content) -> Markup:
     return tag("header", title, *leads, *notes, date, cls="opening")
 
 
-def _heading(part: Part) -> str:
+def _heading(part: RankedCollection) -> str:
     comparison = part.comparison
     if not part.against_leader:
         return comparison.heading

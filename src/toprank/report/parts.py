@@ -26,7 +26,7 @@ from toprank.drawing import (
     ticks,
     title,
 )
-from toprank.report.content import Chart, Line, Part, ranked_systems
+from toprank.report.content import Chart, Line, RankedCollection, ranked_systems
 from toprank.showing.tables import Table
 from toprank.significance.results import number
 
@@ -65,8 +65,8 @@ class Panel(NamedTuple):
     name: str
     link: str
     heading: str
-    remark: str | Callable[[Part], str]
-    show: Callable[[Part, str], Markup | None]
+    remark: str | Callable[[RankedCollection], str]
+    show: Callable[[RankedCollection, str], Markup | None]
 
 
 def panel(heading: str, *content: Markup) -> Markup:

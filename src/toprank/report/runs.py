@@ -17,7 +17,7 @@ from toprank.data.trec import Qrels, Run, data_of_qrels, data_of_run
 from toprank.metrics.measure import Measure
 from toprank.metrics.runs import evaluate_run
 from toprank.report.comparing import check_same, facts_of, judged_intervals, notes_of, versions_fact
-from toprank.report.content import Content, Documents, Judgement, Part, Source, Spread
+from toprank.report.content import Content, DataSource, Documents, JudgedComparison, RankedCollection, ScoreSpread
 from toprank.report.panels.curves import curves_at
 from toprank.report.panels.queries import hardest
 from toprank.report.panels.scores import spreads
@@ -57,10 +57,10 @@ def content_of_runs(
     metric = comparison.metrics[0]
     solvable = data.queries.max(np.where(data.judged, data.labels, 0.0)) > 0
     firsts = {system: of[metric] for system, of in per_query.items()}
-    part = Part(
+    part = RankedCollection(
         name=name,
         qids=one.qids,
-        judgements=(Judgement(comparison, per_query, judged_intervals(comparison, per_query, threads)),),
+        judgements=(JudgedComparison(comparison, per_query, judged_intervals(comparison, per_query, threads)),),
         at_k=curves_at(means, int(data.queries.sizes.max()), one.measures, styles),
         spreads=_spreads(scores, data, styles),
         documents=Documents(data.labels, data.queries, names, scores),
@@ -104,19 +104,19 @@ def _pool(
     return data, ids[width - 1 - rows % width], dict(zip(runs, columns[1:], strict=True))
 
 
-def _spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]) -> tuple[Spread, ...]:
+def _spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]) -> tuple[ScoreSpread, ...]:
     """Of each system on what it retrieved."""
-    found: list[Spread] = []
+    found: list[ScoreSpread] = []
     for system, style in styles.items():
         retrieved = scores[system] > -np.inf
         found += spreads({system: scores[system][retrieved]}, data.keep(retrieved), {system: style})
     return tuple(found)
 
 
-def _sources(name: str, qrels: Qrels, runs: Mapping[str, Run]) -> list[Source]:
+def _sources(name: str, qrels: Qrels, runs: Mapping[str, Run]) -> list[DataSource]:
     judged = f"{len(np.unique(qrels.qids)):,} queries, {len(qrels):,} judgments"
-    sources = [Source(name, data_of_qrels(qrels).fingerprint, judged)]
+    sources = [DataSource(name, data_of_qrels(qrels).fingerprint, judged)]
     for system, run in runs.items():
         size = f"{len(np.unique(run.qids)):,} queries, {len(run):,} documents"
-        sources.append(Source(system, data_of_run(run).fingerprint, size))
+        sources.append(DataSource(system, data_of_run(run).fingerprint, size))
     return sources

@@ -60,7 +60,7 @@ class Scores(Struct):
     scores: list[ScoredDocument]
 
 
-class ExplainedDocument(Struct):
+class PairMember(Struct):
     """A document of the pair that is explained."""
 
     id: Id
@@ -85,8 +85,8 @@ class PairExplanation(Struct):
     model: str
     version: str
     query: Id | None
-    a: ExplainedDocument
-    b: ExplainedDocument
+    a: PairMember
+    b: PairMember
     total: float
     summary: str
     contributions: list[FeatureContribution]

@@ -37,11 +37,11 @@ class Log:
     def hear(self, name: str) -> None:
         """Write what a library says at the level of warnings as lines of ours."""
         logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [_Lines(self)], False
+        logger.handlers, logger.propagate = [_LogHandler(self)], False
         logger.setLevel(logging.WARNING)
 
 
-class _Lines(logging.Handler):
+class _LogHandler(logging.Handler):
     def __init__(self, log: Log) -> None:
         super().__init__()
         self._log = log

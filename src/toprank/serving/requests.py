@@ -15,8 +15,8 @@ from msgspec import Meta, Raw, Struct
 from toprank.errors import ToprankError
 
 __all__ = [
-    "Candidate", "Clicks", "ExplainRequest", "Id", "InterleaveRequest", "RankRequest", "RefusedError", "ScoreRequest",
-    "understood",
+    "Clicks", "ExplainRequest", "Id", "InterleaveRequest", "RankRequest", "RefusedError", "RequestedDocument",
+    "ScoreRequest", "understood",
 ]  # fmt: skip
 
 _SAFE = 2**53 - 1  # beyond it, a number of JSON is another one in JavaScript
@@ -40,7 +40,7 @@ def _about(words: str) -> Meta:
     return Meta(description=words)
 
 
-class Candidate(Struct, forbid_unknown_fields=True, gc=False):
+class RequestedDocument(Struct, forbid_unknown_fields=True, gc=False):
     """A document: its id, and the text of its values."""
 
     id: Id
@@ -50,7 +50,7 @@ class Candidate(Struct, forbid_unknown_fields=True, gc=False):
 class _Candidates(Struct, forbid_unknown_fields=True, kw_only=True):
     """The documents of one query."""
 
-    documents: list[Candidate]
+    documents: list[RequestedDocument]
     query: Annotated[Id | None, _about("Models that look at whole queries ask for it.")] = None
     features: Annotated[list[str] | None, _about("Names of the values, where they are arrays in another order.")] = None
 
@@ -146,7 +146,7 @@ def first_twice(values: Sequence[Any]) -> Any:
     return next(one for one in values if one in seen or seen.add(one))  # type: ignore[func-returns-value]
 
 
-def check_ids(documents: Sequence[Candidate], limit: int) -> list[Any]:
+def check_ids(documents: Sequence[RequestedDocument], limit: int) -> list[Any]:
     """The ids of the documents; refused where there are too many, or two documents share one."""
     if len(documents) > limit:
         raise RefusedError(413, f"There are {len(documents):,} documents; this service takes {limit:,} at a time.")

@@ -20,7 +20,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Encoding
 from toprank.errors import nearest
-from toprank.serving.requests import Candidate, RefusedError, first_twice, malformed, plain_fault
+from toprank.serving.requests import RefusedError, RequestedDocument, first_twice, malformed, plain_fault
 
 __all__ = ["ModelColumns", "RequestRows"]
 
@@ -78,7 +78,7 @@ class ModelColumns:
         return {"columns": told}
 
     def rows(
-        self, documents: Sequence[Candidate], features: Sequence[str] | None, *, select: bool = False
+        self, documents: Sequence[RequestedDocument], features: Sequence[str] | None, *, select: bool = False
     ) -> RequestRows:
         """The documents as rows of the model's columns.
 
@@ -134,7 +134,7 @@ class ModelColumns:
     # ---- the long way ----
 
     def _long_way(
-        self, documents: Sequence[Candidate], width: int, order: IntArray | None, select: bool
+        self, documents: Sequence[RequestedDocument], width: int, order: IntArray | None, select: bool
     ) -> RequestRows:
         decoded = _decoded(documents)
         X, unseen = np.empty((len(decoded), self.count)), Counter[str]()
@@ -157,7 +157,7 @@ class ModelColumns:
             X[number] = self._numbers(values, document, unseen)
         return RequestRows(X, unseen)
 
-    def _numbers(self, values: list[Any], document: Candidate, unseen: Counter[str]) -> list[Any]:
+    def _numbers(self, values: list[Any], document: RequestedDocument, unseen: Counter[str]) -> list[Any]:
         """The values as numbers, None where missing; levels become their codes."""
         found = list(values)
         for place, value in enumerate(values):
@@ -219,7 +219,7 @@ def _days(value: Any) -> float | None:
 _READERS: dict[str, Callable[[Column], Reader]] = {"text": _texts, "whole": _wholes, "date": _dates}
 
 
-def _decoded(documents: Sequence[Candidate]) -> list[Any]:
+def _decoded(documents: Sequence[RequestedDocument]) -> list[Any]:
     text = b"[" + b",".join([document.values for document in documents]) + b"]"
     try:
         rows: list[Any] = _LONG_WAY.decode(text)

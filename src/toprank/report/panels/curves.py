@@ -17,7 +17,7 @@ from toprank.metrics import NDCG
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
-from toprank.report.content import Chart, Line, Part
+from toprank.report.content import Chart, Line, RankedCollection
 from toprank.report.parts import Panel, chart, legend, panel, plain_table, plotted, side_by_side
 from toprank.showing.tables import Table
 from toprank.significance.results import number
@@ -75,7 +75,7 @@ def _cutoffs(deepest: int, longest: int) -> list[int]:
     return [*range(1, 11), *np.unique(np.geomspace(11, last, _CUTOFFS - 10).round().astype(int)).tolist()]
 
 
-def _cutoffs_shown(part: Part, _: str) -> Markup | None:
+def _cutoffs_shown(part: RankedCollection, _: str) -> Markup | None:
     """Metrics by cut-off, with the numbers to open below."""
     if not part.at_k:
         return None
@@ -189,7 +189,7 @@ def _penalties(cell: Cell, style: int) -> Line | None:
     return Line(cell.fold, tuple(sorted(best)), tuple(best[l2] for l2 in sorted(best)), style)
 
 
-def _learning_shown(part: Part, _: str) -> Markup | None:
+def _learning_shown(part: RankedCollection, _: str) -> Markup | None:
     """One panel for each history; training and validation data differ by colour and mark."""
     if not part.learning:
         return None

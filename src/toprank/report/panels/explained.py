@@ -13,7 +13,7 @@ from toprank.explaining import Importance, changes, importance
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import Sampling
 from toprank.rankers.explanation import AskedQuery, Explanation, explained
-from toprank.report.content import Explained, Part
+from toprank.report.content import Explained, RankedCollection
 from toprank.report.parts import Panel, panel, side_by_side
 
 __all__ = ["EXPLAINED", "explained_ranker"]
@@ -24,7 +24,7 @@ _LEAST = 10  # queries, below which their losses say nothing
 
 
 def explained_ranker(
-    part: Part, data: RankingData, rankers: Mapping[str, Any], options: Mapping[str, Any]
+    part: RankedCollection, data: RankingData, rankers: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Explained | None:
     """Of the best system whose ranker is known: the importance of its features, and a pair."""
     known = [name for name in part.ranked_systems if isinstance(rankers.get(name), Ranker)]
@@ -62,7 +62,7 @@ def _pair(ranker: Ranker, data: RankingData, hardest: Sequence[int]) -> Explanat
     return None
 
 
-def _shown(part: Part, _: str) -> Markup | None:
+def _shown(part: RankedCollection, _: str) -> Markup | None:
     found = part.explained
     if found is None:
         return None

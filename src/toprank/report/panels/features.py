@@ -11,7 +11,7 @@ from toprank.compute import FloatArray
 from toprank.drawing import WIDTH, Box, Markup, Scale, colour, figure, shortened, tag, title
 from toprank.experiment import Cell
 from toprank.experiment.training import signed_weights
-from toprank.report.content import Part, Weights
+from toprank.report.content import RankedCollection, WeightsShown
 from toprank.report.parts import Panel, panel, side_by_side
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _NAME = 24
 
 def weights_of_rankers(
     rankers: Mapping[str, Any], styles: Mapping[str, int], names: Sequence[str] | None
-) -> tuple[Weights, ...]:
+) -> tuple[WeightsShown, ...]:
     """The most important features of each ranker that can tell."""
     found = []
     for system, ranker in rankers.items():
@@ -40,12 +40,14 @@ def weights_of_rankers(
     return tuple(found)
 
 
-def _most_important(system: str, style: int, meaning: str, values: FloatArray, names: Sequence[str] | None) -> Weights:
+def _most_important(
+    system: str, style: int, meaning: str, values: FloatArray, names: Sequence[str] | None
+) -> WeightsShown:
     """The features of the largest values. Without names they are numbered from 1, as in LETOR's files."""
     order = np.argsort(-np.abs(values), kind="stable")[:_FEATURES]
     order = order[values[order] != 0]
     called = [f"feature {i + 1}" if names is None else str(names[i]) for i in order.tolist()]
-    return Weights(system, style, meaning, tuple(called), tuple(values[order].tolist()), len(values))
+    return WeightsShown(system, style, meaning, tuple(called), tuple(values[order].tolist()), len(values))
 
 
 def _weights_of(ranker: Ranker) -> tuple[str, FloatArray] | None:
@@ -58,7 +60,9 @@ def _weights_of(ranker: Ranker) -> tuple[str, FloatArray] | None:
     return "Share of importance", np.asarray(importances, dtype=np.float64)
 
 
-def weights_of_cells(of: Sequence[Cell], styles: Mapping[str, int], names: Sequence[str] | None) -> tuple[Weights, ...]:
+def weights_of_cells(
+    of: Sequence[Cell], styles: Mapping[str, int], names: Sequence[str] | None
+) -> tuple[WeightsShown, ...]:
     """Weights with their sign where a system has them, else importances, as the mean over folds and seeds."""
     found = []
     for system, style in styles.items():
@@ -72,7 +76,7 @@ def weights_of_cells(of: Sequence[Cell], styles: Mapping[str, int], names: Seque
     return tuple(found)
 
 
-def _shown(part: Part, _: str) -> Markup | None:
+def _shown(part: RankedCollection, _: str) -> Markup | None:
     """One panel for each ranker that can tell."""
     if not part.weights:
         return None
@@ -86,7 +90,7 @@ def _shown(part: Part, _: str) -> Markup | None:
     return side_by_side(*panels)
 
 
-def _plot(what: Weights) -> Markup:
+def _plot(what: WeightsShown) -> Markup:
     """A bar for each feature, to the right where more is better, to the left where less is."""
     row, top = 19.0, 4.0
     reach = max((abs(v) for v in what.values), default=0.0) or 1.0

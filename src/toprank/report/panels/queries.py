@@ -16,7 +16,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
 from toprank.drawing import Markup, join, safe_json, shortened, tag
 from toprank.metrics.ranking import ranking
-from toprank.report.content import Documents, Part
+from toprank.report.content import Documents, RankedCollection
 from toprank.report.panels.verdicts import LEVEL
 from toprank.report.parts import Panel, scrolling
 from toprank.significance.results import number
@@ -39,7 +39,7 @@ def hardest(per_query: Mapping[str, FloatArray], lower_is_better: bool, solvable
     return tuple(order[np.isfinite(mean[order])].tolist())
 
 
-def _hardest_shown(part: Part, key: str) -> Markup | None:
+def _hardest_shown(part: RankedCollection, key: str) -> Markup | None:
     """The hardest queries: what each system gets there, and the top documents of the best systems."""
     if not part.hardest:
         return None
@@ -69,7 +69,7 @@ def _value(value: float) -> str:
     return "–" if np.isnan(value) else number(float(value))
 
 
-def _top_documents(part: Part, q: int) -> Markup | None:
+def _top_documents(part: RankedCollection, q: int) -> Markup | None:
     documents = part.documents
     if documents is None:
         return None
@@ -99,7 +99,7 @@ def _chip(label: float, top: float) -> Markup:
     return tag("span", name, cls=f"grade g{level}", title=f"grade {name}")
 
 
-def _hardest_remark(part: Part) -> str:
+def _hardest_remark(part: RankedCollection) -> str:
     return (
         f"Worst {part.comparison.metrics[0]} on average over the systems, among queries that have something relevant; "
         "numbers in boxes are grades."
@@ -115,7 +115,7 @@ _NAME = 80
 _SHARE = 0.4  # of the budget, for the numbers of the queries
 
 
-def explorer_panel(part: Part, budget: int) -> Panel:
+def explorer_panel(part: RankedCollection, budget: int) -> Panel:
     """The explorer in at most so many bytes."""
     found = explorer(part, budget)
     remark = f"Every query, and the top {DEPTH} documents of two systems side by side. {_left_out(part, found)}".strip()
@@ -126,13 +126,13 @@ def explorer_panel(part: Part, budget: int) -> Panel:
         cls="remark keys",
     )  # fmt: skip
 
-    def shown(of: Part, key: str) -> Markup:
+    def shown(of: RankedCollection, key: str) -> Markup:
         return join([keys, _frame(of, found, key)])
 
     return Panel("explorer", "Explorer", "Query explorer", remark, shown)
 
 
-def _left_out(part: Part, found: Explorer) -> str:
+def _left_out(part: RankedCollection, found: Explorer) -> str:
     words = []
     if found.listed < found.queries:
         words.append(
@@ -158,7 +158,7 @@ class Explorer(NamedTuple):
     queries: int
 
 
-def explorer(part: Part, budget: int) -> Explorer:
+def explorer(part: RankedCollection, budget: int) -> Explorer:
     """The explorer's data in at most `budget` bytes (but for the names of systems and metrics, which all stay)."""
     order = _by_interest(part)
     comparison = part.comparison
@@ -192,7 +192,7 @@ def _cost(value: Any) -> int:
     return len(safe_json(value).encode())
 
 
-def _by_interest(part: Part) -> IntArray:
+def _by_interest(part: RankedCollection) -> IntArray:
     """All query numbers, the most telling first."""
     first = part.comparison.differences[0]
     values = part.judgements[0].per_query
@@ -202,7 +202,7 @@ def _by_interest(part: Part) -> IntArray:
     return np.argsort(-interest, kind="stable")
 
 
-def _rows(part: Part) -> dict[str, list[Any]]:
+def _rows(part: RankedCollection) -> dict[str, list[Any]]:
     """The columns of the list of queries."""
     per_query = part.judgements[0].per_query
     comparison = part.comparison
@@ -283,7 +283,7 @@ def grade_name(label: float) -> str:
     return "?" if label != label or label == -1 else f"{label:g}"
 
 
-def _frame(part: Part, found: Explorer, key: str) -> Markup:
+def _frame(part: RankedCollection, found: Explorer, key: str) -> Markup:
     """The frame of the explorer; the script fills it."""
     columns = [("id", "query"), ("a", "A"), ("b", "B"), ("d", "A − B")]
     if part.documents is not None:
@@ -313,7 +313,7 @@ def _sorting_head(name: str, words: str) -> Markup:
     return tag("th", tag("button", words, type="button", data_sort=name), scope="col", cls=kind)
 
 
-def _tools(part: Part) -> Markup:
+def _tools(part: RankedCollection) -> Markup:
     """What to find, which two systems, by which metric."""
     comparison = part.comparison
 

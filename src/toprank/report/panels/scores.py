@@ -26,7 +26,7 @@ from toprank.drawing import (
 )
 from toprank.errors import DataError
 from toprank.rankers.probabilities import calibration_curve
-from toprank.report.content import Calibration, Part, Spread
+from toprank.report.content import DrawnCalibration, RankedCollection, ScoreSpread
 from toprank.report.parts import Panel, curve, panel, side_by_side
 
 __all__ = ["CALIBRATION", "SCORES", "calibration", "calibrations", "spreads"]
@@ -35,7 +35,7 @@ _GRADES = 8
 _BINS = np.linspace(-3.0, 3.0, 41)
 
 
-def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]) -> tuple[Spread, ...]:
+def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]) -> tuple[ScoreSpread, ...]:
     """Scores, standardised within each query, by grade: only differences within a query decide a ranking."""
     names, members = _by_grade(data.labels, data.judged)
     if not names:
@@ -47,7 +47,7 @@ def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping
         shares = np.array([np.histogram(group, _BINS)[0] / len(group) for group in groups])
         medians = np.array([np.median(group) for group in groups])
         documents = tuple(len(group) for group in groups)
-        found.append(Spread(name, style, _BINS, names, _smoothed(shares), medians, documents))
+        found.append(ScoreSpread(name, style, _BINS, names, _smoothed(shares), medians, documents))
     return tuple(found)
 
 
@@ -79,14 +79,14 @@ def _smoothed(shares: FloatArray) -> FloatArray:
     return smooth
 
 
-def _spreads_shown(part: Part, _: str) -> Markup | None:
+def _spreads_shown(part: RankedCollection, _: str) -> Markup | None:
     """One panel for each system."""
     if not part.spreads:
         return None
     return side_by_side(*(panel(shortened(one.system, 40), _spread_plot(one)) for one in part.spreads))
 
 
-def _spread_plot(what: Spread) -> Markup:
+def _spread_plot(what: ScoreSpread) -> Markup:
     """One ridge for each grade, the highest on top, with its median."""
     row = 34.0
     top = 26.0
@@ -126,7 +126,7 @@ SCORES = Panel("spread", "Scores", "Scores by grade", _SPREADS, _spreads_shown)
 
 def calibrations(
     probabilities: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]
-) -> tuple[Calibration, ...]:
+) -> tuple[DrawnCalibration, ...]:
     """Predicted P(grade ≥ 1) against what happened, for systems that give P(grade | x), one column per grade."""
     found = []
     for name, table in probabilities.items():
@@ -141,14 +141,14 @@ def calibrations(
     return tuple(found)
 
 
-def calibration(system: str, style: int, relevance: FloatArray, data: RankingData) -> Calibration:
+def calibration(system: str, style: int, relevance: FloatArray, data: RankingData) -> DrawnCalibration:
     """Predicted P(grade ≥ 1) against what happened."""
     judged = data.judged
     curve = calibration_curve(relevance[judged], (data.labels[judged] > 0).astype(np.float64))
-    return Calibration(system, style, *curve, curve.error)
+    return DrawnCalibration(system, style, *curve, curve.error)
 
 
-def _calibrations_shown(part: Part, _: str) -> Markup | None:
+def _calibrations_shown(part: RankedCollection, _: str) -> Markup | None:
     """One panel for each system with probabilities."""
     if not part.calibrations:
         return None
@@ -159,7 +159,7 @@ def _calibrations_shown(part: Part, _: str) -> Markup | None:
     return side_by_side(*panels)
 
 
-def _calibration_plot(what: Calibration) -> Markup:
+def _calibration_plot(what: DrawnCalibration) -> Markup:
     """Observed shares over predicted probabilities; on the diagonal the prediction can be taken at its word."""
     box = Box(44, 24, WIDTH - 62, 278)
     x, y = Scale(0, 1, box.left, box.right), Scale(0, 1, box.bottom, box.top)
@@ -179,4 +179,4 @@ _CALIBRATION = (
     "Documents in ten groups by predicted probability of being relevant, against the share that is. On the dashed "
     "diagonal a prediction can be taken at its word."
 )
-CALIBRATION = Panel("calibration", "Calibration", "Calibration", _CALIBRATION, _calibrations_shown)
+CALIBRATION = Panel("calibration", "DrawnCalibration", "DrawnCalibration", _CALIBRATION, _calibrations_shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toprank.comparison.plots import intervals
 from toprank.drawing import Markup, join, tag
-from toprank.report.content import Part
+from toprank.report.content import RankedCollection
 from toprank.report.headline import difference_between
 from toprank.report.parts import Panel, panel, plain_table, side_by_side
 
@@ -13,7 +13,7 @@ __all__ = ["SLICES"]
 _PAIRS = 4  # pairs with a plot, those of the leader or the baseline; the table holds all
 
 
-def _slices(part: Part, _: str) -> Markup | None:
+def _slices(part: RankedCollection, _: str) -> Markup | None:
     sliced = part.comparison.slices
     if sliced is None:
         return None
@@ -35,7 +35,7 @@ def _slices(part: Part, _: str) -> Markup | None:
     return join([side_by_side(*panels) if panels else Markup(), said, table, tag("p", sliced.methods, cls="remark")])
 
 
-def _reading(part: Part) -> str:
+def _reading(part: RankedCollection) -> str:
     sliced = part.comparison.slices
     by = "" if sliced is None else f" by {sliced.slices.by}"
     least = "" if sliced is None else f" Slices of fewer than {sliced.least} queries are named but not tested."

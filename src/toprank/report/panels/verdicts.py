@@ -11,7 +11,7 @@ from toprank.comparison import Comparison, Difference
 from toprank.comparison.plots import intervals
 from toprank.compute import FloatArray
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, figure, join, path, shortened, swatch, tag, ticks, title
-from toprank.report.content import Judgement, Part
+from toprank.report.content import JudgedComparison, RankedCollection
 from toprank.report.headline import difference_between, turned_around
 from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scrolling, side_by_side
 from toprank.showing.tables import latex_text, markdown_text
@@ -20,7 +20,7 @@ from toprank.significance.results import number, signed
 __all__ = ["DIFFERENCES", "LEVEL", "RESULTS", "WINS"]
 
 
-def _results(part: Part, _: str) -> Markup:
+def _results(part: RankedCollection, _: str) -> Markup:
     main, styles = part.judgements[0], {system: i for i, system in enumerate(part.comparison.systems)}
     shown = [means_table(part, main, styles)]
     for one in part.judgements[1:]:
@@ -37,7 +37,7 @@ def _results(part: Part, _: str) -> Markup:
     return join([*shown, *copies])
 
 
-def _written(part: Part, language: Literal["markdown", "latex"]) -> str:
+def _written(part: RankedCollection, language: Literal["markdown", "latex"]) -> str:
     """The tables in another language, to be copied: the comparison, and what else is shown at once."""
     whole: str = getattr(part.comparison, f"to_{language}")()
     escape = markdown_text if language == "markdown" else latex_text
@@ -45,7 +45,7 @@ def _written(part: Part, language: Literal["markdown", "latex"]) -> str:
     return "\n".join([whole, *(f"{escape(one.title)}\n\n{getattr(one.table, language)()}\n" for one in further)])
 
 
-def means_table(part: Part, judgement: Judgement, styles: dict[str, int]) -> Markup:
+def means_table(part: RankedCollection, judgement: JudgedComparison, styles: dict[str, int]) -> Markup:
     """Systems, best first: means with intervals and marks, and the first metric's distance from the reference."""
     comparison = judgement.comparison
     metrics = comparison.metrics
@@ -66,7 +66,7 @@ def means_table(part: Part, judgement: Judgement, styles: dict[str, int]) -> Mar
     return join([scrolling(table, "Means"), tag("p", _marks(comparison), cls="remark")])
 
 
-def _mean_cell(judgement: Judgement, name: str, metric: str, letters: dict[str, str]) -> Markup:
+def _mean_cell(judgement: JudgedComparison, name: str, metric: str, letters: dict[str, str]) -> Markup:
     comparison = judgement.comparison
     interval = judgement.intervals[name][metric]
     best = max if metric not in comparison.lower_is_better else min
@@ -120,7 +120,7 @@ def _marks(comparison: Comparison) -> str:
     )
 
 
-def _convention(part: Part) -> str:
+def _convention(part: RankedCollection) -> str:
     convention = part.judgements[0].comparison.convention
     return f"Convention {convention}. Best first." if convention else "Best first."
 
@@ -132,7 +132,7 @@ _ALL_PAIRS = 15  # rows of an interval plot; with more pairs, those of the leade
 _PANELS = 4  # metrics with an interval plot; the table holds all
 
 
-def _verdicts(part: Part) -> Markup:
+def _verdicts(part: RankedCollection) -> Markup:
     comparison = part.comparison
     items = tag("ul", *(tag("li", verdict) for verdict in comparison.verdicts), cls="verdicts")
     table = plain_table(comparison.differences_table(), "Differences")
@@ -144,7 +144,7 @@ def _verdicts(part: Part) -> Markup:
     )
 
 
-def _intervals(part: Part) -> Markup:
+def _intervals(part: RankedCollection) -> Markup:
     """One panel for each metric."""
     comparison = part.comparison
     panels = []
@@ -157,7 +157,7 @@ def _intervals(part: Part) -> Markup:
     return side_by_side(*panels)
 
 
-def _by_rank(rows: list[Difference], part: Part) -> list[Difference]:
+def _by_rank(rows: list[Difference], part: RankedCollection) -> list[Difference]:
     """In the order of the table; where all pairs are compared, or all with the leader, the higher system first."""
     place = {name: i for i, name in enumerate(part.ranked_systems)}
     if part.comparison.baseline is None or part.against_leader:
@@ -165,13 +165,13 @@ def _by_rank(rows: list[Difference], part: Part) -> list[Difference]:
     return sorted(rows, key=lambda d: (place[d.a], place[d.b]))
 
 
-def _differences(part: Part, _: str) -> Markup:
+def _differences(part: RankedCollection, _: str) -> Markup:
     beside = "beside" if len(part.comparison.metrics) == 1 else None  # a single plot leaves room for words at its side
     plots = tag("div", _intervals(part), _verdicts(part), cls=beside)
     return join([plots, tag("p", part.comparison.methods, cls="remark")])
 
 
-def _reading(part: Part) -> str:
+def _reading(part: RankedCollection) -> str:
     return (
         "Each line is an interval of the mean difference over queries; one that stays clear of zero is not easily "
         f"chance. The shaded band is ±{part.comparison.margin:g}: differences within it do not matter."
@@ -185,7 +185,7 @@ LEVEL = 1e-12  # what `significance.win_tie_loss` takes for no difference
 _BARS = 240  # more queries than this are drawn as one outline
 
 
-def _wins(part: Part, _: str) -> Markup:
+def _wins(part: RankedCollection, _: str) -> Markup:
     """The leader against each other plotted system, or each against the baseline."""
     comparison, per_query, styles = part.comparison, part.judgements[0].per_query, plotted(part.comparison)
     metric = comparison.metrics[0]
