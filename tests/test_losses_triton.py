@@ -1,4 +1,4 @@
-"""Losses for GPUs against the reference: value and gradient, for every loss, shape and dtype."""
+"""The losses for GPUs against the reference: value and gradient, for every loss, shape and dtype."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def usable(loss, labels):
 
 @pytest.mark.parametrize("kind", DTYPES)
 @every_case
-@settings(max_examples=4, deadline=None)  # the interpreter takes its time
+@settings(max_examples=3, deadline=None)  # the interpreter takes its time
 @given(data=st.data())
 def test_value_and_gradient_are_the_references(name, loss, options, kind, data):
     labels, queries, scores, weights = data.draw(problems(options))
@@ -117,7 +117,7 @@ def test_value_and_gradient_are_the_references(name, loss, options, kind, data):
 @every_case
 def test_queries_of_several_blocks_give_the_same(name, loss, options):
     """Long and short queries together: none fills its last block of rows or columns."""
-    rng, queries = np.random.default_rng(5), Queries.from_sizes([1, 30, 2, 3, 71, 7, 33, 1])
+    rng, queries = np.random.default_rng(5), Queries.from_sizes([1, 33, 2, 71])
     n = queries.n_documents
     labels, scores = labels_of_kind(options.get("labels", "graded"), n, rng), random_scores(rng, n, options)
     scores[20:40] = np.round(scores[20:40])
@@ -135,12 +135,12 @@ def test_a_part_with_room_to_spare_gives_the_same(name, loss, options):
     frame = room.Frame(labels, offsets)
     whole = gpu_loss(loss).on(frame)
     _, grad = whole.judge(scores, frame.part, whole.columns)
-    chosen, n = range(len(queries) - 1, -1, -2), queries.n_documents
+    chosen, n = range(len(queries) - 1, -1, -3), queries.n_documents
     rows = np.concatenate([np.arange(*queries.offsets[q : q + 2]) for q in chosen])
     expected = sum(whole.judge(*alone(whole, scores, queries, q))[0] for q in chosen)
     ends = np.cumsum([0, *(queries.sizes[q] for q in chosen)])
     spare = torch.tensor([*rows, 0, 0, 0])
-    part = room.FramePart(
+    part = room.BatchPart(
         torch.tensor([*ends, ends[-1], ends[-1]]),
         torch.tensor([1.0] * len(chosen) + [0.0, 0.0], dtype=torch.float64),
         len(spare),
@@ -157,7 +157,7 @@ def alone(whole, scores, queries, q):
     """One query as a part of its own."""
     rows = torch.arange(*queries.offsets[q : q + 2])
     offsets = torch.tensor([0, len(rows)])
-    return scores[rows], room.FramePart(offsets, scores.new_ones(1), len(rows), len(rows)), whole.take(rows)
+    return scores[rows], room.BatchPart(offsets, scores.new_ones(1), len(rows), len(rows)), whole.take(rows)
 
 
 @pytest.mark.parametrize(("name", "loss", "options"), PLAIN, ids=[case[0] for case in PLAIN])
@@ -166,13 +166,13 @@ def test_a_batch_is_the_mean_of_its_queries(name, loss, options):
     loss = usable(loss, problem.labels) if loss == losses.Multinomial() else loss
     if name in ("logistic-margin-err", "squared-err-gain"):
         loss = type(loss)(**{**vars(loss), "max_grade": 5.0})  # else the top grade is the largest of the batch
-    value, grad = judged(bound(loss, problem.labels, problem.queries), problem.scores)
-    alone = [
-        judged(bound(loss, problem.labels[rows], Queries([0, rows.stop - rows.start])), problem.scores[rows])
-        for rows in problem.queries
-    ]
+    # Queries of 5, 1 and 7 documents: enough to tell a mean from a sum, and each costs a run of the interpreter.
+    queries = Queries(problem.queries.offsets[:4])
+    labels, scores = problem.labels[: queries.n_documents], problem.scores[: queries.n_documents]
+    value, grad = judged(bound(loss, labels, queries), scores)
+    alone = [judged(bound(loss, labels[rows], Queries([0, rows.stop - rows.start])), scores[rows]) for rows in queries]
     np.testing.assert_allclose(value, np.mean([v for v, _ in alone]), rtol=1e-10)
-    np.testing.assert_allclose(grad, np.concatenate([g for _, g in alone]) / len(problem.queries), atol=1e-10)
+    np.testing.assert_allclose(grad, np.concatenate([g for _, g in alone]) / len(queries), atol=1e-10)
 
 
 @pytest.mark.parametrize(("name", "loss", "options"), SILENT, ids=[case[0] for case in SILENT])
@@ -188,13 +188,13 @@ def test_queries_that_say_nothing_contribute_nothing(name, loss, options):
 
 @pytest.mark.parametrize(("name", "loss", "options"), SMOOTH, ids=[case[0] for case in SMOOTH])
 def test_autograd_agrees_with_finite_differences(name, loss, options):
-    """Along two random directions, which any wrong element would show: the interpreter is slow for one a document."""
+    """Along a random direction, which any wrong element would show: the interpreter is slow for one a document."""
     problem, rng, step = Problem.of(loss, options), np.random.default_rng(3), 1e-6
     made = bound(loss, problem.labels, problem.queries, (problem.document_weights, None))
     _, grad = judged(made, problem.scores)
-    for direction in rng.normal(size=(2, *problem.scores.shape)):
-        ends = [float(made(*tensors("cpu", torch.float64, problem.scores + s * direction))) for s in (step, -step)]
-        assert (ends[0] - ends[1]) / (2 * step) == pytest.approx((grad * direction).sum(), rel=1e-5, abs=1e-6)
+    direction = rng.normal(size=problem.scores.shape)
+    ends = [float(made(*tensors("cpu", torch.float64, problem.scores + s * direction))) for s in (step, -step)]
+    assert (ends[0] - ends[1]) / (2 * step) == pytest.approx((grad * direction).sum(), rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("loss", [losses.ListNet(), losses.ListMLE(), losses.LambdaRank()], ids=str)

@@ -37,7 +37,7 @@ from toprank.losses.pairwise import Hinge, Logistic, SquaredHinge
 from toprank.losses.pointwise import QuerySquared, Squared
 from toprank.losses.smooth import ApproxMetric, ApproxNDCG
 from toprank.losses.softmax import XENDCG, ListNet, Multicategory
-from toprank.losses.triton.frame import BoundGpuLoss, Frame, FramePart, Prepared
+from toprank.losses.triton.frame import BoundGpuLoss, Frame, BatchPart, Prepared
 from toprank.losses.triton.gains import rank_table
 from toprank.losses.triton.listwise import (
     has_likelihood,
@@ -61,7 +61,7 @@ from toprank.losses.triton.pointwise import has_targets, multinomial, query_squa
 from toprank.losses.triton.ranks import by_rank
 from toprank.losses.triton.triton_parts import HAS_TRITON, interpreted
 
-__all__ = ["BoundGpuLoss", "Frame", "GpuLoss", "FramePart", "Prepared", "available", "gpu_loss", "gpu_loss_names"]
+__all__ = ["BoundGpuLoss", "Frame", "GpuLoss", "BatchPart", "Prepared", "available", "gpu_loss", "gpu_loss_names"]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 What a loss reads off the labels depends on a document's own query alone. So it is prepared once for all data, as
 columns with an entry for each document (`Prepared`), and a batch is some entries and the boundaries of its queries
-(`FramePart`). A batch may have documents and queries to spare, so that batches of all sizes are tensors of one shape.
+(`BatchPart`). A batch may have documents and queries to spare, so that batches of all sizes are tensors of one shape.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from torch.autograd.function import once_differentiable
 
 from toprank.errors import DataError
 
-__all__ = ["BoundGpuLoss", "Columns", "Frame", "Judge", "FramePart", "Prepared"]
+__all__ = ["BoundGpuLoss", "Columns", "Frame", "Judge", "BatchPart", "Prepared"]
 
 Columns = tuple[Any, ...]
 """What a loss reads off the labels, a tensor each; None for what it need not read."""
 
 
 @dataclass(frozen=True)
-class FramePart:
+class BatchPart:
     """Whole queries of a batch, as kernels see them.
 
     Args:
@@ -87,7 +87,7 @@ class Frame:
             self.document_weights = document_weights.detach().to(self.device, self.dtype)
         longest = int(offsets.diff().max())
         on_device = offsets.detach().to(self.device, torch.int64)
-        self.part = FramePart(on_device, self.labels.new_ones(len(offsets) - 1), self.n_documents, longest)
+        self.part = BatchPart(on_device, self.labels.new_ones(len(offsets) - 1), self.n_documents, longest)
 
     def tensor(self, values: Any, dtype: torch.dtype | None = None) -> Tensor:
         """Numbers of the host, on the device, which may not know the host's type."""
@@ -108,7 +108,7 @@ class Frame:
         return values if self.document_weights is None else values * self.document_weights
 
 
-Judge = Callable[[Tensor, FramePart, Columns], tuple[Tensor, Tensor]]
+Judge = Callable[[Tensor, BatchPart, Columns], tuple[Tensor, Tensor]]
 """Scores to (value, d value / d scores): both are known in closed form, so autograd need not keep what led there."""
 
 
@@ -123,7 +123,7 @@ class Prepared(NamedTuple):
         """The columns of some documents."""
         return tuple(None if column is None else column.index_select(-1, rows) for column in self.columns)
 
-    def value(self, scores: Tensor, part: FramePart, columns: Columns) -> Tensor:
+    def value(self, scores: Tensor, part: BatchPart, columns: Columns) -> Tensor:
         """Σ scale · loss over the queries of a batch, in the dtype of the scale; autograd knows its gradient."""
         found: Tensor = _Judged.apply(scores.to(part.scale.dtype), self.judge, part, columns)  # type: ignore[no-untyped-call]
         return found
@@ -140,7 +140,7 @@ class BoundGpuLoss:
         if query_weights is not None and query_weights.shape != (n,):
             raise DataError(f"query_weights must have the shape ({n},), not {tuple(query_weights.shape)}.")
         weights = frame.part.scale if query_weights is None else query_weights.detach().to(frame.part.scale)
-        self._part = FramePart(frame.part.offsets, weights / weights.sum(), frame.n_documents, frame.part.longest)
+        self._part = BatchPart(frame.part.offsets, weights / weights.sum(), frame.n_documents, frame.part.longest)
 
     def __call__(self, scores: Tensor) -> Tensor:
         """The value at these scores."""
@@ -154,7 +154,7 @@ class _Judged(torch.autograd.Function):
     """A scalar with a known gradient."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, judge: Judge, part: FramePart, columns: Columns) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, judge: Judge, part: BatchPart, columns: Columns) -> Tensor:
         """The value; its gradient is kept for `backward`."""
         value, grad = judge(scores.detach().contiguous(), part, columns)
         ctx.save_for_backward(grad)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
 from toprank.losses.softmax import XENDCG, ListNet, Multicategory
-from toprank.losses.triton.frame import Columns, Frame, FramePart, Prepared
+from toprank.losses.triton.frame import Columns, Frame, BatchPart, Prepared
 from toprank.losses.triton.gains import LOG2, gains_of, has_gain, rank_table
 from toprank.losses.triton.ranks import by_rank, launch, launch_queries
 from toprank.losses.triton.triton_parts import constexpr, kernel, tensor, tl
@@ -55,7 +55,7 @@ def xendcg(loss: XENDCG, frame: Frame) -> Prepared:
 
 
 def _cross_entropy(frame: Frame, targets: Tensor) -> Prepared:
-    def judge(scores: Tensor, part: FramePart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         grad, losses = torch.zeros_like(scores), torch.zeros_like(part.scale)
         launch_queries(part, cross_entropy, scores, *columns, part.scale, part.offsets, grad, losses)
         return losses.sum(), grad
@@ -85,7 +85,7 @@ def likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE, frame: Frame) ->
     means = weights * _group_means(frame, ranks[4].long())
     share = ranks[6] / size if loss.ties == "efron" else torch.ones_like(size)
 
-    def judge(scores: Tensor, part: FramePart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         labels, shares, weights, means = columns
         grad, losses, n = torch.zeros_like(scores), torch.zeros_like(scores), part.n_documents
         terms = scores.new_empty(2, n)

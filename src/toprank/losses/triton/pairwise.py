@@ -20,7 +20,7 @@ from torch import Tensor
 from toprank.losses.lambdas import LambdaLoss, LambdaRank
 from toprank.losses.pairwise import Hinge, Logistic, SquaredHinge
 from toprank.losses.smooth import ApproxMetric, ApproxNDCG
-from toprank.losses.triton.frame import Columns, Frame, FramePart, Prepared
+from toprank.losses.triton.frame import Columns, Frame, BatchPart, Prepared
 from toprank.losses.triton.gains import LOG2, distance_tables, gains_of, has_dcg, has_gain, rank_table
 from toprank.losses.triton.ranks import by_rank, launch, pointer
 from toprank.losses.triton.triton_parts import constexpr, jit, kernel, sigmoid, softplus, tensor, tl
@@ -55,7 +55,7 @@ def pairs(loss: PairLoss, frame: Frame) -> Prepared:
         "WEIGHTED": weights is not None,
     }
 
-    def judge(scores: Tensor, part: FramePart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         arrays = [pointer(column, scores) for column in columns]
         grad, losses = torch.zeros_like(scores), torch.zeros_like(scores)
         launch(part, pair_pass, scores, *arrays, part.scale, part.offsets, grad, losses, **options)
@@ -113,7 +113,7 @@ def _lambdas(
     tables, options = distance_tables(frame), {**options, "WEIGHTED": frame.document_weights is not None}
     sigma, unit, mu = (float(number) for number in numbers)
 
-    def judge(scores: Tensor, part: FramePart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         gains, weights = columns
         grad, losses = torch.zeros_like(scores), torch.zeros_like(scores)
         moved = torch.zeros_like(scores) if options["NORM"] else losses
@@ -125,7 +125,7 @@ def _lambdas(
     return Prepared((gains, frame.document_weights), judge)
 
 
-def _normalised(part: FramePart, losses: Tensor, grad: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
+def _normalised(part: BatchPart, losses: Tensor, grad: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
     """LightGBM's factor log2(1 + Λ)/Λ for each query."""
     total = part.sum(moved)
     factor = part.spread(torch.where(total > 0, torch.log1p(total) / (math.log(2.0) * total), 1.0))
@@ -155,7 +155,7 @@ def smooth(loss: ApproxNDCG | ApproxMetric, frame: Frame) -> Prepared:
         worths, constants = worths * _over_ideal(frame, gains, LOG2, measure.depth), speaking / length
     temperature, cut = float(loss.temperature), float(measure.depth or 0)
 
-    def judge(scores: Tensor, part: FramePart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         grad, losses, slopes = (torch.zeros_like(scores) for _ in range(3))
         out = part.scale, part.offsets, slopes, losses
         launch(part, smooth_pass, scores, *columns, *out, temperature, cut, CUT=measure.depth is not None)

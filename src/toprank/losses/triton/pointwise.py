@@ -8,7 +8,7 @@ from torch import Tensor
 from toprank.errors import DataError
 from toprank.losses.ordinal import Multinomial
 from toprank.losses.pointwise import QuerySquared, Squared
-from toprank.losses.triton.frame import Columns, Frame, FramePart, Prepared
+from toprank.losses.triton.frame import Columns, Frame, BatchPart, Prepared
 from toprank.losses.triton.gains import gains_of, has_gain
 
 __all__ = ["has_targets", "multinomial", "query_squared", "squared"]
@@ -22,7 +22,7 @@ def has_targets(loss: Squared | QuerySquared) -> bool:
 def squared(loss: Squared, frame: Frame) -> Prepared:
     """See `Squared`."""
 
-    def judge(scores: Tensor, part: FramePart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         targets, factors = columns
         residuals = scores - targets
         pulls = part.spread(part.scale) * factors * residuals
@@ -35,13 +35,13 @@ def query_squared(loss: QuerySquared, frame: Frame) -> Prepared:
     """See `QuerySquared`."""
     shares = frame.over_sum(frame.weighted(torch.ones_like(frame.labels)))
 
-    def centred(values: Tensor, part: FramePart, shares: Tensor) -> Tensor:
+    def centred(values: Tensor, part: BatchPart, shares: Tensor) -> Tensor:
         # Relative to the query's first document, so that large scores that lie close together keep their digits.
         firsts = part.offsets[:-1].clamp_max(part.n_documents - 1)
         near = values - part.spread(values.index_select(0, firsts))
         return near - part.spread(part.sum(shares * near))
 
-    def judge(scores: Tensor, part: FramePart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         targets, factors, shares = columns
         residuals = centred(scores, part, shares) - targets
         pulls = part.spread(part.scale) * factors * residuals
@@ -54,7 +54,7 @@ def query_squared(loss: QuerySquared, frame: Frame) -> Prepared:
 def multinomial(loss: Multinomial, frame: Frame) -> Prepared:
     """See `Multinomial`. Scores are (n, K); a batch need not hold the highest grade, so K is what the scores have."""
 
-    def judge(scores: Tensor, part: FramePart, columns: Columns) -> tuple[Tensor, Tensor]:
+    def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         codes, factors = columns
         if scores.ndim != 2 or (loss.n_grades is not None and scores.shape[1] != loss.n_grades):
             raise DataError(

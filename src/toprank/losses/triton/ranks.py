@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toprank.losses.triton.frame import FramePart
+from toprank.losses.triton.frame import BatchPart
 from toprank.losses.triton.triton_parts import BLOCK_COLUMNS, BLOCK_ROWS, constexpr, kernel, tensor, tl
 
 __all__ = ["by_rank", "launch", "launch_queries", "pointer"]
@@ -16,20 +16,20 @@ __all__ = ["by_rank", "launch", "launch_queries", "pointer"]
 _LONG_BLOCK = 256  # documents of a query that a program reads at once where there are no pairs
 
 
-def launch(part: FramePart, compiled: Any, *arguments: Any, **options: Any) -> None:
+def launch(part: BatchPart, compiled: Any, *arguments: Any, **options: Any) -> None:
     """Run a kernel of pairs: a program for every query and every block of its documents."""
     programs = (part.n_queries, -(-part.longest // BLOCK_ROWS))
     with _device(part):
         compiled[programs](*arguments, **options, ROWS=BLOCK_ROWS, COLUMNS=BLOCK_COLUMNS)
 
 
-def launch_queries(part: FramePart, compiled: Any, *arguments: Any, **options: Any) -> None:
+def launch_queries(part: BatchPart, compiled: Any, *arguments: Any, **options: Any) -> None:
     """Run a kernel with a program for every query."""
     with _device(part):
         compiled[(part.n_queries,)](*arguments, **options, COLUMNS=_LONG_BLOCK)
 
 
-def _device(part: FramePart) -> Any:
+def _device(part: BatchPart) -> Any:
     return torch.cuda.device(part.offsets.device) if part.offsets.is_cuda else nullcontext()
 
 
@@ -38,7 +38,7 @@ def pointer(values: Tensor | None, dummy: Tensor) -> Tensor:
     return dummy if values is None else values
 
 
-def by_rank(part: FramePart, keys: Tensor, table: Tensor) -> Tensor:
+def by_rank(part: BatchPart, keys: Tensor, table: Tensor) -> Tensor:
     """(7, n), see `rank_pass`: falling keys are rising ranks."""
     out = torch.zeros(7, part.n_documents, dtype=keys.dtype, device=keys.device)
     launch(part, rank_pass, keys, part.offsets, table, out, part.n_documents)

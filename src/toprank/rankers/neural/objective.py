@@ -169,7 +169,7 @@ class NetworkObjective:
         return value
 
     def _gpu_epoch(self, plan: EpochPlan) -> BatchLoss:
-        from toprank.losses.triton import FramePart
+        from toprank.losses.triton import BatchPart
 
         prepared, longest = self.prepared, int(self.data.queries.sizes.max())
         rows, order = torch.from_numpy(plan.rows).to(self.device), torch.from_numpy(plan.order).to(self.device)
@@ -181,7 +181,7 @@ class NetworkObjective:
             first, last = plan.batches[number]
             documents = plan.documents((first, last))
             count = documents.stop - documents.start
-            part = FramePart(offsets[first : last + 1] - offsets[first], scale[first:last], count, longest)
+            part = BatchPart(offsets[first : last + 1] - offsets[first], scale[first:last], count, longest)
             result: Tensor = prepared.value(self.judged(outputs), part, prepared.take(rows[documents]))
             return result
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from toprank.compute import FloatArray, IntArray, blocks_of
-from toprank.losses.triton import FramePart
+from toprank.losses.triton import BatchPart
 from toprank.rankers.neural.objective import NetworkObjective
 
 __all__ = ["ResidentSteps"]
@@ -148,7 +148,7 @@ class ResidentSteps:
         self._total += loss.detach()
         self._step += 1
 
-    def _batch(self) -> tuple[Tensor, FramePart]:
+    def _batch(self) -> tuple[Tensor, BatchPart]:
         """The rows of the batch whose turn it is, and its queries."""
         first, last = self._firsts.index_select(0, self._step), self._firsts.index_select(0, self._step + 1)
         start, slots = self._offsets.index_select(0, first), first + self._slots
@@ -157,4 +157,4 @@ class ResidentSteps:
         scale = self._scale.index_select(0, used.clamp_max(len(self._scale) - 1))
         scale = torch.where(used < last, scale, 0.0)
         rows = self._rows.index_select(0, start + self._places)
-        return rows, FramePart(offsets, scale, len(self._places), self._longest)
+        return rows, BatchPart(offsets, scale, len(self._places), self._longest)
