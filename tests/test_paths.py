@@ -21,6 +21,7 @@ SOURCE = Path(tr.__file__).parent
 
 # The most modules of ours in which a function may run, imports left out.
 READING = 10
+EVALUATING = 16
 TRAINING = 51
 FITTING_ON_A_CLUSTER = 21
 LEARNING_FROM_CLICKS = 59
@@ -81,6 +82,14 @@ def test_reading_letor_text(files):
     tr.read(files[0])  # what is done once in a process is not what is followed
     seen = modules_run(lambda: tr.read(files[0]))
     assert len(seen) <= READING, " ".join(sorted(seen))
+
+
+def test_evaluating(files):
+    data = tr.read(files[0])
+    scores = np.random.default_rng(0).normal(size=data.n_documents)
+    tr.evaluate(scores, data, "ndcg@10")
+    seen = modules_run(lambda: tr.evaluate(scores, data, "ndcg@10"))  # each family of measures has a module of its own
+    assert len(seen) <= EVALUATING, " ".join(sorted(seen))
 
 
 def train(*arguments) -> None:
