@@ -68,9 +68,18 @@ def test_what_a_parity_says_of_splits_and_of_rounding():
     drawn = parity(of_kind(), nodes=SplitCounts(3, 4, 5), sampled=True)
     assert "can come to (5 more cannot be reached). They were drawn" in drawn._result()
     assert drawn.to_dict()["nodes"] == {"met": 3, "reachable": 4, "unreachable": 5, "sampled": True}
+    assert drawn.summary == drawn._result()
     nobody = parity(caveats=("A remark.",))
+    assert nobody.summary == "json: not checked, since there is no somebody here to score it. A remark."
     assert str(nobody).startswith("json: not checked, since there is no somebody here to score it.")
     assert "A remark." in str(nobody)
+
+
+def test_a_parity_as_a_frame_has_a_row_for_each_kind():
+    frame = parity(of_kind(largest=0.25), of_kind("huge", 7, 9.0, 3, 4, 2, 2, excluded=True)).to_frame()
+    assert frame.kind.tolist() == ["data", "huge"]
+    assert frame.columns.tolist() == list(OfKind._fields)
+    assert frame.iloc[1].tolist() == ["huge", 7, 9.0, 3, 4, 2, 2, True]
 
 
 def prepared(scores, **more):

@@ -26,6 +26,7 @@ TRAINING = 51
 FITTING_ON_A_CLUSTER = 21
 LEARNING_FROM_CLICKS = 59
 ANSWERING = 15
+EXPORTING = 40
 
 
 def modules_run(work) -> set[str]:
@@ -92,24 +93,38 @@ def test_evaluating(files):
     assert len(seen) <= EVALUATING, " ".join(sorted(seen))
 
 
-def train(*arguments) -> None:
+def command(*arguments) -> None:
     from toprank.cli.main import run
 
-    path = ("clicks", "train") if arguments[0] == "clicks" else ("train", arguments[0])
-    sys.argv = ["toprank", *path, *arguments[1:]]
+    sys.argv = ["toprank", *arguments]
     with suppress(SystemExit):
         run()
 
 
-def test_training_from_the_command_line(files, tmp_path):
+def modules_of_a_command(*arguments) -> list[str]:
     """In a process of its own: a command listens to signals for the rest of its process's life."""
+    done = subprocess.run([sys.executable, __file__, *map(str, arguments)], capture_output=True, text=True, check=True)
+    return done.stdout.split("modules: ")[1].split()
+
+
+def test_training_from_the_command_line(files, tmp_path):
     model = tmp_path / "m.toprank"
     given = [files[0], "--system", "LambdaMART", "--valid", files[1], "--model", model, "--quiet"]
-    done = subprocess.run([sys.executable, __file__, *map(str, given)], capture_output=True, text=True, check=True)
+    seen = modules_of_a_command("train", *given)
     assert model.exists()
-    seen = done.stdout.split("modules: ")[1].split()
     assert "cli/main.py" in seen
     assert len(seen) <= TRAINING, " ".join(seen)
+
+
+def test_exporting_with_a_check_from_the_command_line(files, tmp_path):
+    """Trees for a search engine, which goes furthest: splits are rewritten, and the plug-in's rules read them back."""
+    tr.TreeRanker("LambdaRank", n_trees=3, threads=1).fit(tr.read(files[0])).save(tmp_path / "m.toprank")
+    file = tmp_path / "m.json"
+    given = [tmp_path / "m.toprank", "--to", "elasticsearch", "-o", file, "--check", files[1], "--quiet"]
+    seen = modules_of_a_command("export", *given)
+    assert file.exists()
+    assert "exporting/interpreters/elastic.py" in seen
+    assert len(seen) <= EXPORTING, " ".join(seen)
 
 
 def test_trees_on_a_cluster(files):
@@ -127,10 +142,9 @@ def test_learning_from_clicks_by_command(tmp_path):
     users = tr.clicks.PBM.known([1, 0.5, 0.3])
     log = tr.clicks.simulate(data, data.X[:, 0], users, sessions=2_000, k=3, exploration=0.5, order="source")
     tr.clicks.write(log, tmp_path / "log.csv")
-    given = ["clicks", tmp_path / "log.csv", tmp_path / "data.txt", "-o", tmp_path / "m.toprank", "--quiet"]
-    done = subprocess.run([sys.executable, __file__, *map(str, given)], capture_output=True, text=True, check=True)
+    given = ["clicks", "train", tmp_path / "log.csv", tmp_path / "data.txt", "-o", tmp_path / "m.toprank", "--quiet"]
+    seen = modules_of_a_command(*given)
     assert (tmp_path / "m.toprank").exists()
-    seen = done.stdout.split("modules: ")[1].split()
     assert "clicks/training.py" in seen
     assert len(seen) <= LEARNING_FROM_CLICKS, " ".join(seen)
 
@@ -166,5 +180,5 @@ def test_answering_a_request(tmp_path):
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    train(*given)  # what is done once in a process is not what is followed
-    print("modules:", *sorted(modules_run(lambda: train(*given))))
+    command(*given)  # what is done once in a process is not what is followed
+    print("modules:", *sorted(modules_run(lambda: command(*given))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,13 +24,13 @@ def export(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
     check: Annotated[
-        Path | None, typer.Option(help="Data to compare on as well; a self-test is written beside the file.")
+        Path | None, typer.Option(help="Data to compare on as well; a self-test is then written beside the file.")
     ] = None,
     server_version: Annotated[
-        str | None, typer.Option(help="Of the server, where the format depends on it: 3.8.0.")
+        str | None, typer.Option(help="Version of the server that will read the file, such as 3.8.0.")
     ] = None,
     allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Write the file also where it does not score as the model does.")
+        bool, typer.Option("--allow-changes", help="Write the file even if it does not score as the model does.")
     ] = False,
     json: options.Json = False,
     reading: options.Reading = options.NOTHING,
@@ -40,8 +40,8 @@ def export(
     """Write a model in the format of another system, checked to score as `predict` does.
 
     The file takes the features that `toprank predict` takes. Before it gets its name it is scored, and compared with
-    the model on rows that stand at every split of its trees, and on missing values, zeros and huge ones. Where a score
-    or a ranking differs, or nothing is there to score the file, the status is 1 and nothing is written.
+    the model on rows that stand at every split of its trees, and on missing values, zeros and huge ones. If a score or
+    a ranking differs, or nothing here can score the file, the status is 1 and nothing is written.
 
     For example:
 
@@ -60,10 +60,11 @@ def export(
         ranker, documents = load(model), None
     else:
         ranker, documents = predicting.load_both(model, check, quiet, {**reading, "threads": threads})
-    told: dict[str, Any] = {"check": documents, "server_version": server_version, "allow_changes": allow_changes}
     try:
         with common.progress(f"Exporting {model} …", quiet):
-            parity = write(ranker, to, output, **told)
+            parity = write(
+                ranker, to, output, check=documents, server_version=server_version, allow_changes=allow_changes
+            )
     except DifferenceError as problem:
         _show(problem.parity, None, json)
         raise
@@ -73,7 +74,7 @@ def export(
 
 
 def _show(parity: Parity, output: Path | None, json: bool) -> None:
-    """What was checked; `output` is the file, None where none was written."""
+    """Print what was checked; `output` is the file, None if none was written."""
     if json:
         common.print_json({"file": None if output is None else str(output), **parity.to_dict()})
     else:

@@ -216,7 +216,8 @@ def _scores(rules: Rules, path: Path, X: FloatArray, features: tuple[str, ...]) 
 
 
 def _prepare(engine: str, formula: Formula, server: str | None, data: RankingData | None) -> Prepared:
-    linear, rules, title = weights_of(formula), missing_rules(engine, server), _TITLES[engine]
+    rules, title = missing_rules(engine, server), _TITLES[engine]
+    linear = None if formula.linear is None else weights_of(formula, formula.linear)
     files, feature_file = _files(formula, linear, rules), formula.name + _FEATURE_FILE
     remarks = [
         f"{feature_file} makes a feature set '{formula.name}' in which each feature reads the document field of the "

@@ -18,7 +18,7 @@ from toprank.exporting.float32 import single_below
 from toprank.exporting.formats import Format, Prepared, release, table_remarks
 from toprank.exporting.interpreters import solr
 from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, nodes, plain_trees, single_text
-from toprank.exporting.weights import linear_remarks, weights_of
+from toprank.exporting.weights import CentredWeights, linear_remarks, weights_of
 from toprank.rankers.formula import Formula, GradeGains, LinearFunction, Network
 
 __all__ = ["FORMATS", "before_slack"]
@@ -122,8 +122,8 @@ def _refuses(formula: Formula, server: str | None) -> str | None:
     return None
 
 
-def _files(formula: Formula) -> dict[str, bytes]:
-    kind, params, norms, defaults = _contents(formula)
+def _files(formula: Formula, linear: CentredWeights | None) -> dict[str, bytes]:
+    kind, params, norms, defaults = _contents(formula, linear)
     features = [{"name": name, **norm} for name, norm in zip(formula.features, norms, strict=True)]
     model = {"class": _MODEL + kind, "name": formula.name, "store": formula.name, "features": features}
     text = f'{_json(model)[:-1]},"params":{params}}}'
@@ -138,10 +138,11 @@ def _files(formula: Formula) -> dict[str, bytes]:
     return files
 
 
-def _contents(formula: Formula) -> tuple[str, str, list[dict[str, Any]], list[dict[str, str]]]:
+def _contents(
+    formula: Formula, linear: CentredWeights | None
+) -> tuple[str, str, list[dict[str, Any]], list[dict[str, str]]]:
     """The class of a model, its params as JSON, and the normalizer and the default of each feature."""
     nothing: list[dict[str, Any]] = [{} for _ in formula.features]
-    linear = weights_of(formula)
     if linear is not None:
         weights = {
             name: float(single_text(weight)) for name, weight in zip(formula.features, linear.weights, strict=True)
@@ -206,7 +207,8 @@ def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
 
 
 def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
-    files, linear, forest = _files(formula), weights_of(formula), formula.forest
+    linear = None if formula.linear is None else weights_of(formula, formula.linear)
+    files, forest = _files(formula, linear), formula.forest
     feature_file = formula.name + _FEATURE_FILE
     remarks = [
         f"{feature_file} makes a feature store '{formula.name}' in which each feature reads the document field of the "

@@ -27,11 +27,8 @@ class CentredWeights(NamedTuple):
     """What to put in the place of a missing value, for the same score."""
 
 
-def weights_of(formula: Formula) -> CentredWeights | None:
-    """The linear function of a formula; None where it is no linear function with one output."""
-    linear = formula.linear
-    if linear is None:
-        return None
+def weights_of(formula: Formula, linear: LinearFunction) -> CentredWeights:
+    """The linear function of a formula, `linear`, about the means that its first part knows."""
     first = formula.functions[0].part
     assert isinstance(first, LinearFunction)
     weights = linear.weights[0]
