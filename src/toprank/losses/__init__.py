@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from toprank.errors import DataError, UnknownNameError
 from toprank.importing import first_use
-from toprank.losses.base import BoundLoss, Curvature, Eval, Judgments, Loss, Traits
+from toprank.losses.base import Block, BoundLoss, Curvature, Diagonal, Eval, Judgments, Loss, Traits, Want
 
 _OF_MODULES = {
     "pointwise": "Squared QuerySquared ModifiedSquared PowerRegression CrossEntropy ImportanceWeightedSquared",
@@ -30,10 +30,12 @@ _OF_MODULES = {
     "safe": "SafeDCG",
     "boltzrank": "BoltzRank",
 }
-_HOMES = {name: module for module, names in _OF_MODULES.items() for name in names.split()}
+_LOSSES = {name: module for module, names in _OF_MODULES.items() for name in names.split()}
+_HOMES = {**_LOSSES, "check_loss": "checking"}
 
 __all__ = [
-    "BoundLoss", "Curvature", "Eval", "Judgments", "Loss", "Traits", "from_spec", "make", "names", "to_spec",
+    "Block", "BoundLoss", "Curvature", "Diagonal", "Eval", "Judgments", "Loss", "Traits", "Want",
+    "check_loss", "from_spec", "make", "names", "to_spec",
     "Squared", "QuerySquared", "ModifiedSquared", "PowerRegression", "CrossEntropy", "ImportanceWeightedSquared",
     "Multinomial", "Ordinal", "Hinge", "SquaredHinge", "Logistic", "Exponential", "OWPC", "SVMmap", "LambdaRank",
     "LambdaLoss", "ListNet", "Multicategory", "XENDCG", "ListMLE", "PListMLE", "CostSensitiveListMLE", "Cosine",
@@ -42,6 +44,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from toprank.losses.boltzrank import BoltzRank
+    from toprank.losses.checking import check_loss
     from toprank.losses.cosine import Cosine
     from toprank.losses.hinges import OWPC, SVMmap
     from toprank.losses.lambdas import LambdaLoss, LambdaRank
@@ -71,7 +74,7 @@ def __getattr__(name: str) -> Any:
 
 def names() -> tuple[str, ...]:
     """The names of all losses."""
-    return tuple(_HOMES)
+    return tuple(_LOSSES)
 
 
 def make(loss: Loss | str, **options: Any) -> Loss:
@@ -89,9 +92,9 @@ def make(loss: Loss | str, **options: Any) -> Loss:
         return loss
     if not isinstance(loss, str):
         raise DataError(f"A loss is a value of toprank.losses or its name, not {type(loss).__name__}.")
-    by_key = {_key(name): name for name in _HOMES}
+    by_key = {_key(name): name for name in _LOSSES}
     if _key(loss) not in by_key:
-        raise UnknownNameError("loss", loss, _HOMES)
+        raise UnknownNameError("loss", loss, _LOSSES)
     kind = __getattr__(by_key[_key(loss)])
     known = {field.name for field in fields(kind)}
     for option in options:
@@ -112,7 +115,7 @@ def _key(name: str) -> str:
 def to_spec(loss: Loss) -> dict[str, Any]:
     """The loss as plain values for a file; refused where it holds a function of yours."""
     spec: dict[str, Any] = {"name": type(loss).__name__}
-    if spec["name"] not in _HOMES:
+    if spec["name"] not in _LOSSES:
         raise DataError(f"{spec['name']} is not a loss of toprank; a model file can name only those.")
     for field in fields(loss):
         value = getattr(loss, field.name)
