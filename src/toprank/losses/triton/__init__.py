@@ -37,7 +37,7 @@ from toprank.losses.pairwise import Hinge, Logistic, SquaredHinge
 from toprank.losses.pointwise import QuerySquared, Squared
 from toprank.losses.smooth import ApproxMetric, ApproxNDCG
 from toprank.losses.softmax import XENDCG, ListNet, Multicategory
-from toprank.losses.triton.frame import BoundGpuLoss, Frame, BatchPart, Prepared
+from toprank.losses.triton.frame import BatchPart, BoundGpuLoss, Frame, Prepared
 from toprank.losses.triton.gains import rank_table
 from toprank.losses.triton.listwise import (
     has_likelihood,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
 from toprank.losses.softmax import XENDCG, ListNet, Multicategory
-from toprank.losses.triton.frame import Columns, Frame, BatchPart, Prepared
+from toprank.losses.triton.frame import BatchPart, Columns, Frame, Prepared
 from toprank.losses.triton.gains import LOG2, gains_of, has_gain, rank_table
 from toprank.losses.triton.ranks import by_rank, launch, launch_queries
 from toprank.losses.triton.triton_parts import constexpr, kernel, tensor, tl

@@ -20,7 +20,7 @@ from torch import Tensor
 from toprank.losses.lambdas import LambdaLoss, LambdaRank
 from toprank.losses.pairwise import Hinge, Logistic, SquaredHinge
 from toprank.losses.smooth import ApproxMetric, ApproxNDCG
-from toprank.losses.triton.frame import Columns, Frame, BatchPart, Prepared
+from toprank.losses.triton.frame import BatchPart, Columns, Frame, Prepared
 from toprank.losses.triton.gains import LOG2, distance_tables, gains_of, has_dcg, has_gain, rank_table
 from toprank.losses.triton.ranks import by_rank, launch, pointer
 from toprank.losses.triton.triton_parts import constexpr, jit, kernel, sigmoid, softplus, tensor, tl

@@ -8,7 +8,7 @@ from torch import Tensor
 from toprank.errors import DataError
 from toprank.losses.ordinal import Multinomial
 from toprank.losses.pointwise import QuerySquared, Squared
-from toprank.losses.triton.frame import Columns, Frame, BatchPart, Prepared
+from toprank.losses.triton.frame import BatchPart, Columns, Frame, Prepared
 from toprank.losses.triton.gains import gains_of, has_gain
 
 __all__ = ["has_targets", "multinomial", "query_squared", "squared"]
