@@ -383,3 +383,15 @@ def test_only_uneven_weights_are_told_to_leave_few_queries_and_what_weighs_nothi
     assert "queries that count have no interval" in str(even)
     assert "heavy" in sliced(np.r_[np.ones(20), 1 / np.arange(1.0, 21)]).warnings[0]
     assert "of the weighted mean on" in str(sliced(np.arange(1.0, 41)).intervals["heavy"]["ndcg@10"])
+
+
+def test_the_summary_is_the_prose_without_the_tables():
+    data = tr.synthetic(n_queries=40, n_documents=6, n_features=3, seed=0)
+    evaluation = tr.evaluate(np.arange(data.n_documents) % 5, data, "ndcg@10")
+    assert evaluation.summary == f"Convention {evaluation.convention}; max grade {evaluation.max_grade:g}."
+    sliced = evaluation.by(["few"] * 3 + ["many"] * 37)
+    assert sliced.slices.rule in sliced.summary
+    assert "no interval" in sliced.summary
+    assert "ndcg" not in sliced.summary
+    assert sliced.summary in str(sliced)
+    assert "no interval" not in evaluation.by(["one"] * 20 + ["other"] * 20).summary

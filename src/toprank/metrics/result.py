@@ -187,7 +187,12 @@ class Evaluation(Shown):
         if any(left_out):
             more = [(*row, f"{out:,}") for row, out in zip(cells, left_out, strict=True)]
             table = Table((*table.header, "left out"), more, names=1)
-        return [table, f"Convention {self.convention}; max grade {self.max_grade:g}."]
+        return [table, self.summary]
+
+    @property
+    def summary(self) -> str:
+        """What the means obey, in words."""
+        return f"Convention {self.convention}; max grade {self.max_grade:g}."
 
     def __str__(self) -> str:
         width = max(len(name) for name in (*self.names, "metric"))

@@ -102,10 +102,18 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
         interval = f"{100 * self.confidence:g} % interval"
         counts = ("queries", "effective") if weighted else ("queries",)
         header = (self.slices.by, *counts, *(name for metric in self.whole.names for name in (metric, interval)))
-        said = [self.slices.rule, f"Convention {self.whole.convention.name}."]
-        if any(one is None for _, _, of in rows for one in of.values()):
-            said.insert(1, f"Fewer than {self.least} queries that count have no interval.")
-        return [Table(header, cells, names=1), " ".join(said), *self.warnings]
+        return [Table(header, cells, names=1), self._rules, *self.warnings]
+
+    @property
+    def _rules(self) -> str:
+        intervals = [*self._whole_intervals.values(), *(one for of in self.intervals.values() for one in of.values())]
+        few = f" Fewer than {self.least} queries that count have no interval." if None in intervals else ""
+        return f"{self.slices.rule}{few} Convention {self.whole.convention.name}."
+
+    @property
+    def summary(self) -> str:
+        """How the slices are made, the convention of their means, and what is doubtful about the intervals."""
+        return " ".join([self._rules, *self.warnings])
 
     @property
     def warnings(self) -> tuple[str, ...]:
