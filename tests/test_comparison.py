@@ -112,8 +112,8 @@ class TestNumbers:
             up.differences[1].wins,
         )
         assert down.differences[1].difference == up.differences[1].difference
-        assert down.verdicts[1].startswith("a is better than b by")
-        assert "lower is better" in down.verdicts[1]
+        assert down.summary.splitlines()[1].startswith("a is better than b by")
+        assert "lower is better" in down.summary.splitlines()[1]
 
 
 class TestWithEvaluation:
@@ -137,10 +137,10 @@ class TestWithEvaluation:
         (d,) = found.differences
         assert (d.p, d.difference, d.winner, d.ties, d.queries_needed) == (1.0, 0.0, None, 40, None)
         assert d.equivalence_p == pytest.approx(0.9**40)  # that no query of ten differs, and none of forty was met
-        assert found.verdicts[0].startswith("x and y are equivalent within ±0.1 in ndcg@10")
+        assert found.summary.splitlines()[0].startswith("x and y are equivalent within ±0.1 in ndcg@10")
         same = compare({"x": scores["good"], "y": scores["good"]}, data)
         assert not same.differences[0].equivalent  # a query in a hundred may fail unseen on forty
-        assert same.verdicts[0].startswith("No difference between x and y can be shown")
+        assert same.summary.splitlines()[0].startswith("No difference between x and y can be shown")
 
     def test_plain_labels(self, ranking):
         data, scores = ranking
@@ -235,14 +235,14 @@ class TestVerdicts:
         zero = np.zeros(12)
         sentence = r"^new is better than old by 0\.1000 \[0\.\d{4}, 0\.\d{4}\] map, p = 0\.000488 \(Holm, 1 test\)\.$"
         for given in ({"old": {"map": zero}, "new": {"map": d}}, {"new": {"map": d}, "old": {"map": zero}}):
-            assert re.match(sentence, compare_values(given).verdicts[0])
+            assert re.match(sentence, compare_values(given).summary.splitlines()[0])
 
     def test_not_shown(self):
         """Of the 32 sign patterns, 14 give a sum of 0.6 or more in size: 7 sets of flips of 0.3 or less, twice."""
         given = {"a": {"map": [0.3, -0.2, 0.4, -0.1, 0.2]}, "b": {"map": np.zeros(5)}}
         found = compare_values(given)
         needed = found.differences[0].queries_needed
-        assert found.verdicts[0] == (
+        assert found.summary.splitlines()[0] == (
             f"No difference between a and b can be shown in map on 5 queries, p = {14 / 32:.3g} (Holm, 1 test); "
             f"about {needed:,} queries would be needed to see a difference of this size."
         )
@@ -250,11 +250,11 @@ class TestVerdicts:
     def test_too_few_queries_for_the_test(self):
         found = compare_values({"a": {"map": [0.2, 0.21, 0.2]}, "b": {"map": np.zeros(3)}})
         assert found.differences[0].queries_needed <= 3
-        assert found.verdicts[0].endswith("on 3 queries, p = 0.25 (Holm, 1 test).")
+        assert found.summary.splitlines()[0].endswith("on 3 queries, p = 0.25 (Holm, 1 test).")
 
     def test_significant_yet_equivalent(self):
         d = np.full(500, 0.001) + np.linspace(-0.0005, 0.0005, 500)
-        verdict = compare_values({"a": {"map": d}, "b": {"map": np.zeros(500)}}).verdicts[0]
+        verdict = compare_values({"a": {"map": d}, "b": {"map": np.zeros(500)}}).summary.splitlines()[0]
         assert verdict.startswith("a is better than b by 0.0010")
         assert verdict.endswith("equivalent within ±0.01.")
 
@@ -262,7 +262,9 @@ class TestVerdicts:
         d = np.concatenate([np.arange(1, 20) / 100, [-1.9]])  # many small wins, one loss that undoes them
         found = compare_values({"a": {"map": 0.5 + d}, "b": {"map": np.full(20, 0.5)}}, test="wilcoxon")
         assert found.differences[0].winner is None
-        assert re.match(r"a and b differ in map, p = .*, although their means are equal\.", found.verdicts[0])
+        assert re.match(
+            r"a and b differ in map, p = .*, although their means are equal\.", found.summary.splitlines()[0]
+        )
 
     def test_one_query(self):
         found = compare_values({"a": {"map": [0.5]}, "b": {"map": [0.2]}})
@@ -286,7 +288,7 @@ class TestWriting:
         text = str(found)
         assert "5 systems on 60 queries, convention standard; each against the baseline a_b." in text
         assert "Holm over 8 tests (4 × 2, pairs × metrics)" in text
-        for verdict in found.verdicts:
+        for verdict in found.summary.splitlines():
             assert verdict in text
         for name, of in found.means.items():
             assert re.search(rf"^{re.escape(name)} +{of['ndcg@10']:.4f} +{of['map']:.4f}$", text, re.MULTILINE)
@@ -294,7 +296,7 @@ class TestWriting:
     def test_one_test_is_one_test(self):
         found = compare_values({"a": {"map": [0.1, 0.2, 0.4]}, "b": {"map": [0.2, 0.1, 0.3]}}, **FAST)
         assert "Holm over 1 test (1 × 1, pairs × metrics)" in str(found)
-        assert "(Holm, 1 test)" in found.verdicts[0]
+        assert "(Holm, 1 test)" in found.summary.splitlines()[0]
 
     def test_columns_are_aligned(self):
         lines = Table(("name", "value"), [("x", "1.0"), ("longer", "-10.0")], names=1).text().splitlines()
@@ -337,7 +339,7 @@ class TestWriting:
         for one, d in zip(plain["differences"], found.differences, strict=True):
             assert one["p_adjusted"] == d.p_adjusted
             assert one["interval"] == list(d.interval)
-            assert one["verdict"] == found.verdict(d)
+            assert one["verdict"] == found.summary_of(d)
 
 
 class TestRefusals:

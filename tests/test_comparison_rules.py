@@ -33,7 +33,7 @@ def comparison(*differences, **more):
 
 
 def verdict(**changed):
-    return comparison().verdict(replace(DIFFERENCE, **changed))
+    return comparison().summary_of(replace(DIFFERENCE, **changed))
 
 
 def test_a_significant_difference_names_the_better_system():

@@ -50,7 +50,7 @@ def test_runs_are_compared_as_their_evaluations_are():
     alone = {name: tr.evaluate_run(QRELS, run, ["ndcg@10", "map"]) for name, run in runs.items()}
     expected = compare_values(alone, **FAST)
     assert found == expected
-    assert (found.convention, found.queries, found.missing, found.notes) == ("trec_eval", len(QRELS), {}, ())
+    assert (found.convention, found.queries, found.missing, found.omissions) == ("trec_eval", len(QRELS), {}, ())
 
 
 def test_whatever_holds_runs_and_judgments_is_taken(folder):
@@ -93,7 +93,7 @@ def test_missing_queries_follow_the_rule(first, second):
 def test_the_rule_is_the_conventions():
     runs = {"one": run_of(1, without=("q3", "q4")), "two": run_of(2, more=("q99",))}
     left_out = tr.compare(runs, QRELS, "map", **FAST)
-    assert left_out.notes == (
+    assert left_out.omissions == (
         "one lacks 2 queries (q3, q4) of 12 judged; left out (the option complete counts 0).",
         "two answers query q99 without judgments; left out.",
     )
@@ -102,7 +102,7 @@ def test_the_rule_is_the_conventions():
     for text in (str(left_out), left_out.to_markdown(), left_out.to_latex()):
         assert "one lacks 2 queries" in text
     zero = tr.compare(runs, QRELS, "map", convention="standard", **FAST)
-    assert zero.notes[0] == "one lacks 2 queries (q3, q4) of 12 judged; counted 0."
+    assert zero.omissions[0] == "one lacks 2 queries (q3, q4) of 12 judged; counted 0."
     whole = tr.compare(runs, QRELS, "map", convention="standard", complete=False, **FAST)
     assert zero.means["one"]["map"] == pytest.approx(whole.means["one"]["map"] * 10 / 12)
     assert zero.means["two"] == whole.means["two"]
@@ -113,7 +113,7 @@ def test_the_rule_is_the_conventions():
 def test_a_long_list_of_missing_queries_is_cut_and_systems_alike_share_a_sentence():
     gone = [f"q{i}" for i in range(1, 8)]
     found = tr.compare({"x": run_of(1, gone), "y": run_of(2, gone), "z": run_of(3)}, QRELS, "map", **FAST)
-    assert found.notes[0].startswith("x and y lack 7 queries (q1, q2, q3, q4, q5 …) of 12 judged")
+    assert found.omissions[0].startswith("x and y lack 7 queries (q1, q2, q3, q4, q5 …) of 12 judged")
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,9 @@ def test_short_and_single_lists():
     report = check(RankingData(rng.normal(size=(29, 2)), grades, qid=np.repeat(list("abcde"), sizes)), cutoffs=(10, 3))
     single = found(report, "one-document-queries")
     assert (single.count, single.examples, single.severity) == (2, ("a", "d"), "warning")
-    assert single.sentence.startswith("2 of 5 queries have a single document")
+    assert single.summary.startswith("2 of 5 queries have a single document")
     short = [finding for finding in report.findings if finding.code == "short-lists"]
-    assert [(finding.count, "fewer than 3 " in finding.sentence) for finding in short] == [(2, True), (3, False)]
+    assert [(finding.count, "fewer than 3 " in finding.summary) for finding in short] == [(2, True), (3, False)]
 
 
 def test_blank_and_equal_queries():
@@ -75,7 +75,7 @@ def test_blank_and_equal_queries():
     assert found(report, "blank-queries").examples == ("100", "102")  # nothing judged is nothing relevant
     assert found(report, "equal-labels").examples == ("101",)
     assert found(report, "unjudged").count == 12
-    assert "12 of 360 documents are not judged" in found(report, "unjudged").sentence
+    assert "12 of 360 documents are not judged" in found(report, "unjudged").summary
 
 
 def test_label_ranges():
@@ -101,7 +101,7 @@ def test_an_order_that_is_a_ranking():
     discounts = 1 / np.log2(np.arange(2, 7))
     at_random = gains.mean() * discounts.sum() / (gains[:5] @ discounts)
     finding = found(check(ranked, cutoffs=(5,)), "file-order")
-    assert f"NDCG@5 1.00, in random order {at_random:.2f}" in finding.sentence
+    assert f"NDCG@5 1.00, in random order {at_random:.2f}" in finding.summary
     assert finding.count == 30
 
 
@@ -110,7 +110,7 @@ def test_the_worth_of_an_order_is_finite_where_sums_of_labels_are_not():
     ranked = RankingData(np.random.default_rng(0).normal(size=(120, 2)), labels, qid=np.arange(120) // 4)
     discounts = 1 / np.log2([2, 3, 4, 5])
     finding = found(check(ranked), "file-order")
-    assert f"NDCG@10 1.00, in random order {discounts.sum() / 2 / discounts[:2].sum():.2f}" in finding.sentence
+    assert f"NDCG@10 1.00, in random order {discounts.sum() / 2 / discounts[:2].sum():.2f}" in finding.summary
 
 
 def test_the_order_of_shuffled_rows_says_nothing():
@@ -149,9 +149,9 @@ def test_missing_and_infinite_values():
     report = check(data.replace(X=X))
     missing, infinite = found(report, "missing-values"), found(report, "infinite-features")
     assert (missing.count, missing.examples) == (1, ("1",))
-    assert f"2 NaN, {2 / 1440:.1%} of all" in missing.sentence
+    assert f"2 NaN, {2 / 1440:.1%} of all" in missing.summary
     assert (infinite.count, infinite.examples, infinite.severity) == (2, ("2", "3"), "problem")
-    assert "3 in all" in infinite.sentence
+    assert "3 in all" in infinite.summary
 
 
 def test_different_scales():
@@ -159,7 +159,7 @@ def test_different_scales():
     ranges = data.X.max(axis=0) - data.X.min(axis=0)
     report = check(data.replace(X=data.X * [1, 1e6, 1, 1e-1]))
     assert [finding.code for finding in report.findings] == ["scales"]
-    assert f"{ranges[3] / 10:.3g} for 4, {ranges[1] * 1e6:.3g} for 2" in report.findings[0].sentence
+    assert f"{ranges[3] / 10:.3g} for 4, {ranges[1] * 1e6:.3g} for 2" in report.findings[0].summary
     extreme = check(data.replace(X=data.X * [1, 1e307, 1, 1e-300]))
     assert [finding.code for finding in extreme.findings] == ["scales"]
 
@@ -175,7 +175,7 @@ def test_duplicate_documents_and_conflicting_labels():
     twice = found(report, "duplicate-documents")
     assert twice.count == 3
     assert twice.examples == ("row 1 of query 100", "row 2 of query 100", "row 14 of query 101")
-    assert "in 2 queries" in twice.sentence
+    assert "in 2 queries" in twice.summary
     conflict = found(report, "conflicting-labels")
     assert (conflict.count, conflict.examples) == (1, ("query 100",))  # an unjudged document contradicts nobody
 
@@ -202,7 +202,7 @@ def test_splits_that_share_queries_or_documents():
     report = check(train, test, names=["train", "test"])
     shared = found(report, "shared-queries")
     assert (shared.count, shared.examples, shared.severity) == (2, ("118", "119"), "problem")
-    assert shared.sentence == "2 of 12 queries of test occur in train, too."
+    assert shared.summary == "2 of 12 queries of test occur in train, too."
     assert found(report, "shared-documents").count == 24
     assert check(*split(data)).findings == ()
 
@@ -221,13 +221,13 @@ def test_queries_that_are_only_counted_are_not_shared():
 def test_splits_of_different_widths():
     data = healthy()
     narrow = data.select([0]).replace(X=data.X[:12, :3], qids=[7])
-    assert found(check(data, narrow, names=["a", "b"]), "different-widths").sentence == "a has 4 features, b has 3."
+    assert found(check(data, narrow, names=["a", "b"]), "different-widths").summary == "a has 4 features, b has 3."
 
 
 def test_findings_about_several_data_sets_say_which():
     data = healthy()
     bad = data.select([0]).replace(qids=[1], X=-data.X[:12], labels=np.zeros(12))
-    sentences = [finding.sentence for finding in check(data, bad, names=["good", "bad"]).findings]
+    sentences = [finding.summary for finding in check(data, bad, names=["good", "bad"]).findings]
     assert sentences
     assert all(sentence.startswith("bad: ") for sentence in sentences)
 
@@ -251,7 +251,7 @@ def test_anything_legal_can_be_examined(data, others):
     report = check(data, *others, cutoffs=(1, 3))
     for finding in report.findings:
         assert finding.count >= 1
-        assert finding.sentence.endswith(".")
+        assert finding.summary.endswith(".")
         assert finding.remedy.endswith(".")
         assert len(finding.examples) <= min(finding.count, 5)
     json.dumps(report.to_dict(), allow_nan=False)
@@ -317,8 +317,8 @@ def test_scattered_queries_are_reported_and_the_rest_is_examined(tmp_path):
     report = check_file(path)
     finding = found(report, "split-queries")
     assert (finding.count, finding.examples, finding.severity) == (2, ("1", "2"), "problem")
-    assert finding.sentence.startswith("data.txt: 2 of 3 queries are scattered")
-    assert "first at line 3" in finding.sentence
+    assert finding.summary.startswith("data.txt: 2 of 3 queries are scattered")
+    assert "first at line 3" in finding.summary
     assert found(report, "one-document-queries").examples == ("3",)
     assert str(report.subjects[0]) == "data.txt: 3 queries, 5 documents, 1 features"
 
@@ -365,7 +365,7 @@ def test_splits_of_text_have_the_same_columns(tmp_path):
     (tmp_path / "train.txt").write_text("1 qid:1 0:5 1:6 2:7\n0 qid:1 0:4 1:8 2:1\n")
     (tmp_path / "test.txt").write_text("1 qid:2 1:6 2:7\n0 qid:2 1:8 2:1\n")
     report = check_file([tmp_path / "train.txt", tmp_path / "test.txt"], missing="zero")
-    constant = next(one for one in report.findings if one.code == "constant-features" and "test.txt" in one.sentence)
+    constant = next(one for one in report.findings if one.code == "constant-features" and "test.txt" in one.summary)
     assert (constant.count, len(constant.examples)) == (1, 1)  # feature 0 alone, not the last one
 
 
@@ -403,9 +403,9 @@ def test_rows_that_lie_worst_first_are_a_ranking_too():
     data = synthetic(60, (5, 40), seed=3)
     order = np.lexsort([data.labels, data.queries.document_query])
     worst = RankingData(data.X[order], data.labels[order], qid=data.qid[order])
-    assert "the worst first" in found(check(worst), "file-order").sentence
+    assert "the worst first" in found(check(worst), "file-order").summary
     best = RankingData(data.X[order[::-1]], data.labels[order[::-1]], qid=data.qid[order[::-1]])
-    assert "the best first" in found(check(best), "file-order").sentence
+    assert "the best first" in found(check(best), "file-order").summary
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -842,7 +842,7 @@ def test_without_a_folder_nothing_is_left_behind(tmp_path, monkeypatch):
 
 def test_a_convention_that_does_not_apply_is_told():
     results = experiment(conventions=("standard", "trec_eval")).run()
-    [note] = results.notes
+    [note] = results.inapplicable
     assert note.startswith("trec_eval does not apply to data: This convention orders tied documents by their ids")
     assert note in str(results)
     assert results.fold_means("map", "trec_eval") == {}
@@ -867,7 +867,7 @@ def test_unjudged_documents_under_a_convention_that_knows_them():
     ]
     results = experiment(["LeastSquares"], unjudged, conventions=("standard", "trec_eval")).run()
     assert results.fold_means("map", "trec_eval")["LeastSquares"] > 0
-    assert "not judged" in results.notes[0]
+    assert "not judged" in results.inapplicable[0]
 
 
 def test_a_metric_that_is_an_error_prefers_the_lowest():

@@ -48,7 +48,7 @@ def command(*words, status=0):
 def test_two_runs_are_compared_with_statistics_and_a_report(runs):
     systems = {name: f"{name}.run" for name in ("bm25", "dense")}
     compared = tr.compare(systems, "qrels.txt", ["ndcg@10", "map"])
-    [better] = [verdict for verdict in compared.verdicts if "ndcg@10" in verdict]
+    [better] = [verdict for verdict in compared.summary.splitlines() if "ndcg@10" in verdict]
     assert better.startswith("dense is better than bm25 by")
     alone = tr.evaluate_run("qrels.txt", "dense.run", ["ndcg@10"])
     assert compared.means["dense"]["ndcg@10"] == pytest.approx(alone.mean["ndcg@10"])
@@ -148,7 +148,7 @@ def test_an_own_loss_trains_every_scorer_and_is_searched_and_compared(kind, opti
     train, test = tr.split(data, (0.7, 0.3))
     ranker = kind(Lopsided(harm=2.0), **options).fit(train)
     scores = {"own loss": ranker.predict(test), "nothing learnt": np.zeros(test.n_documents)}
-    assert tr.compare(scores, test).verdicts[0].startswith("own loss is better than nothing learnt")
+    assert tr.compare(scores, test).summary.startswith("own loss is better than nothing learnt")
     ranker.save(tmp_path / "own.toprank")
     loaded = tr.load(tmp_path / "own.toprank")  # predicts anywhere; only the class could train it further
     np.testing.assert_array_equal(loaded.predict(test), ranker.predict(test))

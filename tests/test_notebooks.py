@@ -164,7 +164,7 @@ def test_frames_hold_the_numbers(shown, data, library):
     assert list(found) == ["qid", "ndcg@10", "map"]
     assert np.mean(found["map"]) == pytest.approx(shown["Evaluation"].mean["map"])
     found, compared = columns("Comparison"), shown["Comparison"]
-    assert found["verdict"] == list(compared.verdicts)
+    assert found["verdict"] == compared.summary.splitlines()
     assert found["low"] == [one.interval.low for one in compared.differences]
     found = columns("Choice")
     assert found["value"] == [row["value"] for row in shown["Choice"].trials]

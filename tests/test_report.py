@@ -99,7 +99,7 @@ def test_the_numbers_are_those_of_the_comparison(content, data, scores):
         for mean in means.values():
             assert f"{mean:.4f}" in shown.text
     for d in compared.differences:
-        assert compared.verdict(d) in shown.text
+        assert compared.summary_of(d) in shown.text
     assert data.fingerprint in shown.text
     assert str(tr.metrics.CONVENTIONS["standard"]) in shown.text
     assert "toprank compare a b" in shown.text

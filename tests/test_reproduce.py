@@ -20,7 +20,7 @@ from toprank.reproduce import SETS, STUDIES, Study, find_sets, reproduce
 from toprank.reproduce.findings import Reproduction, published
 from toprank.reproduce.running import reversed_rows
 from toprank.reproduce.studies import Claim, Duel, PublishedTable
-from toprank.reproduce.tables import _nearest
+from toprank.reproduce.tables import nearest_convention
 
 PUBLISHED = Path(os.environ.get("TOPRANK_DATA", "/nowhere")).parent / "published"
 GOV = {"HP2003": "2003_hp_dataset", "NP2004": "2004_np_dataset", "TD2003": "2003_td_dataset"}
@@ -186,7 +186,7 @@ def test_nearest_is_said_only_beyond_the_rounding_of_what_was_published(found, a
     close = Reproduction(found.study, found.sets, found.parts)
     close.__dict__["fit"] = {"letor3": 0.0112, "standard": 0.0112 + apart, "sklearn": 0.02}
     assert close.nearest == nearest
-    told = _nearest(close)
+    told = nearest_convention(close)
     assert ("nearest to ours under letor3" in told) == (len(nearest) == 1)
     assert ("level under letor3 (0.0112), standard (0.0113)" in told) == (len(nearest) == 2)
 

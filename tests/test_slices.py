@@ -196,11 +196,11 @@ def test_small_slices_are_named_and_said_not_to_be_tested(data, scores):
     found = tr.compare(scores, data, by="device", baseline="first", **FEW).slices
     assert [(row.n, row.tested) for row in found["tv"]] == [(10, None)] * 2
     assert all(row.difference is not None for row in found["tv"])
-    assert "Not tested, with fewer than 20 queries: tv (10)." in found.verdicts
+    assert "Not tested, with fewer than 20 queries: tv (10)." in found.summary.splitlines()
     assert tr.compare(scores, data, by="device", least=10, **FEW).slices.untested == ()
     nothing = tr.compare(scores, data, by="device", least=1000, **FEW).slices
     assert nothing.family == 0
-    assert nothing.verdicts == ("Not tested, with fewer than 1000 queries: desk (35), phone (45), tv (10).",)
+    assert nothing.summary == "Not tested, with fewer than 1000 queries: desk (35), phone (45), tv (10)."
     whole = tr.compare(scores, data, by="device", **FEW)
     assert "By device:" in str(whole)
     for text in (str(whole), whole.to_markdown(), whole.to_latex()):  # what was tested; where nothing was, all

@@ -202,7 +202,9 @@ def compare(
     if runs and by is not None and not isinstance(by, Mapping):
         raise DataError("Runs know their queries by id alone; to compare them in slices, give by={query id: value}.")
     slices = None if by is None else _slices(by, data, next(iter(judged.evaluations.values())))
-    whole = replace(_compared(columns, plan, name_of_rules, threads), missing=judged.missing, notes=judged.notes)
+    whole = replace(
+        _compared(columns, plan, name_of_rules, threads), missing=judged.missing, omissions=judged.omissions
+    )
     return whole if slices is None else _with_slices(whole, columns, plan, slices, least, threads)
 
 
@@ -254,7 +256,7 @@ def compare_values(
 
     >>> a = {"map": [0.5, 0.4, 0.7, 0.6, 0.5, 0.3, 0.8]}
     >>> b = {"map": [0.3, 0.3, 0.6, 0.3, 0.4, 0.2, 0.7]}
-    >>> compare_values({"a": a, "b": b}).verdicts[0]
+    >>> compare_values({"a": a, "b": b}).summary
     'a is better than b by 0.1429 [0.0903, 0.2562] map, p = 0.0156 (Holm, 1 test).'
     """
     systems = named(per_query)

@@ -134,7 +134,7 @@ class Comparison(Shown, Plan):
         convention: Name of the evaluation convention; None for values that were evaluated elsewhere.
         slices: The same systems in slices of the queries, where these were asked for.
         missing: Of runs: system → ids of the judged queries that its run does not answer, where there are any.
-        notes: Sentences about queries that are missing or were left out.
+        omissions: Sentences about queries that are missing or were left out.
     """
 
     means: Mapping[str, Mapping[str, float]]
@@ -143,7 +143,7 @@ class Comparison(Shown, Plan):
     convention: str | None
     slices: SlicedComparison | None = None
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    omissions: tuple[str, ...] = ()
 
     @property
     def systems(self) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class Comparison(Shown, Plan):
         """The size of the family, in words."""
         return "1 test" if self.family == 1 else f"{self.family} tests"
 
-    def verdict(self, difference: Difference) -> str:
+    def summary_of(self, difference: Difference) -> str:
         """What one difference amounts to, as a sentence."""
         d = difference
         tests = f"{CORRECTED_BY[self.correction]}, {self.tests}"
@@ -191,9 +191,9 @@ class Comparison(Shown, Plan):
         return f"No difference between {d.a} and {d.b} can be shown in {d.metric} on {queries(d.n)}, {p}{needed}."
 
     @property
-    def verdicts(self) -> tuple[str, ...]:
-        """A sentence for every difference."""
-        return tuple(self.verdict(difference) for difference in self.differences)
+    def summary(self) -> str:
+        """A sentence for every difference, each on a line of its own."""
+        return "\n".join(map(self.summary_of, self.differences))
 
     def means_table(self) -> Table:
         """Systems × metrics."""
@@ -252,15 +252,22 @@ class Comparison(Shown, Plan):
         )
 
     def _parts(self) -> Sequence[Part]:
-        heading = "\n".join([self.heading, *self.notes])
+        heading = "\n".join([self.heading, *self.omissions])
         sliced = [] if self.slices is None else self.slices._parts()
-        return [heading, self.means_table(), self.differences_table(), self.verdicts, self.methods, *sliced]
+        return [
+            heading,
+            self.means_table(),
+            self.differences_table(),
+            tuple(map(self.summary_of, self.differences)),
+            self.methods,
+            *sliced,
+        ]
 
     def to_latex(self) -> str:
         """The two tables for the booktabs package, the methods as a paragraph after them."""
         tables = [self.means_table().latex(), self.differences_table().latex()]
         sliced = "" if self.slices is None else f"\n{self.slices.to_latex()}"
-        return "\n\n".join([*tables, latex_text(" ".join([*self.notes, self.methods]))]) + "\n" + sliced
+        return "\n\n".join([*tables, latex_text(" ".join([*self.omissions, self.methods]))]) + "\n" + sliced
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each difference, with its verdict; a frame of pandas or polars, or Arrow's."""
@@ -288,14 +295,14 @@ class Comparison(Shown, Plan):
             "metrics": list(self.metrics),
             **{name: getattr(self, name) for name in (*options, *more)},
             "missing": {system: list(ids) for system, ids in self.missing.items()},
-            "notes": list(self.notes),
+            "notes": list(self.omissions),
             "means": {system: dict(means) for system, means in self.means.items()},
             "differences": [self._plain(difference) for difference in self.differences],
             **({} if self.slices is None else {"by": self.slices.to_dict()}),
         }
 
     def _plain(self, difference: Difference) -> dict[str, Any]:
-        return plain(difference) | {"verdict": self.verdict(difference)}
+        return plain(difference) | {"verdict": self.summary_of(difference)}
 
 
 def plain(difference: Difference) -> dict[str, Any]:

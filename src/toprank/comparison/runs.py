@@ -26,12 +26,12 @@ class Judged(NamedTuple):
     Attributes:
         evaluations: by system; NaN where a run does not answer a query and the rule leaves it out.
         missing: system → ids of the judged queries that its run does not answer; systems that lack none are not there.
-        notes: the same in sentences, and what else was left out.
+        omissions: the same in sentences, and what else was left out.
     """
 
     evaluations: dict[str, Evaluation]
     missing: dict[str, tuple[str, ...]]
-    notes: tuple[str, ...]
+    omissions: tuple[str, ...]
 
 
 def are_runs(systems: Mapping[str, Any], data: Any) -> bool:

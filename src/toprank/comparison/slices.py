@@ -105,8 +105,8 @@ class SlicedComparison(Shown):
         return (row.slice, row.a, row.b, row.metric, f"{row.n:,}", *shown, *tail)
 
     @property
-    def verdicts(self) -> tuple[str, ...]:
-        """What is shown in which slice, and which slices are too small to tell."""
+    def summary(self) -> str:
+        """What is shown in which slice, and which slices are too small to tell; each on a line of its own."""
         tests = "1 test" if self.family == 1 else f"{self.family} tests"
         said = []
         for row in self.differences:
@@ -122,7 +122,7 @@ class SlicedComparison(Shown):
             most = {name: max(row.n for row in self[name] if row.tested is None) for name in self.untested}
             named = ", ".join(f"{name} ({n:,})" for name, n in most.items())
             said.append(f"Not tested, with fewer than {self.least} queries: {named}.")
-        return tuple(said)
+        return "\n".join(said)
 
     @property
     def methods(self) -> str:
@@ -139,7 +139,7 @@ class SlicedComparison(Shown):
         )
 
     def _parts(self) -> Sequence[Part]:
-        return [f"By {self.slices.by}:", self.table(), self.verdicts, self.methods]
+        return [f"By {self.slices.by}:", self.table(), tuple(self.summary.splitlines()), self.methods]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row per slice, pair and metric; a frame of pandas or polars, or Arrow's."""

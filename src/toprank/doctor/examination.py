@@ -557,7 +557,7 @@ def _report(
             rows_findings(one),
         )
         found = itertools.chain.from_iterable(groups)
-        findings += [replace(finding, sentence=prefix + finding.sentence) for finding in found]
+        findings += [replace(finding, summary=prefix + finding.summary) for finding in found]
     for (a, first), (b, second) in itertools.combinations(zip(names, examined, strict=True), 2):
         findings += between_findings(a, first, b, second)
     subjects = [

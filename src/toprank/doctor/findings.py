@@ -24,7 +24,7 @@ class Finding:
     Attributes:
         code: a short name that stays the same between versions, such as ``blank-queries``.
         severity: a ``problem`` makes results wrong, a ``warning`` may, a ``note`` is good to know.
-        sentence: what was found, with counts.
+        summary: what was found, with counts.
         count: how many queries, documents, features … it concerns.
         examples: the first few of them.
         remedy: what to do about it.
@@ -32,7 +32,7 @@ class Finding:
 
     code: str
     severity: Severity
-    sentence: str
+    summary: str
     count: int
     examples: tuple[str, ...]
     remedy: str
@@ -40,7 +40,7 @@ class Finding:
     def __str__(self) -> str:
         more = ", …" if self.count > len(self.examples) else ""
         shown = f" ({', '.join(self.examples)}{more})" if self.examples else ""
-        return f"{self.severity}: {self.sentence.removesuffix('.')}{shown}. {self.remedy}"
+        return f"{self.severity}: {self.summary.removesuffix('.')}{shown}. {self.remedy}"
 
 
 @dataclass(frozen=True)

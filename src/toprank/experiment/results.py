@@ -119,7 +119,7 @@ class Results(Shown):
         return max(map(len, of.values()), default=1)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def inapplicable(self) -> tuple[str, ...]:
         """Where a convention does not apply to a dataset: the reason."""
         return tuple(self.provenance["notes"])
 

@@ -247,7 +247,7 @@ def comparison_of(results: Results, dataset: str, convention: str) -> Comparison
 def parts_of(results: Results) -> Sequence[Part]:
     """What the results say: paragraphs and tables."""
     parts = [part for dataset in results.datasets for part in _dataset(results, dataset)]
-    return [*parts, *results.notes, *_warned(results)]
+    return [*parts, *results.inapplicable, *_warned(results)]
 
 
 def _dataset(results: Results, dataset: str) -> list[Part]:

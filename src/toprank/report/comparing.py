@@ -171,7 +171,7 @@ def _part(
 
 def notes_of(comparison: Comparison, solvable: npt.NDArray[np.bool_]) -> tuple[str, ...]:
     """What is to be said of the queries and plots of a comparison."""
-    notes = [*comparison.notes, *nothing_to_gain(solvable)]
+    notes = [*comparison.omissions, *nothing_to_gain(solvable)]
     if len(comparison.systems) > PLOTTED:
         notes.append(f"Plots show {PLOTTED} of the {len(comparison.systems)} systems, the best; tables show all.")
     return tuple(notes)

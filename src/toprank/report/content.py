@@ -257,7 +257,8 @@ class Content(Shown):
             means = part.comparison.means_table()
             place = {name: i for i, name in enumerate(part.ranked_systems)}
             ranked = Table(means.header, sorted(means.rows, key=lambda row: place[row[0]]), names=1)
-            said += [f"{part.name}: {part.comparison.heading}", ranked, part.comparison.verdicts, *part.notes]
+            verdicts = tuple(map(part.comparison.summary_of, part.comparison.differences))
+            said += [f"{part.name}: {part.comparison.heading}", ranked, verdicts, *part.notes]
         return [*said, *self.notes, "The whole page, to hand on: toprank.report.write_html(path, content)."]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:

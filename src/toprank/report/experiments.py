@@ -88,7 +88,7 @@ def from_results(
         facts=tuple(_facts(results, parts[0])),
         command=command or provenance.get("command"),
         date=date,
-        notes=(*notes, *results.notes),
+        notes=(*notes, *results.inapplicable),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -15,10 +15,11 @@ from toprank.compute import FloatArray
 from toprank.errors import UnknownNameError
 from toprank.experiment import Results
 from toprank.reproduce.studies import Claim, Duel, PublishedTable, Study
-from toprank.reproduce.tables import text
+from toprank.reproduce.tables import nearest_convention, parts_of
+from toprank.showing.tables import Kind, Part, Shown, frame_of
 from toprank.significance import randomization_test, t_interval
 
-__all__ = ["Case", "Count", "Figure", "Judgement", "Reproduction", "published"]
+__all__ = ["Case", "DuelCount", "Figure", "JudgedClaim", "Reproduction", "published"]
 
 
 def published(name: str) -> dict[tuple[str, str], float]:
@@ -91,7 +92,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Count:
+class DuelCount:
     """One set of a duel: in how many cases the new system is better, the same, worse; and the mean change."""
 
     duel: str
@@ -111,7 +112,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class JudgedClaim:
     """A claim on one set: the paired difference to the strongest of the others, on the pooled queries."""
 
     claim: str
@@ -132,7 +133,7 @@ class Judgement:
         return "so in our figures, within noise" if self.difference > 0 else "not so in our figures, within noise"
 
 
-class Reproduction:
+class Reproduction(Shown):
     """A study on the sets that were found. `str` gives the tables under the paper's convention and under `standard`."""
 
     def __init__(self, study: Study, sets: tuple[str, ...], parts: tuple[Results, ...]) -> None:
@@ -238,7 +239,7 @@ class Reproduction:
         p, difference = randomization_test(first, second, seed=0).p, float(np.mean(first - second))
         return Case(duel.title, dataset, convention, new, old, metric, new_mean, old_mean, p, difference)
 
-    def counts(self, convention: str) -> list[Count]:
+    def counts(self, convention: str) -> list[DuelCount]:
         """The cases counted, set by set."""
         cases = self.cases(convention)
         places = dict.fromkeys((case.duel, case.dataset) for case in cases)
@@ -257,7 +258,7 @@ class Reproduction:
                 misplaced[convention] = sum(gaps) // 2
         return dict(sorted(misplaced.items(), key=lambda item: item[1]))
 
-    def judgements(self, convention: str) -> list[Judgement]:
+    def judgements(self, convention: str) -> list[JudgedClaim]:
         """The claims, set by set."""
         found = (
             self._judgement(claim, dataset, convention)
@@ -267,7 +268,7 @@ class Reproduction:
         )
         return [one for one in found if one is not None]
 
-    def _judgement(self, claim: Claim, dataset: str, convention: str) -> Judgement | None:
+    def _judgement(self, claim: Claim, dataset: str, convention: str) -> JudgedClaim | None:
         own = self.values(claim.better, claim.metric, dataset, convention)
         others = {name: self.values(name, claim.metric, dataset, convention) for name in claim.worse}
         present = {name: values for name, values in others.items() if values is not None}
@@ -277,7 +278,7 @@ class Reproduction:
         first, second = _paired(own, present[strongest])
         interval, p = t_interval(first, second), randomization_test(first, second, seed=0).p
         found = float(np.mean(first - second)), interval.low, interval.high, p
-        return Judgement(claim.text, dataset, convention, strongest, claim.metric, *found)
+        return JudgedClaim(claim.text, dataset, convention, strongest, claim.metric, *found)
 
     def unjudged(self) -> list[str]:
         """Claims that cannot be judged with the sets at hand."""
@@ -285,12 +286,19 @@ class Reproduction:
 
     # ---- output ----
 
-    def __str__(self) -> str:
-        return text(self)
+    def _parts(self) -> Sequence[Part]:
+        return parts_of(self)
 
-    def to_markdown(self) -> str:
-        """The same as Markdown."""
-        return text(self, markdown=True)
+    @property
+    def summary(self) -> str:
+        """Which convention comes nearest to the paper, and what becomes of its claims under the convention it names."""
+        claims = (f"{one.claim} on {one.dataset}: {one.verdict}." for one in self.judgements(self.study.convention))
+        return "\n".join([*([nearest_convention(self)] if self.fit else []), *claims])
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each figure under each convention; a frame of pandas or polars, or Arrow's."""
+        rows = self.to_dict()["figures"]
+        return frame_of({name: [row[name] for row in rows] for name in (rows[0] if rows else ())}, kind)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, under every convention, as plain values."""
@@ -317,7 +325,7 @@ class Reproduction:
         }
 
 
-def _counted(cases: list[Case], study: Study) -> Count:
+def _counted(cases: list[Case], study: Study) -> DuelCount:
     """The cases of one duel on one set."""
     first = cases[0]
     [duel] = [one for one in study.duels if one.title == first.duel]
@@ -328,7 +336,7 @@ def _counted(cases: list[Case], study: Study) -> Count:
     verdicts = [case.verdict for case in cases]
     better, same, worse = (verdicts.count(verdict) for verdict in ("better", "same", "worse"))
     change = float(np.mean([100 * (case.new_mean / case.old_mean - 1) if case.old_mean else 0.0 for case in cases]))
-    return Count(first.duel, first.dataset, first.convention, better, same, worse, change, given_counts)
+    return DuelCount(first.duel, first.dataset, first.convention, better, same, worse, change, given_counts)
 
 
 def _paired(a: dict[str, FloatArray], b: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray]:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from toprank.showing.tables import Table
+from toprank.showing.tables import Part, Table
 
 if TYPE_CHECKING:
-    from toprank.reproduce.findings import Case, Count, Figure, Reproduction
+    from toprank.reproduce.findings import Case, DuelCount, Figure, Reproduction
 
-__all__ = ["text"]
+__all__ = ["nearest_convention", "parts_of"]
 
 
-def text(found: Reproduction, *, markdown: bool = False) -> str:
+def parts_of(found: Reproduction) -> list[Part]:
     """All tables under the paper's convention and under `standard`, and what holds."""
-    shown = dict.fromkeys((found.study.convention, "standard"))
-    parts = [_head(found)]
-    for convention in shown:
-        parts += _under(found, convention, markdown)
-    parts += _fit(found, markdown) + _failures(found)
-    parts.append("\n".join(f"- {remark}" for remark in found.study.remarks))
-    return "\n\n".join(part for part in parts if part)
+    parts: list[Part] = [_head(found)]
+    for convention in dict.fromkeys((found.study.convention, "standard")):
+        parts += _under(found, convention)
+    return [*parts, *_fit(found), _failures(found), found.study.remarks]
 
 
 def _head(found: Reproduction) -> str:
@@ -34,70 +30,60 @@ def _head(found: Reproduction) -> str:
     )
 
 
-def _under(found: Reproduction, convention: str, markdown: bool) -> list[str]:
+def _under(found: Reproduction, convention: str) -> list[Part]:
     role = " (the paper's, as far as it says)" if convention == found.study.convention else ""
-    parts = [f"{'## ' if markdown else ''}Under {convention}{role}"]
+    parts: list[Part] = [f"Under {convention}{role}"]
     figures = found.figures(convention)
     for title in dict.fromkeys(figure.table for figure in figures):
-        parts.append(_figure_table(title, [one for one in figures if one.table == title], markdown))
+        parts += [title, _figure_table([one for one in figures if one.table == title])]
     counts = found.counts(convention)
     cases = found.cases(convention) if counts else []
     for title in dict.fromkeys(count.duel for count in counts):
-        parts.append(_count_table(title, [one for one in counts if one.duel == title], markdown))
-        parts.append(_case_table([one for one in cases if one.duel == title], markdown))
+        parts += [f"{title} (paper / ours)", _count_table([one for one in counts if one.duel == title])]
+        parts += ["Case by case", _case_table([one for one in cases if one.duel == title])]
     judged = found.judgements(convention)
     if judged:
         rows = []
         for one in judged:
             numbers = (f"{one.difference:+.4f}", f"[{one.low:+.4f}, {one.high:+.4f}]", f"{one.p:.3f}")
             rows.append((one.claim, one.dataset, *numbers, one.verdict))
-        head = ("claim", "set", "difference", "interval", "p", "verdict")
-        parts.append(_table("Claims", head, rows, 2, markdown))
+        parts += ["Claims", Table(("claim", "set", "difference", "interval", "p", "verdict"), rows, 2)]
     return parts
 
 
-def _figure_table(title: str, figures: list[Figure], markdown: bool) -> str:
+def _figure_table(figures: list[Figure]) -> Table:
     rows = []
     for one in figures:
         interval = "–" if one.low is None or one.high is None else f"[{one.low:.4f}, {one.high:.4f}]"
         numbers = (_shown(one.paper, ".3f"), _shown(one.ours), _shown(one.difference, "+.4f"), interval)
         rows.append((one.dataset, one.metric, one.system, *numbers))
-    return _table(title, ("set", "metric", "system", "paper", "ours", "difference", "interval"), rows, 3, markdown)
+    return Table(("set", "metric", "system", "paper", "ours", "difference", "interval"), rows, 3)
 
 
-def _count_table(title: str, counts: list[Count], markdown: bool) -> str:
+def _count_table(counts: list[DuelCount]) -> Table:
     rows = []
     for one in counts:
         paper = ("–",) * 4 if one.paper is None else (*map(str, one.paper[:3]), f"{one.paper[3]:+.1f} %")
         ours = (str(one.better), str(one.same), str(one.worse), f"{one.change:+.1f} %")
         rows.append((one.dataset, *(f"{theirs} / {mine}" for theirs, mine in zip(paper, ours, strict=True))))
-    head = ("set", "better", "same", "worse", "mean change")
-    return _table(f"{title} (paper / ours)", head, rows, 1, markdown)
+    return Table(("set", "better", "same", "worse", "mean change"), rows, 1)
 
 
-def _case_table(cases: list[Case], markdown: bool) -> str:
+def _case_table(cases: list[Case]) -> Table:
     rows = []
     for one in cases:
         numbers = (_shown(value) for value in (one.new_mean, one.old_mean, one.p))
         rows.append((one.dataset, one.new, one.old, one.metric, *numbers, one.verdict))
-    head = ("set", "new", "old", "metric", "new", "old", "p", "the new one is")
-    return _table("Case by case", head, rows, 4, markdown)
+    return Table(("set", "new", "old", "metric", "new", "old", "p", "the new one is"), rows, 4)
 
 
-def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]], words: int, markdown: bool) -> str:
-    """A table under its title; the first `words` columns are not numbers."""
-    table = Table(head, tuple(rows), words)
-    return f"{title}\n\n{table.markdown() if markdown else table.text()}"
-
-
-def _fit(found: Reproduction, markdown: bool) -> list[str]:
+def _fit(found: Reproduction) -> list[Part]:
     """Every published number under every convention, and the convention that comes nearest."""
-    parts = []
+    parts: list[Part] = []
     if found.fit:
-        parts.append(_all_figures(found, markdown))
-        parts.append(_nearest(found))
+        parts += ["Published figures, under every convention", _all_figures(found), nearest_convention(found)]
     if found.count_fit:
-        parts.append(_all_counts(found, markdown))
+        parts += ["Better/same/worse, under every convention", _all_counts(found)]
         fewest = min(found.count_fit.values())
         best_ones = [name for name, misplaced in found.count_fit.items() if misplaced == fewest]
         parts.append(f"Nearest to the paper's counts: {', '.join(best_ones)} ({fewest} cases fall otherwise).")
@@ -106,7 +92,7 @@ def _fit(found: Reproduction, markdown: bool) -> list[str]:
     ]
 
 
-def _nearest(found: Reproduction) -> str:
+def nearest_convention(found: Reproduction) -> str:
     """Which convention comes nearest, where the published figures are fine enough to say."""
     best, named = found.nearest, found.study.convention
     if len(best) == 1:
@@ -121,7 +107,7 @@ def _nearest(found: Reproduction) -> str:
     )
 
 
-def _all_figures(found: Reproduction, markdown: bool) -> str:
+def _all_figures(found: Reproduction) -> Table:
     columns = {name: [one for one in found.figures(name) if one.paper is not None] for name in found.conventions}
     rows = []
     for same in zip(*columns.values(), strict=True):
@@ -129,10 +115,10 @@ def _all_figures(found: Reproduction, markdown: bool) -> str:
         rows.append((first.dataset, first.metric, first.system, _shown(first.paper, ".3f"), *ours))
     rows.append(("", "", "mean distance", "", *(_shown(found.fit.get(name)) for name in columns)))
     head = ("set", "metric", "system", "paper", *columns)
-    return _table("Published figures, under every convention", head, rows, 3, markdown)
+    return Table(head, rows, 3)
 
 
-def _all_counts(found: Reproduction, markdown: bool) -> str:
+def _all_counts(found: Reproduction) -> Table:
     rows = []
     for name, misplaced in found.count_fit.items():
         for one in found.counts(name):
@@ -140,18 +126,18 @@ def _all_counts(found: Reproduction, markdown: bool) -> str:
                 paper, ours = ("/".join(map(str, counts)) for counts in (one.paper[:3], one.tally))
                 rows.append((name, one.dataset, paper, ours, f"{one.change:+.1f} %", str(misplaced)))
     head = ("convention", "set", "paper", "ours", "mean change", "cases that fall otherwise, all sets")
-    return _table("Better/same/worse, under every convention", head, rows, 2, markdown)
+    return Table(head, rows, 2)
 
 
 def _shown(value: float | None, how: str = ".4f") -> str:
     return "–" if value is None else format(value, how)
 
 
-def _failures(found: Reproduction) -> list[str]:
+def _failures(found: Reproduction) -> str:
     lines = [
         f"{one.system} failed on {one.dataset}, {one.fold}: {one.error}"
         for part in found.parts
         for one in part.failures
     ]
     lines += [f"Cannot be judged with these sets: {claim}." for claim in found.unjudged()]
-    return ["\n".join(lines)] if lines else []
+    return "\n".join(lines)

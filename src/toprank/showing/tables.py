@@ -144,6 +144,12 @@ class Shown(ABC):
     def _parts(self) -> Sequence[Part]:
         """What is said, in order."""
 
+    @property
+    def summary(self) -> str:
+        """What is said in sentences, without the tables."""
+        prose = (part for part in self._parts() if part and not isinstance(part, Table))
+        return "\n".join(part if isinstance(part, str) else "\n".join(part) for part in prose)
+
     def _written(self, table: Callable[[Table], str], text: Callable[[str], str], bullet: str) -> str:
         def written(part: Part) -> str:
             if isinstance(part, Table):

@@ -134,9 +134,11 @@ _PANELS = 4  # metrics with an interval plot; the table holds all
 
 def _verdicts(part: RankedCollection) -> Markup:
     comparison = part.comparison
-    items = tag("ul", *(tag("li", verdict) for verdict in comparison.verdicts), cls="verdicts")
+    items = tag(
+        "ul", *(tag("li", verdict) for verdict in map(comparison.summary_of, comparison.differences)), cls="verdicts"
+    )
     table = plain_table(comparison.differences_table(), "Differences")
-    few = len(comparison.verdicts) <= 6
+    few = len(comparison.differences) <= 6
     return tag(
         "div",
         tag("details", tag("summary", "In words"), items, open=few),

@@ -1,0 +1,50 @@
+"""One vocabulary: what every result can do, and words that mean one thing."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+
+import pytest
+
+import toprank
+from toprank.showing.tables import Shown, Table
+
+FORMER = {"sentence", "words", "verdicts", "verdict", "remarks", "notes", "untold"}
+"""Names that prose had in places; it is `summary` everywhere."""
+STILL_TO_COME = {
+    "Choice": {"to_dict"}, "Selected": {"to_dict", "notes"}, "Tuned": {"to_dict"}, "Propensities": {"to_dict"},
+    "Trained": {"to_frame", "words", "verdict"}, "Explanation": {"sentence", "notes"}, "Changes": {"sentence", "notes"},
+    "Importance": {"sentence"}, "QueryExplanation": {"notes"}, "Parity": {"to_frame", "remarks"}, "Drift": {"untold"},
+    "Content": {"to_dict", "notes"},
+}  # fmt: skip
+
+
+def results() -> list[type]:
+    for module in pkgutil.walk_packages(toprank.__path__, "toprank."):
+        if not module.name.endswith(("__main__", "_kernels")):
+            try:
+                import_module(module.name)
+            except ImportError:  # of an extra that is not here
+                continue
+    found, to_see = [], [Shown]
+    while to_see:
+        to_see += (more := to_see.pop().__subclasses__())
+        found += [kind for kind in more if kind.__module__.startswith("toprank")]
+    return found
+
+
+@pytest.mark.parametrize("kind", results(), ids=lambda kind: kind.__name__)
+def test_a_result_speaks_the_one_vocabulary(kind):
+    missing = {name for name in ("to_frame", "to_dict", "_repr_html_", "summary") if not hasattr(kind, name)}
+    names = {*dir(kind), *getattr(kind, "__dataclass_fields__", ())}
+    assert missing | (FORMER & names) <= STILL_TO_COME.get(kind.__name__, set())
+    assert isinstance(kind.summary, property)
+
+
+def test_a_summary_is_what_is_said_without_the_tables():
+    class Told(Shown):
+        def _parts(self):
+            return ["Two were asked.", Table(("who", "age"), [("Ann", "3")], names=1), ("Ann is 3.", "Bob is 4."), ""]
+
+    assert Told().summary == "Two were asked.\nAnn is 3.\nBob is 4."
