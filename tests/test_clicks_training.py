@@ -651,3 +651,17 @@ def test_propensities_that_the_log_tells_are_divided_by_with_caution():
         assert name == "snips" or (bold > cautious).any()  # snips clips the mean over a document's positions
         given = curves_of(found.slope, log)
         np.testing.assert_array_equal(correct(log, data, name, given).relevance, bold)
+
+
+def test_rankers_are_drawn_by_what_compares_them():
+    data = tr.synthetic(n_queries=30, seed=0)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known([1, 0.5, 0.2]), sessions=2000, k=3)
+    done = tr.clicks.train(LinearRanker("Squared"), log, data, propensities=[1, 0.5, 0.2])
+    assert done.compared_by == ("dcg@10", "gain")
+    for by, worth in (("dcg@10", done.estimates["affine"]), ("gain", done.gains["affine"])):
+        assert f"affine: {worth.value:.4f}, {worth.low:.4f} to {worth.high:.4f}" in done.plot(by).svg()
+        row = done.to_frame("arrow").to_pylist()[1]
+        assert (row["model"], row[f"{by} low"]) == ("affine", worth.low)
+    with pytest.raises(UnknownNameError, match="gain"):
+        done.plot("valid_gain")
+    assert done.summary.endswith(done._verdict())

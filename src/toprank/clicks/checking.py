@@ -16,6 +16,8 @@ from toprank.compute import IntArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding
+from toprank.errors import DataError
+from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 __all__ = ["LogReport", "check"]
@@ -75,6 +77,12 @@ class LogReport(Shown):
             "identified": self.graph.identified.tolist(),
             **{name: plain(column.tolist()) for name, column in (("propensity", values), ("low", low), ("high", high))},
         }
+
+    def plot(self) -> Picture:
+        """How likely each position is looked at."""
+        if self.propensities is None:
+            raise DataError("There is nothing to draw: the log tells no propensity.")
+        return self.propensities.plot()
 
     def table(self) -> Table:
         """One row for each position, in words."""

@@ -21,8 +21,10 @@ from toprank.clicks.log import ClickLog, check_compared, check_log, sums
 from toprank.clicks.models import UnidentifiedWarning
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
+from toprank.drawing import WIDTH, Box, Scale, axes, marker, path, tag, ticks
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
+from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval, redrawn_interval
 
@@ -168,6 +170,27 @@ class Propensities(Shown):
             }
             columns = {**columns, "offset": self.offsets.tolist(), **ends}
         return frame_of({**columns, "identified": self.identified.tolist()}, kind)
+
+    def plot(self) -> Picture:
+        """A mark with its interval for each position that the log tells."""
+        (low, high), places = self.intervals, np.flatnonzero(self.identified & np.isfinite(self.values))
+        if not len(places):
+            raise DataError("There is nothing to draw: the log tells no propensity.")
+        box, depth = Box(44, 10, WIDTH - 12, 190), len(self.values)
+        x = Scale(1, max(2, depth), box.left + 8, box.right - 8)
+        most = 1.5 * float(np.nanmax(self.values[places]))  # intervals beyond it, or without an end, end there
+        y = Scale(0, max(1.0, min(most, float(np.nanmax(high[places], initial=0.0)))), box.bottom, box.top)
+        x_ticks = [(v, f"{v:g}") for v in ticks(1, x.high, min(10, depth)) if v == int(v)]
+        drawn = [axes(box, x, y, x_ticks, [(v, f"{v:g}") for v in ticks(0, y.high, 5)], "position")]
+        points = [(x(float(k + 1)), y(float(self.values[k]))) for k in places]
+        drawn.append(tag("path", d=path(points), cls="line"))
+        for k, (at, height) in zip(places, points, strict=True):
+            if not np.isnan(high[k]):
+                top, bottom = y(min(float(high[k]), y.high)), y(float(low[k]))
+                drawn.append(tag("line", x1=at, x2=at, y1=bottom, y2=top, cls="axis"))
+            words = f"position {k + 1}: {self.values[k]:.3f} {in_words(low[k], high[k])}"
+            drawn.append(marker(0, at, height, words))
+        return Picture("Propensity by position, with intervals", 230, *drawn)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; what the log cannot tell is None."""

@@ -50,6 +50,7 @@ from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.estimator import unfitted
 from toprank.rankers.linear.expected_gain import ExpectedGainRanker
 from toprank.rankers.trees.ranker import TreeRanker
+from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval, bootstrap_interval
 
@@ -202,6 +203,23 @@ class Trained(Shown):
         if self.correction != "dr":
             words.append("Where clicks are few, the correction 'dr' with a linear model is the safer one.")
         return " ".join(words)
+
+    @property
+    def compared_by(self) -> tuple[str, ...]:
+        """What compares the rankers, as `plot` takes it."""
+        return tuple(name for name, worth in self._numbers().items() if worth)
+
+    def plot(self, by: str = "gain") -> Picture:
+        """A bar for each ranker, with its interval: by ``dcg@10``, ``gain``, ``valid_ndcg@10`` or ``valid_gain``."""
+        if by not in self.compared_by:
+            raise UnknownNameError("comparison of these rankers", by, self.compared_by)
+        rows = []
+        for name, worth in self._numbers()[by].items():
+            known = np.isfinite(worth.low) and np.isfinite(worth.high)
+            low, high = worth if known else (worth.value, worth.value)
+            words = f"{name}: {worth.value:.4f}" + (f", {low:.4f} to {high:.4f}" if known else "")
+            rows.append((name, words, worth.value, low, high))
+        return signed_bars(f"Rankers trained on clicks, by {by}", rows, by)
 
     def _numbers(self) -> dict[str, dict[str, Interval]]:
         of_clicks = {"dcg@10": self.estimates, "gain": self.gains}

@@ -10,13 +10,11 @@ import numpy as np
 from toprank.clicks.checking import LogReport
 from toprank.clicks.harvests import Graph
 from toprank.clicks.held_out import ComparedModels
-from toprank.clicks.intervals import in_words
 from toprank.clicks.training import Trained
-from toprank.drawing import WIDTH, Box, Markup, Scale, axes, colour, figure, join, marker, path, tag, ticks, title
+from toprank.drawing import WIDTH, Markup, colour, figure, join, tag, title
 from toprank.report.content import Chart, Line
 from toprank.report.page import document, section, write_page
 from toprank.report.parts import chart, legend, panel, plain_table, side_by_side
-from toprank.significance import Interval
 
 __all__ = ["Extra", "clicks_page", "rankers_section", "write_clicks"]
 
@@ -52,7 +50,7 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
     )
     found = [tag("li", str(one)) for one in report.findings] or [tag("li", "Nothing was found.")]
     known = report.propensities is not None and np.isfinite(report.propensities.values).any()
-    figures = [panel("Propensity of each position", _curve(report))] if known else []
+    figures = [panel("Propensity of each position", report.plot().figure())] if known else []
     figures.append(panel("What joins positions", _drawn(report.graph)))
     curve = "Propensities: how likely a position is looked at, relative to the first; bars are intervals over queries. "
     remark = (curve if known else "") + (
@@ -73,29 +71,6 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
     sections += further
     body = [opening, *(section(key, heading, words, shown) for key, heading, words, shown in sections)]
     return document(name, join(body), [(key, heading) for key, heading, _, _ in sections])
-
-
-def _curve(report: LogReport) -> Markup:
-    """Propensities as marks with bars."""
-    known = report.propensities
-    assert known is not None
-    (low, high), places = known.intervals, np.flatnonzero(known.identified & np.isfinite(known.values))
-    box = Box(44, 10, WIDTH - 12, 190)
-    x = Scale(1, max(2, report.graph.depth), box.left + 8, box.right - 8)
-    most = 1.5 * float(np.nanmax(known.values[places]))  # bars beyond it, or without an end, end there
-    y = Scale(0, max(1.0, min(most, float(np.nanmax(high[places], initial=0.0)))), box.bottom, box.top)
-    y_ticks = [(v, f"{v:g}") for v in ticks(0, y.high, 5)]
-    x_ticks = [(v, f"{v:g}") for v in ticks(1, x.high, min(10, report.graph.depth)) if v == int(v)]
-    drawn = [axes(box, x, y, x_ticks, y_ticks, "position")]
-    points = [(x(float(k + 1)), y(float(known.values[k]))) for k in places]
-    drawn.append(tag("path", d=path(points), cls=f"curve {colour(0)}"))
-    for k, (at, height) in zip(places, points, strict=True):
-        words = f"position {k + 1}: {known.values[k]:.3f} {in_words(low[k], high[k])}"
-        if not np.isnan(high[k]):
-            top, bottom = y(min(float(high[k]), y.high)), y(float(low[k]))
-            drawn.append(tag("line", x1=at, x2=at, y1=bottom, y2=top, cls=f"curve {colour(0)}"))
-        drawn.append(marker(0, at, height, words))
-    return figure("Propensity by position, with intervals", 230, *drawn)
 
 
 def _drawn(graph: Graph) -> Markup:
@@ -143,12 +118,12 @@ def _surprise(models: ComparedModels) -> Markup:
 def rankers_section(done: Trained) -> Extra:
     """Naive against debiased against full information, and what the clicks were corrected by."""
     said = tag("ul", *(tag("li", part) for part in done._parts() if isinstance(part, str)), cls="verdicts")
-    compared = {
-        "DCG@10 by clicks on held-out queries": done.estimates,
-        "and its gain over the naive ranker": done.gains,
-        "NDCG@10 by the labels of other queries": done.metrics,
+    headings = {
+        "dcg@10": "DCG@10 by clicks on held-out queries",
+        "gain": "and its gain over the naive ranker",
+        "valid_ndcg@10": "NDCG@10 by the labels of other queries",
     }
-    figures = [panel(heading, _worths(heading, worth)) for heading, worth in compared.items() if worth]
+    figures = [panel(headings[name], done.plot(name).figure()) for name in done.compared_by if name in headings]
     if done.curves is not None:
         figures.append(panel("What clicks were corrected by", _corrected_by(done)))
     table = done.table()
@@ -160,28 +135,6 @@ def rankers_section(done: Trained) -> Extra:
         "query; one whose bar holds 0 is not shown."
     )
     return "rankers", "Rankers", remark, shown
-
-
-def _worths(name: str, worth: dict[str, Interval]) -> Markup:
-    """A mark with a bar for each ranker, one below the other."""
-    bounds = [end for one in worth.values() for end in (one.value, *one) if math.isfinite(end)]
-    low, high = min(bounds), max(bounds)
-    room = (high - low) * 0.08 or 0.05
-    box = Box(120, 10, WIDTH - 12, 20 + 34 * len(worth))
-    x = Scale(low - room, high + room, box.left, box.right)
-    y = Scale(0, len(worth), box.top, box.bottom)
-    drawn = [axes(box, x, y, [(v, f"{v:g}") for v in ticks(x.low, x.high, 5)], [])]
-    for place, (ranker, one) in enumerate(worth.items()):
-        at, style = y(place + 0.5), 7 if ranker == "naive" else place
-        ends = [x(min(max(end, x.low), x.high)) for end in (one.low, one.high)]
-        known = math.isfinite(one.low) and math.isfinite(one.high)
-        words = f"{ranker}: {one.value:.4f}" + (f", {one.low:.4f} to {one.high:.4f}" if known else "")
-        drawn += [
-            tag("text", ranker, x=box.left - 10, y=at + 4, cls="tick end"),
-            tag("line", x1=ends[0], x2=ends[1], y1=at, y2=at, cls=f"curve {colour(style)}"),
-            marker(style, x(one.value), at, words),
-        ]
-    return figure(name, box.bottom + 34, *drawn)
 
 
 def _corrected_by(done: Trained) -> Markup:
