@@ -91,9 +91,9 @@ class Kernel:
         arguments = tail.removesuffix(")")
         everything = [Parameter.of(part) for part in arguments.split(",")] if arguments.strip() else []
         checks = [_Lengths(one) if one.lengths else None for one in everything]
-        told: set[str] = set().union(*(check.told for check in checks if check is not None))
+        deduced: set[str] = set().union(*(check.deduced for check in checks if check is not None))
         self.prototype = prototype
-        self.sizes = [one.name for one in everything if one.name in told]
+        self.sizes = [one.name for one in everything if one.name in deduced]
         if [one.name for one in everything[: len(self.sizes)]] != self.sizes:
             raise ImportError(f"In the kernel {prototype} the sizes must come first.")
         self.parameters, self._checks = everything[len(self.sizes) :], checks[len(self.sizes) :]
@@ -262,7 +262,7 @@ class _Lengths:
                 self.tells.append((axis, names[0], factor, sum(number for number, names in terms if not names)))
 
     @property
-    def told(self) -> set[str]:
+    def deduced(self) -> set[str]:
         """The names of the sizes that the shape tells."""
         return {name for _, name, _, _ in self.tells}
 
@@ -350,9 +350,9 @@ class KernelLibrary:
         self._made: dict[str, list[Kernel]] = {}
 
     def _text(self, function: str) -> str:
-        said = self._library[function]
-        said.restype = ctypes.c_char_p
-        return str(said().decode())
+        text = self._library[function]
+        text.restype = ctypes.c_char_p
+        return str(text().decode())
 
     def kernels(self) -> list[Kernel]:
         """Every kernel."""
@@ -423,6 +423,5 @@ def _identity(native: Path) -> str:
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    found = library().get(name)
-    globals()[name] = found  # the next look-up is an ordinary one
-    return found
+    globals()[name] = library().get(name)  # the next look-up is an ordinary one
+    return globals()[name]

@@ -129,7 +129,7 @@ class Judgments:
         return np.take(table, grades.codes)
 
 
-BLOCK = 1 << 14  # documents that `at` hands to one call
+BLOCK = 1 << 14  # documents that `at` hands to one call: its arrays of 128 KB stay in the second-level cache
 
 
 @dataclass(frozen=True)

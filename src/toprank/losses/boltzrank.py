@@ -101,7 +101,7 @@ class BoltzRank(Loss):
             _cumulative([part.size for part in ranks]),
             _cumulative([len(part) for part in ranks]),
             np.concatenate(means),
-            2 * self.coupling * totals / np.maximum(sizes * (sizes - 1), 1),
+            2 * self.coupling * totals / np.maximum(sizes * (sizes - 1), 1),  # one document has no pairs: 0/1
             weights,
         )
 

@@ -21,7 +21,11 @@ from toprank.losses.base import BoundLoss, Curvature, Judgments, Loss, Traits, W
 
 __all__ = ["check_loss"]
 
-_STEP = 1e-5  # of central differences
+# Central differences: what they cut off grows with the step's square, what rounding adds with its inverse; at the cube
+# root of the float's 1e-16 both are about 1e-10 of ordinary values. Slopes are allowed 1e-5, Hessians (differences of
+# gradients, with more terms each) 1e-4: far above that, and far below any slip.
+_STEP = 1e-5
+_SAME = 1e-9  # of numbers that are computed in two ways: sums of some hundred terms in another order differ by 1e-13
 _SIZES = (5, 1, 7, 2, 4, 3, 6)  # one document alone; the fifth query gets equal labels
 _LOOSEST = 100.0  # how many times too short the steps of a majoriser may be
 _MOST = 200  # documents that are looked at: every one costs four evaluations
@@ -63,16 +67,16 @@ def check_loss(
         trial = _Trial.of(loss, labels, queries, document_weights, scores, np.random.default_rng(seed))
     except Exception as trouble:  # noqa: BLE001 - somebody else's code: what it raises is a finding
         return [f"The loss could not be bound to the labels: {_said(trouble)}"]
-    found: list[str] = []
+    sentences: list[str] = []
     for check in _CHECKS:
         try:
             with np.errstate(all="ignore"):  # what counts is the result; that it is finite is a check of its own
-                found += check(trial)
+                sentences += check(trial)
         except Exception as trouble:  # noqa: BLE001
-            found.append(f"{(check.__doc__ or '').rstrip('.')}: this could not be checked. {_said(trouble)}")
+            sentences.append(f"{(check.__doc__ or '').rstrip('.')}: this could not be checked. {_said(trouble)}")
             if check is _answers:
                 break  # it would only be said again and again
-    return found
+    return sentences
 
 
 @dataclass(frozen=True)
@@ -133,11 +137,13 @@ def _said(trouble: Exception) -> str:
 def _worst(actual: Any, expected: Any, rtol: float, floor: float = 0.0) -> tuple[int, ...] | None:
     """Where two arrays differ most, if they differ by more than rtol of the larger one's size and the floor."""
     actual, expected = np.asarray(actual, dtype=np.float64), np.asarray(expected, dtype=np.float64)
-    apart = np.abs(actual - expected)
-    allowed = rtol * max(np.abs(actual).max(initial=0.0), np.abs(expected).max(initial=0.0)) + floor + 1e-14
-    if (apart <= allowed).all():  # false for NaN
+    errors = np.abs(actual - expected)
+    allowed = (
+        rtol * max(np.abs(actual).max(initial=0.0), np.abs(expected).max(initial=0.0)) + floor + 1e-14
+    )  # where both are 0 but for rounding
+    if (errors <= allowed).all():  # false for NaN
         return None
-    return tuple(int(i) for i in np.unravel_index(np.argmax(np.where(np.isnan(apart), np.inf, apart)), apart.shape))
+    return tuple(int(i) for i in np.unravel_index(np.argmax(np.where(np.isnan(errors), np.inf, errors)), errors.shape))
 
 
 def _place(index: tuple[int, ...]) -> str:
@@ -198,13 +204,13 @@ def _blocks(trial: _Trial) -> Iterator[str]:
             yield f"{which} `judge` changes the scores it is given."
         if np.isnan(grad).any():
             yield f"{which} `judge` leaves parts of the gradient unfilled."
-        elif _worst(grad, whole.grad[rows], 1e-9) is not None:
+        elif _worst(grad, whole.grad[rows], _SAME) is not None:
             yield f"{which} `judge` gives another gradient than for all queries at once; look at how rows are counted."
         assert bend is not None
-        if _worst(bend.diagonal(), whole.curvature.diagonal()[rows], 1e-9) is not None:
+        if _worst(bend.diagonal(), whole.curvature.diagonal()[rows], _SAME) is not None:
             yield f"{which} `judge` gives another curvature than for all queries at once."
         total += float(values @ trial.bound.scale[first:last])
-    if _worst(total, whole.value, 1e-9) is not None:
+    if _worst(total, whole.value, _SAME) is not None:
         yield f"The losses of blocks add up to {total:.6g}, but the value is {whole.value:.6g}."
 
 
@@ -234,17 +240,17 @@ def _curvature(trial: _Trial) -> Iterator[str]:
 def _form(trial: _Trial, matrix: FloatArray, diagonal: FloatArray) -> Iterator[str]:
     """What is wrong with a matrix, and with what is given as its diagonal."""
     size = float(np.abs(matrix).max(initial=1e-300))
-    worst = _worst(matrix, matrix.T, 1e-9)
+    worst = _worst(matrix, matrix.T, _SAME)
     if worst is not None:
         yield f"The curvature is not symmetric: see the documents {worst[0]} and {worst[1]}."
         return
-    lowest = float(np.linalg.eigvalsh(matrix).min())
+    lowest = float(np.linalg.eigvalsh(matrix).min())  # right to about 1e-16 of the size for each row
     if lowest < -1e-10 * size * len(matrix):
         yield (
             f"The curvature is not positive semi-definite: its lowest eigenvalue is {lowest:.3g}. Leave out what bends "
             "down, and claim 'gauss-newton'."
         )
-    if diagonal.shape != trial.scores.shape or _worst(np.ravel(diagonal), np.diag(matrix), 1e-9) is not None:
+    if diagonal.shape != trial.scores.shape or _worst(np.ravel(diagonal), np.diag(matrix), _SAME) is not None:
         yield "`curvature.diagonal()` is not the diagonal of what `curvature @ V` multiplies by."
     owner = np.repeat(trial.queries.document_query, trial.scores.size // len(trial.scores))
     if matrix[owner[:, None] != owner].any():
@@ -269,7 +275,7 @@ def _looseness(trial: _Trial) -> Iterator[str]:
     """
     if trial.loss.traits.curvature != "majoriser" or not trial.loss.traits.exact_gradient:
         return
-    found = []
+    promising = []
     for scores in (trial.scores, 2.0 * trial.scores, trial.elsewhere(1.0)):
         now = trial.bound.at(scores, curvature=True)
         assert now.curvature is not None
@@ -280,8 +286,8 @@ def _looseness(trial: _Trial) -> Iterator[str]:
             bend = trial.bound.at(scores + t * step).value - now.value - t * promised
             if abs(bend) >= 0.5 * t * abs(promised):
                 return
-        found.append(promised < 0)
-    if any(found):
+        promising.append(promised < 0)
+    if any(promising):
         yield (
             f"The majoriser is loose: steps of gradient over curvature, which trees make, are more than {_LOOSEST:g} "
             "times shorter than the loss allows, wherever it was tried. Trees would crawl; find a tighter bound."
@@ -308,7 +314,7 @@ def _shifts(trial: _Trial) -> Iterator[str]:
     """Shifts of a query's scores change nothing, or it is not claimed."""
     shift = trial.queries.spread(trial.rng.uniform(-3.0, 3.0, len(trial.queries)))
     before, after = trial.bound.at(trial.scores), trial.bound.at((trial.scores.T + shift).T)
-    same = _worst(after.value, before.value, 1e-9) is None and _worst(after.grad, before.grad, 1e-7, 1e-9) is None
+    same = _worst(after.value, before.value, _SAME) is None and _worst(after.grad, before.grad, 1e-7, _SAME) is None
     if trial.loss.traits.shift_invariant and not same:
         yield (
             "The loss claims shift_invariant=True, but other numbers come out when a constant is added to all scores "
@@ -328,7 +334,7 @@ def _gains(trial: _Trial) -> Iterator[str]:
     loss = replace(trial.loss, gain=None) if hasattr(trial.loss, "gain") else trial.loss  # type: ignore[call-arg]
     ends = trial.rng.uniform(-1.0, 3.0, (2, len(trial.labels)))
     low, high, middle = (trial.on(gains, loss).at(trial.scores).grad for gains in (*ends, ends.mean(axis=0)))
-    if _worst(middle, (low + high) / 2, 1e-9) is not None:
+    if _worst(middle, (low + high) / 2, _SAME) is not None:
         yield (
             "The loss claims linear_in_gain=True, but for gains half-way between two others the gradient is not "
             "half-way between theirs: corrected clicks would train it with a bias."
@@ -379,7 +385,7 @@ def _weights(trial: _Trial) -> Iterator[str]:
         ("gradient", ones.grad, plain.grad),
         ("curvature", *diagonals),
     ):
-        if _worst(ours, theirs, 1e-9) is not None:
+        if _worst(ours, theirs, _SAME) is not None:
             yield f"Document weights that are all 1 change the {name}."
     if plain.grad.any() and _worst(others.grad, plain.grad, 1e-6) is None:
         yield "Document weights are taken and not used. Use them, or refuse them with a DataError."
@@ -389,8 +395,8 @@ def _extremes(trial: _Trial) -> Iterator[str]:
     """Scores of ±1e8 give finite numbers."""
     shape, rng = trial.scores.shape, trial.rng
     equal = (np.full(shape, 1e8), np.full(shape, -1e8))
-    apart = (rng.choice([-1e8, 1e8], shape), rng.choice([-1e8, 0.0, 1.0, 1e8], shape), 1e8 * rng.standard_normal(shape))
-    for scores in (*equal, *apart, 1e-300 * trial.scores):
+    mixed = (rng.choice([-1e8, 1e8], shape), rng.choice([-1e8, 0.0, 1.0, 1e8], shape), 1e8 * rng.standard_normal(shape))
+    for scores in (*equal, *mixed, 1e-300 * trial.scores):
         now = trial.bound.at(scores, curvature=True, threads=1)
         assert now.curvature is not None
         product = np.append(now.curvature @ rng.standard_normal(shape), now.curvature.diagonal())

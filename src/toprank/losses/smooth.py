@@ -187,7 +187,7 @@ class SmoothDiscount:
         value, slope = self._uncut(rank)
         if self.cut is None:
             return value, slope
-        t = np.clip(rank - self.cut, 0.0, 1.0)
+        t = np.clip(rank - self.cut, 0.0, 1.0)  # the step falls between the ranks k and k + 1, and is flat outside
         step, fall = 1.0 - t * t * (3.0 - 2.0 * t), -6.0 * t * (1.0 - t)
         return value * step, slope * step + value * fall
 

@@ -102,7 +102,7 @@ class _TopKCurvature(Curvature):
         once, twice = np.empty(len(self.scores)), np.empty(len(self.scores))
         losses, nothing = np.empty(self.block.n_queries), np.zeros_like(self.bound.targets)
         self.bound.moments(self.block, self.scores, nothing, losses, once, twice)
-        return np.maximum(once - twice, 0.0)
+        return np.maximum(once - twice, 0.0)  # Σ q(1 − q) ≥ 0, but for rounding where q is near 1
 
 
 def _refuse_long_lists(sizes: IntArray, top_k: int | None) -> None:
@@ -285,4 +285,5 @@ class SoftmaxCurvature(Curvature):
     @override
     def diagonal(self) -> FloatArray:
         p = self.probabilities
-        return np.repeat(np.maximum(self.masses, 0.0), np.diff(self.offsets)) * p * (1 - p)
+        masses = np.maximum(self.masses, 0.0)  # negative gains bend down, and boosting divides by the diagonal
+        return np.repeat(masses, np.diff(self.offsets)) * p * (1 - p)

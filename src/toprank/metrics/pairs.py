@@ -98,7 +98,7 @@ class KendallTau(_PairMeasure):
         tau = _or_nan(
             counts["concordant"] - counts["discordant"], np.sqrt(counts["label_pairs"] * counts["score_pairs"])
         )
-        return np.clip(tau, -1.0, 1.0)
+        return np.clip(tau, -1.0, 1.0)  # rounding may carry the quotient beyond
 
 
 @dataclass(frozen=True)
