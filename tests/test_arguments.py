@@ -114,7 +114,7 @@ REFUSED = [
     (lambda: GRADED.expected_dcg(DATA, k="a"), "k must be a whole number of at least 1, not 'a'"),
     (lambda: GRADED.expected_dcg(DATA, k=2.5), "k must be a whole number of at least 1, not 2.5"),
     (lambda: GRADED.expected_dcg(DATA, ["a"] * len(Y)), "scores must hold numbers"),
-    (lambda: GRADED.expected_dcg(DATA, level=95), "level must be a number above 0 and below 1, not 95"),
+    (lambda: GRADED.expected_dcg(DATA, confidence=95), "confidence must be a number above 0 and below 1, not 95"),
     (lambda: GRADED.calibrate(DATA, k=0), "k must be a whole number of at least 1, not 0"),
     (lambda: GRADED.calibrate(X), "calibrate needs a RankingData, not a ndarray"),
     (lambda: GRADED.calibration_curve(X), "calibration_curve needs a RankingData, not a ndarray"),

@@ -352,12 +352,9 @@ def test_refusals_without_a_cluster(tmp_path):
     for refused in (
         lambda: tr.LinearRanker().fit(cluster.read(["a.txt"])),
         lambda: tr.LinearRanker().fit(data, valid=cluster.read(["a.txt"])),
-        lambda: tr.LinearRanker().fit(data, cluster=object()),
     ):
         with pytest.raises(DataError, match=r"A cluster fits rankers .*connect\(address\)\.fit\(ranker, train"):
             refused()
-    with pytest.raises(TypeError, match="unexpected keyword argument 'claster'"):
-        tr.LinearRanker().fit(data, claster=object())
 
 
 def test_connecting_in_vain():

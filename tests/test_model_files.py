@@ -188,7 +188,7 @@ def test_every_damaged_byte_is_found(data, tmp_path):
         {"state": {"parameters": [1], "fitted": {}}},
         {"state": None},
         {"training": 3},
-        {"features": {"count": 99, "names": None}},
+        {"features": {"count": 99, "names": None, "first_id": None}},
     ],
 )
 def test_forged_descriptions_are_refused(data, tmp_path, forged):

@@ -151,7 +151,7 @@ def tree_parts(tmp_path_factory):
 
 def with_trees(parts, outputs, features, text):
     metadata = json.loads(parts["metadata.json"])
-    metadata["features"] = {"count": features, "names": None}
+    metadata["features"] = {"count": features, "names": None, "first_id": None}
     metadata["state"]["parameters"]["outputs"] = "score" if outputs == 1 else "grades"
     gains = np.arange(0.0 if outputs == 1 else outputs)
     changed = {"metadata.json": json.dumps(metadata).encode(), "texts/trees.txt": text.encode()}

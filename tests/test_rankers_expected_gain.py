@@ -300,17 +300,6 @@ def test_calibration_is_saved_with_the_model(truth, tmp_path):
     np.testing.assert_array_equal(again.predict(test), ranker.predict(test))
 
 
-def test_older_files_had_a_scale_and_a_shift(truth, fitted):
-    state = fitted.state()
-    del state.values["fitted"]["calibration"]
-    state.values["fitted"]["calibration_scale"] = 0.5
-    shift = np.array([0.3, -0.2, 0.1])
-    older = tr.ExpectedGainRanker.restore(state._replace(arrays=state.arrays | {"calibration_shift": shift}))
-    older.n_features_in_, older.training_ = fitted.n_features_in_, fitted.training_
-    powers = np.sqrt(fitted.predict_proba(truth)) * np.exp(shift)
-    np.testing.assert_allclose(older.predict_proba(truth), powers / powers.sum(axis=1, keepdims=True))
-
-
 def test_a_forged_calibration_is_refused(fitted):
     whole = Calibration(((0.0, 1.0), (0.0, 1.0)), False, 0.2, 0.1, 50).plain()
     assert Calibration.of(whole, 3).shared == 0.2
@@ -388,8 +377,8 @@ def test_calibration_in_odd_corners(truth, loss, grade):
     np.testing.assert_allclose(beyond.mean, ranker.predict(single))
     low, high = beyond.interval()
     assert np.isin([low, high], GAINS).all()  # what one document can bring
-    narrow = ranker.expected_dcg(test, level=0.5).interval()
-    wide = ranker.expected_dcg(test, level=0.99).interval()
+    narrow = ranker.expected_dcg(test, confidence=0.5).interval()
+    wide = ranker.expected_dcg(test, confidence=0.99).interval()
     assert (narrow[1] - narrow[0] <= wide[1] - wide[0]).all()
 
 

@@ -328,7 +328,7 @@ def _expected(
         )
     try:
         before, after = (
-            ranker.expected_dcg(data, by, k=k, level=confidence) for data, by in zip(sides, scores, strict=True)
+            ranker.expected_dcg(data, by, k=k, confidence=confidence) for data, by in zip(sides, scores, strict=True)
         )
         before.overall_interval()  # refused, with the reason, where nothing was calibrated
     except DataError as error:

@@ -123,7 +123,6 @@ class Ranker(Recorded):
         sample_weight: npt.ArrayLike | None = None,
         group: npt.ArrayLike | None = None,
         valid: Any = None,
-        **gone: Any,
     ) -> Self:
         """Learn from labelled queries.
 
@@ -135,9 +134,8 @@ class Ranker(Recorded):
             group: instead of `qid`, how many rows each query has, one query behind the other (as LightGBM wants it).
             valid: a `RankingData`, or (X, y, qid), to choose on (a penalty along its path, a number of rounds); never
                 trained on.
-            **gone: nothing any more; ``cluster=`` is told what it has become.
         """
-        _refuse_parts(X, y, valid, gone)
+        _refuse_parts(X, y, valid)
         if group is not None:
             qid = _qid_of_sizes(group, qid, X)
         return self.fit_source(X, y, qid, valid, sample_weight)
@@ -638,13 +636,9 @@ class Ranker(Recorded):
         return tags
 
 
-def _refuse_parts(X: Any, y: Any, valid: Any, gone: dict[str, Any]) -> None:
-    """Data in parts, a Dask collection and ``cluster=`` are for a cluster, which fits the ranker."""
-    for name in gone:
-        if name != "cluster":
-            raise TypeError(f"fit() got an unexpected keyword argument '{name}'")
-    parts = [data for data in (X if y is None else None, valid) if _in_parts(data)]
-    if gone or parts:
+def _refuse_parts(X: Any, y: Any, valid: Any) -> None:
+    """Data in parts and a Dask collection are for a cluster, which fits the ranker."""
+    if (y is None and _in_parts(X)) or _in_parts(valid):
         raise DataError(
             "A cluster fits rankers on its own data: toprank.cluster.connect(address).fit(ranker, train, valid=valid). "
             "Data that fit into memory are read by toprank.read, and a frame by tr.RankingData.from_frame."

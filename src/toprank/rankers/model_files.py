@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save", "under"]
 
-FORMAT_VERSION = 2  # the first of a model without categories and dates, whose file is as it always was
+FORMAT_VERSION = 2  # 1 knew no categories and dates; it is read as 2 is
 _FORMAT = "toprank model"
 _LIMIT = 1 << 32  # bytes of all parts together: no model is larger, but a forged archive may claim to be
 _HARMLESS = 1 << 28  # up to here any machine has room for what an archive claims to hold
@@ -99,7 +99,7 @@ def _metadata(ranker: Ranker, state: State) -> dict[str, Any]:
         features |= {"columns": encoding.plain(), "one_hot": None if one_hot is None else one_hot.plain()}
     described = {
         "format": _FORMAT,
-        "format_version": 1 if encoding is None else FORMAT_VERSION,
+        "format_version": FORMAT_VERSION,
         "toprank_version": __version__,
         "kind": type(ranker).__name__,
         "features": features,

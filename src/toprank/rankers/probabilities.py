@@ -38,6 +38,7 @@ from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.formula import Forest, GradeGains, LinearFunction, Network
 from toprank.rankers.model_files import State
 from toprank.rankers.outputs import gain_table
+from toprank.scorers.expected_gain import expected_gains
 
 __all__ = [
     "Calibration", "CalibrationCurve", "ExpectedValue", "GradeProbabilities", "calibration_curve", "expected_dcg",
@@ -199,18 +200,18 @@ _CALIBRATE = Remedy(
 
 
 class SimulatedGains(NamedTuple):
-    """The shortest interval of each query's value at a level, and draws of the mean over queries."""
+    """The shortest interval of each query's value at a confidence, and draws of the mean over queries."""
 
     low: FloatArray
     high: FloatArray
     means: FloatArray
-    level: float
+    confidence: float
 
 
 def simulate(
-    P: FloatArray, weights: FloatArray, gains: FloatArray, queries: Queries, calibration: Calibration, chance: float
+    P: FloatArray, weights: FloatArray, gains: FloatArray, queries: Queries, calibration: Calibration, confidence: float
 ) -> SimulatedGains:
-    """Grades drawn as the calibration says, and what becomes of Σ weight·gain; `chance`: the level of the intervals."""
+    """Grades drawn as the calibration says, and what becomes of Σ weight·gain, in intervals at a confidence."""
     rng, shared = np.random.default_rng(_SEED), calibration.shared
     everywhere = rng.standard_normal(_DRAWS) * np.sqrt(calibration.common)
     low, high, total = np.empty(len(queries)), np.empty(len(queries)), np.zeros(_DRAWS)
@@ -231,15 +232,15 @@ def simulate(
             drawn *= weights[rows, None]
             begins = np.flatnonzero(np.r_[True, np.diff(of_query) > 0])
             values[of_query[begins]] += np.add.reduceat(drawn, begins, axis=0)
-        low[first:last], high[first:last] = _shortest(values, chance)
+        low[first:last], high[first:last] = _shortest(values, confidence)
         total += values.sum(axis=0)
-    return SimulatedGains(low, high, total / len(queries), chance)
+    return SimulatedGains(low, high, total / len(queries), confidence)
 
 
-def _shortest(values: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
-    """The shortest interval that holds a share `level` of each row: DCG is skewed, and often 0."""
+def _shortest(values: FloatArray, share: float) -> tuple[FloatArray, FloatArray]:
+    """The shortest interval that holds a share of each row: DCG is skewed, and often 0."""
     ranked = np.sort(values, axis=1)
-    inside = int(np.ceil(level * ranked.shape[1]))
+    inside = int(np.ceil(share * ranked.shape[1]))
     begin = (ranked[:, inside - 1 :] - ranked[:, : ranked.shape[1] - inside + 1]).argmin(axis=1)
     row = np.arange(len(ranked))
     return ranked[row, begin], ranked[row, begin + inside - 1]
@@ -261,7 +262,7 @@ class ExpectedValue:
         return iter((self.mean, self.deviation))
 
     def interval(self) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends, one of each per query: of all intervals with the level asked for, the shortest."""
+        """Lower and upper ends, one of each per query: of all intervals at the confidence asked for, the shortest."""
         known = self._known()
         return known.low, known.high
 
@@ -274,7 +275,7 @@ class ExpectedValue:
     def overall_interval(self) -> tuple[float, float]:
         """Lower and upper end for the mean over queries: they are independent but for the level of the calibration."""
         known = self._known()
-        low, high = np.quantile(known.means, [(1 - known.level) / 2, (1 + known.level) / 2])
+        low, high = np.quantile(known.means, [(1 - known.confidence) / 2, (1 + known.confidence) / 2])
         return float(low), float(high)
 
     def _known(self) -> SimulatedGains:
@@ -344,7 +345,7 @@ class GradeProbabilities(Ranker):
         k: int | None = 10,
         gain: str | Sequence[float] | None = None,
         discount: str = "log2",
-        level: float = 0.95,
+        confidence: float = 0.95,
         order: Order | None = None,
     ) -> ExpectedValue:
         """What DCG@k to expect of a ranking (this ranker's own, where no scores are given), without any labels.
@@ -359,14 +360,14 @@ class GradeProbabilities(Ranker):
             k: cut-off of DCG; None: the whole list.
             gain: G, a name or a table; None: that of training.
             discount: the weights of the ranks.
-            level: of the intervals.
+            confidence: level of the intervals.
             order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
         """
         check_data("expected_dcg", data)
         check_is_fitted(self)
         if k is not None:
             check_whole("k", k, 1)
-        check_number("level", level, above=0, below=1)
+        check_number("confidence", confidence, above=0, below=1)
         if self.calibration_ is None and not self._by_likelihood:
             loss = make_loss(self.as_fitted.loss)
             raise DataError(
@@ -377,11 +378,15 @@ class GradeProbabilities(Ranker):
         probabilities = self.predict_proba(data)
         gains = self.gains_ if gain is None else self._gains(gain)
         own = scores is None
-        values = probabilities @ gains if own else numbers(data.aligned(scores, order), "scores").astype(np.float64)
+        values = (
+            expected_gains(probabilities, gains)
+            if own
+            else numbers(data.aligned(scores, order), "scores").astype(np.float64)
+        )
         if values.shape != (data.n_documents,) or not np.isfinite(values).all():
             raise DataError("expected_dcg needs one finite score for each document.")
         weights = rank_weights(values, data.queries, k, Discount.of(discount))
-        return expected_dcg(weights, probabilities, gains, data.queries, self.calibration_, level)
+        return expected_dcg(weights, probabilities, gains, data.queries, self.calibration_, confidence)
 
     @available_if(has_grades)
     def calibrate(self, held_out: RankingData, *, k: int | None = 10) -> Self:
@@ -400,7 +405,7 @@ class GradeProbabilities(Ranker):
             check_whole("k", k, 1)
         self._check_held_out(held_out)
         own = self._own_probabilities(held_out)
-        weights = rank_weights(own @ self.gains_, held_out.queries, k, Discount.of("log2"))
+        weights = rank_weights(expected_gains(own, self.gains_), held_out.queries, k, Discount.of("log2"))
         self.calibration_ = fit_calibration(
             own, self.gains_, held_out.labels, held_out.queries, weights, by_score=not self._by_likelihood
         )
@@ -467,10 +472,9 @@ class GradeProbabilities(Ranker):
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """See `Ranker.restore`. Files from before there were intervals hold no calibration."""
-        fitted = state.values["fitted"]
-        written = fitted.get("calibration")
-        ranker = super().restore(state._replace(values=state.values | {"fitted": fitted | {"calibration": None}}))
+        """See `Ranker.restore`."""
+        ranker = super().restore(state)
+        written: Any = ranker.calibration_  # as its plain values
         if written is not None:
             ranker.calibration_ = Calibration.of(written, len(ranker.gains_))
         return ranker
@@ -501,18 +505,18 @@ def expected_dcg(
     gains: FloatArray,
     queries: Queries,
     calibration: Calibration | None = None,
-    level: float = 0.95,
+    confidence: float = 0.95,
 ) -> ExpectedValue:
     """Expectation and standard deviation of DCG = Σ_j c_j G(y_j), c_j = weights, grades drawn from `probabilities`.
 
     E = Σ c_j E[G_j] whatever the dependence; Var = Σ c_j² Var[G_j] where there is none.
     """
-    mean = queries.sum(weights * (probabilities @ gains))
+    mean = queries.sum(weights * expected_gains(probabilities, gains))
     if calibration is None:
         return ExpectedValue(mean, np.sqrt(variances(probabilities, weights, gains, queries, 0.0)))
     together = (calibration.shared + calibration.common) / (1 + calibration.common)
     deviation = np.sqrt(variances(probabilities, weights, gains, queries, together))
-    return ExpectedValue(mean, deviation, simulate(probabilities, weights, gains, queries, calibration, level))
+    return ExpectedValue(mean, deviation, simulate(probabilities, weights, gains, queries, calibration, confidence))
 
 
 class CalibrationCurve(NamedTuple):

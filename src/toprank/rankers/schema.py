@@ -197,7 +197,7 @@ def described(ranker: Ranker, metadata: Any) -> None:
     ranker.n_features_in_ = count
     if names is not None:
         ranker.feature_names_in_ = np.array(names, dtype=object)
-    first = read_value(features, "first_id", int | None) if "first_id" in features else None  # older files do not say
+    first = read_value(features, "first_id", int | None)
     if first is not None:
         ranker.first_feature_id_ = first
     if "columns" in features:

@@ -28,7 +28,7 @@ from toprank.rankers.linear.penalty_path import PathRanker, penalty_path
 from toprank.rankers.model_files import State
 from toprank.rankers.outputs import PluginProbabilities, gain_table, grade_shares, whole_grades
 from toprank.rankers.probabilities import GradeProbabilities
-from toprank.rankers.schema import Numbers, needed, read_value
+from toprank.rankers.schema import Numbers
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.expected_gain import ExpectedGain, Logits, expected_gains
 from toprank.scorers.features import Features, row_blocks
@@ -240,13 +240,6 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     def restore(cls, state: State) -> ExpectedGainRanker:
         ranker = super().restore(state)
         ranker.plugin_ = None
-        fitted = needed(state.values, "fitted")
-        if "calibration_scale" in fitted:  # how calibration used to be written: as a change of the logits
-            scale = read_value(fitted, "calibration_scale", float)
-            shift = Numbers("shifts").read("calibration_shift", needed(state.arrays, "calibration_shift"))
-            if len(shift) not in (1, len(ranker.intercept_)):
-                raise DataError("the calibration does not fit the number of grades")
-            ranker.coef_, ranker.intercept_ = scale * ranker.coef_, scale * ranker.intercept_ + shift
         return ranker
 
     @override
