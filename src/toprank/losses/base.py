@@ -35,8 +35,6 @@ __all__ = [
     "by_columns",
 ]  # fmt: skip
 
-_OF_DOCUMENTS = ("document_weights", "teacher_scores")
-
 
 @dataclass(frozen=True, eq=False)
 class Judgments:

@@ -37,7 +37,7 @@ from toprank.losses.pairwise import Hinge, Logistic, SquaredHinge
 from toprank.losses.pointwise import QuerySquared, Squared
 from toprank.losses.smooth import ApproxMetric, ApproxNDCG
 from toprank.losses.softmax import XENDCG, ListNet, Multicategory
-from toprank.losses.triton.frame import BatchPart, BoundGpuLoss, Frame, Prepared
+from toprank.losses.triton.frame import BatchPart, BoundGpuLoss, Frame, PreparedLoss
 from toprank.losses.triton.gains import rank_table
 from toprank.losses.triton.listwise import (
     has_likelihood,
@@ -61,12 +61,12 @@ from toprank.losses.triton.pointwise import has_targets, multinomial, query_squa
 from toprank.losses.triton.ranks import by_rank
 from toprank.losses.triton.triton_parts import HAS_TRITON, interpreted
 
-__all__ = ["BoundGpuLoss", "Frame", "GpuLoss", "BatchPart", "Prepared", "available", "gpu_loss", "gpu_loss_names"]
+__all__ = ["BoundGpuLoss", "Frame", "GpuLoss", "BatchPart", "PreparedLoss", "available", "gpu_loss", "gpu_loss_names"]
 
 
 @dataclass(frozen=True)
 class _Version:
-    prepare: Callable[[Any, Frame], Prepared]
+    prepare: Callable[[Any, Frame], PreparedLoss]
     exists: Callable[[Any], bool] | None = None
     """None: for all hyper-parameters."""
 
@@ -97,7 +97,7 @@ class GpuLoss:
 
     loss: Loss
 
-    def on(self, frame: Frame) -> Prepared:
+    def on(self, frame: Frame) -> PreparedLoss:
         """The loss on the labels of all data."""
         return _VERSIONS[type(self.loss)].prepare(self.loss, frame)
 

@@ -1,7 +1,7 @@
 """Labels and queries on one device, and the bridge from explicit gradients to autograd.
 
 What a loss reads off the labels depends on a document's own query alone. So it is prepared once for all data, as
-columns with an entry for each document (`Prepared`), and a batch is some entries and the boundaries of its queries
+columns with an entry for each document (`PreparedLoss`), and a batch is some entries and the boundaries of its queries
 (`BatchPart`). A batch may have documents and queries to spare, so that batches of all sizes are tensors of one shape.
 """
 
@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from toprank.errors import DataError
 
-__all__ = ["BoundGpuLoss", "Columns", "Frame", "Judge", "BatchPart", "Prepared"]
+__all__ = ["BoundGpuLoss", "Columns", "Frame", "Judge", "BatchPart", "PreparedLoss"]
 
 Columns = tuple[Any, ...]
 """What a loss reads off the labels, a tensor each; None for what it need not read."""
@@ -112,7 +112,7 @@ Judge = Callable[[Tensor, BatchPart, Columns], tuple[Tensor, Tensor]]
 """Scores to (value, d value / d scores): both are known in closed form, so autograd need not keep what led there."""
 
 
-class Prepared(NamedTuple):
+class PreparedLoss(NamedTuple):
     """A loss on the labels of all data."""
 
     columns: Columns
@@ -135,7 +135,7 @@ class BoundGpuLoss:
     Scores of another dtype are taken to that of the labels, and their gradient back.
     """
 
-    def __init__(self, frame: Frame, prepared: Prepared, query_weights: Tensor | None) -> None:
+    def __init__(self, frame: Frame, prepared: PreparedLoss, query_weights: Tensor | None) -> None:
         self._frame, self._prepared, n = frame, prepared, frame.part.n_queries
         if query_weights is not None and query_weights.shape != (n,):
             raise DataError(f"query_weights must have the shape ({n},), not {tuple(query_weights.shape)}.")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
 from toprank.losses.softmax import XENDCG, ListNet, Multicategory
-from toprank.losses.triton.frame import BatchPart, Columns, Frame, Prepared
+from toprank.losses.triton.frame import BatchPart, Columns, Frame, PreparedLoss
 from toprank.losses.triton.gains import LOG2, gains_of, has_gain, rank_table
 from toprank.losses.triton.ranks import by_rank, launch, launch_queries
 from toprank.losses.triton.triton_parts import constexpr, kernel, tensor, tl
@@ -28,7 +28,7 @@ def has_listnet(loss: ListNet) -> bool:
     return loss.top_k == 1
 
 
-def listnet(loss: ListNet, frame: Frame) -> Prepared:
+def listnet(loss: ListNet, frame: Frame) -> PreparedLoss:
     """See `ListNet`."""
     wanted = loss.alpha * (frame.labels if loss.psi == "linear" else gains_of(frame, "exponential"))
     return _cross_entropy(frame, frame.over_sum(torch.exp(wanted - frame.part.spread(frame.max(wanted)))))
@@ -39,12 +39,12 @@ def has_multicategory(loss: Multicategory) -> bool:
     return loss.gain is None or has_gain(loss.gain)
 
 
-def multicategory(loss: Multicategory, frame: Frame) -> Prepared:
+def multicategory(loss: Multicategory, frame: Frame) -> PreparedLoss:
     """See `Multicategory`."""
     return _cross_entropy(frame, frame.labels if loss.gain is None else gains_of(frame, loss.gain))
 
 
-def xendcg(loss: XENDCG, frame: Frame) -> Prepared:
+def xendcg(loss: XENDCG, frame: Frame) -> PreparedLoss:
     """See `XENDCG`; the draws are the reference's own."""
     left: Tensor | float
     if loss.gamma == "uniform":
@@ -54,13 +54,13 @@ def xendcg(loss: XENDCG, frame: Frame) -> Prepared:
     return _cross_entropy(frame, frame.over_sum(gains_of(frame, "exponential") + left))
 
 
-def _cross_entropy(frame: Frame, targets: Tensor) -> Prepared:
+def _cross_entropy(frame: Frame, targets: Tensor) -> PreparedLoss:
     def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         grad, losses = torch.zeros_like(scores), torch.zeros_like(part.scale)
         launch_queries(part, cross_entropy, scores, *columns, part.scale, part.offsets, grad, losses)
         return losses.sum(), grad
 
-    return Prepared((frame.weighted(targets),), judge)
+    return PreparedLoss((frame.weighted(targets),), judge)
 
 
 def has_likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE) -> bool:
@@ -70,7 +70,7 @@ def has_likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE) -> bool:
     return loss.ties in ("efron", "breslow")
 
 
-def likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE, frame: Frame) -> Prepared:
+def likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE, frame: Frame) -> PreparedLoss:
     """See `toprank.losses.listmle`: of each document the c of its risk sum, its weight w, and w̄, its group's mean."""
     table = rank_table(frame, Discount.of(loss.discount) if isinstance(loss, PListMLE) else LOG2)
     ranks = by_rank(frame.part, frame.labels, table)
@@ -94,7 +94,7 @@ def likelihood(loss: ListMLE | PListMLE | CostSensitiveListMLE, frame: Frame) ->
         launch(part, share_pass, scores, labels, shares, weights, terms, *queries, grad, n)
         return losses.sum(), grad
 
-    return Prepared((frame.labels, share, frame.weighted(weights), means), judge)
+    return PreparedLoss((frame.labels, share, frame.weighted(weights), means), judge)
 
 
 def _group_means(frame: Frame, begin: Tensor) -> Tensor:

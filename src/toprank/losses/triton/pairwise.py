@@ -20,7 +20,7 @@ from torch import Tensor
 from toprank.losses.lambdas import LambdaLoss, LambdaRank
 from toprank.losses.pairwise import Hinge, Logistic, SquaredHinge
 from toprank.losses.smooth import ApproxMetric, ApproxNDCG
-from toprank.losses.triton.frame import BatchPart, Columns, Frame, Prepared
+from toprank.losses.triton.frame import BatchPart, Columns, Frame, PreparedLoss
 from toprank.losses.triton.gains import LOG2, distance_tables, gains_of, has_dcg, has_gain, rank_table
 from toprank.losses.triton.ranks import by_rank, launch, pointer
 from toprank.losses.triton.triton_parts import constexpr, jit, kernel, sigmoid, softplus, tensor, tl
@@ -40,7 +40,7 @@ def has_pairs(loss: PairLoss) -> bool:
     return loss.pair_weight != "margin" or loss.gain is None or has_gain(loss.gain)
 
 
-def pairs(loss: PairLoss, frame: Frame) -> Prepared:
+def pairs(loss: PairLoss, frame: Frame) -> PreparedLoss:
     """See `toprank.losses.pairwise`."""
     margins, weights = None, frame.document_weights
     if loss.pair_weight == "margin":
@@ -61,7 +61,7 @@ def pairs(loss: PairLoss, frame: Frame) -> Prepared:
         launch(part, pair_pass, scores, *arrays, part.scale, part.offsets, grad, losses, **options)
         return losses.sum(), grad
 
-    return Prepared((frame.labels, margins, weights, shares), judge)
+    return PreparedLoss((frame.labels, margins, weights, shares), judge)
 
 
 def has_lambdarank(loss: LambdaRank) -> bool:
@@ -69,7 +69,7 @@ def has_lambdarank(loss: LambdaRank) -> bool:
     return has_dcg(parse(loss.metric), loss.gain)
 
 
-def lambdarank(loss: LambdaRank, frame: Frame) -> Prepared:
+def lambdarank(loss: LambdaRank, frame: Frame) -> PreparedLoss:
     """See `LambdaRank`."""
     measure = parse(loss.metric)
     assert isinstance(measure, DCG)
@@ -82,7 +82,7 @@ def lambdarank(loss: LambdaRank, frame: Frame) -> Prepared:
     )
 
 
-def lambdaloss(loss: LambdaLoss, frame: Frame) -> Prepared:
+def lambdaloss(loss: LambdaLoss, frame: Frame) -> PreparedLoss:
     """See `LambdaLoss`."""
     gains = frame.labels
     if loss.scheme.startswith("ndcg"):
@@ -108,7 +108,7 @@ def _over_ideal(frame: Frame, gains: Tensor, discount: Discount, depth: int | No
 
 def _lambdas(
     frame: Frame, gains: Tensor, table: Tensor, numbers: tuple[float, float, float], options: dict[str, bool]
-) -> Prepared:
+) -> PreparedLoss:
     """`numbers` are sigma, what the natural logarithm is multiplied by, and mu."""
     tables, options = distance_tables(frame), {**options, "WEIGHTED": frame.document_weights is not None}
     sigma, unit, mu = (float(number) for number in numbers)
@@ -122,7 +122,7 @@ def _lambdas(
         launch(part, lambda_pass, *arrays, *out, part.n_documents, sigma, unit, mu, **options)
         return _normalised(part, losses, grad, moved) if options["NORM"] else (losses.sum(), grad)
 
-    return Prepared((gains, frame.document_weights), judge)
+    return PreparedLoss((gains, frame.document_weights), judge)
 
 
 def _normalised(part: BatchPart, losses: Tensor, grad: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,7 +142,7 @@ def _smooth_measure(loss: ApproxNDCG | ApproxMetric) -> DCG:
     return NDCG(loss.k) if isinstance(loss, ApproxNDCG) else parse(loss.metric)  # type: ignore[return-value]
 
 
-def smooth(loss: ApproxNDCG | ApproxMetric, frame: Frame) -> Prepared:
+def smooth(loss: ApproxNDCG | ApproxMetric, frame: Frame) -> PreparedLoss:
     """See `ApproxMetric`. A query whose gains are all the same says nothing."""
     measure = _smooth_measure(loss)
     gains = gains_of(frame, measure.gain or loss.gain)
@@ -162,7 +162,7 @@ def smooth(loss: ApproxNDCG | ApproxMetric, frame: Frame) -> Prepared:
         launch(part, flow_pass, scores, slopes, part.offsets, grad, temperature)
         return losses.sum(), grad
 
-    return Prepared((worths, constants), judge)
+    return PreparedLoss((worths, constants), judge)
 
 
 @kernel

@@ -8,7 +8,7 @@ from torch import Tensor
 from toprank.errors import DataError
 from toprank.losses.ordinal import Multinomial
 from toprank.losses.pointwise import QuerySquared, Squared
-from toprank.losses.triton.frame import BatchPart, Columns, Frame, Prepared
+from toprank.losses.triton.frame import BatchPart, Columns, Frame, PreparedLoss
 from toprank.losses.triton.gains import gains_of, has_gain
 
 __all__ = ["has_targets", "multinomial", "query_squared", "squared"]
@@ -19,7 +19,7 @@ def has_targets(loss: Squared | QuerySquared) -> bool:
     return loss.gain is None or has_gain(loss.gain)
 
 
-def squared(loss: Squared, frame: Frame) -> Prepared:
+def squared(loss: Squared, frame: Frame) -> PreparedLoss:
     """See `Squared`."""
 
     def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
@@ -28,10 +28,10 @@ def squared(loss: Squared, frame: Frame) -> Prepared:
         pulls = part.spread(part.scale) * factors * residuals
         return torch.dot(pulls, residuals), 2 * pulls
 
-    return Prepared((_targets(loss, frame), _factors(frame, loss.per_document)), judge)
+    return PreparedLoss((_targets(loss, frame), _factors(frame, loss.per_document)), judge)
 
 
-def query_squared(loss: QuerySquared, frame: Frame) -> Prepared:
+def query_squared(loss: QuerySquared, frame: Frame) -> PreparedLoss:
     """See `QuerySquared`."""
     shares = frame.over_sum(frame.weighted(torch.ones_like(frame.labels)))
 
@@ -48,10 +48,10 @@ def query_squared(loss: QuerySquared, frame: Frame) -> Prepared:
         return torch.dot(pulls, residuals), 2 * pulls
 
     targets = centred(_targets(loss, frame), frame.part, shares)
-    return Prepared((targets, _factors(frame, loss.per_document), shares), judge)
+    return PreparedLoss((targets, _factors(frame, loss.per_document), shares), judge)
 
 
-def multinomial(loss: Multinomial, frame: Frame) -> Prepared:
+def multinomial(loss: Multinomial, frame: Frame) -> PreparedLoss:
     """See `Multinomial`. Scores are (n, K); a batch need not hold the highest grade, so K is what the scores have."""
 
     def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
@@ -66,7 +66,7 @@ def multinomial(loss: Multinomial, frame: Frame) -> Prepared:
         slopes = logs.exp().scatter_add_(1, codes[:, None], -torch.ones_like(factors)[:, None])
         return -torch.dot(factors, logs.gather(1, codes[:, None])[:, 0]), slopes * factors[:, None]
 
-    return Prepared((frame.labels.long(), _factors(frame, loss.per_document)), judge)
+    return PreparedLoss((frame.labels.long(), _factors(frame, loss.per_document)), judge)
 
 
 def _targets(loss: Squared | QuerySquared, frame: Frame) -> Tensor:
