@@ -272,6 +272,16 @@ def test_every_test_that_a_page_appeals_to_exists(page):
             assert re.search(rf"^ *(def|class) {name}\b", source, re.MULTILINE), f"{file} has no {name}"
 
 
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_pages_import_public_names_only(page):
+    """From toprank or from one of its rooms, what the room says it shows; no modules behind them."""
+    code = "\n".join(block.body for block in blocks_in(page, "python"))
+    for home, names in re.findall(r"^ *from (toprank[\w.]*) import ([\w, ]+)$", code, re.MULTILINE):
+        shown = set() if home.count(".") > 1 else set(import_module(home).__all__)
+        assert set(names.split(", ")) <= shown, (home, names)
+    assert not re.search(r"^ *import toprank\.", code, re.MULTILINE)
+
+
 def named(path):
     try:
         return import_module(path)
@@ -475,6 +485,19 @@ def test_every_dependency_is_explained():
     for requirement in wanted:
         name = re.match(r"[\w-]+", requirement)[0]
         assert name == "toprank" or f"`{name}`" in page, name
+
+
+def test_the_files_that_the_architecture_names_exist():
+    source, page = ROOT / "src" / "toprank", (ROOT / "docs" / "architecture.md").read_text()
+    rooms = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|$", page, re.MULTILINE)
+    assert {room for room, _ in rooms} == set().union(*FLOORS)
+    named = [(room, name) for room, names in rooms for name in re.findall(r"`([\w/]+\.\w+)`", names)]
+    homes = {(room, name): (source / room / name, source / name, ROOT / name) for room, name in named}
+    assert [place for place, paths in homes.items() if not any(path.is_file() for path in paths)] == []
+    paths = re.findall(r"^ +([a-z]+(?:\.[a-z_]+)+)  ", page, re.MULTILINE)
+    assert len(paths) > 10  # the three paths are found
+    files = {path: source / path.replace(".", "/") for path in paths}
+    assert [path for path, file in files.items() if not (file.is_dir() or file.with_suffix(".py").is_file())] == []
 
 
 def test_the_floors_are_those_of_the_import_test():
