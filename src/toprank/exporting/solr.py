@@ -42,15 +42,16 @@ def before_slack(threshold: float) -> np.float32:
     """
     wanted = single_below(threshold)[()]
     with np.errstate(over="ignore"):
-        found = np.float32(wanted - solr.SLACK)
-        while found + solr.SLACK <= wanted:
-            above = np.nextafter(found, np.float32(np.inf))
-            if above + solr.SLACK > wanted or found == above:
-                return np.float32(found)
-            found = above
-        while found + solr.SLACK > wanted:
-            found = np.nextafter(found, np.float32(-np.inf))
-    return np.float32(found)
+        # the difference and Solr's sum are rounded, so what is wanted may lie some numbers away on either side
+        written = np.float32(wanted - solr.SLACK)
+        while written + solr.SLACK <= wanted:
+            above = np.nextafter(written, np.float32(np.inf))
+            if above + solr.SLACK > wanted or written == above:
+                return np.float32(written)
+            written = above
+        while written + solr.SLACK > wanted:
+            written = np.nextafter(written, np.float32(-np.inf))
+    return np.float32(written)
 
 
 class _Network(NamedTuple):

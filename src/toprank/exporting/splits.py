@@ -1,7 +1,7 @@
-"""Trees in the one word that search engines know: a feature is up to a threshold, or above it, or missing.
+"""Trees as search engines know them: a feature is up to a threshold, or above it, or missing.
 
 LightGBM knows more: it takes values within ±1e-35 for zero, and a node can send zeros where it sends missing values.
-Here all that is said by thresholds alone, exactly, with more nodes where one does not do.
+Here all of that is written with thresholds alone, exactly, with more nodes where one is not enough.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BELOW_TINY = float(np.nextafter(-TINY, -np.inf))
 """The largest number that LightGBM takes for less than zero."""
 _DEPTH = 200  # a level of a tree is two or three of JSON's, and parsers stop at 1,000
 _REMEDY = "Export it to onnx, c or python."
-_GROWTH = 16  # a node that sends zeros elsewhere doubles all that is below it
+_GROWTH = 16  # times the leaves at most: a node that sends zeros elsewhere doubles all that is below it
 
 
 class Split(NamedTuple):
@@ -74,10 +74,10 @@ def _plain(tree: Tree, flushes: bool) -> Node:
 
 def _from_the_root(tree: Tree) -> list[int]:
     """The inner nodes, each after its parent."""
-    found = [0] if len(tree.feature) else []
-    for node in found:
-        found.extend(int(child) for child in (tree.left[node], tree.right[node]) if child >= 0)
-    return found
+    inner = [0] if len(tree.feature) else []
+    for node in inner:
+        inner.extend(int(child) for child in (tree.left[node], tree.right[node]) if child >= 0)
+    return inner
 
 
 def _unflushed(threshold: float) -> float:
@@ -170,8 +170,8 @@ def _growth_refusal(forest: Forest, file: str, remedy: str) -> str | None:
     if after <= _GROWTH * before:
         return None
     return (
-        f"it was trained with zero_as_missing, and {file} knows no such split; said by others, its {before:,} leaves "
-        f"become {after:,}. {remedy} Or train without zero_as_missing."
+        f"it was trained with zero_as_missing, and {file} has no such split; written with plain ones, its {before:,} "
+        f"leaves become {after:,}. {remedy} Or train without zero_as_missing."
     )
 
 

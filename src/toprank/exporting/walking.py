@@ -103,7 +103,7 @@ def walks(
     asked = sum(len(values[tree.feature[node]]) for tree in trees for node in _by_mask(tree))
     share = min(1.0, max(0.0, most - _ROWS_OF_A_SPLIT * chosen.sum()) / max(1, asked))
     everything = _everything(single)
-    made = _Made(values, everything, tiny, share, rng)
+    made = _RowCollector(values, everything, tiny, share, rng)
     reachable = met = first = 0
     for tree in trees:
         for node, path in _reached(tree, values, everything):
@@ -128,22 +128,22 @@ def _everything(single: bool) -> _Interval:
 
 def _values(groves: list[Grove], single: bool) -> dict[int, FloatArray]:
     """For each feature that a split asks by category: values that tell all its splits apart, NaN at the end."""
-    found: dict[int, set[float]] = {}
+    values: dict[int, set[float]] = {}
     for forest, wide in groves:
         for feature, where in () if wide is None else wide.categories:
-            found.setdefault(feature, set()).update(range(len(where) + 1))
+            values.setdefault(feature, set()).update(range(len(where) + 1))
         for tree in forest.trees:
             for column, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
                 if wanted is not None:
-                    found.setdefault(_behind(wide, column), set()).update(map(float, wanted.tolist()))
-    for known in found.values():
+                    values.setdefault(_behind(wide, column), set()).update(map(float, wanted.tolist()))
+    for known in values.values():
         known |= {0.0, max(known) + 1.0, -1.0}
     for forest, wide in groves:
         for tree in forest.trees:
             for column, t, wanted in zip(tree.feature.tolist(), tree.threshold, tree.categories, strict=True):
-                if wanted is None and not _is_level(wide, column) and (feature := _behind(wide, column)) in found:
-                    found[feature] |= {b for b in _around(float(t), single) if abs(b) <= LARGEST}
-    return {feature: np.array([*sorted(known), np.nan]) for feature, known in found.items()}
+                if wanted is None and not _is_level(wide, column) and (feature := _behind(wide, column)) in values:
+                    values[feature] |= {b for b in _around(float(t), single) if abs(b) <= LARGEST}
+    return {feature: np.array([*sorted(known), np.nan]) for feature, known in values.items()}
 
 
 def _behind(wide: Wide | None, column: int) -> int:
@@ -181,14 +181,14 @@ def _splits(tree: Tree, grove: Grove, values: dict[int, FloatArray], single: boo
         bool(tree.default_left[node]) if by_default[node] else bool(threshold[node] >= 0.0) if forest.flushes else None
         for node in range(len(feature))
     ]
-    found = _Questions(
+    questions = _Questions(
         feature, [b for b, _ in edges], [a for _, a in edges], nan_left.tolist(), zero_left, by_default,
         [None] * len(feature), tree.left.tolist(), tree.right.tolist(),
     )  # fmt: skip
     for node, column in enumerate(tree.feature.tolist()):
         if feature[node] in values:
-            found.masks[node] = _mask(found, node, values[feature[node]], tree, wide, column)
-    return found
+            questions.masks[node] = _mask(questions, node, values[feature[node]], tree, wide, column)
+    return questions
 
 
 def _uncentred(tree: Tree, centre: FloatArray) -> tuple[FloatArray, BoolArray]:
@@ -196,7 +196,9 @@ def _uncentred(tree: Tree, centre: FloatArray) -> tuple[FloatArray, BoolArray]:
     threshold, inside = tree.threshold.copy(), tree.feature < len(centre)
     c, t = centre[tree.feature[inside]], tree.threshold[inside]
     raw = t + c
-    for _ in range(64):  # the largest x with x − c <= t, rounded as it will be
+    # The largest x with x − c <= t, rounded as it will be. Both roundings are by half a number, so a few steps do.
+    # Where x is far smaller than c they may not: the row then stands beside the edge, and `predict` scores it there.
+    for _ in range(64):
         raw = np.where(raw - c > t, np.nextafter(raw, -np.inf), raw)
         above = np.nextafter(raw, np.inf)
         raw = np.where(above - c <= t, above, raw)
@@ -286,7 +288,7 @@ def _is_empty(state: _State) -> bool:
 # ---- rows ----
 
 
-class _Made:
+class _RowCollector:
     """Collects rows: for each split one row of usual values, in several variants."""
 
     def __init__(
@@ -332,15 +334,15 @@ class _Made:
         if tree.masks[node] is not None:
             return self._of_categories(tree, node, own)
         assert not isinstance(own, np.ndarray)
-        given = self._everything if own is None else own
-        left, right = _sides(tree, node, {tree.feature[node]: given}, {}, given)
-        found: list[_Probe] = []
+        allowed = self._everything if own is None else own
+        left, right = _sides(tree, node, {tree.feature[node]: allowed}, {}, allowed)
+        probes: list[_Probe] = []
         for side, edge, sign in ((left, tree.below[node], 1.0), (right, tree.above[node], -1.0)):
             assert not isinstance(side, np.ndarray)
-            found += [("thresholds", value) for value in self._next_to(edge, side, sign, tree.zero_left[node])]
-        if (tree.by_default[node] or not found) and given[2] <= given[3]:
-            found.append(("zeros", min(max(0.0, given[2]), given[3])))
-        return [*found, ("missing", float("nan"))] if given[6] else found
+            probes += [("thresholds", value) for value in self._next_to(edge, side, sign, tree.zero_left[node])]
+        if (tree.by_default[node] or not probes) and allowed[2] <= allowed[3]:
+            probes.append(("zeros", min(max(0.0, allowed[2]), allowed[3])))
+        return [*probes, ("missing", float("nan"))] if allowed[6] else probes
 
     def _next_to(self, edge: float, side: _Interval, sign: float, zero_left: bool | None) -> list[float]:
         """The number nearest to a threshold on one side (`sign` 1: below it), and one that is not tiny."""
@@ -351,13 +353,13 @@ class _Made:
         near = [end for end in ends if sign * end <= sign * edge]
         if not near:
             return []
-        found = sign * max(sign * end for end in near)
-        if abs(found) > _FAR:
+        nearest = sign * max(sign * end for end in near)
+        if abs(nearest) > _FAR:
             return [_inside(piece) for piece in pieces if piece[0] <= piece[1]][-1:]
-        if not 0.0 < abs(found) <= self._tiny:
-            return [found]
-        wider = [sign * min(0.0, sign * found), -sign * 1.01 * self._tiny]
-        return [found, *[v for v in wider if v != found and any(lo <= v <= hi for lo, hi in pieces)][:1]]
+        if not 0.0 < abs(nearest) <= self._tiny:
+            return [nearest]
+        wider = [sign * min(0.0, sign * nearest), -sign * 1.01 * self._tiny]
+        return [nearest, *[v for v in wider if v != nearest and any(lo <= v <= hi for lo, hi in pieces)][:1]]
 
     def _of_categories(self, tree: _Questions, node: int, own: _State | None) -> list[_Probe]:
         feature, mask = tree.feature[node], tree.masks[node]
@@ -409,7 +411,7 @@ def _within(wished: FloatArray, states: FloatArray, single: bool) -> FloatArray:
             inner = np.zeros(len(wished))
         if single:
             inner = np.clip(inner, -LARGEST, LARGEST).astype(np.float32).astype(np.float64)
-        found = np.where((lo <= wished) & (wished <= hi), wished, np.clip(inner, lo, hi))
-        away = np.where(lo <= hi, np.abs(found - wished), np.inf)
-        best, distance = np.where(away < distance, found, best), np.minimum(away, distance)
+        nearest = np.where((lo <= wished) & (wished <= hi), wished, np.clip(inner, lo, hi))
+        away = np.where(lo <= hi, np.abs(nearest - wished), np.inf)
+        best, distance = np.where(away < distance, nearest, best), np.minimum(away, distance)
     return best

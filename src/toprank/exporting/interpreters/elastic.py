@@ -79,22 +79,22 @@ def _zeros(X: Any) -> Single:
     return np.where(np.isnan(held), np.float32(0.0), held)
 
 
-def _normalizers(found: dict[str, Any], places: dict[str, int]) -> dict[int, tuple[np.float32, np.float32]]:
+def _normalizers(normalizers: dict[str, Any], places: dict[str, int]) -> dict[int, tuple[np.float32, np.float32]]:
     norms = {}
-    for name, norm in found.items():
+    for name, norm in normalizers.items():
         inner = fields(norm, {"standard": dict}, f"the normalizer of '{name}'").get("standard")
-        given = fields(inner, {"mean": _NUMBER, "standard_deviation": _NUMBER}, f"the normalizer of '{name}'")
-        if name not in places or len(given) < 2 or given["standard_deviation"] <= 0:
+        numbers = fields(inner, {"mean": _NUMBER, "standard_deviation": _NUMBER}, f"the normalizer of '{name}'")
+        if name not in places or len(numbers) < 2 or numbers["standard_deviation"] <= 0:
             raise FormatError(f"The normalizer of '{name}' is not one of a known feature, with mean and deviation > 0.")
-        norms[places[name]] = single(given["mean"]), single(given["standard_deviation"])
+        norms[places[name]] = single(numbers["mean"]), single(numbers["standard_deviation"])
     return norms
 
 
 def _normalized(X: Single, norms: dict[int, tuple[np.float32, np.float32]]) -> Single:
-    found = X.copy()
+    normalized = X.copy()
     for column, (mean, deviation) in norms.items():
-        found[:, column] = (X[:, column] - mean) / deviation
-    return found
+        normalized[:, column] = (X[:, column] - mean) / deviation
+    return normalized
 
 
 def _linear(definition: Any, X: Single, places: dict[str, int]) -> Single:

@@ -1,4 +1,4 @@
-"""What the readers of all targets share: JSON as a strict parser takes it, numbers in single precision, and trees."""
+"""What the readers of all programs share: JSON as a strict parser takes it, numbers in single precision, and trees."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def strict_json(text: str) -> Any:
     """JSON without NaN, Infinity and repeated keys, which the parsers of search engines refuse."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        unique = dict(pairs)
+        if len(unique) < len(pairs):
             raise FormatError("An object names a field twice.")
-        return found
+        return unique
 
     def refuse(word: str) -> None:
         raise FormatError(f"{word} is no JSON.")
@@ -40,11 +40,11 @@ def fields(value: Any, kinds: Mapping[str, type | tuple[type, ...]], what: str) 
     """An object whose fields are all known and of their kind, as a strict parser reads it."""
     if not isinstance(value, dict):
         raise FormatError(f"{what} should be an object, not {type(value).__name__}.")
-    for key, found in value.items():
+    for key, content in value.items():
         if key not in kinds:
             raise FormatError(f"{what} has the field '{key}', which the parser does not know.")
-        if not isinstance(found, kinds[key]) or isinstance(found, bool) != (kinds[key] is bool):
-            raise FormatError(f"Field '{key}' of {what} cannot be a {type(found).__name__}.")
+        if not isinstance(content, kinds[key]) or isinstance(content, bool) != (kinds[key] is bool):
+            raise FormatError(f"Field '{key}' of {what} cannot be a {type(content).__name__}.")
     return value
 
 
@@ -55,7 +55,7 @@ def single(text: str | float) -> np.float32:
 
 
 def singles(X: Any) -> Single:
-    """Features as the targets hold them."""
+    """Features as the programs hold them."""
     with np.errstate(over="ignore"):
         return np.asarray(X, dtype=np.float32)
 
@@ -73,7 +73,7 @@ class Trees:
         return len(self._rows) - 1
 
     def split(self, feature: int, threshold: float | np.floating[Any], left: int, right: int, mark: int = 0) -> int:
-        """A new node above two others; `mark` is the target's own."""
+        """A new node above two others; `mark` is the program's own."""
         self._rows.append((feature, float(threshold), left, right, 0.0, mark))
         return len(self._rows) - 1
 
@@ -81,7 +81,7 @@ class Trees:
         """The leaf values of each tree in turn, in precision `kind`, one for each row of X.
 
         Args:
-            X: features as the target holds them.
+            X: features as the program holds them.
             goes_left: of values, thresholds (in precision `kind`) and marks.
             kind: np.float32 or np.float64.
         """

@@ -35,13 +35,13 @@ def feature_values(text: str, X: Any, names: Sequence[str]) -> tuple[Single, tup
     """
     held, place, columns, named = singles(X), {name: j for j, name in enumerate(names)}, [], []
     for feature in strict_json(text):
-        found = fields(feature, {"store": str, "name": str, "class": str, "params": dict}, "a feature")
-        params = fields(found["params"], {"field": str, "defaultValue": str}, "params of a feature")
-        if found["class"] != "org.apache.solr.ltr.feature.FieldValueFeature":
-            raise FormatError(f"This reader knows no feature '{found['class']}'.")
+        entry = fields(feature, {"store": str, "name": str, "class": str, "params": dict}, "a feature")
+        params = fields(entry["params"], {"field": str, "defaultValue": str}, "params of a feature")
+        if entry["class"] != "org.apache.solr.ltr.feature.FieldValueFeature":
+            raise FormatError(f"This reader knows no feature '{entry['class']}'.")
         column = held[:, place[params["field"]]]
         columns.append(np.where(np.isnan(column), single(params.get("defaultValue", "0")), column))
-        named.append(found["name"])
+        named.append(entry["name"])
     return np.column_stack(columns), tuple(named)
 
 
@@ -64,10 +64,10 @@ def score(text: str, X: Any, names: Sequence[str]) -> Single:
     with np.errstate(over="ignore", invalid="ignore"):
         columns, place = [], {name: j for j, name in enumerate(names)}
         for feature in model["features"]:
-            found = fields(feature, {"name": str, "norm": dict}, "a feature")
-            if found.get("name") not in place:
-                raise FormatError(f"The feature store has no feature '{found.get('name')}'.")
-            columns.append(_normalized(held[:, place[found["name"]]], found.get("norm")))
+            entry = fields(feature, {"name": str, "norm": dict}, "a feature")
+            if entry.get("name") not in place:
+                raise FormatError(f"The feature store has no feature '{entry.get('name')}'.")
+            columns.append(_normalized(held[:, place[entry["name"]]], entry.get("norm")))
         used = [feature["name"] for feature in model["features"]]
         if not used or len(set(used)) < len(used):
             raise FormatError("A model needs features, each of them once.")
@@ -80,10 +80,10 @@ def score(text: str, X: Any, names: Sequence[str]) -> Single:
 def _normalized(column: Single, norm: dict[str, Any] | None) -> Single:
     if norm is None:
         return column
-    found = fields(norm, {"class": str, "params": dict}, "a normalizer")
-    params = fields(found.get("params", {}), {"avg": str, "std": str}, "a normalizer")
-    if found.get("class") != _STANDARD:
-        raise FormatError(f"This reader knows no normalizer '{found.get('class')}'.")
+    normalizer = fields(norm, {"class": str, "params": dict}, "a normalizer")
+    params = fields(normalizer.get("params", {}), {"avg": str, "std": str}, "a normalizer")
+    if normalizer.get("class") != _STANDARD:
+        raise FormatError(f"This reader knows no normalizer '{normalizer.get('class')}'.")
     average, deviation = single(params.get("avg", "0")), single(params.get("std", "1"))
     if deviation <= 0:
         raise FormatError("The standard deviation of a normalizer must be positive.")
@@ -105,18 +105,14 @@ def _forest(params: dict[str, Any], X: Single, names: Sequence[str]) -> Single:
     fields(params, {"trees": list, "isNullSameAsZero": bool}, "params")
     if "trees" not in params:
         raise FormatError("The model declares no trees.")
-    as_zero, trees, weights, place = (
-        params.get("isNullSameAsZero", True),
-        Trees(),
-        [],
-        {n: j for j, n in enumerate(names)},
-    )
+    as_zero, trees, weights = params.get("isNullSameAsZero", True), Trees(), []
+    place = {name: j for j, name in enumerate(names)}
     for tree in params["trees"]:
-        found = fields(tree, {"weight": str, "root": dict}, "a tree")
-        if len(found) < 2:
+        entry = fields(tree, {"weight": str, "root": dict}, "a tree")
+        if len(entry) < 2:
             raise FormatError("A tree needs a weight and a root.")
-        weights.append(single(found["weight"]))
-        trees.roots.append(_node(found["root"], trees, place))
+        weights.append(single(entry["weight"]))
+        trees.roots.append(_node(entry["root"], trees, place))
 
     def goes_left(x: Array, threshold: Array, missing: Array) -> BoolArray:
         less: BoolArray = x <= threshold
