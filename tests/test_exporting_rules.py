@@ -70,7 +70,7 @@ def test_what_a_parity_says_of_splits_and_of_rounding():
     assert drawn.to_dict()["nodes"] == {"met": 3, "reachable": 4, "unreachable": 5, "sampled": True}
     assert drawn.summary == drawn._result()
     nobody = parity(caveats=("A remark.",))
-    assert nobody.summary == "json: not checked, since there is no somebody here to score it. A remark."
+    assert nobody.summary == "json: not checked, since there is no somebody here to score it.\nA remark."
     assert str(nobody).startswith("json: not checked, since there is no somebody here to score it.")
     assert "A remark." in str(nobody)
 

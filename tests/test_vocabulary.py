@@ -15,7 +15,7 @@ FORMER = {"sentence", "words", "verdicts", "verdict", "remarks", "notes", "untol
 STILL_TO_COME = {
     "Choice": {"to_dict"}, "Selected": {"to_dict", "notes"}, "Tuned": {"to_dict"}, "Propensities": {"to_dict"},
     "Trained": {"to_frame", "words", "verdict"}, "Explanation": {"sentence", "notes"}, "Changes": {"sentence", "notes"},
-    "Importance": {"sentence"}, "QueryExplanation": {"notes"}, "Parity": {"to_frame", "remarks"}, "Drift": {"untold"},
+    "Importance": {"sentence"}, "QueryExplanation": {"notes"}, "Drift": {"untold"},
     "Content": {"to_dict", "notes"},
 }  # fmt: skip
 

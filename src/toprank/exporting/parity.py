@@ -138,11 +138,6 @@ class Parity(Shown):
         header = ("rows", "number", "largest difference", beyond, "rankings", "changed", "rounded")
         return [self._result(), Table(header, lines, names=1), self.caveats]
 
-    @property
-    def summary(self) -> str:
-        """What was compared and how far it agrees, then what whoever uses the file has to know."""
-        return " ".join([self._result(), *self.caveats])
-
     def _result(self) -> str:
         if not self.kinds:
             return f"{self.format}: not checked, since there is no {self.interpreter} here to score it."
