@@ -15,7 +15,7 @@ import numpy as np
 from toprank.data.bytesource import PathLike, head_of, open_bytes, os_errors, plain_name, promised_format
 from toprank.data.frames.conversion import table_of
 from toprank.data.frames.layout import Layout
-from toprank.data.tables.sources import Source, about, by_number, sources_of
+from toprank.data.tables.sources import TableSource, about, by_number, sources_of
 from toprank.errors import DataError, FormatError, UnknownNameError
 
 __all__ = ["FORMATS", "LogRows", "opened"]
@@ -112,7 +112,7 @@ def _of_frame(frame: Any) -> LogRows:
     return LogRows(table.schema, batches, None, False)
 
 
-def _of_source(source: Source) -> LogRows:
+def _of_source(source: TableSource) -> LogRows:
     def batches(columns: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         # In CSV, columns that are carried along are text, whatever the first rows look like.
         del texts

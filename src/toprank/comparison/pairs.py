@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from toprank import significance
 from toprank.comparison.results import CORRECTIONS, Comparison, Difference, Plan
-from toprank.comparison.runs import Judged, are_runs, judged_runs
+from toprank.comparison.runs import JudgedRuns, are_runs, judged_runs
 from toprank.comparison.slices import LEAST, SlicedComparison, SliceDifference
 from toprank.compute import FloatArray
 from toprank.data.bytesource import PathLike
@@ -196,7 +196,7 @@ def compare(
         judged = judged_runs(given, data, metrics, pairs, convention=convention or "trec_eval", **options)
     else:
         options |= {"order": order, "convention": convention or "standard"}
-        judged = Judged(_scored(given, data, metrics, **options), {}, ())
+        judged = JudgedRuns(_scored(given, data, metrics, **options), {}, ())
     name_of_rules, errors = rules_of(judged.evaluations)
     columns, plan = columns_of(judged.evaluations), replace(plan, lower_is_better=errors)
     if runs and by is not None and not isinstance(by, Mapping):

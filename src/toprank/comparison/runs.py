@@ -17,10 +17,10 @@ from toprank.metrics.conventions import Convention
 from toprank.metrics.result import Evaluation, listed
 from toprank.metrics.runs import evaluate_run
 
-__all__ = ["Judged", "are_runs", "judged_runs", "qrels_from"]
+__all__ = ["JudgedRuns", "are_runs", "judged_runs", "qrels_from"]
 
 
-class Judged(NamedTuple):
+class JudgedRuns(NamedTuple):
     """Runs with a number for the same queries each, and what was missing.
 
     Attributes:
@@ -54,7 +54,7 @@ def judged_runs(
     convention: Convention | str = "trec_eval",
     complete: bool | None = None,
     **options: Any,
-) -> Judged:
+) -> JudgedRuns:
     """Evaluate runs on the same queries; the options are those of `evaluate_run`, `pairs` those to be compared."""
     rules, judgments = Convention.of(convention), qrels_from(qrels)
     zero = rules.missing == "zero" if complete is None else complete
@@ -74,7 +74,7 @@ def judged_runs(
     rule = "counted 0." if zero else "left out (the option complete counts 0)."
     notes = _notes("lack", absent, f"of {len(judged):,} judged; {rule}")
     notes += _notes("answer", beyond, "without judgments; left out.")
-    return Judged(
+    return JudgedRuns(
         {name: _on(evaluation, qids, zero) for name, (evaluation, _) in found.items()},
         {name: tuple(ids.tolist()) for name, ids in absent.items() if len(ids)},
         notes,

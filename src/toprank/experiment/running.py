@@ -23,7 +23,7 @@ from toprank.experiment.provenance import described, experiment_key, fold_facts,
 from toprank.experiment.results import Results
 from toprank.experiment.spec import Dataset, Entry, Experiment
 from toprank.experiment.store import Cell, CellStore, Failure
-from toprank.experiment.tables import Block, table_of
+from toprank.experiment.tables import ResultBlock, table_of
 from toprank.experiment.training import Outcome, Task, blind, compute_apart, compute_here, write_copies
 from toprank.metrics.evaluation import Evaluation, evaluate
 from toprank.metrics.parsing import parse
@@ -272,7 +272,7 @@ class _Run:
 
     def _judged(self) -> Results:
         """Now, and only now, the test labels are looked at."""
-        cells, failures, blocks, notes = list[Cell](), list[Failure](), list[Block](), dict[str, None]()
+        cells, failures, blocks, notes = list[Cell](), list[Failure](), list[ResultBlock](), dict[str, None]()
         slices = self._slices(notes)
         for place in self.places:
             # On the scale of the whole fold: a test part may lack the highest grade.
@@ -314,7 +314,9 @@ class _Run:
             found[dataset.name] = {"names": list(slices.names), "rule": slices.rule}
         return found
 
-    def _blocks(self, place: _Place, where: dict[str, Any], scores: Any, notes: dict[str, None]) -> Iterator[Block]:
+    def _blocks(
+        self, place: _Place, where: dict[str, Any], scores: Any, notes: dict[str, None]
+    ) -> Iterator[ResultBlock]:
         qids = [str(qid) for qid in place.test.qids.tolist()]
         sizes = place.test.queries.sizes
         relevant = place.test.queries.sum(place.test.labels > 0)
@@ -327,7 +329,7 @@ class _Run:
                 whole = np.full(len(qids), np.nan)
                 whole[rows] = found.per_query[str(measure)]
                 about: dict[str, Any] = {"qids": qids, "documents": sizes, "relevant": relevant, "slices": place.slices}
-                yield Block(**where, convention=name, metric=metric, **about, values=whole)
+                yield ResultBlock(**where, convention=name, metric=metric, **about, values=whole)
 
     def _evaluated(self, place: _Place, scores: FloatArray) -> tuple[dict[str, Evaluation], dict[str, str]]:
         """The fold's test data under every convention that applies to them, and the reason where one does not."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from toprank.experiment.results import Results
 
 __all__ = [
-    "Block", "blocks_of_table", "dictionary", "number_or_dash", "parts_of", "pooled_queries", "read_table",
+    "ResultBlock", "blocks_of_table", "dictionary", "number_or_dash", "parts_of", "pooled_queries", "read_table",
     "table_of", "write_table",
 ]  # fmt: skip
 
@@ -38,7 +38,7 @@ _FORMAT, _VERSION = "toprank results", 1
 _COLUMNS = ("dataset", "fold", "qid", "documents", "relevant", "system", "seed", "convention", "metric", "value")
 
 
-class Block(NamedTuple):
+class ResultBlock(NamedTuple):
     """Neighbouring rows that differ only in their query."""
 
     dataset: str
@@ -59,7 +59,7 @@ class Block(NamedTuple):
         return self.dataset, self.convention, self.metric, self.system, self.fold, self.seed
 
 
-def table_of(blocks: Sequence[Block]) -> Any:
+def table_of(blocks: Sequence[ResultBlock]) -> Any:
     """The blocks as one Arrow table. A query that does not count under a metric has a null there."""
     import pyarrow as pa
 
@@ -96,7 +96,7 @@ def table_of(blocks: Sequence[Block]) -> Any:
 
 
 def blocks_of_table(table: Any) -> dict[tuple[str, str, str, str, str, int | None], FloatArray]:
-    """Values by `Block.place`, NaN for null; the queries of a fold in one order, that of their first rows.
+    """Values by `ResultBlock.place`, NaN for null; the queries of a fold in one order, that of their first rows.
 
     Raises:
         DataError: where two blocks of a fold do not hold the same queries, so that they cannot be paired.

@@ -11,7 +11,7 @@ True
 """
 
 from toprank.theory.bounds import (
-    QueryValues,
+    PerQuery,
     bound_11,
     regret,
     t_regret,
@@ -26,7 +26,7 @@ from toprank.theory.population import Minimum, Population, optimal_order, order_
 __all__ = [
     "regret",
     "t_regret",
-    "QueryValues",
+    "PerQuery",
     "theorem2_bound",
     "theorem3_bound",
     "theorem4_bound",

@@ -24,7 +24,7 @@ from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import rank_block, ranking
 
 __all__ = [
-    "QueryValues",
+    "PerQuery",
     "bound_11",
     "regret",
     "t_regret",
@@ -39,10 +39,10 @@ Discounts = Discount | str | Callable[[Any], Any] | npt.ArrayLike
 
 
 @dataclass(frozen=True, eq=False)
-class QueryValues:
+class PerQuery:
     """One number for each query, and their mean.
 
-    >>> QueryValues(np.array([1.0, 3.0])).mean
+    >>> PerQuery(np.array([1.0, 3.0])).mean
     2.0
     """
 
@@ -54,7 +54,7 @@ class QueryValues:
         return float(self.per_query.mean())
 
     def __repr__(self) -> str:
-        return f"QueryValues(mean={self.mean:.6g}, {len(self.per_query):,} queries)"
+        return f"PerQuery(mean={self.mean:.6g}, {len(self.per_query):,} queries)"
 
 
 class Problem(NamedTuple):
@@ -88,7 +88,7 @@ def regret(
     *,
     discounts: Discounts = "log2",
     k: int | None = None,
-) -> QueryValues:
+) -> PerQuery:
     """DCG(r_B, S) − DCG(r_f, S) with DCG(r, S) = Σ_i c_i f_B(document at rank i), for each query S: (3) of Cossock &
     Zhang 2008.
 
@@ -109,10 +109,10 @@ def regret(
     [0.125]
     """
     problem = Problem.of(scores, bayes_scores, queries)
-    return QueryValues(_lost(problem, position_weights(discounts, k, int(problem.queries.sizes.max()))))
+    return PerQuery(_lost(problem, position_weights(discounts, k, int(problem.queries.sizes.max()))))
 
 
-def t_regret(scores: npt.ArrayLike, bayes_scores: npt.ArrayLike, queries: Queries | None = None) -> QueryValues:
+def t_regret(scores: npt.ArrayLike, bayes_scores: npt.ArrayLike, queries: Queries | None = None) -> PerQuery:
     """T(r_B, S) − T(r_f, S) with T(r, S) = 2/(m(m−1)) Σ_{i<i'} (f_B at rank i − f_B at rank i'): (5) of Cossock &
     Zhang 2008.
 
@@ -125,7 +125,7 @@ def t_regret(scores: npt.ArrayLike, bayes_scores: npt.ArrayLike, queries: Querie
     m = problem.queries.sizes.astype(np.float64)
     ranks = np.arange(1, problem.queries.sizes.max() + 1, dtype=np.float64)
     # Σ_{i<i'} (a_i − a_i') = Σ_i (m + 1 − 2i) a_i, so only −2 Σ_i i·a_i depends on the order.
-    return QueryValues(4 * _lost(problem, -ranks) / np.maximum(m * (m - 1), 1))
+    return PerQuery(4 * _lost(problem, -ranks) / np.maximum(m * (m - 1), 1))
 
 
 def position_weights(discounts: Discounts, k: int | None, longest: int) -> FloatArray:
@@ -219,7 +219,7 @@ def theorem2_bound(
     k: int | None = None,
     p: float = 2.0,
     q: float | None = None,
-) -> QueryValues:
+) -> PerQuery:
     """Theorem 2: regret ≤ (2 Σ_i c_i^p)^{1/p} (Σ_j |f(x_j) − f_B(x_j)|^q)^{1/q}, with 1/p + 1/q = 1.
 
     At p = 1 this reads 2 Σ c_i · max |f − f_B|, at p = ∞ it reads c_1 Σ |f − f_B|. Arguments as in `regret`; `q` need
@@ -231,17 +231,17 @@ def theorem2_bound(
     p, q = conjugate(p, q)
     problem = Problem.of(scores, bayes_scores, queries)
     c = position_weights(discounts, k, int(problem.queries.sizes.max()))
-    return QueryValues(doubled_norms(c, problem.queries.sizes, p) * norms(problem.errors, problem.queries, q))
+    return PerQuery(doubled_norms(c, problem.queries.sizes, p) * norms(problem.errors, problem.queries, q))
 
 
-def theorem3_bound(scores: npt.ArrayLike, bayes_scores: npt.ArrayLike, queries: Queries | None = None) -> QueryValues:
+def theorem3_bound(scores: npt.ArrayLike, bayes_scores: npt.ArrayLike, queries: Queries | None = None) -> PerQuery:
     """Theorem 3: the regret in the T criterion (`t_regret`) is at most (4/√m) (Σ_j (f(x_j) − f_B(x_j))²)^{1/2}.
 
     >>> round(theorem3_bound([0.5, 0.5], [1.0, 0.0]).mean, 12)
     2.0
     """
     problem = Problem.of(scores, bayes_scores, queries)
-    return QueryValues(4 / np.sqrt(problem.queries.sizes) * norms(problem.errors, problem.queries, 2.0))
+    return PerQuery(4 / np.sqrt(problem.queries.sizes) * norms(problem.errors, problem.queries, 2.0))
 
 
 def theorem6_factor(W: float, B: float, penalty: float, n: int, published: bool = False) -> float:
@@ -282,7 +282,7 @@ def theorem4_bound(
     k: int | None = None,
     p: float = 2.0,
     q: float | None = None,
-) -> QueryValues:
+) -> PerQuery:
     """Theorem 4: only the documents of K need accurate scores, the others must merely not be overrated.
 
     regret ≤ C_p(γ, u) (Σ_{j ∈ K} |f(x_j) − f_B(x_j)|^q + u sup_{j ∉ K} (f(x_j) − f'_B(x_j))₊^q)^{1/q}, where
@@ -323,7 +323,7 @@ def bound_11(
     u: float,
     discounts: Discounts = "log2",
     k: int | None = None,
-) -> QueryValues:
+) -> PerQuery:
     """(11): Theorem 4 at p = q = 2 with the threshold γM in place of f'_B; needs f_B ≥ 0.
 
     regret ≤ C_2(γ, u) (Σ_{j ∈ K} (f(x_j) − f_B(x_j))² + u sup_{j ∉ K} (f(x_j) − γM)₊²)^{1/2}. It is never below
@@ -365,13 +365,13 @@ class _Top(NamedTuple):
     c: FloatArray
     M: FloatArray
 
-    def bound(self, ceiling: FloatArray, gamma: float, u: float, p: float, q: float) -> QueryValues:
+    def bound(self, ceiling: FloatArray, gamma: float, u: float, p: float, q: float) -> PerQuery:
         """C_p(γ, u) (Σ_{j ∈ K} |f − f_B|^q + u sup_{j ∉ K} (f − ceiling)₊^q)^{1/q}."""
         queries = self.problem.queries
         constants = _constants(self.c, queries.sizes, gamma, u, p, q)
         inside = norms(np.where(self.members, self.problem.errors, 0.0), queries, q)
         overrated = queries.max(np.where(self.members, 0.0, np.maximum(self.problem.scores - ceiling, 0)))
-        return QueryValues(constants * joined(inside, u ** (1 / q) * overrated, q))
+        return PerQuery(constants * joined(inside, u ** (1 / q) * overrated, q))
 
 
 def _top(

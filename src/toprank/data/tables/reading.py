@@ -25,7 +25,7 @@ from toprank.data.frames.conversion import fill_rows, gather, role_values, sever
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, index_columns, is_number, known_columns
 from toprank.data.queries import Queries
 from toprank.data.store.writing import Block, Started
-from toprank.data.tables.sources import Source, about, common_layout, sources_of, with_levels
+from toprank.data.tables.sources import TableSource, about, common_layout, sources_of, with_levels
 from toprank.errors import DataError, FormatError, Remedy
 
 __all__ = ["TableStream", "read_table", "refuse_drift"]
@@ -159,7 +159,7 @@ class TableStream:
         return found
 
 
-def refuse_drift(sources: Sequence[Source], layout: Layout, any_column: bool, any_number: bool) -> None:
+def refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: bool, any_number: bool) -> None:
     """Refuse files whose columns differ from the first file's in name or type: nobody wrote them to be one table.
 
     Further columns do not matter where the features were given by name (`any_column`), nor do types of features that
@@ -191,7 +191,7 @@ def refuse_drift(sources: Sequence[Source], layout: Layout, any_column: bool, an
                 raise FormatError(f"{problem} types{end}", path=source.path, remedy=remedy)
 
 
-def _survey(sources: Sequence[Source], layout: Layout) -> tuple[Queries, Array]:
+def _survey(sources: Sequence[TableSource], layout: Layout) -> tuple[Queries, Array]:
     """The queries of all files as one table, and their ids."""
     if "qid" not in layout.roles:
         n = sum(_count_rows(source, layout) for source in sources)
@@ -217,7 +217,7 @@ def _survey(sources: Sequence[Source], layout: Layout) -> tuple[Queries, Array]:
     return Queries(np.append(places[begins], n)), pieces[begins]
 
 
-def _query_ids(source: Source, layout: Layout) -> Iterator[Array]:
+def _query_ids(source: TableSource, layout: Layout) -> Iterator[Array]:
     """The query ids of a file, a strip of rows at a time."""
     name, row = layout.roles["qid"], 0
     for batch in source.batches(Layout({"qid": name}, (), layout.dtype)):
@@ -230,7 +230,7 @@ def _query_ids(source: Source, layout: Layout) -> Iterator[Array]:
             row += batch.num_rows
 
 
-def _carried_columns(sources: Sequence[Source], layout: Layout) -> dict[str, Array]:
+def _carried_columns(sources: Sequence[TableSource], layout: Layout) -> dict[str, Array]:
     """The columns that are carried along, of all files as one table."""
     if not layout.carried:
         return {}
@@ -240,13 +240,13 @@ def _carried_columns(sources: Sequence[Source], layout: Layout) -> dict[str, Arr
     return {name: carried_values(name, [batch.column(name) for batch in batches], from_text) for name in layout.carried}
 
 
-def _count_rows(source: Source, layout: Layout) -> int:
+def _count_rows(source: TableSource, layout: Layout) -> int:
     if source.n_rows is not None:
         return source.n_rows
     return sum(batch.num_rows for batch in source.batches(layout))
 
 
-def _starts_again(sources: Sequence[Source], file_starts: list[int], qid: Any, row: int) -> FormatError:
+def _starts_again(sources: Sequence[TableSource], file_starts: list[int], qid: Any, row: int) -> FormatError:
     file = int(np.searchsorted(file_starts, row, side="right")) - 1
     return FormatError(
         f"Query {qid} starts again at row {row - file_starts[file]} (counted from 0): its rows are not neighbours. "

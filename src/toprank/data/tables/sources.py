@@ -23,7 +23,7 @@ from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, known_column
 from toprank.data.tables.writing import delimiter_of
 from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError
 
-__all__ = ["Source", "about", "common_layout", "files_in", "sources_of", "with_levels"]
+__all__ = ["TableSource", "about", "common_layout", "files_in", "sources_of", "with_levels"]
 
 _QUOTED = 2000  # letters of Arrow's messages that are looked at: they quote whole values
 _STRIP = 16384  # rows at a time, fewer where they are wide:
@@ -31,7 +31,7 @@ _STRIP_BYTES = 32 << 20
 _CSV_BLOCKS = (1 << 20, 64 << 20)  # bytes of CSV text at a time: usually, and where a row takes more
 
 
-class Source(NamedTuple):
+class TableSource(NamedTuple):
     """A file: its columns, and its number of rows where that costs nothing to know."""
 
     path: Path
@@ -81,7 +81,7 @@ class Source(NamedTuple):
                     yield whole.slice(first, strip)
 
 
-def sources_of(paths: PathLike | Sequence[PathLike], format: str | None = None) -> list[Source]:
+def sources_of(paths: PathLike | Sequence[PathLike], format: str | None = None) -> list[TableSource]:
     """The files to read: those given, and the Parquet files of given folders by name."""
     files = listed_paths([file for path in listed_paths(paths) for file in files_in(path)])  # none of them twice
     kind = format or promised_format(files[0])
@@ -92,11 +92,11 @@ def sources_of(paths: PathLike | Sequence[PathLike], format: str | None = None) 
     return [_source(file, kind) for file in files]
 
 
-def _source(path: Path, kind: str) -> Source:
+def _source(path: Path, kind: str) -> TableSource:
     with ExitStack() as stack, _arrow_errors(path, kind):
         schema, n_rows = _FORMATS[kind].described(path, stack)
         schema.names  # noqa: B018  decodes the names, which may not be UTF-8
-        return Source(path, kind, schema, n_rows)
+        return TableSource(path, kind, schema, n_rows)
 
 
 def files_in(path: Path) -> list[Path]:
@@ -171,7 +171,7 @@ def _describe_parquet(path: Path, stack: ExitStack) -> tuple[Any, int | None]:
     return file.schema_arrow, file.metadata.num_rows
 
 
-def _parquet_batches(source: Source, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
+def _parquet_batches(source: TableSource, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
     yield from _parquet_file(source.path, stack).iter_batches(strip, columns=layout.columns)
 
 
@@ -188,7 +188,7 @@ def _describe_arrow(path: Path, stack: ExitStack) -> tuple[Any, int | None]:
     return schema, sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
 
 
-def _arrow_batches(source: Source, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
+def _arrow_batches(source: TableSource, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
     del strip  # what is not compressed is a slice of the mapped file, whatever its size
     fields = [source.schema.get_field_index(name) for name in layout.columns]
     reader = _arrow_file(source.path, stack, fields or [0])  # to Arrow no field at all means every one
@@ -209,7 +209,7 @@ def _describe_csv(path: Path, stack: ExitStack) -> tuple[Any, int | None]:
     raise _long_row(path, 0)
 
 
-def _csv_batches(source: Source, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
+def _csv_batches(source: TableSource, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
     import pyarrow as pa
 
     del strip, stack
@@ -362,7 +362,7 @@ class _Format(NamedTuple):
     """How files of a format are described (columns, number of rows), read, and called in messages."""
 
     described: Callable[[Path, ExitStack], tuple[Any, int | None]]
-    batches: Callable[[Source, Layout, int, ExitStack], Iterator[Any]]
+    batches: Callable[[TableSource, Layout, int, ExitStack], Iterator[Any]]
     title: str
 
 
@@ -374,7 +374,7 @@ _FORMATS = {
 
 
 def common_layout(
-    sources: Sequence[Source],
+    sources: Sequence[TableSource],
     given: dict[str, Choice],
     features: Sequence[str] | None,
     dtype: npt.DTypeLike | None,
@@ -399,7 +399,7 @@ def common_layout(
     return replace(first, dtype=np.result_type(*precisions))
 
 
-def with_levels(layout: Layout, sources: Sequence[Source]) -> Layout:
+def with_levels(layout: Layout, sources: Sequence[TableSource]) -> Layout:
     """The layout once the levels of its categories are known: a pass over their columns in all files."""
     if not layout.to_learn:
         return layout
