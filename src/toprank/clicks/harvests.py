@@ -201,19 +201,23 @@ class Propensities(Shown):
     @property
     def summary(self) -> str:
         """How they were found, and what the log cannot tell."""
+        return " ".join(self._sentences())
+
+    def _sentences(self) -> list[str]:
         lost = [str(k + 1) for k in np.flatnonzero(~self.identified)]
         heading = f"Propensities by {self.method}, relative to the first position."
         if np.isnan(self.values[self.identified]).any():
-            return f"{heading} Nothing was clicked at the first position that others could be compared with."
+            return [heading, "Nothing was clicked at the first position that others could be compared with."]
         if not lost:
-            return heading
+            return [heading]
         if not np.isnan(self.values).any():
-            return f"{heading} {assumed(self.method, lost)}"
-        return (
-            f"{heading} No document joins {'position' if len(lost) == 1 else 'positions'} {', '.join(lost)} to the "
-            "first: the log cannot tell how likely they are looked at. Show some documents at other positions: swap "
-            "neighbours, or shuffle the top for a share of the sessions."
+            return [heading, assumed(self.method, lost)]
+        words = (
+            f"No document joins {'position' if len(lost) == 1 else 'positions'} {', '.join(lost)} to the first: the "
+            "log cannot tell how likely they are looked at. Show some documents at other positions: swap neighbours, "
+            "or shuffle the top for a share of the sessions."
         )
+        return [heading, words]
 
     def _parts(self) -> Sequence[Part]:
         pairs = [(self.values, self.intervals)]
@@ -223,7 +227,7 @@ class Propensities(Shown):
         columns = ["position"]
         for name in ("propensity", "offset")[: len(pairs)]:
             columns += [name, f"{self.confidence:.0%} interval"]
-        return [self.summary, Table(tuple(columns), rows, names=0)]
+        return [*self._sentences(), Table(tuple(columns), rows, names=0)]
 
 
 def _cells(k: int, values: FloatArray, intervals: Interval[FloatArray]) -> tuple[str, str]:

@@ -69,14 +69,13 @@ class QueryExplanation(Shown):
         which = [j for j in _largest(self.values[row]) if self.values[row, j] != 0][:_NAMED]
         return ", ".join(f"{self.features[j]} {signed(self.values[row, j])}" for j in which) or "nothing"
 
+    def _heading(self) -> str:
+        return f"Query {self.query}: what moved its {len(self.documents):,} documents away from the mean score."
+
     @property
     def summary(self) -> str:
         """What stands first, and what moved it there."""
-        first = self.documents[0].name
-        return (
-            f"Query {self.query}: what moved its {len(self.documents):,} documents away from the mean score. "
-            f"{first} stands first: {self._moved(0)}."
-        )
+        return f"{self._heading()} {self.documents[0].name} stands first, moved by {self._moved(0)}."
 
     def _parts(self) -> Sequence[Part]:
         rows = [
@@ -90,7 +89,7 @@ class QueryExplanation(Shown):
             f"Contributions sum to the score less {self.mean:.4g}, {self.against} ({self.method})."
             + (f" {left:,} more documents are not shown; to_frame() has them." if left > 0 else "")
         )  # fmt: skip
-        return [self.summary, table, said, tuple(one.summary for one in self.changes), *self.notes]
+        return [self._heading(), table, said, tuple(one.summary for one in self.changes), *self.notes]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each document and feature."""
