@@ -6,16 +6,9 @@ Three strategies: `grid` tries the values of a system's grid, `tuning` learns fr
 
 from __future__ import annotations
 
-from typing import Any
-
 from toprank.choosing.space import default_space
 
-__all__ = ["AUTO", "default_space", "is_auto"]
+__all__ = ["AUTO", "default_space"]
 
 AUTO = "auto"
-"""The name of the automatic choice among those of systems."""
-
-
-def is_auto(name: Any) -> bool:
-    """Whether the automatic choice is asked for in place of a system; capitals do not matter."""
-    return isinstance(name, str) and name.strip().lower() == AUTO
+"""The name of the automatic choice among those of systems; capitals do not matter."""

@@ -8,7 +8,6 @@ asks of it to beat the system's default clearly.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from toprank.choosing.choice import Choice
-from toprank.choosing.hold_out import Division
-from toprank.choosing.trial import Interrupts, Trial, TrialJudge
+from toprank.choosing.trial import Division, Interrupts, Trial, TrialJudge
 from toprank.compute import FloatArray, each_block
 from toprank.data.checks import check_number
 from toprank.errors import warn_user
@@ -187,7 +185,7 @@ class _GridSearch:
                 ConvergenceWarning,
             )
         ranker.set_params(threads=self.judge.threads)
-        choice = Choice(
+        return Choice(
             ranker=ranker,
             name=self.system.name,
             options=final,
@@ -196,18 +194,18 @@ class _GridSearch:
             value=value,
             judged_on=self.judge.division.words,
             trials=[trial.row() for trial in self.trials],
+            sentences=(*self.sentences, *self._short_of_the_optimum()),
             interrupted=self.interrupts.happened,
         )
-        return replace(choice, sentences=(*self.sentences, *self._short_of_the_optimum(choice)))
 
-    def _short_of_the_optimum(self, choice: Choice) -> list[str]:
-        numbers = [row["number"] for row in choice.unconverged]
-        if not numbers:
+    def _short_of_the_optimum(self) -> list[str]:
+        ends = ((trial, trial.facts.get("converged", 1.0), trial.facts.get("interrupted")) for trial in self.trials)
+        short = [trial for trial, converged, interrupted in ends if converged == 0.0 and not interrupted]
+        if not short:
             return []
-        names = "; ".join(_named(self.trials[number]) for number in numbers[:_NAMED])
         return [
-            f"{len(numbers)} of {len(self.trials)} candidates did not converge, and were judged as far as they came: "
-            f"{names}{'; …' if len(numbers) > _NAMED else ''}."
+            f"{len(short)} of {len(self.trials)} candidates did not converge, and were judged as far as they came: "
+            f"{'; '.join(map(_named, short[:_NAMED]))}{'; …' if len(short) > _NAMED else ''}."
         ]
 
     @property

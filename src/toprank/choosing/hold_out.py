@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from toprank.choosing.trial import Division, HoldOut
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
@@ -13,30 +14,7 @@ from toprank.data.periods import periods
 from toprank.errors import DataError, Remedy
 from toprank.significance.results import queries
 
-__all__ = ["Division", "HoldOut", "as_data", "divide"]
-
-
-class HoldOut(NamedTuple):
-    """To learn from, and to judge by."""
-
-    train: RankingData
-    valid: RankingData
-
-
-class Division(NamedTuple):
-    """The parts of the data, and what they are in words."""
-
-    parts: tuple[HoldOut, ...]
-    words: str
-    folded: bool = False
-    """Whether there are folds: then the answer may learn from all queries."""
-    held_out: int | None = None
-    """How many queries of the training data were held out; None where there are validation data or folds."""
-
-    @classmethod
-    def of(cls, train: RankingData, valid: RankingData) -> Division:
-        """Validation data that were given."""
-        return cls((HoldOut(train, valid),), f"{queries(valid.n_queries)} of validation data")
+__all__ = ["as_data", "divide"]
 
 
 def as_data(given: Any, name: str) -> RankingData:

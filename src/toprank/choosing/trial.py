@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from toprank.choosing.hold_out import Division, HoldOut
 from toprank.compute import FloatArray
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 
 if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
     from toprank.rankers.base import Ranker
 
-__all__ = ["Interrupts", "State", "Trial", "TrialJudge", "noting"]
+__all__ = ["Division", "HoldOut", "Interrupts", "State", "Trial", "TrialJudge", "noting"]
 
 State = Literal["complete", "cut short", "pruned", "failed", "interrupted", "refused", "not tried"]
 """How a trial ended: judged; stopped for lack of time, and judged; given up behind the others; with an error; by
@@ -65,6 +65,30 @@ class Trial:
         names = ("number", "name", "options", "value", "state", "seconds", "remark")
         row = {name: getattr(self, name) for name in names}
         return {**row, "options": dict(self.options), **self.facts}
+
+
+class HoldOut(NamedTuple):
+    """To learn from, and to judge by."""
+
+    train: RankingData
+    valid: RankingData
+
+
+class Division(NamedTuple):
+    """The parts of the data, and what they are in words."""
+
+    parts: tuple[HoldOut, ...]
+    words: str
+    folded: bool = False
+    """Whether there are folds: then the answer may learn from all queries."""
+    held_out: int | None = None
+    """How many queries of the training data were held out; None where there are validation data or folds."""
+
+    @classmethod
+    def of(cls, train: RankingData, valid: RankingData) -> Division:
+        """Validation data that were given."""
+        n = valid.n_queries
+        return cls((HoldOut(train, valid),), f"{n:,} {'query' if n == 1 else 'queries'} of validation data")
 
 
 class TrialJudge(NamedTuple):

@@ -209,11 +209,11 @@ def _datasets(
 
 def _systems(text: str, settings: list[str]) -> dict[str, Any]:
     """The systems by name, each with the hyper-parameters to fix."""
-    from toprank.choosing import AUTO, is_auto
+    from toprank.choosing import AUTO
     from toprank.systems import SYSTEMS, get
 
     def name_of(word: str) -> str:
-        return AUTO if is_auto(word) else get(word).name
+        return AUTO if word.lower() == AUTO else get(word).name
 
     names: dict[str, dict[str, Any]] = {}
     for word in (part.strip() for part in text.split(",") if part.strip()):

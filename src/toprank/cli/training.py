@@ -77,10 +77,10 @@ def train(
       toprank train log.parquet --system auto --by date --model m.toprank
       toprank train train.txt --system PlugIn --calibrate vali.txt --model m.toprank
     """
-    from toprank.choosing import is_auto
+    from toprank.choosing import AUTO
     from toprank.data.typed import typed_command
 
-    automatic, settings = is_auto(system), settings_of(setting)
+    automatic, settings = system.strip().lower() == AUTO, settings_of(setting)
     _check_judge(metric, convention)
     _check_auto(automatic, budget, max_trials, blend, by, valid is not None, settings)
     _check_settings(settings, valid is not None)
@@ -117,7 +117,7 @@ class _TrainedModel:
         system: what was asked for.
         name: what it is.
         metric: by which it was chosen, or else is judged.
-        facts: what JSON says beside the model and its training.
+        facts: makes what JSON says beside the model and its training.
         text: makes what a person reads, once the training is described.
         interrupted: Ctrl-C ended the training, and the ranker is what was there by then.
     """
@@ -126,7 +126,7 @@ class _TrainedModel:
     system: str
     name: str
     metric: str
-    facts: dict[str, Any]
+    facts: Callable[[], dict[str, Any]]
     text: Callable[[], str]
     interrupted: bool = False
 
@@ -143,7 +143,7 @@ def _tell(done: _TrainedModel, model: Path, cut_off: bool, json: bool, quiet: bo
         from toprank.data.row_hashes import QUERIES, ROWS
 
         training = {name: value for name, value in done.ranker.training_.items() if name not in (ROWS, QUERIES)}
-        common.print_json({"system": done.system, "model": str(model), "training": training, **done.facts})
+        common.print_json({"system": done.system, "model": str(model), "training": training, **done.facts()})
     else:
         if text := done.text():
             typer.echo(text)
@@ -231,7 +231,7 @@ def _choose(
 
     judge = {**by, "metric": by["metric"] or "ndcg@10"}
     choice = auto(data, valid, **judge, **more, verbose=not quiet)
-    facts = {**choice.to_dict(), "solver": None}
+    facts = partial(_facts, choice, None)
     return _TrainedModel(
         choice.ranker, AUTO, choice.name, choice.metric, facts, partial(str, choice), choice.interrupted
     )
@@ -268,10 +268,14 @@ def _train(
         ranker.set_params(verbose=settings.get("verbose", False))
     solution = getattr(ranker, "solution_", None)
     solver = None if solution is None else solution.message
-    facts = {**({"trials": [], "summary": ""} if choice is None else choice.to_dict()), "solver": solver}
+    facts = partial(_facts, choice, solver)
     text = partial(_summary, ranker, choice, solver)
     interrupted = choice is not None and choice.interrupted
     return _TrainedModel(ranker, system.name, system.name, by["metric"] or system.metric, facts, text, interrupted)
+
+
+def _facts(choice: Choice | None, solver: str | None) -> dict[str, Any]:
+    return {**({"trials": [], "summary": ""} if choice is None else choice.to_dict()), "solver": solver}
 
 
 def _training_metrics(done: _TrainedModel, data: RankingData, convention: str) -> dict[str, float]:
@@ -335,14 +339,14 @@ def tune(
       toprank tune train.txt --valid vali.txt --space num_leaves=8:128:log --space l2=0.1,1,10 --model m.toprank
     """
     from toprank import systems
-    from toprank.choosing import is_auto
+    from toprank.choosing import AUTO
     from toprank.choosing.space import read_space
     from toprank.choosing.tuning import tune as search
     from toprank.data.typed import typed_command
     from toprank.errors import needs
     from toprank.showing.pictures import check_picture_path
 
-    if is_auto(system):
+    if system.strip().lower() == AUTO:
         raise typer.BadParameter("auto belongs to toprank train: it tries several systems; tune searches one.")
     if by is not None and valid is not None:
         raise _TWICE
@@ -385,7 +389,7 @@ def tune(
     }
     common.remember_columns(tuned.ranker, reading)
     cut_off = tuned.interrupted or bool(stopping.requested())
-    done = _TrainedModel(tuned.ranker, chosen.name, tuned.name, tuned.metric, tuned.to_dict(), partial(str, tuned))
+    done = _TrainedModel(tuned.ranker, chosen.name, tuned.name, tuned.metric, tuned.to_dict, partial(str, tuned))
     _save(done, model, cut_off)
     if plot is not None:
         tuned.plot(plot)

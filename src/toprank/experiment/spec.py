@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toprank import losses
-from toprank.choosing import AUTO, is_auto
+from toprank.choosing import AUTO
 from toprank.choosing.automatic import AutoRanker
 from toprank.choosing.grid import select
 from toprank.compute import available_threads
@@ -204,7 +204,7 @@ def _refuse_twins(kind: str, given: Sequence[Entry | Dataset]) -> None:
 def _entry(name: str | None, what: Any) -> Entry:
     if isinstance(what, Entry):
         return what if name is None else replace(what, name=name)
-    if is_auto(what):
+    if isinstance(what, str) and what.strip().lower() == AUTO:
         return Entry(name or AUTO, ranker=AutoRanker(), automatic=True)
     if isinstance(what, str):
         return Entry(name or get(what).name, get(what))
