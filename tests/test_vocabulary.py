@@ -12,12 +12,12 @@ from toprank.showing.tables import Shown, Table
 
 FORMER = {"sentence", "words", "verdicts", "verdict", "remarks", "notes", "untold"}
 """Names that prose had in places; it is `summary` everywhere."""
-STILL_TO_COME = {
-    "Choice": {"to_dict"}, "Selected": {"to_dict", "notes"}, "Tuned": {"to_dict"}, "Propensities": {"to_dict"},
-    "Trained": {"to_frame", "words", "verdict"}, "Explanation": {"sentence", "notes"}, "Changes": {"sentence", "notes"},
-    "Importance": {"sentence"}, "QueryExplanation": {"notes"}, "Drift": {"untold"},
-    "Content": {"to_dict", "notes"},
-}  # fmt: skip
+STILL_TO_COME: dict[str, set[str]] = {
+    "Explanation": {"notes"},
+    "Changes": {"notes"},
+    "QueryExplanation": {"notes"},
+    "Content": {"notes", "to_dict"},
+}
 
 
 def results() -> list[type]:
