@@ -24,8 +24,7 @@ import lightgbm
 import numpy as np
 
 from toprank import kernels
-from toprank.rankers.trees.forest import Forest
-from toprank.rankers.trees.text import only_trees
+from toprank.rankers.trees.text import only_trees, read_trees
 
 
 def make(folder: Path, trees: int, leaves: int, d: int, n: int) -> None:
@@ -51,10 +50,10 @@ def measure(folder: Path, repeats: int) -> None:
     """Print a table for the kernels of this process."""
     text, X = (folder / "trees.txt").read_text(), np.load(folder / "rows.npy")
     begin = time.thread_time()
-    forest = Forest.of(text)
+    forest = read_trees(text)
     built = time.thread_time() - begin
     booster = lightgbm.Booster(model_str=text)
-    print(f"\n{kernels.library().variant}: {forest.n_trees} trees, read and built in {1e3 * built:.0f} ms")
+    print(f"\n{kernels.library().variant}: {len(forest.n_leaves)} trees, read and built in {1e3 * built:.0f} ms")
     print(f"{'documents':>10}{'LightGBM':>14}{'ours':>12}{'again':>12}{'ours / LightGBM':>18}{'again':>9}")
     for kind in (np.float32, np.float64):
         for n in (1, 10, 100, 1000):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,13 @@ def of_weights(weights: Any, rng: np.random.Generator, each: int) -> Iterator[tu
 # ---- trees ----
 
 
+def of_trees(forest: Forest, trees: Sequence[Tree]) -> Forest:
+    """Other trees under the same rules."""
+    return Forest.of(
+        trees, forest.n_features, forest.intercepts, flushes=forest.flushes, single_sums=forest.single_sums
+    )
+
+
 def of_forest(forest: Forest, rng: np.random.Generator, each: int, single: bool) -> Iterator[Change]:
     places = [(t, n) for t, tree in enumerate(forest.trees) for n in range(len(tree.feature))]
     ways: tuple[tuple[str, Callable[..., Tree | None]], ...] = (
@@ -108,14 +115,14 @@ def of_forest(forest: Forest, rng: np.random.Generator, each: int, single: bool)
             if made == each or (new := change(tree, n)) is None:
                 continue
             made += 1
-            yield what, replace(forest, trees=(*forest.trees[:t], new, *forest.trees[t + 1 :])), _apart(tree, n)
+            yield what, of_trees(forest, [*forest.trees[:t], new, *forest.trees[t + 1 :]]), _apart(tree, n)
     for t in rng.permutation(len(forest.trees))[:each].tolist():
         tree = forest.trees[t]
         leaf = int(np.argmax(np.abs(tree.values)))
         values = tree.values.copy()
         values[leaf] *= 1.01
         new = replace(tree, values=values)
-        yield "leaf", replace(forest, trees=(*forest.trees[:t], new, *forest.trees[t + 1 :])), abs(values[leaf]) * 0.01
+        yield "leaf", of_trees(forest, [*forest.trees[:t], new, *forest.trees[t + 1 :]]), abs(values[leaf]) * 0.01
 
 
 def _below(threshold: float) -> float:

@@ -23,7 +23,7 @@ from toprank.rankers import contributions
 from toprank.rankers.contributions import Sampling
 from toprank.rankers.explanation import AskedQuery
 from toprank.rankers.foreign import building
-from toprank.rankers.trees.forest import Forest
+from toprank.rankers.trees.text import read_trees
 
 ONE, OTHER = np.array([0]), np.array([1])
 
@@ -62,7 +62,7 @@ def test_trees_against_all_coalitions(missing, categorical):
     X, y = mixed(rng)
     if 4 in categorical:
         X[:, 4] += 2
-    forest = Forest.of(text_of(grown(X, y, num_leaves=17, categorical=categorical, **missing)))
+    forest = read_trees(text_of(grown(X, y, num_leaves=17, categorical=categorical, **missing)))
     rows = strange_rows(X, rng, 24)
     for a, b in zip(rows[::2], rows[1::2], strict=True):
         found = forest.contributions(np.array([a, b]), ONE, OTHER)[0]
@@ -76,7 +76,7 @@ def test_trees_of_any_size_add_up(leaves):
     rng = np.random.default_rng(leaves)
     X = rng.normal(size=(4 * leaves + 200, 40))
     y = np.sin(9 * X[:, 0]) * X[:, 1] + X[:, 2:].sum(axis=1) + rng.normal(size=len(X))
-    forest = Forest.of(text_of(grown(X, y, rounds=20, num_leaves=leaves, min_sum_hessian_in_leaf=0.0)))
+    forest = read_trees(text_of(grown(X, y, rounds=20, num_leaves=leaves, min_sum_hessian_in_leaf=0.0)))
     rows, every = X[:150], np.arange(150)  # more than the kernel ranks at a time
     scores = forest.predict(rows)
     against_all = forest.contributions(rows, every, every, threads=2)
@@ -91,7 +91,7 @@ def test_trees_of_any_size_add_up(leaves):
 
 def test_a_chain_that_asks_one_feature_again_and_again():
     x = np.arange(60.0)
-    forest = Forest.of(text_of(grown(np.column_stack([x, -x]), x**3, rounds=3, num_leaves=60, min_data_in_bin=1)))
+    forest = read_trees(text_of(grown(np.column_stack([x, -x]), x**3, rounds=3, num_leaves=60, min_data_in_bin=1)))
     a, b = np.array([55.0, -3.0]), np.array([2.0, -40.0])
     found = forest.contributions(np.array([a, b]), ONE, OTHER)[0]
     close(found, by_enumeration(forest.predict, a, b), 1e5)
@@ -100,7 +100,7 @@ def test_a_chain_that_asks_one_feature_again_and_again():
 def test_swapping_two_documents_changes_every_sign():
     rng = np.random.default_rng(0)
     X, y = mixed(rng)
-    forest = Forest.of(text_of(grown(X, y, categorical=[3])))
+    forest = read_trees(text_of(grown(X, y, categorical=[3])))
     forth, back = (forest.contributions(X[:2], *pair)[0] for pair in ((ONE, OTHER), (OTHER, ONE)))
     close(forth, -back, 10)
 
@@ -108,13 +108,13 @@ def test_swapping_two_documents_changes_every_sign():
 def test_several_outputs_have_no_one_score():
     rng = np.random.default_rng(0)
     X, y = mixed(rng)
-    forest = Forest.of(text_of(grown(X, np.clip(np.round(y), 0, 2), objective="multiclass", num_class=3)))
+    forest = read_trees(text_of(grown(X, np.clip(np.round(y), 0, 2), objective="multiclass", num_class=3)))
     with pytest.raises(DataError, match="one output"):
         forest.contributions(X[:2], ONE, OTHER)
 
 
 def test_thresholds_are_where_scores_change():
-    forest = Forest.of(forged("1.5"))
+    forest = read_trees(forged("1.5"))
     assert forest.thresholds(0).tolist() == [1.5]
     assert forest.thresholds(1).tolist() == []
     assert forest.categories == frozenset()
@@ -339,8 +339,8 @@ def test_all_variants_give_the_same_bits(tmp_path):
     (tmp_path / "trees.txt").write_text(text_of(grown(X, y, num_leaves=40, categorical=[3])))
     np.save(tmp_path / "rows.npy", strange_rows(X, rng, 30))
     code = (
-        "import sys, numpy as np; from pathlib import Path; from toprank.rankers.trees.forest import Forest;"
-        "folder = Path(sys.argv[1]); forest = Forest.of((folder / 'trees.txt').read_text()); every = np.arange(30);"
+        "import sys, numpy as np; from pathlib import Path; from toprank.rankers.trees.text import read_trees;"
+        "folder = Path(sys.argv[1]); forest = read_trees((folder / 'trees.txt').read_text()); every = np.arange(30);"
         "print(forest.contributions(np.load(folder / 'rows.npy'), every, every).tobytes().hex())"
     )
     library = kernels.library()
@@ -415,7 +415,7 @@ def chain(features):
     value = every.copy()
     value[-1] = 1.0
     feature = np.concatenate([places, np.zeros(features + 1, np.int64)])
-    nodes = building.Nodes(left, right, feature, every + 0.5, every + building.NAN_LEFT, value)
+    nodes = building.RawNodes(left, right, feature, every + 0.5, every + building.NAN_LEFT, value)
     return building.forest([building.tree(0, nodes, features)], features)
 
 
@@ -423,7 +423,7 @@ def test_a_chain_over_many_features_takes_steps_in_proportion():
     """All features must be the first row's for its score: each has 1/n; four times as many, four times as long."""
     seconds = {}
     for n in (15_000, 60_000):
-        forest, rows = Forest.from_numbers(chain(n)), np.stack([np.ones(n), np.zeros(n)])
+        forest, rows = chain(n), np.stack([np.ones(n), np.zeros(n)])
         taken = []
         for _ in range(3):
             start = time.process_time()
@@ -448,8 +448,10 @@ def test_large_trees_are_explained_as_small_ones(seed):
         open_leaves += [left[node], right[node]]
     count = len(left)
     feature, threshold = rng.integers(features, size=count), rng.normal(size=count)
-    nodes = building.Nodes(left, right, feature, threshold, np.full(count, building.NAN_LEFT), rng.normal(size=count))
-    forest = Forest.from_numbers(building.forest([building.tree(0, nodes, features)], features))
+    nodes = building.RawNodes(
+        left, right, feature, threshold, np.full(count, building.NAN_LEFT), rng.normal(size=count)
+    )
+    forest = building.forest([building.tree(0, nodes, features)], features)
     a, b = rng.normal(size=(2, features))
     masks = (np.arange(1 << features)[:, None] >> np.arange(features) & 1).astype(bool)
     earned = forest.predict(np.where(masks, a, b))

@@ -19,13 +19,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import toprank as tr
+from export_mutants import of_trees
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, MissingExtraError, UnknownNameError
 from toprank.exporting import c_source, format_named, names, onnx_graph, walking, xgboost_json
 from toprank.exporting import probe_rows as made_rows_room
 from toprank.exporting.exporter import DifferenceError, DifferenceWarning
 from toprank.exporting.float32 import next_single, single_below
-from toprank.exporting.lightgbm_text import _fields
 from toprank.exporting.parity import changed_rankings
 from toprank.exporting.probe_rows import probe_rows
 from toprank.rankers.formula import (
@@ -39,8 +39,6 @@ from toprank.rankers.formula import (
     Tree,
     formula_of,
 )
-from toprank.rankers.trees.forest import Forest as Kernel
-from toprank.rankers.trees.text import ReadTrees
 
 EVERYTHING = ("onnx", "c", "python")  # take every formula
 TREES = ("xgboost", "lightgbm")
@@ -194,9 +192,9 @@ def test_what_the_rankers_above_are_there_for() -> None:
         assert found is not None
         return found
 
-    assert forest("trees").missing_types == {MISSING_NONE}
-    assert MISSING_NAN in forest("trees with holes").missing_types
-    assert forest("zeros are missing").missing_types == {MISSING_ZERO}
+    assert set(forest("trees").missing.tolist()) == {MISSING_NONE}
+    assert MISSING_NAN in set(forest("trees with holes").missing.tolist())
+    assert set(forest("zeros are missing").missing.tolist()) == {MISSING_ZERO}
     assert forest("categories").by_category
     assert forest("table, trees").by_category
     assert forest("squares").intercepts[0] != 0
@@ -242,14 +240,14 @@ def forests(draw: st.DrawFn) -> Forest:
                 left,
                 right,
                 np.array([draw(st.floats(-1, 1).map(lambda x: round(x, 3))) for _ in range(nodes + 1)]),
+                np.zeros(nodes),
             )
         )
-    return Forest(tuple(made), np.array([draw(st.sampled_from([0.0, 0.7]))]))
+    return Forest.of(made, 3, np.array([draw(st.sampled_from([0.0, 0.7]))]))
 
 
 def by_kernel(forest: Forest, X: np.ndarray) -> np.ndarray:
-    read = ReadTrees(1, None, None, ["none"] * X.shape[1], [_fields(tree) for tree in forest.trees])
-    return Kernel.from_numbers(read).predict(X, 1) + forest.intercepts[0]
+    return forest.predict(X, 1)
 
 
 def scores(formula: Formula, format: str, X: np.ndarray) -> np.ndarray:
@@ -284,8 +282,8 @@ def test_any_forest(format: str, forest: Forest) -> None:
 def test_splits_that_ask_whether_there_is_a_value(threshold: float, missing: int, default_left: bool) -> None:
     one = np.ones(1, dtype=np.int64)
     node = (one * 0, np.array([threshold]), np.array([default_left]), one * missing, (None,))
-    tree = Tree(*node, np.array([-1]), np.array([-2]), np.array([1.0, 2.0]))
-    formula = Formula(("a",), Forest((tree,), np.zeros(1)))
+    tree = Tree(*node, np.array([-1]), np.array([-2]), np.array([1.0, 2.0]), np.zeros(1))
+    formula = Formula(("a",), Forest.of([tree], 1, np.zeros(1)))
     X = np.array([[np.nan], [0.0], [1.0], [-3e38], [3e38]])
     for format in (*EVERYTHING, *TREES):
         np.testing.assert_array_equal(scores(formula, format, X), by_kernel(formula.part, X), err_msg=format)
@@ -378,7 +376,8 @@ def _none_missing(tree: Tree) -> Tree:
 def test_a_writer_that_is_wrong_writes_nothing(format: str, broken: Any, tmp_path: Path) -> None:
     """A formula that is not the ranker's stands for a writer that does not write what it is given."""
     model = ranker("trees with holes")
-    wrong = Forest(tuple(broken(tree) for tree in formula_of(model).part.trees), formula_of(model).part.intercepts)
+    right = formula_of(model).part
+    wrong = of_trees(right, [broken(tree) for tree in right.trees])
     model = _Telling(model, wrong)
     with pytest.raises(DataError, match="was not written: it does not score as the model does"):
         tr.export(model, format, tmp_path / "m", check=data())
@@ -481,8 +480,8 @@ def test_splits_that_nothing_comes_to_are_told(tmp_path: Path) -> None:
     """In single precision there is nothing between the two thresholds, and in neither below the second one."""
     numbers = np.arange(3)
     node = (numbers * 0, np.array([0.1, 0.1 + 1e-12, 0.05]), numbers < 0, numbers * 0, (None,) * 3)
-    tree = Tree(*node, np.array([-1, 2, -2]), np.array([1, -3, -4]), np.array([1.0, 2.0, 4.0, 8.0]))
-    formula = Formula(("a",), Forest((tree,), np.zeros(1)))
+    tree = Tree(*node, np.array([-1, 2, -2]), np.array([1, -3, -4]), np.array([1.0, 2.0, 4.0, 8.0]), np.zeros(3))
+    formula = Formula(("a",), Forest.of([tree], 1, np.zeros(1)))
     assert probe_rows(formula).nodes == (3, 3, 0)
     assert probe_rows(formula, single=True).nodes == (2, 2, 1)
 

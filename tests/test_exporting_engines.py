@@ -178,9 +178,10 @@ def forests(draw: st.DrawFn, kinds: tuple[int, ...] = (MISSING_NONE, MISSING_ZER
                 left,
                 right,
                 2.0 ** np.array(draw(st.permutations(range(leaves)))),
+                np.zeros(n),
             )
         )
-    return Forest(tuple(found), np.array([draw(st.sampled_from([0.0, 0.5]))]), draw(st.booleans()))
+    return Forest.of(found, 2, np.array([draw(st.sampled_from([0.0, 0.5]))]), flushes=draw(st.booleans()))
 
 
 def by_the_rule(forest: Forest, X: np.ndarray) -> np.ndarray:
@@ -349,8 +350,9 @@ def chain(depth: int, kind: int = MISSING_NONE) -> Forest:
         -1 - number,
         right,
         number.repeat(2)[: depth + 1] * 1.0,
+        np.zeros(depth),
     )
-    return Forest((tree,), np.zeros(1))
+    return Forest.of([tree], 2, np.zeros(1))
 
 
 def test_trees_that_are_too_deep() -> None:
@@ -505,7 +507,7 @@ def test_large_models_of_vespa_are_right_in_both_precisions(monkeypatch: pytest.
 
 def test_vespa_needs_an_objective_and_takes_intercepts() -> None:
     part = formula_of(ranker("trees")).part
-    raised = Forest(part.trees, np.array([0.75]), part.flushes)
+    raised = replace(part, intercepts=np.array([0.75]))
     formula = Formula(formula_of(ranker("trees")).features, raised)
     text = json.loads(format_named("vespa").prepared(formula).files[""])
     assert text["objective"] == "lambdarank"

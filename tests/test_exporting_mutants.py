@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import toprank as tr
-from export_mutants import Check, changes, of_forest
+from export_mutants import Check, changes, of_forest, of_trees
 from toprank.exporting import names
 from toprank.rankers.formula import Forest
 
@@ -130,7 +130,7 @@ def test_hundreds_of_mistakes_in_a_large_model(to: str) -> None:
     single, tolerance = check.right.single, check.right.tolerance
     tried, caught, listed = Counter[str](), Counter[str](), []
     for place in rng.permutation(len(forest.trees))[: 8 if to in COMPILED else 60].tolist():
-        one = replace(forest, trees=(forest.trees[place],), intercepts=np.zeros(1))
+        one = of_trees(replace(forest, intercepts=np.zeros(1)), [forest.trees[place]])
         for what, part, bound in of_forest(one, rng, 1, single):
             moved = check.moved(one, part)
             if moved is None:

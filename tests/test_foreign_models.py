@@ -174,7 +174,7 @@ def test_xgboost_categories(tmp_path):
         rows = X.copy()
         rows[:6, 3] = [-0.5, 3.7, 50, -1, 2**24, np.nan]
         ranker = check(tmp_path / "m.json", rows, model.predict(rows))
-        assert any(fields["num_cat"][0] for fields in ranker.trees_.trees)
+        assert ranker.forest_.by_category
 
 
 @pytest.mark.parametrize(

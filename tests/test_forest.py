@@ -15,8 +15,7 @@ from scipy import sparse
 import toprank as tr
 from toprank import kernels
 from toprank.errors import DataError
-from toprank.rankers.trees.forest import Forest
-from toprank.rankers.trees.text import only_trees
+from toprank.rankers.trees.text import only_trees, read_trees
 
 KINDS = [np.float32, np.float64]
 TINY = 1e-35  # to LightGBM this is 0
@@ -36,7 +35,7 @@ def grown(X, y, rounds=8, **options):
 def check(booster, *rows):
     """The same bits for dense rows in both precisions and both orders, for sparse ones, and in blocks of any size."""
     text = text_of(booster)
-    forest = Forest.of(text)
+    forest = read_trees(text)
     theirs = lightgbm.Booster(model_str=text)
     for X in rows:
         for kind in KINDS:
@@ -112,7 +111,7 @@ def test_every_missing_type_and_categories(missing, categorical, seed):
         X[:, 4] += 2
     booster = grown(X, y, num_leaves=int(rng.choice([4, 17, 40])), categorical=categorical, **missing)
     forest = check(booster, X, strange_rows(X, rng), boundary_rows(booster, X, rng))
-    kinds = set(forest._dense.columns[:, 1].tolist())
+    kinds = set(forest.packed.columns[:, 1].tolist())
     expected = {"{}": {0, 3, 4}, "{'zero_as_missing': True}": {1, 2}, "{'use_missing': False}": {0}}[str(missing)]
     assert kinds - {5} <= expected
     assert (5 in kinds) == bool(categorical)
@@ -145,7 +144,7 @@ def test_more_thresholds_than_a_byte_counts():
     booster = grown(X, np.sin(40 * X[:, 0]), rounds=30, num_leaves=60, max_bin=6000, min_data_in_bin=1)
     assert len(set(thresholds(booster)[1].tolist())) > 600
     forest = check(booster, X[:300], boundary_rows(booster, X, rng)[:4000])
-    assert len(forest._dense.columns) > 4
+    assert len(forest.packed.columns) > 4
 
 
 def test_several_outputs_and_rounds_without_a_split():
@@ -153,7 +152,7 @@ def test_several_outputs_and_rounds_without_a_split():
     X, y = mixed(rng)
     classes = np.clip(np.round(y), -3, 3) + 3
     booster = grown(X, classes, objective="multiclass", num_class=8, categorical=[3], num_leaves=9)  # class 7 is empty
-    assert Forest.of(text_of(booster)).outputs == 8
+    assert read_trees(text_of(booster)).outputs == 8
     check(booster, X, strange_rows(X, rng))
     check(grown(X, y, min_data_in_leaf=10**6, rounds=1), X)
 
@@ -196,8 +195,8 @@ def test_all_variants_give_the_same_bits(tmp_path):
     text.write_text(text_of(booster))
     np.save(tmp_path / "rows.npy", rows)
     code = (
-        "import sys, numpy as np; from pathlib import Path; from toprank.rankers.trees.forest import Forest;"
-        "folder = Path(sys.argv[1]); forest = Forest.of((folder / 'trees.txt').read_text());"
+        "import sys, numpy as np; from pathlib import Path; from toprank.rankers.trees.text import read_trees;"
+        "folder = Path(sys.argv[1]); forest = read_trees((folder / 'trees.txt').read_text());"
         "print(forest.predict(np.load(folder / 'rows.npy')).tobytes().hex())"
     )
     library = kernels.library()
@@ -226,18 +225,18 @@ def test_trees_of_other_kinds_are_refused_by_their_name(options, message):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
     with pytest.raises(DataError, match=message):
-        Forest.of(text_of(grown(X, X[:, 0], **options)))
+        read_trees(text_of(grown(X, X[:, 0], **options)))
 
 
 def test_rows_of_another_width_are_refused():
-    forest = Forest.of(forged())
+    forest = read_trees(forged())
     for X in (np.zeros((3, 1)), np.zeros((3, 3)), np.zeros(2), sparse.csr_matrix((2, 5))):
         with pytest.raises(DataError, match="rows of 2 features"):
             forest.predict(X)
 
 
 def test_arrays_of_any_kind_and_layout():
-    forest, X = Forest.of(forged("1.5")), np.arange(12).reshape(6, 2)
+    forest, X = read_trees(forged("1.5")), np.arange(12).reshape(6, 2)
     expected = np.where(X[:, 0] <= 1.5, 1.0, 2.0)
     swapped = X.astype(np.float64).astype(">f8")
     unaligned = np.frombuffer(b"x" + X.astype(np.float32).tobytes(), np.uint8)[1:].view(np.float32).reshape(6, 2)
@@ -249,14 +248,14 @@ def test_sparse_rows_with_wild_indices_are_read_within_bounds():
     """SciPy does not look at the numbers; a feature that there is not counts for nothing, as in LightGBM."""
     wild = sparse.csr_matrix((np.array([5.0, 7.0]), np.array([0, 1]), np.array([0, 2])), shape=(1, 2))
     wild.indices[:] = [9, -3]
-    assert Forest.of(forged("1")).predict(wild).tolist() == [1.0]
+    assert read_trees(forged("1")).predict(wild).tolist() == [1.0]
 
 
 def test_importances_are_lightgbms():
     rng = np.random.default_rng(0)
     X, y = mixed(rng)
     booster = lightgbm.Booster(model_str=text_of(grown(X, y, categorical=[3])))
-    assert_bits(Forest.of(text_of(booster)).gains, booster.feature_importance("gain"))
+    assert_bits(read_trees(text_of(booster)).feature_gains, booster.feature_importance("gain"))
 
 
 def test_a_model_that_was_read_scores_without_lightgbm(tmp_path):

@@ -20,7 +20,7 @@ from toprank.errors import DataError
 from toprank.rankers.foreign.onnx_model import OnnxRanker
 from toprank.rankers.foreign.ranker import WeightsRanker
 from toprank.rankers.foreign.xgboost_model import read_binary
-from toprank.rankers.trees.text import only_trees, rewritten_trees
+from toprank.rankers.trees.text import only_trees, read_trees, written_trees
 
 # ---- trees, written by a grammar ----
 
@@ -212,7 +212,7 @@ def test_lines_that_lightgbm_reads_otherwise_than_we_do_are_refused(tree_text, p
     sizes = [len(block) for block in re.findall(r"(?s)Tree=\d+\n(?:(?!Tree=).)*?\n\n\n", text)]
     for sealed in (text, re.sub(r"\ntree_sizes=.*", "\ntree_sizes=" + " ".join(map(str, sizes)), text)):
         with pytest.raises(DataError):
-            rewritten_trees(sealed)
+            written_trees(read_trees(sealed))
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_what_lightgbm_is_given_is_its_own_text(loss, options):
     options = {"n_trees": 4, "min_data_in_leaf": 3, "categorical": [1], "threads": 1} | options
     ranker = tr.TreeRanker(loss, **options).fit(tr.RankingData(X, data.labels, qid=data.qid))
     text = only_trees(ranker.booster_.model_to_string())
-    assert rewritten_trees(text) == text
+    assert written_trees(read_trees(text)) == text
 
 
 # ---- every kind of model, mutated ----

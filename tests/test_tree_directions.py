@@ -10,7 +10,6 @@ import toprank as tr
 from toprank.errors import DataError
 from toprank.rankers.trees.directions import held_directions
 from toprank.rankers.trees.ranker import MonotoneWarning
-from toprank.rankers.trees.text import read_trees
 
 SMALL = {"min_data_in_leaf": 3, "threads": 1, "early_stopping": None}
 
@@ -26,11 +25,11 @@ def some_data(seed=0, columns=3, zeros=True):
     return tr.RankingData(X, labels, qid=np.repeat(np.arange(24), 10))
 
 
-def every_row(text, categories=()):
+def every_row(forest, categories=()):
     """All rows that the splits of a model can tell apart: at, above and below every threshold, 0 and missing."""
     found = {}
-    for tree in read_trees(text).trees:
-        for feature, threshold in zip(tree.get("split_feature", ()), tree.get("threshold", ()), strict=True):
+    for tree in forest.trees:
+        for feature, threshold in zip(tree.feature, tree.threshold, strict=True):
             found.setdefault(int(feature), set()).update([threshold, np.nextafter(threshold, np.inf)])
     values = [
         [*range(-1, 7), np.nan]
@@ -43,7 +42,7 @@ def every_row(text, categories=()):
 
 def by_trying(ranker, directions, categories=()):
     """The directions that hold on every row, tried one by one."""
-    X, values = every_row(ranker._trees.text, categories)
+    X, values = every_row(ranker.forest_, categories)
     scores = ranker.predict(X).reshape([len(one) for one in values])
     held = []
     for feature, direction in enumerate(directions):
@@ -59,7 +58,7 @@ def test_a_single_tree_is_judged_exactly(extra, leaves):
     for seed in range(12):
         ranker = tr.TreeRanker("Squared", n_trees=1, num_leaves=leaves, extra=extra, **SMALL).fit(some_data(seed))
         for asked in ([1, 1, 1], [-1, -1, -1]):
-            held = held_directions(ranker._trees.text, asked)
+            held = held_directions(ranker.forest_, asked)
             assert held == by_trying(ranker, asked)
             outcomes |= set(held)
     assert outcomes == {-1, 0, 1}
@@ -79,7 +78,7 @@ def test_a_split_by_category_above_is_judged_exactly():
         ranker = tr.TreeRanker("Squared", n_trees=1, num_leaves=6, **options, **SMALL).fit(given)
         assert 2 in ranker.forest_.categories
         for asked in ([1, 0, 0], [-1, 0, 0]):
-            assert held_directions(ranker._trees.text, asked) == by_trying(ranker, asked, {2})
+            assert held_directions(ranker.forest_, asked) == by_trying(ranker, asked, {2})
 
 
 @pytest.mark.parametrize("method", ["basic", "intermediate"])

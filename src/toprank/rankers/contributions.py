@@ -171,7 +171,7 @@ class ForestTerms(OfTrees):
     def course(self, feature: int) -> Course:
         """See `Ranker.course`."""
         column = column_of(feature, self.one_hot_)
-        return Course(0.0, self.forest_.thresholds(column), self.forest_.arithmetic.single_rows)
+        return Course(0.0, self.forest_.thresholds(column), self.forest_.single_rows)
 
 
 def column_of(feature: int, one_hot: OneHot | None) -> int:

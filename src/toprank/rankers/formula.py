@@ -19,21 +19,15 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Encoding, OneHot
 from toprank.errors import DataError
 from toprank.rankers.estimator import check_is_fitted
-from toprank.rankers.trees.text import Fields
+from toprank.rankers.trees.forest import MISSING_NAN, MISSING_NONE, MISSING_ZERO, TINY, Forest, Tree
 
 __all__ = [
     "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Blend", "Cuts", "Forest", "Formula", "Function",
     "GradeGains", "Layer", "LinearFunction", "Network", "Part", "Tree", "Wide", "before_rounding", "centred",
-    "dense_layers", "formula_of", "stump", "tree_of",
+    "dense_layers", "formula_of", "stump",
 ]  # fmt: skip
 
 T = TypeVar("T")
-BoolArray = npt.NDArray[np.bool_]
-MISSING_NONE, MISSING_ZERO, MISSING_NAN = 0, 1, 2
-"""LightGBM's missing types. NaN is 0 at a node of the first; NaN and zeros take the default side at one of the second;
-NaN takes it at one of the third."""
-TINY = float(np.float32(1e-35))
-"""LightGBM takes what is at most this far from zero for zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,83 +56,6 @@ class LinearFunction:
         return LinearFunction(
             np.zeros(d), np.ones(d), weights, self.intercepts - shift, self.missing + weights * self.centre
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Tree:
-    """A tree in LightGBM's terms: node 0 is the root, a child n ≥ 0 is an inner node, −1, −2 … are the leaves 0, 1 …
-
-    A document goes left where x <= threshold (in double precision), or where (int)x is one of the node's categories.
-    """
-
-    feature: IntArray
-    threshold: FloatArray
-    default_left: BoolArray
-    missing: IntArray
-    """Of each node: MISSING_NONE, MISSING_ZERO or MISSING_NAN; see there."""
-    categories: tuple[IntArray | None, ...]
-    """Of each node: the categories that go left; None where it compares."""
-    left: IntArray
-    right: IntArray
-    values: FloatArray
-    """Of each leaf."""
-    gains: FloatArray | None = None
-    """Of each node, where it is known: what the split lowered the objective by."""
-
-    @property
-    def depth(self) -> int:
-        """Levels of inner nodes."""
-        level, found = np.zeros(min(1, len(self.feature)), np.int64), 0
-        while len(level):
-            below = np.concatenate([self.left[level], self.right[level]])
-            level, found = below[below >= 0], found + 1
-        return found
-
-    @property
-    def nan_left(self) -> BoolArray:
-        """Whether a missing value (NaN) goes left at each node."""
-        by_category = np.array([found is not None for found in self.categories], dtype=bool)
-        as_zero = self.threshold >= 0.0
-        return np.where(by_category, False, np.where(self.missing == MISSING_NONE, as_zero, self.default_left))
-
-
-@dataclass(frozen=True, eq=False)
-class Forest:
-    """Output k: intercepts[k] + Σ of the trees k, k + outputs, k + 2·outputs …"""
-
-    trees: tuple[Tree, ...]
-    intercepts: FloatArray
-    flushes: bool = True
-    """Whether |x| <= 1e-35 (in single precision) counts as 0, as LightGBM has it."""
-    single_sums: bool = False
-    """Whether the sum is rounded to single precision after each tree, as XGBoost and RankLib have it."""
-
-    @property
-    def outputs(self) -> int:
-        """How many numbers a document gets."""
-        return len(self.intercepts)
-
-    @property
-    def by_category(self) -> bool:
-        """Whether a node asks for categories."""
-        return any(found is not None for tree in self.trees for found in tree.categories)
-
-    @property
-    def missing_types(self) -> set[int]:
-        """The missing types that occur."""
-        return {int(kind) for tree in self.trees for kind in np.unique(tree.missing)}
-
-    def unflushed(self) -> Forest:
-        """The same for values as they are: a threshold within ±1e-35 of zero moves to the end of that range."""
-        if not self.flushes:
-            return self
-        below = float(np.nextafter(-TINY, -np.inf))
-        moved = [
-            replace(tree, threshold=np.select([np.abs(t) > TINY, t >= 0.0], [t, TINY], below))
-            for tree in self.trees
-            for t in [tree.threshold]
-        ]
-        return replace(self, trees=tuple(moved), flushes=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,7 +287,7 @@ def _forest(part: Part) -> Forest | None:
         terms = [(factor, forest.unflushed()) for factor, forest in terms]
     trees = [replace(tree, values=factor * tree.values) for factor, forest in terms for tree in forest.trees]
     intercept = np.sum([factor * forest.intercepts for factor, forest in terms], axis=0)
-    return Forest(tuple(trees), intercept, terms[0][1].flushes)
+    return Forest.of(trees, terms[0][1].n_features, intercept, flushes=terms[0][1].flushes)
 
 
 # ---- how rankers make them ----
@@ -387,7 +304,7 @@ def stump(feature: int, threshold: float, above: float) -> Tree:
     """`above` where the feature is above a threshold, else 0, also where it is missing."""
     one, sides = np.ones(1, dtype=np.int64), (np.array([-1]), np.array([-2]))
     where = (one * feature, np.array([threshold]), one == 1, one * MISSING_NAN, (None,))
-    return Tree(*where, *sides, np.array([0.0, above]))
+    return Tree(*where, *sides, np.array([0.0, above]), np.zeros(1))
 
 
 def before_rounding(threshold: FloatArray) -> FloatArray:
@@ -411,28 +328,6 @@ def before_rounding(threshold: FloatArray) -> FloatArray:
 def _within(singles: npt.NDArray[np.float32]) -> FloatArray:
     """As double precision numbers; what is infinite is the next power of two instead."""
     return np.clip(singles.astype(np.float64), -(2.0**128), 2.0**128)
-
-
-def tree_of(fields: Fields) -> Tree:
-    """A tree of a text that was read."""
-    decision = fields["decision_type"]
-    sets: list[IntArray | None] = [None] * len(decision)
-    for node in np.flatnonzero(decision % 2 == 1).tolist():
-        place = int(fields["threshold"][node])
-        begin, end = fields["cat_boundaries"][place : place + 2]
-        words = fields["cat_threshold"][begin:end].astype("<u4")
-        sets[node] = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
-    return Tree(
-        fields["split_feature"],
-        np.where(decision % 2 == 1, 0.0, fields["threshold"]),
-        decision // 2 % 2 == 1,
-        decision // 4,
-        tuple(sets),
-        fields["left_child"],
-        fields["right_child"],
-        fields["leaf_value"],
-        fields["split_gain"],
-    )
 
 
 _EPSILON = 1e-5  # of PyTorch's norms

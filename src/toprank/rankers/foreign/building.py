@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from toprank.compute import IntArray
 from toprank.data.encoding import Column, Encoding
 from toprank.errors import DataError
-from toprank.rankers.trees.text import Fields, ReadTrees
+from toprank.rankers.trees.forest import Forest, Tree
 
 __all__ = [
-    "MOST_FEATURES", "NAN_LEFT", "NAN_RIGHT", "ZERO_FOR_NAN", "Nodes", "as_object", "constant", "encoding", "forest",
+    "MOST_FEATURES", "NAN_LEFT", "NAN_RIGHT", "ZERO_FOR_NAN", "RawNodes", "as_object", "encoding", "forest",
     "numbers", "of_object", "tree", "whole",
 ]  # fmt: skip
 
@@ -28,7 +29,7 @@ ZERO_FOR_NAN, NAN_RIGHT, NAN_LEFT = 0, 8, 10
 """LightGBM's decision_type of splits where NaN counts as 0, goes right, or goes left."""
 
 
-class Nodes(NamedTuple):
+class RawNodes(NamedTuple):
     """The nodes of a tree in any order, the root first; a leaf has left = −1."""
 
     left: Sequence[int]
@@ -40,43 +41,36 @@ class Nodes(NamedTuple):
     value: npt.NDArray[Any]
     """Of leaves."""
     gain: npt.NDArray[Any] | None = None
-    sets: Mapping[int, npt.NDArray[np.uint32]] = {}
-    """The words of the set of categories that goes left, of nodes by categories."""
+    sets: Mapping[int, IntArray] = {}
+    """The categories that go left, of nodes by categories."""
 
 
-def tree(number: int, nodes: Nodes, features: int) -> Fields:
+def tree(number: int, nodes: RawNodes, features: int) -> Tree:
     """The nodes as LightGBM numbers them: inner ones from 0, leaves −1, −2 …, children after their parents."""
-    inner, leaves, sides = _in_order(number, nodes.left, nodes.right)
+    inner, leaves, (left, right) = _in_order(number, nodes.left, nodes.right)
     feature = nodes.feature[inner].astype(np.int64)
     if len(feature) and not 0 <= feature.min() <= feature.max() < features:
         raise DataError(f"tree number {number} (from 0) asks for a feature that is not there")
     threshold, decision = nodes.threshold[inner].astype(np.float64), nodes.decision[inner].astype(np.int64)
-    by_set = [node for node in inner if node in nodes.sets]
-    threshold[decision % 2 == 1] = np.arange(len(by_set))
+    categories = tuple(nodes.sets.get(node) for node in inner)
+    threshold[[wanted is not None for wanted in categories]] = 0.0
     values = nodes.value[leaves].astype(np.float64)
     if np.isnan(threshold).any() or not np.isfinite(values).all():
         raise DataError(f"tree number {number} (from 0) holds numbers that are not finite")
-    gain = np.zeros(len(inner)) if nodes.gain is None else np.nan_to_num(nodes.gain[inner].astype(np.float64))
-    sets = [nodes.sets[node] for node in by_set]
-    return _fields(feature, gain, threshold, decision, sides, values, sets)
+    gain = np.zeros(len(inner)) if nodes.gain is None else nodes.gain[inner].astype(np.float64)
+    gain = np.where(np.isfinite(gain), gain, 0.0)
+    default_left = decision // 2 % 2 == 1
+    return Tree(feature, threshold, default_left, decision // 4, categories, left, right, values, gain)
 
 
-def constant(value: float) -> Fields:
-    """A tree that is one leaf."""
-    nothing, none = np.zeros(0), np.zeros(0, np.int64)
-    return _fields(none, nothing, nothing, none, ([], []), np.array([value]), [])
-
-
-def forest(trees: list[Fields], features: int) -> ReadTrees:
+def forest(trees: Sequence[Tree], features: int) -> Forest:
     """Trees of one output."""
     if not 1 <= features <= MOST_FEATURES:
         raise DataError(f"it has {features:,} features; from 1 to {MOST_FEATURES:,} are read")
-    return ReadTrees(1, None, None, ["none"] * features, trees or [constant(0.0)])
+    return Forest.of(trees or [Tree.constant(0.0)], features, np.zeros(1))
 
 
-def _in_order(
-    number: int, left: Sequence[int], right: Sequence[int]
-) -> tuple[list[int], list[int], tuple[list[int], list[int]]]:
+def _in_order(number: int, left: Sequence[int], right: Sequence[int]) -> tuple[list[int], list[int], list[IntArray]]:
     """Inner nodes and leaves from the root down, and the children of the inner ones by their new numbers."""
     no_tree = DataError(f"the nodes of tree number {number} (from 0) do not form a tree")
     count = len(left)
@@ -100,42 +94,8 @@ def _in_order(
             order.append(child)
     if len(leaves) > _MOST_LEAVES:
         raise DataError(f"tree number {number} (from 0) has more than {_MOST_LEAVES:,} leaves")
-    return inner, leaves, ([places[left[node]] for node in inner], [places[right[node]] for node in inner])
-
-
-def _fields(
-    feature: npt.NDArray[Any],
-    gain: npt.NDArray[Any],
-    threshold: npt.NDArray[Any],
-    decision: npt.NDArray[Any],
-    sides: tuple[list[int], list[int]],
-    values: npt.NDArray[Any],
-    sets: list[npt.NDArray[np.uint32]],
-) -> Fields:
-    """The lines of a tree; what only LightGBM's training knows is 0."""
-    inner, leaves = len(feature), len(values)
-    fields: Fields = {
-        "num_leaves": np.array([leaves]),
-        "num_cat": np.array([len(sets)]),
-        "split_feature": feature,
-        "split_gain": np.where(np.isfinite(gain), gain, 0.0),
-        "threshold": threshold,
-        "decision_type": decision,
-        "left_child": np.array(sides[0], np.int64),
-        "right_child": np.array(sides[1], np.int64),
-        "leaf_value": values,
-        "leaf_weight": np.zeros(leaves if leaves > 1 else 0),
-        "leaf_count": np.zeros(leaves, np.int64),
-        "internal_value": np.zeros(inner),
-        "internal_weight": np.zeros(inner),
-        "internal_count": np.zeros(inner, np.int64),
-        "is_linear": np.zeros(1, np.int64),
-        "shrinkage": np.ones(1),
-    }
-    if sets:
-        fields["cat_boundaries"] = np.cumsum([0, *map(len, sets)])
-        fields["cat_threshold"] = np.concatenate(sets).astype(np.int64)
-    return fields
+    sides = [np.array([places[side[node]] for node in inner], np.int64) for side in (left, right)]
+    return inner, leaves, sides
 
 
 # ---- what a description may say ----

@@ -6,15 +6,16 @@ of tree stands one question, and the answers, the first one lowest, are the bits
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from toprank.errors import DataError
 from toprank.rankers.foreign import building
-from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, Nodes, as_object, numbers, of_object, whole
+from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, RawNodes, as_object, numbers, of_object, whole
 from toprank.rankers.foreign.ranker import ForestRanker
-from toprank.rankers.trees.text import Fields
+from toprank.rankers.trees.forest import Tree
 
 __all__ = ["read"]
 
@@ -32,7 +33,7 @@ def read(model: Any) -> ForestRanker:
                 f"it asks for {kind}, which CatBoost turns into numbers by tables of the training data; models over "
                 "numerical features are read"
             )
-    columns = _Columns(info.get("float_features"))
+    columns = _FloatFeatures(info.get("float_features"))
     scale, bias = _scale_and_bias(of_object(model, "scale_and_bias"))
     trees = []
     if isinstance(given := of_object(model, "oblivious_trees"), list):
@@ -42,15 +43,15 @@ def read(model: Any) -> ForestRanker:
     else:
         raise DataError("trees are missing")
     if scale != 1.0:
-        trees = [fields | {"leaf_value": fields["leaf_value"] * scale} for fields in trees]
+        trees = [replace(tree, values=tree.values * scale) for tree in trees]
     if bias:
-        trees.append(building.constant(bias))
+        trees.append(Tree.constant(bias))
     version = str(of_object(model, "model_info", "catboost_version_info", "version") or "")[:20]
     facts = {"library": f"CatBoost {version}".strip()}
     return ForestRanker.of("CatBoost", building.forest(trees, columns.count), names=columns.names, facts=facts)
 
 
-class _Columns:
+class _FloatFeatures:
     """The features: how many columns there are, their names, and how each takes missing values."""
 
     def __init__(self, given: Any) -> None:
@@ -103,7 +104,7 @@ def _scale_and_bias(given: Any) -> tuple[float, float]:
     return scale, bias
 
 
-def _level_by_level(number: int, described: Any, columns: _Columns) -> Fields:
+def _level_by_level(number: int, described: Any, columns: _FloatFeatures) -> Tree:
     """A tree with one question a level; the last question is asked first here, as it is the leaf's highest bit."""
     splits = of_object(described, "splits")
     splits = [] if splits is None else splits
@@ -124,10 +125,10 @@ def _level_by_level(number: int, described: Any, columns: _Columns) -> Fields:
     left = [2 * node + 1 if node < inner else -1 for node in range(count)]
     right = [2 * node + 2 if node < inner else -1 for node in range(count)]
     leaves = np.concatenate([np.zeros(inner), values])
-    return building.tree(number, Nodes(left, right, parts[0], parts[1], parts[2], leaves), columns.count)
+    return building.tree(number, RawNodes(left, right, parts[0], parts[1], parts[2], leaves), columns.count)
 
 
-def _node_by_node(number: int, described: Any, columns: _Columns) -> Fields:
+def _node_by_node(number: int, described: Any, columns: _FloatFeatures) -> Tree:
     """A tree of nodes within nodes."""
     left, right, asked, values = list[int](), list[int](), list[tuple[int, float, int]](), list[Any]()
     open_nodes: list[tuple[Any, list[int] | None, int]] = [(described, None, 0)]
@@ -149,4 +150,4 @@ def _node_by_node(number: int, described: Any, columns: _Columns) -> Fields:
         raise DataError(f"tree number {number} (from 0) gives several numbers for each row")
     parts = np.array(asked).T
     value = numbers(values, "value")
-    return building.tree(number, Nodes(left, right, parts[0], parts[1], parts[2], value), columns.count)
+    return building.tree(number, RawNodes(left, right, parts[0], parts[1], parts[2], value), columns.count)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 from toprank.rankers.foreign.building import MOST_FEATURES, encoding
 from toprank.rankers.foreign.ranker import ForestRanker
-from toprank.rankers.trees.text import ReadTrees, read_trees
+from toprank.rankers.trees.text import read_trees
 
 __all__ = ["read"]
 
@@ -42,7 +43,7 @@ def read(content: bytes) -> ForestRanker:
         infos = ["none"] * features
     trees = read_trees(_canonical(body, features, infos))
     if "average_output" in head.split("\n"):
-        trees = _averaged(trees)
+        trees = replace(trees, values=trees.values / len(trees.n_leaves))  # a random forest: the mean of its trees
     facts: dict[str, Any] = {"library": f"LightGBM, text {said['version']}", "objective": said.get("objective")}
     usual = [f"Column_{number}" for number in range(features)]
     named = None if names == usual else _printable(names)
@@ -89,9 +90,3 @@ def _canonical(body: str, features: int, infos: list[str]) -> str:
     head += [f"max_feature_idx={features - 1}", f"feature_names={columns}", "feature_infos=" + " ".join(infos)]
     head += [f"tree_sizes={sizes}"]
     return "\n".join(head) + "\n\n" + "".join(f"{block}\n\n\n" for block in blocks) + _END
-
-
-def _averaged(trees: ReadTrees) -> ReadTrees:
-    """A random forest: the mean of its trees is the sum of their shares."""
-    count = len(trees.trees)
-    return trees._replace(trees=[fields | {"leaf_value": fields["leaf_value"] / count} for fields in trees.trees])

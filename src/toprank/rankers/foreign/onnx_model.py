@@ -13,7 +13,7 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError, needs
 from toprank.rankers.base import finite
 from toprank.rankers.foreign.onnx_checks import Checked, checked
-from toprank.rankers.foreign.ranker import Trained
+from toprank.rankers.foreign.ranker import TrainedElsewhere
 from toprank.rankers.model_files import State
 from toprank.rankers.schema import needed
 
@@ -29,7 +29,7 @@ def read(content: bytes) -> OnnxRanker:
 
 
 @dataclass(eq=False, repr=False)
-class OnnxRanker(Trained):
+class OnnxRanker(TrainedElsewhere):
     """A model in ONNX that gives one number a row, run by onnxruntime (``pip install 'toprank[export]'``).
 
     It must have one input of floats or doubles, (rows, features), and one output of them, (rows,) or (rows, 1).

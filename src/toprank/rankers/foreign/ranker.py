@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
@@ -16,19 +15,18 @@ from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite
 from toprank.rankers.contributions import ForestTerms, LinearTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
-from toprank.rankers.formula import Forest as PlainForest
-from toprank.rankers.formula import Part, before_rounding, centred, tree_of
+from toprank.rankers.formula import Part, before_rounding, centred
 from toprank.rankers.model_files import State
 from toprank.rankers.schema import Numbers, needed
-from toprank.rankers.trees.forest import Arithmetic, Forest
-from toprank.rankers.trees.text import ReadTrees, read_trees, written_trees
+from toprank.rankers.trees.forest import Forest
+from toprank.rankers.trees.text import read_trees, written_trees
 
-__all__ = ["ForestRanker", "Trained", "WeightsRanker"]
+__all__ = ["ForestRanker", "TrainedElsewhere", "WeightsRanker"]
 
 Library = Literal["LightGBM", "XGBoost", "CatBoost", "RankLib"]
 
 
-class Trained(Ranker):
+class TrainedElsewhere(Ranker):
     """A ranker that another library trained: it predicts, and refuses to be fitted."""
 
     source: str
@@ -79,7 +77,7 @@ class Trained(Ranker):
 
 
 @dataclass(eq=False, repr=False)
-class ForestRanker(ForestTerms, Trained):
+class ForestRanker(ForestTerms, TrainedElsewhere):
     """Trees that LightGBM, XGBoost, CatBoost or RankLib grew, as `toprank.load` reads them from that library's file.
 
     Scores are the sums of the trees, before whatever monotone function the library's `predict` may put on top (a
@@ -91,12 +89,12 @@ class ForestRanker(ForestTerms, Trained):
         sums: ``single``: the sum is rounded to single precision after each tree, as XGBoost and RankLib do.
         threads: number of threads; None: all cores.
 
-    After loading: `forest_` (the trees as they score), `trees_` (their numbers, in LightGBM's terms: x <= threshold
-    goes left, and a tree of one leaf is a constant), `feature_importances_` (shares of the gain of all splits, where
-    the file tells the gain), `training_` (library, version, objective).
+    After loading: `forest_` (the trees, in LightGBM's terms: x <= threshold goes left, and a tree of one leaf is a
+    constant), `feature_importances_` (shares of the gain of all splits, where the file tells the gain), `training_`
+    (library, version, objective).
 
-    >>> from toprank.rankers.foreign import building
-    >>> ranker = ForestRanker.of("XGBoost", building.forest([building.constant(0.5)], features=2))
+    >>> from toprank.rankers.trees.forest import Tree
+    >>> ranker = ForestRanker.of("XGBoost", Forest.of([Tree.constant(0.5)], 2, np.zeros(1)))
     >>> ranker.predict(np.zeros((3, 2))).tolist()
     [0.5, 0.5, 0.5]
     """
@@ -108,13 +106,13 @@ class ForestRanker(ForestTerms, Trained):
     _: KW_ONLY
     sums: Literal["double", "single"] = "double"
     threads: int | None = None
-    _trees: _Trees = field(init=False)
+    _forest: Forest = field(init=False)
 
     @classmethod
     def of(
         cls,
         source: Library,
-        trees: ReadTrees,
+        forest: Forest,
         *,
         sums: Literal["double", "single"] = "double",
         names: Sequence[str] | None = None,
@@ -123,15 +121,16 @@ class ForestRanker(ForestTerms, Trained):
     ) -> Self:
         """The ranker of trees that were read."""
         ranker = cls(source, sums=sums)
-        ranker._adopt(trees)
+        ranker._adopt(forest)
         ranker.encoding_ = encoding
-        ranker._describe(len(trees.infos), names, {"trees": len(trees.trees), **(facts or {})})
+        ranker._describe(forest.n_features, names, {"trees": len(forest.n_leaves), **(facts or {})})
         return ranker.settled()
 
-    def _adopt(self, trees: ReadTrees) -> None:
+    def _adopt(self, forest: Forest) -> None:
+        """Take up trees; all libraries but LightGBM round features first, and take no value for 0 that is not."""
         single = self.source != "LightGBM"
-        self._trees = _Trees(trees, Arithmetic(not single, single, self.sums == "single"))
-        largest = sum(float(np.abs(fields["leaf_value"]).max()) for fields in trees.trees)
+        self._forest = replace(forest, flushes=not single, single_rows=single, single_sums=self.sums == "single")
+        largest = np.maximum.reduceat(np.abs(forest.values), np.cumsum(forest.n_leaves) - forest.n_leaves).sum()
         if not largest < (1e38 if self.sums == "single" else 1e300):
             raise DataError("the trees give scores that are no finite numbers")
         self.intercept_ = np.zeros(1)
@@ -147,29 +146,29 @@ class ForestRanker(ForestTerms, Trained):
         return self.as_fitted.source in ("LightGBM", "XGBoost")
 
     def _scores(self, X: Any) -> FloatArray:
-        return finite(self._trees.forest.predict(X, self.threads))
+        return finite(self.forest_.predict(X, self.threads))
 
     @override
     def _formula(self) -> Part:
-        rules, known = self.forest_.arithmetic, [tree_of(fields) for fields in self.trees_.trees]
-        if rules.single_rows:
-            known = [replace(tree, threshold=before_rounding(tree.threshold)) for tree in known]
-        if not rules.flushed and self.forest_.categories:
+        forest = self.forest_
+        if not forest.flushes and forest.by_category:
             raise DataError(
                 f"The trees ask for categories by {self.as_fitted.source}'s own rules (a missing value can be one of a "
                 "set), which no format here has words for. Train with columns of 0 and 1 in the place of categories."
             )
-        return PlainForest(tuple(known), np.array(self.intercept_), rules.flushed, rules.single_sums)
+        if not forest.single_rows:
+            return forest
+        return replace(forest, threshold=before_rounding(forest.threshold), single_rows=False)
 
     @property
-    def trees_(self) -> ReadTrees:
-        """The numbers of the trees, in LightGBM's terms."""
+    @override
+    def forest_(self) -> Forest:
         check_is_fitted(self)
-        return self._trees.numbers
+        return self._forest
 
-    @available_if(lambda ranker: hasattr(ranker, "_trees") and bool(ranker._trees.forest.gains.any()))
+    @available_if(lambda ranker: hasattr(ranker, "_forest") and bool(ranker._forest.feature_gains.any()))
     def _shares(self) -> FloatArray:
-        gains = self.forest_.gains
+        gains = self.forest_.feature_gains
         return np.asarray(gains / gains.sum())
 
     @property
@@ -180,7 +179,7 @@ class ForestRanker(ForestTerms, Trained):
 
     def state(self) -> State:
         """See `Ranker.state`; the trees are written as LightGBM's text."""
-        return super().state()._replace(texts={"trees": self._trees.text})
+        return super().state()._replace(texts={"trees": written_trees(self.forest_)})
 
     @classmethod
     @override
@@ -200,24 +199,8 @@ class ForestRanker(ForestTerms, Trained):
             raise DataError("the trees do not fit the number of features")
 
 
-class _Trees:
-    """Numbers of trees, and what is made of them when it is first asked for."""
-
-    def __init__(self, numbers: ReadTrees, arithmetic: Arithmetic) -> None:
-        self.numbers, self._arithmetic = numbers, arithmetic
-
-    @cached_property
-    def text(self) -> str:
-        """LightGBM's text of them."""
-        return written_trees(self.numbers)
-
-    @cached_property
-    def forest(self) -> Forest:
-        return Forest.from_numbers(self.numbers, self._arithmetic)
-
-
 @dataclass(eq=False, repr=False)
-class WeightsRanker(LinearTerms, Trained):
+class WeightsRanker(LinearTerms, TrainedElsewhere):
     """Scores s = w·x + b with weights that another program learned.
 
     Args:

@@ -14,9 +14,9 @@ import numpy as np
 
 from toprank.errors import DataError
 from toprank.rankers.foreign import building
-from toprank.rankers.foreign.building import MOST_FEATURES, ZERO_FOR_NAN, Nodes
+from toprank.rankers.foreign.building import MOST_FEATURES, ZERO_FOR_NAN, RawNodes
 from toprank.rankers.foreign.ranker import ForestRanker, WeightsRanker
-from toprank.rankers.trees.text import Fields
+from toprank.rankers.trees.forest import Tree
 
 __all__ = ["read"]
 
@@ -79,7 +79,7 @@ def _linear(kind: str, text: str) -> WeightsRanker:
 # ---- trees ----
 
 
-class _Tree:
+class _OpenTree:
     """The nodes of a tree while its text goes by."""
 
     def __init__(self, weight: float) -> None:
@@ -94,7 +94,7 @@ class _Tree:
         self.value.append(float("nan"))
         return len(self.left) - 1
 
-    def fields(self, number: int, features: int, bags: int) -> Fields:
+    def closed(self, number: int, features: int, bags: int) -> Tree:
         """The tree as it adds to the score: of a random forest each bag is rounded, and the mean of all is taken."""
         zeros = np.full(len(self.left), ZERO_FOR_NAN)
         feature, threshold = np.array(self.feature) - 1, np.array(self.threshold)
@@ -103,11 +103,11 @@ class _Tree:
         inner = np.array(self.left) >= 0
         if not (inner == np.isnan(value)).all() or (feature[inner] < 0).any():
             raise DataError(f"tree number {number} (from 0) is damaged")
-        return building.tree(number, Nodes(self.left, self.right, feature, threshold, zeros, value), features)
+        return building.tree(number, RawNodes(self.left, self.right, feature, threshold, zeros, value), features)
 
 
 def _forest(kind: str, text: str) -> ForestRanker:
-    reader = _Reader(text)
+    reader = _MarkReader(text)
     features = max((max(tree.feature) for tree in reader.trees), default=0)
     if not reader.trees or not 1 <= features <= MOST_FEATURES:
         raise DataError(f"it has no trees over features from 1 to {MOST_FEATURES:,}")
@@ -117,18 +117,18 @@ def _forest(kind: str, text: str) -> ForestRanker:
     if not bagged and reader.ensembles > 1:
         raise DataError("it holds several ensembles")
     bags = reader.ensembles if bagged else 0
-    trees = building.forest([tree.fields(n, features, bags) for n, tree in enumerate(reader.trees)], features)
+    trees = building.forest([tree.closed(n, features, bags) for n, tree in enumerate(reader.trees)], features)
     facts: dict[str, Any] = {"library": "RankLib", "objective": kind}
     ranker = ForestRanker.of("RankLib", trees, sums="double" if bagged else "single", facts=facts)
     ranker.first_feature_id_ = 1
     return ranker
 
 
-class _Reader:
+class _MarkReader:
     """One mark after the other; what is open lies on a list, so that nothing is too deep."""
 
     def __init__(self, text: str) -> None:
-        self.trees: list[_Tree] = []
+        self.trees: list[_OpenTree] = []
         self.ensembles = 0
         self._open: list[tuple[str, int]] = []  # names, and of splits their nodes
         place = 0
@@ -150,7 +150,7 @@ class _Reader:
             self.ensembles += 1
         elif name == "tree":
             weight = _WEIGHT.search(more)
-            self.trees.append(_Tree(_single(weight[1].strip()) if weight else 1.0))
+            self.trees.append(_OpenTree(_single(weight[1].strip()) if weight else 1.0))
         elif name == "split" and above in ("tree", "split"):
             node = self._split(above, more)
         if name != "split" and allowed.get(name) != above:

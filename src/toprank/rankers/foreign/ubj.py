@@ -20,14 +20,14 @@ _DAMAGED = "its binary JSON is damaged"
 
 def decode(content: bytes) -> Any:
     """The value that the bytes hold; lists of numbers of one kind are arrays."""
-    reader = _Reader(content)
+    reader = _UbjReader(content)
     value = reader.value(reader.mark(), 0)
     if reader.place != len(content):
         raise DataError(_DAMAGED)
     return value
 
 
-class _Reader:
+class _UbjReader:
     def __init__(self, content: bytes) -> None:
         self.content, self.place = content, 0
 

@@ -9,18 +9,20 @@ the last bit. (Of DART `Booster.predict` adds otherwise than these, and differs 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from toprank.compute import IntArray
 from toprank.data.encoding import Encoding, UnknownLevelsWarning
 from toprank.errors import DataError, warn_user
 from toprank.rankers.foreign import building, ubj
-from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, Nodes, as_object, numbers, of_object, whole
+from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, RawNodes, as_object, numbers, of_object, whole
 from toprank.rankers.foreign.ranker import ForestRanker
-from toprank.rankers.trees.text import Fields
+from toprank.rankers.trees.forest import Tree
 
 __all__ = ["read", "read_binary"]
 
@@ -56,13 +58,11 @@ def read(model: Any) -> ForestRanker:
     if not isinstance(described, list):
         raise DataError("trees is missing or no list")
     kept = _kept(learner, model_part, len(described))
-    trees = [building.constant(float(base))]
-    room = _MOST_WORDS
+    trees, room = [Tree.constant(float(base))], _MOST_WORDS
     for number, one in enumerate(described[:kept]):
-        trees.append(_tree(number, as_object(one, f"tree number {number}"), features, room))
-        room -= len(trees[-1].get("cat_threshold", ()))
-    if weights is not None:
-        trees[1:] = [_weighted(fields, weights[number], base) for number, fields in enumerate(trees[1:])]
+        tree = _tree(number, as_object(one, f"tree number {number}"), features, room)
+        room -= sum(_words_of(wanted) for wanted in tree.categories if wanted is not None)
+        trees.append(tree if weights is None else _weighted(tree, weights[number], base))
     names = _names(learner.get("feature_names"), features)
     known = None if names is None else _categories(model_part.get("cats"), names)
     facts = {"library": f"XGBoost {_version(of_object(model, 'version'))}", "objective": str(objective)}
@@ -201,7 +201,7 @@ def _kept(learner: dict[str, Any], model: dict[str, Any], count: int) -> int:
     return kept
 
 
-def _tree(number: int, described: dict[str, Any], features: int, room: int) -> Fields:
+def _tree(number: int, described: dict[str, Any], features: int, room: int) -> Tree:
     if _whole(as_object(described.get("tree_param"), "tree_param"), "size_leaf_vector", 1) > 1:
         raise DataError(f"tree number {number} (from 0) gives several numbers for each row")
     left = whole(described.get("left_children"), "left_children")
@@ -223,7 +223,7 @@ def _tree(number: int, described: dict[str, Any], features: int, room: int) -> F
     decision = np.where(by_category, np.where(default_left, 1, 3), np.where(default_left, NAN_LEFT, NAN_RIGHT))
     turned = by_category.tolist()
     pairs = list(zip(left.tolist(), right.tolist(), turned, strict=True))
-    nodes = Nodes(
+    nodes = RawNodes(
         [b if turn else a for a, b, turn in pairs],
         [a if turn else b for a, b, turn in pairs],
         feature,
@@ -236,10 +236,13 @@ def _tree(number: int, described: dict[str, Any], features: int, room: int) -> F
     return building.tree(number, nodes, features)
 
 
-def _sets(
-    described: dict[str, Any], by_category: npt.NDArray[np.bool_], room: int
-) -> dict[int, npt.NDArray[np.uint32]]:
-    """The categories of each node that asks for some, as bits in words, of which there is room for so many."""
+def _words_of(categories: IntArray) -> int:
+    """How many words of 32 bits hold a set of categories."""
+    return int(categories.max(initial=0)) // 32 + 1
+
+
+def _sets(described: dict[str, Any], by_category: npt.NDArray[np.bool_], room: int) -> dict[int, IntArray]:
+    """The categories of each node that asks for some; as bits there is room for so many words of them."""
     wanted = set(np.flatnonzero(by_category).tolist())
     if not wanted:
         return {}
@@ -249,28 +252,25 @@ def _sets(
     categories = whole(described.get("categories"), "categories")
     if sum(sizes) > len(categories):  # each node has a segment of its own
         raise DataError("its categories are damaged")
-    found = {}
+    sets = {}
     for node, begin, size in zip(nodes, begins, sizes, strict=True):
         mine = categories[begin : begin + size]
         if begin < 0 or size < 0 or len(mine) != size or (size and not 0 <= mine.min() <= mine.max() < _ALL_CATEGORIES):
             raise DataError("its categories are damaged")
-        count = int(mine.max(initial=0)) // 32 + 1
-        room -= count
+        room -= _words_of(mine)
         if room < 0:
             raise DataError("its sets of categories are too large")
-        words = np.zeros(count, np.uint32)
-        np.bitwise_or.at(words, mine // 32, np.left_shift(np.uint32(1), (mine % 32).astype(np.uint32)))
-        found[node] = words
-    if set(found) != wanted or len(nodes) != len(wanted):
+        sets[node] = mine
+    if set(sets) != wanted or len(nodes) != len(wanted):
         raise DataError("its categories do not fit its splits")
-    return found
+    return sets
 
 
-def _weighted(fields: Fields, weight: np.float32, base: np.float32) -> Fields:
+def _weighted(tree: Tree, weight: np.float32, base: np.float32) -> Tree:
     """DART's tree: XGBoost adds its value to the base score, takes that away again, and multiplies, in floats."""
-    values = fields["leaf_value"].astype(np.float32)
+    values = tree.values.astype(np.float32)
     with np.errstate(all="ignore"):
         values = ((values + base) - base) * weight
     if not np.isfinite(values).all():
         raise DataError("its weights of trees are not finite")
-    return fields | {"leaf_value": values.astype(np.float64)}
+    return replace(tree, values=values.astype(np.float64))

@@ -12,43 +12,38 @@ go the way of missing ones, and its method "advanced".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank.rankers.trees.text import read_trees
+from toprank.rankers.trees.forest import MISSING_NAN, MISSING_ZERO, TINY, Forest, Tree
 
 __all__ = ["held_directions"]
 
-_ZERO = float(np.float32(1e-35))  # LightGBM takes what is no farther from 0 for 0
-_CATEGORY, _LEFT, _MISSING_ZERO, _MISSING_NAN = 1, 2, 1, 2
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
 
-def held_directions(text: str, directions: Sequence[int]) -> list[int]:
-    """The directions, −1, 0 or 1 for each feature, with 0 where a tree of the model's text breaks one."""
+def held_directions(forest: Forest, directions: Sequence[int]) -> list[int]:
+    """The directions, −1, 0 or 1 for each feature, with 0 where a tree breaks one."""
     held = list(directions)
-    for fields in read_trees(text).trees:
-        if len(fields["leaf_value"]) > 1:
-            asked = [feature for feature in np.unique(fields["split_feature"]).tolist() if held[feature]]
-            tree = _Tree(fields) if asked else None
-            for feature in asked:
-                if tree is not None and tree.breaks(feature, held[feature]):
-                    held[feature] = 0
+    for tree in forest.trees:
+        asked = [feature for feature in np.unique(tree.feature).tolist() if held[feature]]
+        courses = _Courses(tree) if asked else None
+        for feature in asked:
+            if courses is not None and courses.breaks(feature, held[feature]):
+                held[feature] = 0
     return held
 
 
-class _Tree:
-    """One tree: for each leaf and feature, which of the values that its splits tell apart lead there."""
+class _Courses:
+    """Of a tree, for each leaf and feature: which of the values that its splits tell apart lead there."""
 
-    def __init__(self, fields: Mapping[str, Array]) -> None:
-        self.feature, self.decision = fields["split_feature"].astype(int), fields["decision_type"].astype(int)
-        self.threshold, self.leaf = fields["threshold"].astype(np.float64), fields["leaf_value"].astype(np.float64)
-        self.children = np.column_stack([fields["left_child"], fields["right_child"]]).astype(int)
-        self.fields = fields
+    def __init__(self, tree: Tree) -> None:
+        self.tree, self.feature, self.leaf = tree, tree.feature, tree.values
+        self.children = np.column_stack([tree.left, tree.right])
         self.values = {feature: self._values(feature) for feature in np.unique(self.feature).tolist()}
         self.admits = {feature: np.ones((len(self.leaf), len(v)), bool) for feature, v in self.values.items()}
         self.under: dict[int, tuple[list[int], list[int]]] = {}
@@ -83,28 +78,22 @@ class _Tree:
     def _values(self, feature: int) -> Array:
         """A value of each kind that the splits by a feature tell apart, in rising order; missing is the last."""
         nodes = np.flatnonzero(self.feature == feature)
-        if self.decision[nodes[0]] & _CATEGORY:
-            known = sorted({code for node in nodes.tolist() for code in self._codes(node)})
-            return np.array([-1.0, *known, np.nan])  # -1: any other
-        cuts = self.threshold[nodes]
-        return np.append(np.unique([*cuts, -2 * _ZERO, 0.0, np.inf]), np.nan)
-
-    def _codes(self, node: int) -> Iterator[int]:
-        """The categories that go left."""
-        begin, end = self.fields["cat_boundaries"][int(self.threshold[node]) :][:2]
-        for place, word in enumerate(self.fields["cat_threshold"][begin:end].tolist()):
-            yield from (32 * place + bit for bit in range(32) if word >> bit & 1)
+        sets = [wanted for node in nodes.tolist() if (wanted := self.tree.categories[node]) is not None]
+        if sets:
+            return np.array([-1.0, *np.unique(np.concatenate(sets)), np.nan])  # -1: any other
+        return np.append(np.unique([*self.tree.threshold[nodes], -2 * TINY, 0.0, np.inf]), np.nan)
 
     def _goes_left(self, node: int) -> Mask:
-        values, decision = self.values[int(self.feature[node])], int(self.decision[node])
-        if decision & _CATEGORY:
-            return np.isin(values, list(self._codes(node)))
-        missing = np.isnan(values)
-        if decision >> 2 != _MISSING_NAN:
+        values, wanted = self.values[int(self.feature[node])], self.tree.categories[node]
+        if wanted is not None:
+            return np.isin(values, wanted)
+        missing, kind = np.isnan(values), self.tree.missing[node]
+        if kind != MISSING_NAN:
             values, missing = np.nan_to_num(values, posinf=np.inf), np.zeros_like(missing)
-        if decision >> 2 == _MISSING_ZERO:
-            missing = np.abs(values) <= _ZERO
-        return np.where(missing, bool(decision & _LEFT), values <= self.threshold[node])
+        if kind == MISSING_ZERO:
+            missing = np.abs(values) <= TINY
+        goes_left: Mask = np.where(missing, self.tree.default_left[node], values <= self.tree.threshold[node])
+        return goes_left
 
     def _leaves(self, child: int) -> list[int]:
         """The leaves below a child; one below 0 is a leaf itself."""

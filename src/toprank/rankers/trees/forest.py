@@ -1,13 +1,15 @@
-"""`Forest`: scores from boosted trees by our own kernel (`native/forest.c`), in the bits of LightGBM's `predict`.
+"""`Forest`: boosted trees as flat arrays, and their scores by our own kernel, in the bits of LightGBM's `predict`.
 
-It is built once from the text of a model, and LightGBM itself is not needed: every threshold becomes a place in a
-sorted list of its feature, and every node some bytes that say which leaves it excludes. Trees of other libraries are
-told in the same terms, and how these count by an `Arithmetic`.
+This is the one form of trees here: read from text (`text`), put together by readers of other libraries' files, scored,
+explained, and written down by exports. LightGBM itself is not needed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -17,85 +19,195 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import unshortened
 from toprank.errors import DataError
-from toprank.rankers.estimator import check_is_fitted
-from toprank.rankers.trees.text import ReadTrees, read_trees
+from toprank.rankers.trees.packing import PackedTrees, packed
 
-__all__ = ["Arithmetic", "Forest", "OfTrees"]
+__all__ = ["MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Forest", "OfTrees", "TrainingFacts", "Tree"]
 
-_RANKS = 255  # thresholds of a column at most: ranks among them are bytes
 _ROWS = 1 << 11
 Array = npt.NDArray[Any]
+BoolArray = npt.NDArray[np.bool_]
+MISSING_NONE, MISSING_ZERO, MISSING_NAN = 0, 1, 2
+"""LightGBM's missing types. NaN is 0 at a node of the first; NaN and zeros take the default side at one of the second;
+NaN takes it at one of the third."""
+TINY = float(np.float32(1e-35))
+"""LightGBM takes what is at most this far from zero for zero."""
 
 
-class Arithmetic(NamedTuple):
-    """How a library compares and adds; by default, as LightGBM does."""
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A tree in LightGBM's terms: node 0 is the root, a child n ≥ 0 is an inner node, −1, −2 … are the leaves 0, 1 …
 
-    flushed: bool = True
-    """Values within 1e-35 of 0 are 0, and (int)x is a category; else nothing below 0 is one, as in XGBoost."""
-    single_rows: bool = False
-    """Features are rounded to single precision before anything is compared."""
-    single_sums: bool = False
-    """The sum is rounded to single precision after each tree."""
+    A document goes left where x <= threshold (in double precision), or where (int)x is one of the node's categories.
+    """
 
-
-_OF_LIGHTGBM = Arithmetic()
-
-
-class _Kernel(NamedTuple):
-    """What `kernels.forest_scores` is told of the trees; native/forest.c explains it."""
-
-    columns: IntArray
-    cuts: FloatArray
-    sets: Array
-    trees: IntArray
-    planes: IntArray
-    entries: Array
-    nodes: Array
+    feature: IntArray
+    threshold: FloatArray
+    default_left: BoolArray
+    missing: IntArray
+    """Of each node: MISSING_NONE, MISSING_ZERO or MISSING_NAN; see there."""
+    categories: tuple[IntArray | None, ...]
+    """Of each node: the categories that go left; None where it compares."""
+    left: IntArray
+    right: IntArray
     values: FloatArray
+    """Of each leaf."""
+    gains: FloatArray
+    """Of each node, what the split lowered the objective by; 0 where that is not known."""
+
+    @classmethod
+    def constant(cls, value: float) -> Self:
+        """A tree that is one leaf."""
+        none = np.zeros(0, np.int64)
+        return cls(none, np.zeros(0), none == 0, none, (), none, none, np.array([value]), np.zeros(0))
+
+    @property
+    def depth(self) -> int:
+        """Levels of inner nodes."""
+        level, depth = np.zeros(min(1, len(self.feature)), np.int64), 0
+        while len(level):
+            below = np.concatenate([self.left[level], self.right[level]])
+            level, depth = below[below >= 0], depth + 1
+        return depth
+
+    @property
+    def nan_left(self) -> BoolArray:
+        """Whether a missing value (NaN) goes left at each node."""
+        by_category = np.array([wanted is not None for wanted in self.categories], dtype=bool)
+        as_zero = self.threshold >= 0.0
+        return np.where(by_category, False, np.where(self.missing == MISSING_NONE, as_zero, self.default_left))
+
+
+class TrainingFacts(NamedTuple):
+    """What a text of LightGBM's tells besides, on which no score depends; the same text is written again with it."""
+
+    objective: str | None
+    directions: list[int] | None
+    infos: list[str]
+    """Of each feature, the range of its values."""
+    numbers: Mapping[str, Array]
+    """Of nodes, leaves and trees, by their names in the text."""
 
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """Boosted trees that score rows of features; made by `Forest.of`."""
+    """Boosted trees, one behind the other; of document x, output k is intercepts[k] + Σ of the trees k, k + outputs …
+
+    Nodes and leaves are numbered within their tree, and their numbers mean what they mean in a `Tree`.
+    """
 
     n_features: int
-    outputs: int
-    """Scores of a document: one, or one for each class."""
-    n_trees: int
+    n_leaves: IntArray
+    """Of each tree; it has one node less."""
+    feature: IntArray
+    threshold: FloatArray
+    default_left: BoolArray
+    missing: IntArray
+    set_size: IntArray
+    """Of each node, how many of the `words` are its set of categories; 0: it compares."""
+    left: IntArray
+    right: IntArray
     gains: FloatArray
-    """What the splits by each feature lowered the objective by, as LightGBM sums it up."""
-    _dense: _Kernel
-    _sparse: _Kernel
-    """The same where a row holds the used features alone."""
-    _slots: Array
-    """Where a feature is in such a row; −1: nowhere."""
-    arithmetic: Arithmetic
+    values: FloatArray
+    words: npt.NDArray[np.uint32]
+    """The sets of categories, a bit each."""
+    intercepts: FloatArray
+    flushes: bool = True
+    """Values within 1e-35 of 0 are 0, and (int)x is a category, as LightGBM has it. Else nothing below 0 is a category,
+    and a node with default_left takes NaN for one of its set, as XGBoost has it."""
+    single_rows: bool = False
+    """Whether features are rounded to single precision before anything is compared."""
+    single_sums: bool = False
+    """Whether the sum is rounded to single precision after each tree, as XGBoost and RankLib have it."""
+    facts: TrainingFacts | None = None
 
     @classmethod
-    def of(cls, text: str) -> Self:
-        """The trees of a model's text, which may be forged; DataError where it is not what LightGBM writes."""
-        return cls.from_numbers(read_trees(text))
+    def of(cls, trees: Sequence[Tree], n_features: int, intercepts: FloatArray, **rules: Any) -> Self:
+        """Single trees as a forest."""
 
-    @classmethod
-    def from_numbers(cls, read: ReadTrees, arithmetic: Arithmetic = _OF_LIGHTGBM) -> Self:
-        """The trees of a text that was read.
+        def joined(name: str, kind: type[np.generic]) -> Array:
+            return np.concatenate([getattr(tree, name) for tree in trees] or [[]]).astype(kind)
 
-        Where nothing is flushed, a split by category with default_left (decision_type 3) takes NaN for one of its set.
-        """
-        nodes, n_features = _Nodes(read, arithmetic), len(read.infos)
-        dense = nodes.for_kernel()
-        used, places = np.unique(dense.columns[:, 0], return_inverse=True)
-        slots = np.full(n_features, -1, np.int32)
-        slots[used] = np.arange(len(used))
-        columns = dense.columns.copy()
-        columns[:, 0] = places
-        gains = np.zeros(n_features)
-        np.add.at(gains, nodes.feature, np.maximum(nodes.joined("split_gain", np.float32), 0.0))
-        sparse = dense._replace(columns=columns)
-        return cls(n_features, read.outputs, len(read.trees), gains, dense, sparse, slots, arithmetic)
+        sets = [_words(wanted) for tree in trees for wanted in tree.categories]
+        return cls(
+            n_features=n_features,
+            n_leaves=np.array([len(tree.values) for tree in trees], np.int64),
+            feature=joined("feature", np.int64),
+            threshold=joined("threshold", np.float64),
+            default_left=joined("default_left", np.bool_),
+            missing=joined("missing", np.int64),
+            set_size=np.array([len(words) for words in sets], np.int64),
+            left=joined("left", np.int64),
+            right=joined("right", np.int64),
+            gains=joined("gains", np.float64),
+            values=joined("values", np.float64),
+            words=np.concatenate([np.zeros(0, np.uint32), *sets]),
+            intercepts=intercepts,
+            **rules,
+        )
+
+    @cached_property
+    def trees(self) -> tuple[Tree, ...]:
+        """The single trees."""
+        leaf_ends = np.cumsum(self.n_leaves)
+        of_nodes, of_leaves = (leaf_ends - np.arange(1, len(leaf_ends) + 1))[:-1], leaf_ends[:-1]
+        first = np.cumsum(self.set_size) - self.set_size
+        sets: list[IntArray | None] = [None] * len(self.feature)
+        for node in np.flatnonzero(self.set_size).tolist():
+            words = self.words[first[node] : first[node] + self.set_size[node]].astype("<u4")
+            sets[node] = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+        names = ("feature", "threshold", "default_left", "missing", "left", "right", "gains")
+        parts = {name: np.split(getattr(self, name), of_nodes) for name in names}
+        parts["values"] = np.split(self.values, of_leaves)
+        ends = [0, *of_nodes.tolist(), len(sets)]
+        return tuple(
+            Tree(categories=tuple(sets[ends[n] : ends[n + 1]]), **{name: part[n] for name, part in parts.items()})
+            for n in range(len(self.n_leaves))
+        )
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a document gets: one, or one for each class."""
+        return len(self.intercepts)
+
+    @property
+    def by_category(self) -> bool:
+        """Whether a node asks for categories."""
+        return bool(self.set_size.any())
+
+    @property
+    def categories(self) -> frozenset[int]:
+        """The features that are split by sets of categories."""
+        return frozenset(self.feature[self.set_size > 0].tolist())
+
+    @property
+    def feature_gains(self) -> FloatArray:
+        """What the splits by each feature lowered the objective by, as LightGBM sums it up: in single precision."""
+        gains = np.zeros(self.n_features)
+        np.add.at(gains, self.feature, np.maximum(self.gains.astype(np.float32), 0.0))
+        return gains
+
+    def thresholds(self, feature: int) -> FloatArray:
+        """The values of a feature, in rising order, just above which scores may change; between them they do not."""
+        return np.unique(self.threshold[(self.feature == feature) & (self.set_size == 0)])
+
+    def unflushed(self) -> Forest:
+        """The same for values as they are: a threshold within ±1e-35 of zero moves to the end of that range."""
+        if not self.flushes:
+            return self
+        below, t = float(np.nextafter(-TINY, -np.inf)), self.threshold
+        return replace(self, threshold=np.select([np.abs(t) > TINY, t >= 0.0], [t, TINY], below), flushes=False)
+
+    @cached_property
+    def packed(self) -> PackedTrees:
+        """The trees as the kernel takes them."""
+        return packed(self)
+
+    @cached_property
+    def _packed_sparse(self) -> tuple[PackedTrees, Array]:
+        return self.packed.of_used_features(self.n_features)
 
     def predict(self, X: Any, threads: int | None = None) -> FloatArray:
-        """What the trees add up to for each row of X: (n,), or (n, outputs) where there are several.
+        """The scores of the rows of X: (n,), or (n, outputs) where there are several outputs.
 
         Args:
             X: an array, or a sparse matrix by rows (CSR), with a column for each feature.
@@ -110,6 +222,8 @@ class Forest:
         else:
             blocks = [slice(first, first + _ROWS) for first in range(0, len(scores), _ROWS)]
             each_block(lambda rows: score(unshortened(X)[rows], scores[rows]), blocks, threads)
+        if self.intercepts.any():
+            scores += self.intercepts
         return scores[:, 0] if self.outputs == 1 else scores
 
     def contributions(self, X: Any, of: IntArray, against: IntArray, threads: int | None = None) -> FloatArray:
@@ -126,7 +240,7 @@ class Forest:
         n, k = len(of), len(against)
         mutual = np.array_equal(of, against)  # each pair then serves both of its rows
         rows = X[of] if mutual else X[np.concatenate([of, against])]
-        if self.arithmetic.single_rows:
+        if self.single_rows:
             with np.errstate(over="ignore"):
                 rows = rows.astype(np.float32)
         rows = np.require(rows, np.float64, ["C", "A"])
@@ -134,162 +248,57 @@ class Forest:
         pairs = np.column_stack([first, second if mutual else n + second]).astype(np.int64)
 
         def work(start: int) -> FloatArray:
-            found = np.zeros((len(rows), self.n_features))
-            flushed = int(self.arithmetic.flushed)
-            kernels.forest_contributions(rows, flushed, *self._dense, pairs[start : start + each], found)
-            return found
+            part = np.zeros((len(rows), self.n_features))
+            flushed = int(self.flushes)
+            kernels.forest_contributions(rows, flushed, *self.packed, pairs[start : start + each], part)
+            return part
 
         each = max(512, 4 * len(rows))  # enough to repay the ranks, which every call finds anew
         total = np.zeros((len(rows), self.n_features))
-        for found in each_block(work, range(0, len(pairs), each), threads):
-            total += found
+        for part in each_block(work, range(0, len(pairs), each), threads):
+            total += part
         return total[:n] / k
 
-    def thresholds(self, feature: int) -> FloatArray:
-        """The values of a feature, in rising order, just above which scores may change; between them they do not."""
-        columns = self._dense.columns
-        ours = columns[(columns[:, 0] == feature) & (columns[:, 1] < kernels.ColumnKind.CATEGORIES)]
-        cuts = [self._dense.cuts[begin : begin + count] for begin, count in ours[:, 3:].tolist()]
-        return np.unique(np.concatenate([np.zeros(0), *cuts]))
-
-    @property
-    def categories(self) -> frozenset[int]:
-        """The features that are split by sets of categories."""
-        columns = self._dense.columns
-        return frozenset(columns[columns[:, 1] >= kernels.ColumnKind.CATEGORIES, 0].tolist())
-
     def _score_dense(self, X: Array, scores: FloatArray) -> None:
-        kind = np.float32 if X.dtype == np.float32 or self.arithmetic.single_rows else np.float64
+        kind = np.float32 if X.dtype == np.float32 or self.single_rows else np.float64
         with np.errstate(over="ignore"):  # what is too large for single precision is infinite there, too
             rows = np.require(X, kind, ["C", "A"])
-        kernels.forest_scores(rows, self._rules(self.arithmetic.flushed), *self._dense, scores)
+        kernels.forest_scores(rows, self._rules(self.flushes), *self.packed, scores)
 
     def _rules(self, flushed: bool) -> int:
         """The rules of native/forest.c."""
         rules = kernels.ForestRule
-        return flushed * int(rules.FLUSHED) + self.arithmetic.single_sums * int(rules.SINGLE)
+        return flushed * int(rules.FLUSHED) + self.single_sums * int(rules.SINGLE)
 
     def _score_sparse(self, X: Any, scores: FloatArray) -> None:
-        rows = np.empty((X.shape[0], int(self._slots.max(initial=-1)) + 1))
+        trees, slots = self._packed_sparse
+        rows = np.empty((X.shape[0], int(slots.max(initial=-1)) + 1))
         offsets, indices = X.indptr.astype(np.int64), X.indices.astype(np.int64)
         with np.errstate(over="ignore"):
-            values = X.data.astype(np.float32) if self.arithmetic.single_rows else X.data
-        kernels.rows_of_sparse(offsets, indices, values.astype(np.float64), self._slots, rows)
-        kernels.forest_scores(rows, self._rules(False), *self._sparse, scores)
+            values = X.data.astype(np.float32) if self.single_rows else X.data
+        kernels.rows_of_sparse(offsets, indices, values.astype(np.float64), slots, rows)
+        kernels.forest_scores(rows, self._rules(False), *trees, scores)
 
 
-class _Nodes:
-    """The inner nodes of all trees, one after the other."""
-
-    def __init__(self, read: ReadTrees, arithmetic: Arithmetic) -> None:
-        self._trees, self._flushed = read.trees, arithmetic.flushed
-        leaves = np.array([len(tree["leaf_value"]) for tree in read.trees])
-        self._n_leaves, n_nodes = leaves, int((leaves - 1).sum())
-        self._first_node = _starts(leaves - 1)
-        self._tree = np.repeat(np.arange(len(leaves)), leaves - 1)
-        self.feature = self.joined("split_feature", np.int64)
-        # What the kernel finds out about a node: its first leaf, how many leaves of its smaller child follow, whether
-        # that is the right one, and both children; and where each leaf is.
-        self._begin, self._count = np.empty(n_nodes, np.int32), np.empty(n_nodes, np.int32)
-        self._swapped, self._next = np.empty(n_nodes, np.uint8), np.empty((n_nodes, 2), np.int32)
-        self._place = np.empty(int(leaves.sum()), np.int32)
-        found = (self._begin, self._count, self._swapped, self._next, self._place)
-        sides = (self.joined(name, np.int32) for name in ("left_child", "right_child"))
-        kernels.forest_layout(self._first_node, _starts(leaves), *sides, *found)
-
-    def joined(self, name: str, kind: type[np.generic]) -> Array:
-        """A line of all trees, one after the other."""
-        return np.concatenate([tree[name] for tree in self._trees if name in tree] or [np.zeros(0)]).astype(kind)
-
-    def for_kernel(self) -> _Kernel:
-        """All that the scores depend on."""
-        column, rank, columns, cuts, sets = self._columns()
-        tree_planes = _starts((self._n_leaves + 7) // 8)
-        planes, entries = self._entries(tree_planes, column, rank)
-        values = np.zeros(8 * int(tree_planes[-1]))
-        values[8 * np.repeat(tree_planes[:-1], self._n_leaves) + self._place] = self.joined("leaf_value", np.float64)
-        nodes = np.column_stack([column, rank, self._next]).astype(np.int32)
-        trees = np.column_stack([tree_planes, self._first_node])
-        return _Kernel(columns, cuts, sets, trees, planes, entries, nodes, values)
-
-    def _columns(self) -> tuple[IntArray, IntArray, IntArray, FloatArray, Array]:
-        """The column and rank of each node; then the columns, their thresholds, and their sets of categories.
-
-        The thresholds of a feature make runs of at most 255, and each split by category is a run of its own; a run has
-        a column for each kind and side that occurs.
-        """
-        threshold, decision = self.joined("threshold", np.float64), self.joined("decision_type", np.int64)
-        by_category, default_left, missing = decision % 2 == 1, decision // 2 % 2, decision // 4
-        kinds = kernels.ColumnKind
-        of_sets = kinds.CATEGORIES if self._flushed else kinds.CATEGORIES_FROM_0 + default_left
-        of_numbers = np.where(missing == 0, kinds.NO_MISSING, kinds.ZERO_RIGHT + 2 * (missing - 1) - default_left)
-        kind = np.where(by_category, of_sets, of_numbers)
-        own = np.where(by_category, np.arange(len(kind)), -1)
-        order = np.lexsort((threshold, own, self.feature))
-        new_list = _changes(self.feature[order]) | _changes(own[order])
-        new_cut = new_list | _changes(threshold[order])
-        cut = np.cumsum(new_cut) - 1
-        within = cut - np.maximum.accumulate(np.where(new_list, cut, 0))
-        new_run = new_cut & (within % _RANKS == 0)
-        run, rank = np.empty_like(order), np.empty_like(order)
-        run[order], rank[order] = np.cumsum(new_run) - 1, within % _RANKS
-        _, heads, column = np.unique((run * 8 + kind) * 2 + self._swapped, return_index=True, return_inverse=True)
-        begin = cut[new_run]
-        count = np.diff(np.append(begin, new_cut.sum()))
-        parts = (self.feature[heads], kind[heads], self._swapped[heads], begin[run[heads]], count[run[heads]])
-        columns = np.column_stack(parts).astype(np.int64)
-        sets = self._point_to_sets(columns, heads, threshold)
-        # In a swapped column ranks are complements: those up to r, and no others, are above 126 − r.
-        return column, np.where(self._swapped, 126 - rank, rank - 128), columns, threshold[order][new_cut], sets
-
-    def _point_to_sets(self, columns: IntArray, heads: IntArray, threshold: FloatArray) -> Array:
-        """Write into the columns of categories which words are their set; gives the words of all trees."""
-        first = _starts(np.array([len(tree.get("cat_threshold", ())) for tree in self._trees]))
-        for column in np.flatnonzero(columns[:, 1] >= kernels.ColumnKind.CATEGORIES).tolist():
-            node = heads[column]
-            tree, number = self._tree[node], int(threshold[node])
-            begin, end = self._trees[tree]["cat_boundaries"][number : number + 2]
-            columns[column, 3:] = first[tree] + begin, end - begin
-        return self.joined("cat_threshold", np.uint32)
-
-    def _entries(self, tree_planes: IntArray, column: IntArray, rank: IntArray) -> tuple[IntArray, Array]:
-        """For each plane of eight leaves the nodes that exclude some of them: the first of each plane, and all."""
-        begin, end = self._begin.astype(np.int64), self._begin + self._count.astype(np.int64)
-        spans = (end - 1) // 8 - begin // 8 + 1
-        node = np.repeat(np.arange(len(begin)), spans)
-        plane = begin[node] // 8 + np.arange(len(node)) - np.repeat(_starts(spans)[:-1], spans)
-        low, high = np.maximum(begin[node] - 8 * plane, 0), np.minimum(end[node] - 8 * plane, 8)
-        leaves = (1 << high) - (1 << low)
-        plane += tree_planes[self._tree[node]]
-        order = np.argsort(plane, kind="stable")
-        entries = np.empty((len(node), 6), np.uint8)
-        entries[:, :4] = column[node[order]].astype(np.int32)[:, None].view(np.uint8)
-        entries[:, 4], entries[:, 5] = rank[node[order]].astype(np.int8).view(np.uint8), leaves[order]
-        return _starts(np.bincount(plane, minlength=int(tree_planes[-1]))), entries
-
-
-def _starts(counts: Array) -> IntArray:
-    """Where each begins, and where the last ends."""
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
-
-def _changes(key: Array) -> npt.NDArray[np.bool_]:
-    """Where a key differs from the one before; the first does."""
-    return np.append(True, key[1:] != key[:-1])[: len(key)]
+def _words(categories: IntArray | None) -> npt.NDArray[np.uint32]:
+    """A set of categories as bits; no words where there is no set, and one at least for a set."""
+    if categories is None:
+        return np.zeros(0, np.uint32)
+    words = np.zeros(int(categories.max(initial=0)) // 32 + 1, np.uint32)
+    np.bitwise_or.at(words, categories // 32, np.left_shift(np.uint32(1), (categories % 32).astype(np.uint32)))
+    return words
 
 
 class OfTrees:
-    """What rankers that are a forest share; their `_trees` make it when it is first asked for."""
+    """What rankers that are a forest share."""
 
     shows_infinity: ClassVar[bool] = False
     n_features_in_: int
 
     @property
+    @abstractmethod
     def forest_(self) -> Forest:
-        """The trees as they score; of a model that was trained they are made when they are first asked for."""
-        check_is_fitted(self)
-        forest: Forest = self._trees.forest  # type: ignore[attr-defined]
-        return forest
+        """The trees as they score."""
 
     def _prediction_rows(self, X: Any) -> Any:
         """Plain arrays of the right shape need no further look: in a small query it would take a share of the time.
@@ -297,7 +306,7 @@ class OfTrees:
         Trees know no numbers, only their order, so an infinite value does no harm here; elsewhere it is refused.
         """
         known = vars(getattr(self, "as_fitted", self))
-        bare = "_trees" in known and "feature_names_in_" not in known and type(X) is np.ndarray
+        bare = "n_features_in_" in known and "feature_names_in_" not in known and type(X) is np.ndarray
         if bare and X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0:
             return X
         return super()._prediction_rows(X)  # type: ignore[misc]

@@ -5,7 +5,7 @@ multinomial likelihood; expected-gain trees = grade probabilities from trees, un
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -22,8 +22,7 @@ from toprank.metrics.measure import Measure
 from toprank.rankers.base import Rounds, by_row, finite
 from toprank.rankers.contributions import ForestTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
-from toprank.rankers.formula import Forest as PlainForest
-from toprank.rankers.formula import Part, tree_of
+from toprank.rankers.formula import Part
 from toprank.rankers.model_files import State
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
 from toprank.rankers.schema import Numbers, needed, plain
@@ -31,7 +30,7 @@ from toprank.rankers.source import Source
 from toprank.rankers.trees.directions import held_directions
 from toprank.rankers.trees.forest import Forest
 from toprank.rankers.trees.parameters import BareColumns, check_parameters, monotone_directions
-from toprank.rankers.trees.text import only_trees, read_trees, rewritten_trees
+from toprank.rankers.trees.text import only_trees, read_trees, written_trees
 from toprank.rankers.trees.training import booster_of, train_trees
 from toprank.rankers.watching import Round
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
@@ -150,7 +149,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     seed: int = 0
     threads: int | None = None
     verbose: bool = False
-    _trees: _Trees = field(init=False)
+    _trees: _TrainedTrees = field(init=False)
 
     @override
     def search_space(self) -> dict[str, Any]:
@@ -174,7 +173,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             self._refuse_turned(directions, self.init_model)
         start, boosted = train_trees(data, self, valid)
         self.intercept_, self.gains_, self.calibration_ = start.intercept, start.gains, None
-        self._trees, self.best_iteration_ = _Trees(booster=boosted.booster), boosted.rounds
+        self._trees, self.best_iteration_ = _TrainedTrees(booster=boosted.booster), boosted.rounds
         self.history_, self.stopped_ = boosted.history, boosted.stopped
         self.l2_ = float(self.l2)
         self.path_: list[dict[str, Any]] = [
@@ -194,7 +193,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     def _held(self, directions: list[int]) -> list[int]:
         """The directions that the finished trees keep to; others are told."""
-        held = held_directions(self._trees.text, directions)
+        held = held_directions(self.forest_, directions)
         turned = [place for place, direction in enumerate(directions) if held[place] != direction]
         if turned:
             warn_user(
@@ -206,7 +205,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         return held
 
     def _refuse_turned(self, directions: list[int], before: TreeRanker) -> None:
-        held = held_directions(before._trees.text, directions)
+        held = held_directions(before.forest_, directions)
         turned = [place for place, direction in enumerate(directions) if held[place] != direction]
         if turned:
             raise DataError(
@@ -235,8 +234,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     @override
     def _formula(self) -> Part:
-        trees = read_trees(self._trees.text).trees
-        forest = PlainForest(tuple(tree_of(fields) for fields in trees), np.array(self.intercept_))
+        forest = replace(self.forest_, intercepts=np.array(self.intercept_))
         return self._expected(forest) if len(self.gains_) else forest
 
     def _grade_blocks(self, X: Any) -> Iterator[FloatArray]:
@@ -249,7 +247,13 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     def _raw(self, X: Any) -> FloatArray:
         """What the trees give, (n,) or (n, grades)."""
-        return self._trees.forest.predict(X, self.threads)
+        return self.forest_.predict(X, self.threads)
+
+    @property
+    @override
+    def forest_(self) -> Forest:
+        check_is_fitted(self)
+        return self._trees.forest
 
     @property
     def booster_(self) -> Any:
@@ -267,7 +271,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     def feature_importances_(self) -> FloatArray:
         """How much each feature's splits lowered the objective, as shares of 1."""
         check_is_fitted(self)
-        gains = self.forest_.gains
+        gains = self.forest_.feature_gains
         total = gains.sum()
         return gains / (total if total > 0 else 1.0)
 
@@ -279,7 +283,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         if extra is not None:
             further = {name: plain(f"extra['{name}']", value) for name, value in extra.items()}
             state.values["parameters"]["extra"] = further
-        return state._replace(texts={"trees": rewritten_trees(self._trees.text)})
+        return state._replace(texts={"trees": written_trees(self.forest_)})
 
     @override
     def _saved_parameters(self) -> dict[str, Any]:
@@ -295,8 +299,8 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             raise DataError("monotone is not a list of directions")
         ranker.directions_ = None if ranker.monotone is None else list(ranker.monotone)
         ranker.l2_ = float(ranker.l2)
-        ranker._trees = _Trees(text=needed(state.texts, "trees"))
-        _ = ranker._trees.forest  # reads the text: a forged one is refused here
+        ranker._trees = _TrainedTrees(text=needed(state.texts, "trees"))
+        _ = ranker._trees.forest.packed  # reads the text: a forged one is refused here, and no request waits for it
         return ranker
 
     @override
@@ -310,7 +314,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         monotone_directions(self.directions_, BareColumns(self.n_features_in_))
 
 
-class _Trees:
+class _TrainedTrees:
     """LightGBM's booster or the text of a file, and what is made of either when it is first asked for."""
 
     def __init__(self, booster: Any = None, text: str | None = None) -> None:
@@ -326,11 +330,11 @@ class _Trees:
 
     @cached_property
     def booster(self) -> Any:
-        return booster_of(rewritten_trees(self.text))
+        return booster_of(written_trees(self.forest))
 
     @cached_property
     def forest(self) -> Forest:
-        return Forest.of(self.text)
+        return read_trees(self.text)
 
 
 def _joined(blocks: Iterable[FloatArray]) -> FloatArray:

@@ -9,15 +9,16 @@ byte for byte.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.errors import DataError
+from toprank.rankers.trees.forest import Forest, TrainingFacts
 
-__all__ = ["Fields", "ReadTrees", "only_trees", "read_trees", "rewritten_trees", "written_trees"]
+__all__ = ["only_trees", "read_trees", "written_trees"]
 
 _END = "end of trees\n"
 _GAP = "\n\n\n"
@@ -54,31 +55,16 @@ _EXACT = {"threshold", "leaf_value", "leaf_weight"}  # written to the last bit; 
 Fields = dict[str, npt.NDArray[Any]]
 
 
-class ReadTrees(NamedTuple):
-    """All that a text says."""
-
-    outputs: int
-    objective: str | None
-    directions: list[int] | None
-    infos: list[str]
-    trees: list[Fields]
-
-
 def only_trees(text: str) -> str:
     """A model's text without what follows the trees: parameters of the training, which ours are written down for."""
     return text[: text.index(_END) + len(_END)]
 
 
-def rewritten_trees(text: str) -> str:
-    """The same trees in a text that LightGBM can be given, written from the numbers of one that may be forged."""
-    return written_trees(read_trees(text))
-
-
 # ---- reading ----
 
 
-def read_trees(text: str) -> ReadTrees:
-    """The numbers of a text that may be forged.
+def read_trees(text: str) -> Forest:
+    """The trees of a text that may be forged.
 
     Refused are sizes that point outside, children that form no tree, unknown features, lines that LightGBM does not
     write, and numbers that it cannot hold.
@@ -91,23 +77,62 @@ def read_trees(text: str) -> ReadTrees:
     if not (head.startswith("tree\n") and blank and end and text.isascii()) or more:
         raise DataError("the text does not hold LightGBM's trees")
     *blocks, last = body.split(_GAP)
-    forest = _announced(head, [len(block) + len(_GAP) for block in blocks])
+    announced = _announced(head, [len(block) + len(_GAP) for block in blocks])
+    trees = []
     for number, block in enumerate(blocks):
         if "\nis_linear=1\n" in block:
             raise DataError(f"tree number {number} (from 0) has linear models in its leaves, not values")
         fields = _fields(block, number)
-        if fields is None or not _is_tree(fields, len(forest.infos)):
+        if fields is None or not _is_tree(fields, len(announced.infos)):
             raise DataError(f"tree number {number} (from 0) is damaged")
-        forest.trees.append(fields)
+        trees.append(fields)
     if last.strip("\n"):
         raise DataError("the text does not hold LightGBM's trees")
-    if not sum(float(np.abs(fields["leaf_value"]).max()) for fields in forest.trees) < _LARGEST:
+    if not sum(float(np.abs(fields["leaf_value"]).max()) for fields in trees) < _LARGEST:
         raise DataError("the trees give scores that are no finite numbers")
-    return forest
+    return _forest(announced, trees)
 
 
-def _announced(head: str, sizes: list[int]) -> ReadTrees:
-    """What stands above the trees, which are as long as `sizes` says; no trees yet."""
+def _forest(head: _Head, trees: list[Fields]) -> Forest:
+    def joined(name: str) -> npt.NDArray[Any]:
+        return np.concatenate([fields[name] for fields in trees if name in fields] or [np.zeros(0)])
+
+    decision, n_leaves = joined("decision_type"), joined("num_leaves")
+    by_category, set_size = decision % 2 == 1, np.zeros(len(decision), np.int64)
+    sizes = [np.diff(fields["cat_boundaries"]) for fields in trees if "cat_boundaries" in fields]
+    set_size[by_category] = np.concatenate([np.zeros(0, np.int64), *sizes])
+    numbers = {name: joined(name) for name in (*_OF_LEAVES[1:], *_INSIDE, "shrinkage")}
+    weights = np.zeros(int(n_leaves.sum()))
+    weights[np.repeat(n_leaves > 1, n_leaves)] = numbers["leaf_weight"]  # a tree of one leaf tells none
+    return Forest(
+        n_features=len(head.infos),
+        n_leaves=n_leaves,
+        feature=joined("split_feature"),
+        threshold=np.where(by_category, 0.0, joined("threshold")),
+        default_left=decision // 2 % 2 == 1,
+        missing=decision // 4,
+        set_size=set_size,
+        left=joined("left_child"),
+        right=joined("right_child"),
+        gains=joined("split_gain"),
+        values=joined("leaf_value"),
+        words=joined("cat_threshold").astype(np.uint32),
+        intercepts=np.zeros(head.outputs),
+        facts=TrainingFacts(head.objective, head.directions, head.infos, numbers | {"leaf_weight": weights}),
+    )
+
+
+class _Head(NamedTuple):
+    """What stands above the trees."""
+
+    outputs: int
+    objective: str | None
+    directions: list[int] | None
+    infos: list[str]
+
+
+def _announced(head: str, sizes: list[int]) -> _Head:
+    """What stands above the trees, which are as long as `sizes` says."""
     said = _HEAD.fullmatch(head)
     contradiction = DataError("the description of the trees contradicts itself")
     if said is None:
@@ -130,7 +155,7 @@ def _announced(head: str, sizes: list[int]) -> ReadTrees:
         if len(words) != features or not set(words) <= {"-1", "0", "1"}:
             raise contradiction
         directions = [int(word) for word in words]
-    return ReadTrees(outputs, said["objective"], directions, infos, [])
+    return _Head(outputs, said["objective"], directions, infos)
 
 
 def _names(features: int) -> list[str]:
@@ -190,35 +215,36 @@ def _children_fit(fields: Fields, leaves: int) -> bool:
 
 
 def _categories_fit(fields: Fields, count: int) -> bool:
-    """Splits by category point to one of `count` sets, each a run of 32-bit words."""
+    """Splits by category point to `count` sets, one each in their order; a set is a run of 32-bit words."""
     used = fields["threshold"][fields["decision_type"] % 2 == 1]
     if count == 0 or "cat_boundaries" not in fields:
         return count == 0 and len(used) == 0 and "cat_boundaries" not in fields
     bounds, words = fields["cat_boundaries"], fields["cat_threshold"]
     if len(bounds) != count + 1 or bounds[0] != 0 or not (np.diff(bounds) > 0).all() or bounds[-1] != len(words):
         return False
-    return _within(words, 2**32) and _within(used, count) and bool((used == np.floor(used)).all())
+    return _within(words, 2**32) and np.array_equal(used, np.arange(count))
 
 
 # ---- writing ----
 
 
-def written_trees(forest: ReadTrees) -> str:
+def written_trees(forest: Forest) -> str:
     """The text that LightGBM would write."""
-    blocks = [_block(number, fields) for number, fields in enumerate(forest.trees)]
+    blocks = [_block(number, fields) for number, fields in enumerate(_trees_of(forest))]
     return "".join([_head(forest, [len(block) for block in blocks]), "\n\n", *blocks, _END])
 
 
-def _head(forest: ReadTrees, sizes: Sequence[int]) -> str:
-    features = len(forest.infos)
+def _head(forest: Forest, sizes: Sequence[int]) -> str:
+    features, facts = forest.n_features, forest.facts
     lines = ["tree", "version=v4", f"num_class={forest.outputs}", f"num_tree_per_iteration={forest.outputs}"]
     lines += ["label_index=0", f"max_feature_idx={features - 1}"]
-    if forest.objective is not None:
-        lines.append(f"objective={forest.objective}")
+    if facts is not None and facts.objective is not None:
+        lines.append(f"objective={facts.objective}")
     lines.append("feature_names=" + " ".join(_names(features)))
-    if forest.directions is not None:
-        lines.append("monotone_constraints=" + _joined("%d", forest.directions))
-    lines += ["feature_infos=" + " ".join(forest.infos), "tree_sizes=" + _joined("%d", sizes)]
+    if facts is not None and facts.directions is not None:
+        lines.append("monotone_constraints=" + _joined("%d", facts.directions))
+    infos = ["none"] * features if facts is None else facts.infos
+    lines += ["feature_infos=" + " ".join(infos), "tree_sizes=" + _joined("%d", sizes)]
     return "\n".join(lines)
 
 
@@ -228,6 +254,33 @@ def _block(number: int, fields: Fields) -> str:
         form = "%d" if name in _INTEGERS else "%.17g" if name in _EXACT else "%g"
         lines.append(f"{name}={_joined(form, fields[name].tolist())}")
     return "\n".join(lines) + _GAP
+
+
+def _trees_of(forest: Forest) -> Iterator[Fields]:
+    """The lines of each tree; what only LightGBM's training knows is 0 where it is not told."""
+    nodes, leaves, count = np.zeros(len(forest.feature)), np.zeros(len(forest.values)), len(forest.n_leaves)
+    numbers: Fields = dict.fromkeys(_INSIDE, nodes) | dict.fromkeys(_OF_LEAVES, leaves)
+    numbers["shrinkage"] = np.ones(count)
+    numbers |= {} if forest.facts is None else forest.facts.numbers
+    numbers |= {"leaf_value": forest.values, "split_gain": forest.gains, "split_feature": forest.feature}
+    numbers |= {"left_child": forest.left, "right_child": forest.right}
+    decision = (forest.set_size > 0) + 2 * forest.default_left + 4 * forest.missing
+    node = leaf = word = 0
+    for number, n_leaves in enumerate(forest.n_leaves.tolist()):
+        inner, outer = slice(node, node + n_leaves - 1), slice(leaf, leaf + n_leaves)
+        fields: Fields = {name: numbers[name][inner] for name in (*_OF_NODES[:2], *_OF_NODES[4:], *_INSIDE)}
+        fields |= {name: numbers[name][outer] for name in _OF_LEAVES}
+        sizes, threshold = forest.set_size[inner], forest.threshold[inner].copy()
+        ends = np.append(0, np.cumsum(sizes[sizes > 0]))
+        if len(ends) > 1:
+            threshold[sizes > 0] = np.arange(len(ends) - 1)
+            fields |= {"cat_boundaries": ends, "cat_threshold": forest.words[word : word + ends[-1]]}
+        if n_leaves == 1:  # LightGBM writes none there
+            fields["leaf_weight"] = fields["leaf_weight"][:0]
+        fields |= {"threshold": threshold, "decision_type": decision[inner], "num_leaves": np.array([n_leaves])}
+        fields |= {"num_cat": np.array([len(ends) - 1]), "is_linear": np.zeros(1)}
+        yield fields | {"shrinkage": numbers["shrinkage"][number : number + 1]}
+        node, leaf, word = inner.stop, outer.stop, word + int(ends[-1])
 
 
 def _joined(form: str, numbers: Iterable[float]) -> str:

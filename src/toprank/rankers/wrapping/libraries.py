@@ -13,7 +13,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
-from toprank.rankers.foreign.ranker import Trained, WeightsRanker
+from toprank.rankers.foreign.ranker import TrainedElsewhere, WeightsRanker
 
 __all__ = ["WrappedLibrary", "library_of"]
 
@@ -77,7 +77,7 @@ class WrappedLibrary:
 
     # ---- files ----
 
-    def as_saved(self) -> Trained:
+    def as_saved(self) -> TrainedElsewhere:
         """A ranker of ours that gives the same scores, for a model file; refused where there is none."""
         module, coef = type(self.estimator).__module__, getattr(self.estimator, "coef_", None)
         linear = module.startswith(("sklearn.linear_model.", "sklearn.svm.")) and "_glm" not in module
@@ -125,7 +125,7 @@ class _LightGBM(WrappedLibrary):
             return super().scores(X)
         return _column(self.estimator.predict(X, raw_score=True, validate_features=False), self.name)
 
-    def as_saved(self) -> Trained:
+    def as_saved(self) -> TrainedElsewhere:
         from toprank.rankers.foreign.lightgbm_text import read
 
         booster = self.estimator.booster_
@@ -171,7 +171,7 @@ class _XGBoost(WrappedLibrary):
             return super().scores(X)
         return _column(self.estimator.predict(X, output_margin=True), self.name)
 
-    def as_saved(self) -> Trained:
+    def as_saved(self) -> TrainedElsewhere:
         from toprank.rankers.foreign.xgboost_model import read_binary
 
         missing = self.estimator.get_params().get("missing")
@@ -224,7 +224,7 @@ class _CatBoost(WrappedLibrary):
         """Of a ranker CatBoost tells others by itself, for which it would have to see the data again."""
         return np.asarray(self.estimator.get_feature_importance(type="PredictionValuesChange"), np.float64)
 
-    def as_saved(self) -> Trained:
+    def as_saved(self) -> TrainedElsewhere:
         import json
 
         from toprank.rankers.foreign.catboost_json import read

@@ -13,7 +13,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite
 from toprank.rankers.estimator import available_if, check_is_fitted, unfitted
-from toprank.rankers.foreign.ranker import Trained
+from toprank.rankers.foreign.ranker import TrainedElsewhere
 from toprank.rankers.formula import Part
 from toprank.rankers.model_files import State
 from toprank.rankers.wrapping.libraries import library_of
@@ -138,7 +138,7 @@ class WrappedRanker(Ranker):
         """Write a model file of a ranker with the same scores: trees, or weights; others are refused."""
         self.to_save().save(path)
 
-    def to_save(self) -> Trained:
+    def to_save(self) -> TrainedElsewhere:
         """The `ForestRanker` or `WeightsRanker` that gives the same scores, and cannot be fitted again."""
         ranker = self._as("saved").reopened()
         facts = {name: value for name, value in ranker.training_.items() if name not in ("queries", "features")}
@@ -151,7 +151,7 @@ class WrappedRanker(Ranker):
         ranker.training_ = {**self.training_, **facts}
         return ranker.settled()
 
-    def _as(self, what: str) -> Trained:
+    def _as(self, what: str) -> TrainedElsewhere:
         """The same trees or weights; where there are none it cannot be saved, or whatever is to be done."""
         check_is_fitted(self)
         try:
