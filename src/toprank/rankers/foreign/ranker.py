@@ -146,7 +146,7 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
         return self.as_fitted.source in ("LightGBM", "XGBoost")
 
     def _scores(self, X: Any) -> FloatArray:
-        return finite(self.forest_.predict(X, self.threads))
+        return finite(self._forest.predict(X, self.threads))
 
     @override
     def _formula(self) -> Part:

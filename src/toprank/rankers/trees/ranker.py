@@ -247,7 +247,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     def _raw(self, X: Any) -> FloatArray:
         """What the trees give, (n,) or (n, grades)."""
-        return self.forest_.predict(X, self.threads)
+        return self._trees.forest.predict(X, self.threads)
 
     @property
     @override
