@@ -23,9 +23,10 @@ from export_mutants import of_trees
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, MissingExtraError, UnknownNameError
 from toprank.exporting import c_source, format_named, names, onnx_graph, walking, xgboost_json
-from toprank.exporting import probe_rows as made_rows_room
+from toprank.exporting import probe_rows as probe_rows_room
 from toprank.exporting.exporter import DifferenceError, DifferenceWarning
 from toprank.exporting.float32 import next_single, single_below
+from toprank.exporting.interpreters import xgboost
 from toprank.exporting.parity import changed_rankings
 from toprank.exporting.probe_rows import probe_rows
 from toprank.rankers.formula import (
@@ -322,7 +323,7 @@ def test_other_readers_of_the_same_files_agree(forest: Forest) -> None:
             X = probe_rows(formula, single=True).X
             path.write_bytes(format_named("xgboost").prepared(formula).files[""])
             theirs = xgboost_json._scores(path, X, formula.features)
-            np.testing.assert_array_equal(xgboost_json.interpreted(path, X), theirs)
+            np.testing.assert_array_equal(xgboost.score(path.read_text(), X), theirs)
 
 
 @given(st.floats(allow_nan=False) | st.floats(-1, 1), st.floats(width=32, allow_nan=False))
@@ -468,7 +469,7 @@ def test_splits_are_drawn_where_there_are_too_many(monkeypatch: pytest.MonkeyPat
     whole_check = tr.export(ranker("trees"), "python", tmp_path / "m.py")
     assert whole_check.nodes == (56, 56, 0)
     assert not whole_check.sampled
-    monkeypatch.setattr(made_rows_room, "MOST_ROWS", 60)
+    monkeypatch.setattr(probe_rows_room, "MOST_ROWS", 60)
     parity = tr.export(ranker("trees"), "python", tmp_path / "m.py")
     assert (parity.nodes, parity.sampled) == ((20, 56, 0), True)
     assert parity.rows < whole_check.rows
@@ -809,7 +810,7 @@ def test_wrong_arguments_are_sentences(tmp_path: Path) -> None:
         tr.export(model, "python", tmp_path)
     with pytest.raises(FileError, match="cannot be written"):
         tr.export(model, "python", tmp_path / "nowhere" / "m.py")
-    with pytest.raises(DataError, match="named by its path"):
+    with pytest.raises(DataError, match="path of the file to write"):
         tr.export(model, "python", 3)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 

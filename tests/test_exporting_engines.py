@@ -495,11 +495,11 @@ def test_large_models_of_solr_get_a_wrapper(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_large_models_of_vespa_are_right_in_both_precisions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from toprank.exporting.interpreters import vespa as target
+    from toprank.exporting.interpreters import vespa
 
     assert export(ranker("trees"), "vespa", tmp_path / "m.json").tolerance == 1e-9
-    monkeypatch.setattr(target, "_PATH", 10.0)
-    monkeypatch.setattr(target, "_TREE", 4)
+    monkeypatch.setattr(vespa, "_PATH", 10.0)
+    monkeypatch.setattr(vespa, "_TREE", 4)
     parity = export(ranker("trees with holes"), "vespa", tmp_path / "m.json")
     assert (parity.tolerance, parity.rows_beyond, parity.rankings_changed) == (1e-5, 0, 0)
     assert any("single precision" in remark for remark in parity.caveats)

@@ -233,3 +233,4 @@ def test_trees_too_deep_for_onnx_runtimes_do_not_leave(tmp_path, levels, leaves)
         with pytest.raises(DataError, match="501 levels"):
             tr.export(ranker, "onnx", tmp_path / "m.onnx")
         assert not (tmp_path / "m.onnx").exists()
+    assert (refusals(ranker)["onnx"] is None) == leaves

@@ -141,7 +141,11 @@ def test_hundreds_of_mistakes_in_a_large_model(to: str) -> None:
             tried[what] += 1
             caught[what] += moved
     print(
-        to, len(check.rows.made), {what: f"{caught[what]}/{tried[what]}" for what in tried}, "below tolerance:", listed
+        to,
+        len(check.rows.probes),
+        {what: f"{caught[what]}/{tried[what]}" for what in tried},
+        "below tolerance:",
+        listed,
     )
     assert sum(tried.values()) > (40 if to in COMPILED else 300)
     for what, count in tried.items():

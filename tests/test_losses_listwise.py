@@ -444,7 +444,9 @@ def test_drawn_rankings_are_half_arbitrary_and_half_good():
 
 
 def test_boltzrank_refuses_long_lists():
-    with pytest.raises(DataError, match=r"query number 1 .*11 documents.*max_documents=10"):
+    with pytest.raises(
+        DataError, match=r"Query number 1 .*11 documents.*max_documents=10.*rankings of every query.*use ListNet"
+    ):
         BoltzRank(max_documents=10).on(np.zeros(13), Queries([0, 2, 13]))
 
 

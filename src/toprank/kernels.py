@@ -90,56 +90,58 @@ class Kernel:
         result, self.name = head.split()
         arguments = tail.removesuffix(")")
         everything = [Parameter.of(part) for part in arguments.split(",")] if arguments.strip() else []
-        checks = [_Lengths(one) if one.lengths else None for one in everything]
+        checks = [_Lengths(parameter) if parameter.lengths else None for parameter in everything]
         deduced: set[str] = set().union(*(check.deduced for check in checks if check is not None))
         self.prototype = prototype
-        self.sizes = [one.name for one in everything if one.name in deduced]
-        if [one.name for one in everything[: len(self.sizes)]] != self.sizes:
+        self.sizes = [parameter.name for parameter in everything if parameter.name in deduced]
+        if [parameter.name for parameter in everything[: len(self.sizes)]] != self.sizes:
             raise ImportError(f"In the kernel {prototype} the sizes must come first.")
         self.parameters, self._checks = everything[len(self.sizes) :], checks[len(self.sizes) :]
-        arrays = [one for one in self.parameters if one.lengths]
+        arrays = [parameter for parameter in self.parameters if parameter.lengths]
         self._disjoint = [
-            (one.name, other.name)
-            for place, one in enumerate(arrays)
+            (writing.name, other.name)
+            for place, writing in enumerate(arrays)
             for at, other in enumerate(arrays)
-            if one.written and at != place and not (other.written and at < place)
+            if writing.written and at != place and not (other.written and at < place)
         ]
         self._function = function
         function.restype = _C_TYPES[result]
-        function.argtypes = [ctypes.c_void_p if one.lengths else _C_TYPES[one.kind] for one in everything]
+        function.argtypes = [
+            ctypes.c_void_p if parameter.lengths else _C_TYPES[parameter.kind] for parameter in everything
+        ]
         self._can_run_out = result == "i8"
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *values: Any) -> Any:
         """Call the function; TypeError or ValueError where an argument is not what the prototype says."""
-        if len(given) != len(self.parameters):
-            names = ", ".join(one.name for one in self.parameters)
-            raise TypeError(f"The kernel {self.name} takes ({names}), not {len(given)} arguments.")
-        return self._quick(*given)
+        if len(values) != len(self.parameters):
+            names = ", ".join(parameter.name for parameter in self.parameters)
+            raise TypeError(f"The kernel {self.name} takes ({names}), not {len(values)} arguments.")
+        return self._quick(*values)
 
-    def checked(self, *given: Any) -> Any:
+    def checked(self, *values: Any) -> Any:
         """The call in full: what the quick way does not know at a glance is looked at here, and refused in words."""
         sizes: dict[str, int] = {}
         passed: list[Any] = []
         arrays: dict[str, np.ndarray[Any, Any]] = {}
-        for value, one, check in zip(given, self.parameters, self._checks, strict=True):
+        for value, parameter, check in zip(values, self.parameters, self._checks, strict=True):
             if check is None:
-                number = self._number(value, one)
+                number = self._number(value, parameter)
                 passed.append(number)
-                sizes[one.name] = number
+                sizes[parameter.name] = number
                 continue
-            if not one.written and isinstance(value, np.ndarray) and not value.flags.aligned:
+            if not parameter.written and isinstance(value, np.ndarray) and not value.flags.aligned:
                 value = value.copy()  # what came over a network lies where the packet left it
             if (
                 not isinstance(value, np.ndarray)
-                or value.dtype != one.dtype
-                or value.ndim != len(one.lengths)
-                or value.flags.num & one.flags != one.flags
+                or value.dtype != parameter.dtype
+                or value.ndim != len(parameter.lengths)
+                or value.flags.num & parameter.flags != parameter.flags
             ):
-                self._refuse(value, one)
+                self._refuse(value, parameter)
             check.learn(value.shape, sizes)
-            arrays[one.name] = value
+            arrays[parameter.name] = value
             passed.append(value.ctypes.data)
-        for value, check in zip(given, self._checks, strict=True):
+        for value, check in zip(values, self._checks, strict=True):
             if check is not None and not check.holds(value.shape, sizes):
                 raise ValueError(
                     f"The kernel {self.name} was given {check.parameter.name} of shape {value.shape}; with "
@@ -178,16 +180,18 @@ class Kernel:
         known |= {"checked": self.checked, "ran_out": self._ran_out}
         kinds, sizes, lengths, passed = ["False"], [], ["False"], [f"v_{name}" for name in self.sizes]
         addresses: list[str] = []
-        learned = {one.name for one in self.parameters if one.dtype is None}
-        for one, check in zip(self.parameters, self._checks, strict=True):
-            v = f"v_{one.name}"
+        learned = {parameter.name for parameter in self.parameters if parameter.dtype is None}
+        for parameter, check in zip(self.parameters, self._checks, strict=True):
+            v = f"v_{parameter.name}"
             if check is None:
-                kinds.append(f"not ({_NUMBERS[one.kind[0]].format(v=v, **_limits(one.kind))})")
+                kinds.append(f"not ({_NUMBERS[parameter.kind[0]].format(v=v, **_limits(parameter.kind))})")
                 passed.append(v)
                 continue
-            known[f"dtype_{one.name}"] = one.dtype
-            kinds.append(f"type({v}) is not array or {v}.dtype is not dtype_{one.name}")
-            kinds.append(f"{v}.ndim != {len(one.lengths)} or {v}.flags.num & {one.flags} != {one.flags}")
+            known[f"dtype_{parameter.name}"] = parameter.dtype
+            kinds.append(f"type({v}) is not array or {v}.dtype is not dtype_{parameter.name}")
+            kinds.append(
+                f"{v}.ndim != {len(parameter.lengths)} or {v}.flags.num & {parameter.flags} != {parameter.flags}"
+            )
             for axis, name, factor, shift in check.tells:
                 if name not in learned:
                     learned.add(name)
@@ -198,51 +202,51 @@ class Kernel:
                 lengths.append(f"{v}.shape[{axis}] {'!=' if exact else '<'} {asked}")
             direct = f"address(buffer({v}))"
             addresses.append(
-                f"p_{one.name} = {direct}" + ("" if one.written else f" if {v}.flags.writeable else {v}.ctypes.data")
+                f"p_{parameter.name} = {direct}"
+                + ("" if parameter.written else f" if {v}.flags.writeable else {v}.ctypes.data")
             )
-            passed.append(f"p_{one.name}")
+            passed.append(f"p_{parameter.name}")
         overlaps = ["False"] + [
-            f"p_{one} < p_{other} + v_{other}.nbytes and p_{other} < p_{one} + v_{one}.nbytes"
-            for one, other in self._disjoint
+            f"p_{writing} < p_{other} + v_{other}.nbytes and p_{other} < p_{writing} + v_{writing}.nbytes"
+            for writing, other in self._disjoint
         ]
-        given = ", ".join(f"v_{one.name}" for one in self.parameters)
+        arguments = ", ".join(f"v_{parameter.name}" for parameter in self.parameters)
         ending = [f"result = function({', '.join(passed)})", "return result"]
         if self._can_run_out:
             ending.insert(1, f"if result == {_OUT_OF_MEMORY}: return ran_out()")
-        refusals = [f"if {' or '.join(tests)}: return checked({given})" for tests in (kinds, lengths, overlaps)]
+        refusals = [f"if {' or '.join(tests)}: return checked({arguments})" for tests in (kinds, lengths, overlaps)]
         body = "\n    ".join([refusals[0], *sizes, refusals[1], *addresses, refusals[2], *ending])
-        exec(f"def {self.name}({given}):\n    {body}", known)
+        exec(f"def {self.name}({arguments}):\n    {body}", known)
         made: Callable[..., Any] = known[self.name]
         return made
 
     def _ran_out(self) -> Any:
         raise MemoryError(f"There is no memory left for the kernel {self.name}.")
 
-    def _number(self, value: Any, one: Parameter) -> Any:
+    def _number(self, value: Any, parameter: Parameter) -> Any:
         try:
-            if one.kind == "f8" or one.kind == "f4":
+            if parameter.kind == "f8" or parameter.kind == "f4":
                 return value if type(value) is float else float(operator.pos(value))
-            if one.kind == "bool":
+            if parameter.kind == "bool":
                 return bool(value)
             whole = operator.index(value)
         except TypeError:
-            raise TypeError(f"The kernel {self.name} takes a number for {one.name}, not {value!r}.") from None
-        limits = _limits(one.kind)
+            raise TypeError(f"The kernel {self.name} takes a number for {parameter.name}, not {value!r}.") from None
+        limits = _limits(parameter.kind)
         if not limits["low"] <= whole < limits["high"]:
             raise ValueError(
-                f"The kernel {self.name} takes a whole number of {8 * int(one.kind[1])} bits for {one.name}, "
-                f"not {value!r}."
+                f"The kernel {self.name} takes a whole number of {8 * int(parameter.kind[1])} bits for "
+                f"{parameter.name}, not {value!r}."
             )
         return whole
 
-    def _refuse(self, value: Any, one: Parameter) -> None:
-        wanted = (
-            f"a {'writable ' if one.written else ''}contiguous array of {one.dtype} in {len(one.lengths)} dimensions"
-        )
+    def _refuse(self, value: Any, parameter: Parameter) -> None:
+        kind = "writable contiguous" if parameter.written else "contiguous"
+        wanted = f"a {kind} array of {parameter.dtype} in {len(parameter.lengths)} dimensions"
         found = (
             f"{value.dtype} {value.shape}, {value.strides}" if isinstance(value, np.ndarray) else type(value).__name__
         )
-        raise TypeError(f"The kernel {self.name} takes {wanted} for {one.name}, not {found}.")
+        raise TypeError(f"The kernel {self.name} takes {wanted} for {parameter.name}, not {found}.")
 
 
 class _Lengths:
@@ -356,7 +360,7 @@ class KernelLibrary:
 
     def kernels(self) -> list[Kernel]:
         """Every kernel."""
-        return [one for name in self._prototypes for one in self._several(name)]
+        return [kernel for name in self._prototypes for kernel in self._several(name)]
 
     def _several(self, name: str) -> list[Kernel]:
         """The kernels of a name, made when they are first asked for: few programs need all."""
@@ -381,16 +385,16 @@ class KernelLibrary:
         several = self._several(name)
         if len(several) == 1:
             return several[0]
-        types = [[one.dtype for one in kernel.parameters] for kernel in several]
+        types = [[parameter.dtype for parameter in kernel.parameters] for kernel in several]
         telling = [place for place, of_each in enumerate(zip(*types, strict=True)) if len(set(of_each)) > 1]
-        by_types = {tuple([of_one[i] for i in telling]): one for of_one, one in zip(types, several, strict=True)}
+        by_types = {tuple([of_one[i] for i in telling]): kernel for of_one, kernel in zip(types, several, strict=True)}
 
-        def chosen(*given: Any) -> Any:
+        def chosen(*values: Any) -> Any:
             try:
-                one = by_types[tuple([given[i].dtype for i in telling])]
+                kernel = by_types[tuple([values[i].dtype for i in telling])]
             except (IndexError, AttributeError, KeyError):
-                one = several[0]  # says what is wrong
-            return one(*given)
+                kernel = several[0]  # says what is wrong
+            return kernel(*values)
 
         return chosen
 

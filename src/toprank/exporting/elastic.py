@@ -17,7 +17,8 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.exporting.formats import Format, Prepared, as_rows, release, table_remarks
+from toprank.exporting.float32 import LARGEST_SINGLE
+from toprank.exporting.formats import Format, Prepared, as_rows, compact_json, release, table_remarks
 from toprank.exporting.interpreters import elastic
 from toprank.exporting.interpreters.elastic import Missing
 from toprank.exporting.splits import (
@@ -30,7 +31,7 @@ from toprank.exporting.splits import (
     plain_trees,
     single_text,
 )
-from toprank.exporting.weights import CentredWeights, linear_remarks, weights_of
+from toprank.exporting.weights import CentredWeights, centred_weights, linear_remarks
 from toprank.rankers.formula import Formula
 
 __all__ = ["FORMATS", "missing_rules"]
@@ -39,7 +40,6 @@ _FEATURES = 10_000  # of a model, in both plug-ins
 _GROWTH = 16  # a split that is asked first whether there is a value writes one of its sides twice
 _LARGE = 10_000_000  # bytes: caches of compiled models hold about as much
 _BLOCK = 1 << 16  # rows of data that are looked at together
-_CEILING = float(np.finfo(np.float32).max)
 _FEATURE_FILE = ".features.json"
 _TITLES = {"elasticsearch": "Elasticsearch", "opensearch": "OpenSearch"}
 Rules = frozenset[Missing]
@@ -109,7 +109,7 @@ def _missing_right(node: Node, present: frozenset[int], gone: frozenset[int], ro
     if feature in present:
         return asked
     without = _missing_right(node.left, present, gone | {feature}, room)
-    return Split(feature, _CEILING, False, asked, without)
+    return Split(feature, LARGEST_SINGLE, False, asked, without)
 
 
 def _what_servers_do(engine: str, server: str | None, anyone: str) -> str:
@@ -143,7 +143,7 @@ def _files(formula: Formula, linear: CentredWeights | None, rules: Rules) -> dic
     inner: dict[str, Any]
     if linear is not None:
         weights = {name: _number(weight) for name, weight in zip(formula.features, linear.weights, strict=True)}
-        inner = {"type": "model/linear", "definition": _json(weights)}
+        inner = {"type": "model/linear", "definition": compact_json(weights)}
         means = {name: mean for name, mean in zip(formula.features, linear.means, strict=True) if mean}
         if means:
             inner["feature_normalizers"] = {
@@ -157,15 +157,11 @@ def _files(formula: Formula, linear: CentredWeights | None, rules: Rules) -> dic
         )
         inner = {"type": "model/xgboost+json", "definition": definition}
     body = {"model": {"name": formula.name, "model": inner}}
-    return {"": _json(body).encode(), _FEATURE_FILE: _json(_feature_set(formula, linear)).encode()}
+    return {"": compact_json(body).encode(), _FEATURE_FILE: compact_json(_feature_set(formula, linear)).encode()}
 
 
 def _number(value: float) -> float:
     return float(single_text(value))
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _tree(tree: Node, names: tuple[str, ...]) -> str:
@@ -217,7 +213,7 @@ def _scores(rules: Rules, path: Path, X: FloatArray, features: tuple[str, ...]) 
 
 def _prepare(engine: str, formula: Formula, server: str | None, data: RankingData | None) -> Prepared:
     rules, title = missing_rules(engine, server), _TITLES[engine]
-    linear = None if formula.linear is None else weights_of(formula, formula.linear)
+    linear = centred_weights(formula)
     files, feature_file = _files(formula, linear, rules), formula.name + _FEATURE_FILE
     remarks = [
         f"{feature_file} makes a feature set '{formula.name}' in which each feature reads the document field of the "

@@ -59,7 +59,7 @@ def export(
             query.
         to: the format: see `toprank.exporting.names()`.
         path: the file to write.
-        check: a `RankingData` to compare on as well; its first rows and some of the made ones, with their scores, are
+        check: a `RankingData` to compare on as well; its first rows and some of the probe rows, with their scores, are
             written beside the model (``FILE.check.json``), for a test where the file is used.
         server_version: of Elasticsearch, OpenSearch …, where the format depends on it.
         allow_changes: whether to write a file even if the other system cannot score every row as the model does, with a
@@ -81,9 +81,9 @@ def export(
     """
     format = format_named(to)
     if not isinstance(path, str | PathLike):
-        raise DataError(f"An export is named by its path, such as 'model{format.suffix}', not by {path!r}.")
+        raise DataError(f"Give the path of the file to write, such as 'model{format.suffix}', not {path!r}.")
     if check is not None and not isinstance(check, RankingData):
-        raise DataError("check must be a RankingData, to compare on: tr.read(file), or tr.RankingData(X, qid=qid).")
+        raise DataError("check must be a RankingData to compare on: tr.read(file), or tr.RankingData(X, qid=qid).")
     check_name(path)
     place = Path(fspath(path))
     if isdir(place):
@@ -164,12 +164,10 @@ def _about_precision(prepared: Prepared) -> tuple[str, ...]:
 
 def _judge(parity: Parity, prepared: Prepared, allowed: bool) -> None:
     """Refuse what should not be; warn where single precision, or what the format lacks, allows no better."""
-    made = [kind for kind in parity.kinds if kind.kind != "data" and not kind.excluded]
+    probes = [kind for kind in parity.kinds if kind.kind != "data" and not kind.excluded]
     rounds = prepared.single or prepared.adds_otherwise
-    networks = (
-        prepared.formula.has_network
-    )  # rounding may order documents otherwise that a network tells apart by a hair
-    if not rounds and any(kind.rows_beyond or (kind.rankings_changed and not networks) for kind in made):
+    network = prepared.formula.has_network  # tells some documents apart by a hair, whose order rounding may turn
+    if not rounds and any(kind.rows_beyond or (kind.rankings_changed and not network) for kind in probes):
         raise DifferenceError(
             f"The export was not written: it does not score as the model does. {parity}\n"
             "This is a fault of toprank, not of the model; please report it with the model.",

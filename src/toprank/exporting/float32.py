@@ -12,11 +12,12 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.rankers.formula import Forest, Formula, LinearFunction
 
-__all__ = ["coarse_features", "next_single", "single_below"]
+__all__ = ["FAR", "LARGEST_SINGLE", "coarse_features", "next_single", "single_below"]
 
-_LARGEST = np.finfo(np.float32).max
+LARGEST_SINGLE = float(np.finfo(np.float32).max)
+FAR = 1e30
+"""A threshold beyond asks whether there is a value at all: LightGBM writes ±1e300 or ∞, others the largest single."""
 _WHOLE = float(1 << 24)  # whole numbers beyond are not all there in single precision
-_BEYOND = 1e37  # a threshold that asks whether there is a value at all
 _SOME = 3  # features that are named
 
 
@@ -30,7 +31,7 @@ def single_below(threshold: npt.ArrayLike) -> npt.NDArray[np.float32]:
     with np.errstate(over="ignore"):
         nearest = wanted.astype(np.float32)
         below = np.where(nearest.astype(np.float64) > wanted, np.nextafter(nearest, np.float32(-np.inf)), nearest)
-    return np.where(wanted >= float(_LARGEST), _LARGEST, below).astype(np.float32)
+    return np.where(wanted >= LARGEST_SINGLE, LARGEST_SINGLE, below).astype(np.float32)
 
 
 def next_single(threshold: npt.ArrayLike) -> npt.NDArray[np.float32]:
@@ -63,7 +64,7 @@ def _coarse(formula: Formula, feature: int) -> float:
     """How large the values of a feature are where they are too large or too fine for single precision; else 0."""
     features, thresholds = formula.thresholds
     own = np.unique(thresholds[features == feature])
-    own = own[np.abs(own) < _BEYOND]
+    own = own[np.abs(own) < FAR]
     expected = _centres(formula, feature)
     size = float(np.abs(np.concatenate([own, expected])).max(initial=0.0))
     collapse = len(np.unique(single_below(own))) < len(own) and size > 1.0

@@ -5,6 +5,7 @@ Each format has a module with a value `FORMATS` of its own; this registry knows 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Prepared:
     remarks: tuple[str, ...] = ()
     """What whoever uses the file has to know: names, ranges of features, limits of size."""
     excluded: frozenset[str] = frozenset()
-    """Kinds of made rows that totals leave out, since the program cannot treat them as `predict` does."""
+    """Kinds of probe rows that totals leave out, since the program cannot treat them as `predict` does."""
     single: bool = False
     """Whether the program computes in single precision; else no ranking may change."""
     rounds_sums: bool = False
@@ -187,3 +188,8 @@ def as_rows(X: Any) -> FloatArray:
     """Rows of features as a dense array in double precision."""
     dense = X.toarray() if hasattr(X, "toarray") else X
     return np.ascontiguousarray(dense, dtype=np.float64)
+
+
+def compact_json(value: Any) -> str:
+    """JSON without blanks, as models of some megabytes are sent."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -17,7 +17,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import needs
 from toprank.exporting.formats import Format, Prepared
 from toprank.exporting.onnx_nodes import GraphNodes
-from toprank.exporting.onnx_trees import forest_outputs, ranks_among
+from toprank.exporting.onnx_trees import forest_outputs, ranks_up_to, too_deep
 from toprank.importing import installed
 from toprank.rankers.formula import Blend, Forest, Formula, GradeGains, LinearFunction, Network, Part, Wide
 
@@ -194,7 +194,7 @@ class _Graph:
         width = np.diff(knots, axis=0)
         rises = np.divide(np.diff(shares, axis=0), width, out=np.zeros_like(width), where=width > 0)
         flat = np.zeros((1, knots.shape[1]))
-        rank = nodes("Cast", ranks_among(nodes, X, knots, strict=True), to=nodes.INT64)
+        rank = nodes("Cast", ranks_up_to(nodes, X, knots), to=nodes.INT64)
 
         def looked_up(table: FloatArray) -> str:
             return nodes("GatherElements", nodes.constant(table), rank, axis=0)
@@ -333,6 +333,11 @@ def _session(path: Path) -> Any:
     return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
+def _refuses(formula: Formula, _server: str | None) -> str | None:
+    forests = (function.part for function in formula.functions if isinstance(function.part, Forest))
+    return next((reason for forest in forests if (reason := too_deep(forest)) is not None), None)
+
+
 def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
     content, runtime = _model(formula), installed("onnxruntime")
     return Prepared(
@@ -345,5 +350,11 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
 
 
 FORMATS = [
-    Format(name="onnx", title="a graph for ONNX runtimes, in double precision", suffix=".onnx", prepare=_prepare)
+    Format(
+        name="onnx",
+        title="a graph for ONNX runtimes, in double precision",
+        suffix=".onnx",
+        prepare=_prepare,
+        refuses=_refuses,
+    )
 ]

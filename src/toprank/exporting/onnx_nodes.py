@@ -1,4 +1,4 @@
-"""GraphNodes of an ONNX graph, named as they are made."""
+"""The nodes and constants of an ONNX graph, named as they are made."""
 
 from __future__ import annotations
 

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
-from toprank.errors import DataError
 from toprank.exporting.onnx_nodes import GraphNodes
 from toprank.rankers.foreign.onnx_checks import MOST_DEPTH
 from toprank.rankers.formula import MISSING_ZERO, TINY, Forest, Tree
 
-__all__ = ["forest_outputs", "ranks_among"]
+__all__ = ["forest_outputs", "ranks_up_to", "too_deep"]
 
 _LEQ, _LT = 0, 1  # modes of nodes
 
@@ -38,7 +37,6 @@ class _EnsembleNodes(NamedTuple):
 
 def forest_outputs(nodes: GraphNodes, X: str, forest: Forest, d: int) -> str:
     """The outputs of the trees, (n, outputs)."""
-    _check_depth(forest)
     if forest.flushes:
         near = nodes("LessOrEqual", nodes("Abs", X), nodes.constant(TINY))
         X = nodes("Where", near, nodes.constant(0.0), X)
@@ -57,13 +55,15 @@ def forest_outputs(nodes: GraphNodes, X: str, forest: Forest, d: int) -> str:
     return nodes("Add", summed, start)
 
 
-def _check_depth(forest: Forest) -> None:
+def too_deep(forest: Forest) -> str | None:
+    """Why a runtime would not survive the trees; None: it does."""
     for number, tree in enumerate(forest.trees):
         if len(tree.feature) > MOST_DEPTH and tree.depth > MOST_DEPTH:
-            raise DataError(
-                f"Tree number {number} (from 0) has {tree.depth:,} levels, and ONNX runtimes do not survive many more "
-                f"than {MOST_DEPTH}: they call themselves for each. Train with a limit of the depth."
+            return (
+                f"tree number {number} (from 0) has {tree.depth:,} levels, and ONNX runtimes, which call themselves "
+                f"for each level, do not survive many more than {MOST_DEPTH}. Train with a limit of the depth."
             )
+    return None
 
 
 class _FeatureColumns:
@@ -165,15 +165,15 @@ def _ensemble(nodes: GraphNodes, X: str, splits: _EnsembleNodes, outputs: int, m
     )
 
 
-def ranks_among(nodes: GraphNodes, X: str, knots: FloatArray, *, strict: bool) -> str:
-    """For each feature how many of its knots (a rising column each) are below x, or `strict`: below or equal to x."""
+def ranks_up_to(nodes: GraphNodes, X: str, knots: FloatArray) -> str:
+    """For each feature how many of its knots (a rising column each) are at most x."""
     parts: dict[str, list[Any]] = {name: [] for name in _EnsembleNodes._fields}
     for feature in range(knots.shape[1]):
         cuts, counts = np.unique(knots[:, feature], return_counts=True)
         _search(parts, cuts, np.concatenate([[0], np.cumsum(counts)]), 0, len(cuts), feature)
     columns = {name: np.array(part) for name, part in parts.items() if name != "roots"}
     splits = _EnsembleNodes(**columns, roots=parts["roots"])
-    return _ensemble(nodes, X, splits, knots.shape[1], _LT if strict else _LEQ)
+    return _ensemble(nodes, X, splits, knots.shape[1], _LT)
 
 
 def _search(

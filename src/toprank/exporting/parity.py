@@ -25,8 +25,8 @@ from toprank.showing.tables import Kind, Shown, Table, frame_of
 __all__ = ["OfKind", "Parity", "ComparedRows", "changed_rankings", "compared", "rows_to_compare"]
 
 _BLOCK = 1 << 16  # rows scored at a time
-_SOME = 2000  # rows of the data whose values made rows are built around; each feature draws 256 of them
-_TOGETHER = 10  # made rows of a made-up query: a page of results
+_SOME = 2000  # rows of the data whose values probe rows are built around; each feature draws 256 of them
+_TOGETHER = 10  # probe rows of a made-up query: a page of results
 _ROUNDING = 1e-12  # scores so close are equal but for the order of sums: some thousand terms in double precision
 
 
@@ -87,7 +87,7 @@ class Parity(Shown):
 
     @property
     def rankings(self) -> int:
-        """Rankings compared: the queries of the data, and made rows by tens."""
+        """Rankings compared: the queries of the data, and probe rows by tens."""
         return self._sum("rankings")
 
     @property
@@ -161,9 +161,9 @@ class Parity(Shown):
 class ComparedRows(NamedTuple):
     """Rows to compare, the kind of each, the rankings that they make up, and what `predict` gives them."""
 
-    given: Any
+    data_rows: Any
     """Rows of data, as the data hold them: an array of any type, or sparse."""
-    made: FloatArray
+    probes: FloatArray
     kinds: npt.NDArray[np.str_]
     queries: Queries
     expected: FloatArray
@@ -172,33 +172,33 @@ class ComparedRows(NamedTuple):
 
     def blocks(self) -> Iterator[FloatArray]:
         """All rows in double precision, some at a time: the data may be large."""
-        for first in range(0, self.given.shape[0], _BLOCK):
-            yield as_rows(self.given[first : first + _BLOCK])
-        yield self.made
+        for first in range(0, self.data_rows.shape[0], _BLOCK):
+            yield as_rows(self.data_rows[first : first + _BLOCK])
+        yield self.probes
 
     def take(self, places: IntArray) -> FloatArray:
         """Some rows."""
-        n = self.given.shape[0]
-        return np.concatenate([as_rows(self.given[places[places < n]]), self.made[places[places >= n] - n]])
+        n = self.data_rows.shape[0]
+        return np.concatenate([as_rows(self.data_rows[places[places < n]]), self.probes[places[places >= n] - n]])
 
 
 def rows_to_compare(ranker: Any, prepared: Prepared, data: RankingData | None) -> ComparedRows:
-    """Rows of the data, where some are given, and rows made for the formula; scored by the ranker's own `predict`."""
+    """Rows of the data, where there are some, and probe rows of the formula; scored by the ranker's own `predict`."""
     formula = prepared.formula
-    given: Any = np.zeros((0, formula.n_features))
+    data_rows: Any = np.zeros((0, formula.n_features))
     sizes, expected = np.zeros(0, dtype=np.int64), np.zeros(0)
     if data is not None:
         data = data.as_grouped()
-        given, sizes, expected = ranker.translated(data).X, np.asarray(data.queries.sizes), ranker.predict(data)
-    made = probe_rows(formula, _some(given), single=prepared.single, tiny=prepared.tiny)
+        data_rows, sizes, expected = ranker.translated(data).X, np.asarray(data.queries.sizes), ranker.predict(data)
+    probes = probe_rows(formula, _spread(data_rows), single=prepared.single, tiny=prepared.tiny)
     if prepared.texts:
-        made = made._replace(X=_of_levels(made.X, formula))
-    made, scores = _taken(ranker, made)
-    counts = [np.diff(np.append(np.arange(0, n, _TOGETHER), n)) for n in _runs(made.kinds)]
+        probes = probes._replace(X=_of_levels(probes.X, formula))
+    probes, scores = _scored(ranker, probes)
+    counts = [np.diff(np.append(np.arange(0, n, _TOGETHER), n)) for n in _runs(probes.kinds)]
     queries = Queries(np.concatenate([[0], np.cumsum(np.concatenate([sizes, *counts]))]).astype(np.int64))
-    kinds = np.concatenate([np.full(given.shape[0], "data"), made.kinds])
-    nodes = made.nodes if sum(made.nodes) else None
-    return ComparedRows(given, made.X, kinds, queries, np.concatenate([expected, scores]), nodes, made.sampled)
+    kinds = np.concatenate([np.full(data_rows.shape[0], "data"), probes.kinds])
+    nodes = probes.nodes if sum(probes.nodes) else None
+    return ComparedRows(data_rows, probes.X, kinds, queries, np.concatenate([expected, scores]), nodes, probes.sampled)
 
 
 def _of_levels(X: FloatArray, formula: Formula) -> FloatArray:
@@ -209,10 +209,10 @@ def _of_levels(X: FloatArray, formula: Formula) -> FloatArray:
     return X
 
 
-def _some(given: Any) -> FloatArray | None:
+def _spread(rows: Any) -> FloatArray | None:
     """Rows from all over the data, for their values."""
-    n = given.shape[0]
-    return as_rows(given[:: max(1, n // _SOME)]) if n else None
+    n = rows.shape[0]
+    return as_rows(rows[:: max(1, n // _SOME)]) if n else None
 
 
 def _runs(kinds: npt.NDArray[np.str_]) -> list[int]:
@@ -221,14 +221,14 @@ def _runs(kinds: npt.NDArray[np.str_]) -> list[int]:
     return np.diff(np.concatenate([[0], ends])).tolist() if len(kinds) else []
 
 
-def _taken(ranker: Any, made: ProbeRows) -> tuple[ProbeRows, FloatArray]:
-    """The made rows and their scores, without kinds that the ranker itself refuses, which need not be compared."""
+def _scored(ranker: Any, probes: ProbeRows) -> tuple[ProbeRows, FloatArray]:
+    """The probe rows and their scores, without kinds that the ranker itself refuses, which need not be compared."""
     for refused in (), ("huge",), ("large", "huge"), ("missing",), ("large", "huge", "missing"):
-        kept = ~np.isin(made.kinds, refused)
-        rest = made._replace(X=made.X[kept], kinds=made.kinds[kept])
+        kept = ~np.isin(probes.kinds, refused)
+        rest = probes._replace(X=probes.X[kept], kinds=probes.kinds[kept])
         with suppress(ValueError):  # ours, or that of a wrapped estimator
             return rest, _predicted(ranker, rest.X)
-    return made, _predicted(ranker, made.X)
+    return probes, _predicted(ranker, probes.X)
 
 
 def _predicted(ranker: Any, X: FloatArray) -> FloatArray:

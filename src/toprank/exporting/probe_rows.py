@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
+from toprank.exporting.float32 import FAR
 from toprank.exporting.walking import LARGEST, Grove, SplitCounts, walks
 from toprank.rankers.formula import TINY, Cuts, Forest, Formula, Function, LinearFunction, Network
 
@@ -34,7 +35,7 @@ KINDS = {
 MOST_ROWS = 40_000
 """Rows at splits; where a model has more splits than these can meet, some are drawn."""
 _CELLS = 1 << 24  # numbers that these rows may have together
-_MOST = 1500  # categories that get rows of their own, six each
+_CATEGORIES = 1500  # that that get rows of their own, six each
 _USUAL = 200
 _SIZES = 12  # rows of a feature with a large value
 
@@ -52,26 +53,26 @@ class ProbeRows(NamedTuple):
     """Whether there were more splits or categories than rows may meet."""
 
 
-def _is_tiny(X: FloatArray, within: float = TINY) -> npt.NDArray[np.bool_]:
+def _is_tiny(X: FloatArray, within: float) -> npt.NDArray[np.bool_]:
     """Which rows hold a value that LightGBM, or a file's reader, takes for zero though it is none."""
     return np.asarray(((np.abs(X) <= within) & (X != 0.0)).any(axis=1))
 
 
 def probe_rows(
-    formula: Formula, given: FloatArray | None = None, *, single: bool = False, tiny: float = TINY, seed: int = 0
+    formula: Formula, data_rows: FloatArray | None = None, *, single: bool = False, tiny: float = TINY, seed: int = 0
 ) -> ProbeRows:
     """Rows for a formula.
 
     Args:
         formula: what is exported.
-        given: rows of data, whose values the made ones are built around; None: values that the formula suggests.
+        data_rows: rows of data, whose values the probe rows are built around; None: values that the formula suggests.
         single: whether the file's reader holds features in single precision; then every value is one.
         tiny: rows with a value this close to zero are of the kind ``tiny``.
         seed: decides all that is drawn.
     """
     rng = np.random.default_rng(seed)
     functions, cuts, sets = formula.functions, formula.thresholds, _categories(formula)
-    pools = [_pool(functions, cuts, sets, j, given, rng) for j in range(formula.n_features)]
+    pools = [_pool(functions, cuts, sets, j, data_rows, rng) for j in range(formula.n_features)]
     pools = [np.where(np.abs(pool) <= tiny, 0.0, pool) for pool in pools]  # such values have rows of their own
 
     def usual(n: int) -> FloatArray:
@@ -114,7 +115,7 @@ def _categories(formula: Formula) -> Cuts | None:
     if not asked:
         return None
     asked |= {(feature, 0) for feature, _ in asked}
-    table = np.array(sorted(asked)[:_MOST])
+    table = np.array(sorted(asked)[:_CATEGORIES])
     return table[:, 0].astype(np.int64), table[:, 1].astype(np.float64)
 
 
@@ -123,16 +124,16 @@ def _pool(
     cuts: Cuts,
     sets: Cuts | None,
     feature: int,
-    given: FloatArray | None,
+    data_rows: FloatArray | None,
     rng: np.random.Generator,
 ) -> FloatArray:
     """Values that a feature usually takes."""
-    if given is not None and len(given):
-        present = given[:, feature][np.isfinite(given[:, feature])]
+    if data_rows is not None and len(data_rows):
+        present = data_rows[:, feature][np.isfinite(data_rows[:, feature])]
         if len(present):
             return np.asarray(rng.choice(present, 256), dtype=np.float64)
     own = cuts[1][cuts[0] == feature]
-    own = own[np.abs(own) < 1e30]  # beyond, a threshold asks whether there is a value at all
+    own = own[np.abs(own) < FAR]
     pools = [own, own + 0.1 * np.abs(own) + 0.1, own - 0.1 * np.abs(own) - 0.1]
     if sets is not None:
         pools.append(sets[1][sets[0] == feature])

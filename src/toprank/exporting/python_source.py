@@ -75,8 +75,8 @@ def _tree(X, feature, threshold, default_left, missing, categories, left, right,
         gone = np.isnan(x)
         by_default = (gone & (kind == 2)) | ((gone | (np.abs(x) <= {tiny!r})) & (kind == 1))
         goes_left = np.where(by_default, default_left[at], np.where(gone, 0.0, x) <= threshold[at])
-        for one, wanted in categories.items():
-            here = at == one
+        for split, wanted in categories.items():
+            here = at == split
             goes_left[here] = np.isin(np.trunc(x[here]), wanted)
         node[rows] = np.where(goes_left, left[at], right[at])
     return values[-1 - node]

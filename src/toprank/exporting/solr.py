@@ -15,10 +15,10 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.float32 import single_below
-from toprank.exporting.formats import Format, Prepared, release, table_remarks
+from toprank.exporting.formats import Format, Prepared, compact_json, release, table_remarks
 from toprank.exporting.interpreters import solr
 from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, nodes, plain_trees, single_text
-from toprank.exporting.weights import CentredWeights, linear_remarks, weights_of
+from toprank.exporting.weights import CentredWeights, centred_weights, linear_remarks
 from toprank.rankers.formula import Formula, GradeGains, LinearFunction, Network
 
 __all__ = ["FORMATS", "before_slack"]
@@ -127,15 +127,15 @@ def _files(formula: Formula, linear: CentredWeights | None) -> dict[str, bytes]:
     kind, params, norms, defaults = _contents(formula, linear)
     features = [{"name": name, **norm} for name, norm in zip(formula.features, norms, strict=True)]
     model = {"class": _MODEL + kind, "name": formula.name, "store": formula.name, "features": features}
-    text = f'{_json(model)[:-1]},"params":{params}}}'
+    text = f'{compact_json(model)[:-1]},"params":{params}}}'
     store = [
         {"store": formula.name, "name": name, "class": _FIELD, "params": {"field": name, **default}}
         for name, default in zip(formula.features, defaults, strict=True)
     ]
-    files = {"": text.encode(), _FEATURE_FILE: _json(store).encode()}
+    files = {"": text.encode(), _FEATURE_FILE: compact_json(store).encode()}
     if len(files[""]) > _ZOOKEEPER:
         wrapper = {"class": _MODEL + "DefaultWrapperModel", "name": f"{formula.name}_wrapper", "store": formula.name}
-        files[_WRAPPER_FILE] = _json({**wrapper, "params": {"resource": f"{formula.name}.json"}}).encode()
+        files[_WRAPPER_FILE] = compact_json({**wrapper, "params": {"resource": f"{formula.name}.json"}}).encode()
     return files
 
 
@@ -149,7 +149,7 @@ def _contents(
             name: float(single_text(weight)) for name, weight in zip(formula.features, linear.weights, strict=True)
         }
         norms = [_norm(mean, 1.0) for mean in linear.means]
-        return "LinearModel", _json({"weights": weights}), norms, [_default(value) for value in linear.filled]
+        return "LinearModel", compact_json({"weights": weights}), norms, [_default(value) for value in linear.filled]
     forest = formula.forest
     if forest is not None:
         trees = plain_trees(forest)
@@ -165,7 +165,7 @@ def _contents(
         for weights, bias, activation in network.layers
     ]
     norms = [_norm(mean, spread) for mean, spread in zip(network.average, network.deviation, strict=True)]
-    return "NeuralNetworkModel", _json({"layers": layers}), norms, [_default(value) for value in network.filled]
+    return "NeuralNetworkModel", compact_json({"layers": layers}), norms, [_default(value) for value in network.filled]
 
 
 def _norm(average: float, deviation: float) -> dict[str, Any]:
@@ -187,10 +187,6 @@ def _floats(values: FloatArray) -> Any:
     return [float(single_text(value)) for value in values]
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
 def _tree(tree: Node, names: tuple[str, ...], directed: bool) -> str:
     if not isinstance(tree, Split):
         return f'{{"value":"{single_text(tree)}"}}'
@@ -208,7 +204,7 @@ def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
 
 
 def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
-    linear = None if formula.linear is None else weights_of(formula, formula.linear)
+    linear = centred_weights(formula)
     files, forest = _files(formula, linear), formula.forest
     feature_file = formula.name + _FEATURE_FILE
     remarks = [

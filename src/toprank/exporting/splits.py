@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toprank.exporting.float32 import next_single
+from toprank.exporting.float32 import LARGEST_SINGLE, next_single
 from toprank.rankers.formula import (
+    BELOW_TINY,
     MISSING_ZERO,
     TINY,
     Blend,
@@ -26,15 +27,15 @@ from toprank.rankers.formula import (
 )
 
 __all__ = [
-    "BELOW_TINY", "Node", "Split", "forest_refusal", "least_above", "missing_is_zero", "nodes", "not_trees",
-    "plain_trees", "single_text",
+    "Node", "Split", "forest_refusal", "least_above", "missing_is_zero", "nodes", "not_trees", "plain_trees",
+    "single_text",
 ]  # fmt: skip
 
-BELOW_TINY = float(np.nextafter(-TINY, -np.inf))
-"""The largest number that LightGBM takes for less than zero."""
 _DEPTH = 200  # a level of a tree is two or three of JSON's, and parsers stop at 1,000
 _REMEDY = "Export it to onnx, c or python."
-_GROWTH = 16  # times the leaves at most: a node that sends zeros elsewhere doubles all that is below it
+_GROWTH = 16
+"""Times the leaves at most: a node that sends zeros elsewhere doubles all that is below it. Four such nodes on every
+way down still pass; with many more, a model of some megabytes outgrows what engines load."""
 
 
 class Split(NamedTuple):
@@ -53,12 +54,12 @@ Node = Split | float
 
 def plain_trees(forest: Forest) -> list[Node]:
     """The trees of a forest with one output, and its intercept as a last tree of one leaf, where there is one."""
-    trees = [_plain(tree, forest.flushes) for tree in forest.trees]
+    trees = [_plain(tree) for tree in forest.unflushed().trees]
     intercept = float(forest.intercepts[0])
     return [*trees, intercept] if intercept or not trees else trees
 
 
-def _plain(tree: Tree, flushes: bool) -> Node:
+def _plain(tree: Tree) -> Node:
     made: dict[int, Node] = {-1 - leaf: float(value) for leaf, value in enumerate(tree.values)}
     missing_left = tree.nan_left
     for node in reversed(_from_the_root(tree)):
@@ -67,8 +68,7 @@ def _plain(tree: Tree, flushes: bool) -> Node:
         if tree.missing[node] == MISSING_ZERO:
             made[node] = _with_zeros(int(tree.feature[node]), threshold, goes_left, *sides)
         else:
-            kept = _unflushed(threshold) if flushes else threshold
-            made[node] = Split(int(tree.feature[node]), kept, goes_left, *sides)
+            made[node] = Split(int(tree.feature[node]), threshold, goes_left, *sides)
     return made[0] if len(tree.feature) else made[-1]
 
 
@@ -80,19 +80,12 @@ def _from_the_root(tree: Tree) -> list[int]:
     return inner
 
 
-def _unflushed(threshold: float) -> float:
-    """A threshold for x itself that does what t does for x with ±1e-35 taken for zero."""
-    if 0.0 <= threshold <= TINY:
-        return TINY
-    return BELOW_TINY if -TINY <= threshold < 0.0 else threshold
-
-
 def _with_zeros(feature: int, threshold: float, default_left: bool, left: Node, right: Node) -> Node:
     """A node that sends zeros and missing values to its default side, whatever its threshold says of zero.
 
     Every node here sends missing values where it sends a zero, so that engines without missing values agree.
     """
-    if -TINY <= threshold <= TINY:  # what is no zero is below or above by its sign
+    if BELOW_TINY <= threshold <= TINY:  # what is no zero is below or above by its sign
         return Split(feature, TINY if default_left else BELOW_TINY, default_left, left, right)
     inner = Split(feature, threshold, threshold >= 0.0, left, right)
     if (threshold >= 0.0) == default_left:
@@ -166,7 +159,7 @@ def _growth_refusal(forest: Forest, file: str, remedy: str) -> str | None:
     if all((tree.missing != MISSING_ZERO).all() for tree in forest.trees):
         return None
     before = sum(len(tree.values) for tree in forest.trees)
-    after = sum(_grown(_plain(tree, forest.flushes), {}) for tree in forest.trees)
+    after = sum(_grown(tree, {}) for tree in plain_trees(forest))
     if after <= _GROWTH * before:
         return None
     return (
@@ -198,7 +191,7 @@ def single_text(value: float | np.floating) -> str:
 def least_above(threshold: float) -> np.float32:
     """L, for engines that ask x < L; the largest number of all where nothing lies above.
 
-    >>> float(least_above(1e300)) == float(np.finfo(np.float32).max)
+    >>> float(least_above(1e300)) == LARGEST_SINGLE
     True
     """
-    return np.float32(min(float(next_single(threshold)), float(np.finfo(np.float32).max)))
+    return np.float32(min(float(next_single(threshold)), LARGEST_SINGLE))

@@ -6,7 +6,6 @@ is the least number above LightGBM's, and the direction is what LightGBM does at
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.exporting.formats import Format, Prepared, table_remarks
+from toprank.exporting.formats import Format, Prepared, compact_json, table_remarks
 from toprank.exporting.interpreters import vespa
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
 from toprank.rankers.formula import Formula
@@ -80,7 +79,7 @@ def _text(formula: Formula, trees: list[Node], single: bool) -> str:
     )
     head = {"name": "tree", "version": "v4", "num_class": 1, "num_tree_per_iteration": 1, "objective": "lambdarank"}
     rest = {**head, "feature_names": list(formula.features), "feature_infos": {}, "pandas_categorical": []}
-    text = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
+    text = compact_json(rest)
     return f'{text[:-1]},"tree_info":[{written}]}}'
 
 

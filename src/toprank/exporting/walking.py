@@ -13,15 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.exporting.float32 import next_single, single_below
+from toprank.exporting.float32 import FAR, LARGEST_SINGLE, next_single, single_below
 from toprank.rankers.formula import MISSING_ZERO, TINY, Forest, Tree, Wide
 
 __all__ = ["LARGEST", "Grove", "SplitCounts", "Walked", "walks"]
 
-LARGEST = float(np.nextafter(np.finfo(np.float32).max, np.float32(0)))
+LARGEST = float(np.nextafter(np.float32(LARGEST_SINGLE), np.float32(0)))
 """Rows hold no larger number: the largest of all is what files hold for a threshold beyond all."""
-_FAR = 1e30  # a threshold beyond asks whether there is a value at all
-_ROWS_OF_A_SPLIT = 3
+_ROWS_OF_A_SPLIT = 3  # on its threshold, above it, and missing; few splits get more
 _NONE = (1.0, 0.0)  # an interval without numbers
 BoolArray = npt.NDArray[np.bool_]
 
@@ -354,7 +353,7 @@ class _RowCollector:
         if not near:
             return []
         nearest = sign * max(sign * end for end in near)
-        if abs(nearest) > _FAR:
+        if abs(nearest) > FAR:
             return [_inside(piece) for piece in pieces if piece[0] <= piece[1]][-1:]
         if not 0.0 < abs(nearest) <= self._tiny:
             return [nearest]
@@ -396,7 +395,7 @@ def _with(X: FloatArray, values: list[_Value]) -> FloatArray:
 def _inside(piece: list[float]) -> float:
     """A number of usual size in an interval."""
     lo, hi = piece
-    return min(max(0.0, lo + 0.1 * abs(lo) + 0.1 if lo > -_FAR else lo), hi)
+    return min(max(0.0, lo + 0.1 * abs(lo) + 0.1 if lo > -FAR else lo), hi)
 
 
 def _within(wished: FloatArray, states: FloatArray, single: bool) -> FloatArray:
@@ -405,7 +404,7 @@ def _within(wished: FloatArray, states: FloatArray, single: bool) -> FloatArray:
     for column, is_zero in ((0, False), (2, True), (4, False)):
         lo, hi = np.clip(states[:, column : column + 2], -LARGEST, LARGEST).T
         low_open, high_open = lo <= -LARGEST, hi >= LARGEST
-        beyond = hi - np.minimum(0.1 * np.abs(hi) + 0.1, _FAR), lo + np.minimum(0.1 * np.abs(lo) + 0.1, _FAR)
+        beyond = hi - np.minimum(0.1 * np.abs(hi) + 0.1, FAR), lo + np.minimum(0.1 * np.abs(lo) + 0.1, FAR)
         inner = np.select([low_open & high_open, low_open, high_open], [wished, *beyond], lo / 2 + hi / 2)
         if is_zero:
             inner = np.zeros(len(wished))

@@ -13,7 +13,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.rankers.formula import Formula, LinearFunction
 
-__all__ = ["CentredWeights", "linear_remarks", "weights_of"]
+__all__ = ["CentredWeights", "centred_weights", "linear_remarks"]
 
 
 class CentredWeights(NamedTuple):
@@ -27,8 +27,10 @@ class CentredWeights(NamedTuple):
     """What to put in the place of a missing value, for the same score."""
 
 
-def weights_of(formula: Formula, linear: LinearFunction) -> CentredWeights:
-    """The linear function of a formula, `linear`, about the means that its first part knows."""
+def centred_weights(formula: Formula) -> CentredWeights | None:
+    """A formula as a linear function about the means that its first part knows; None where it is no such function."""
+    if (linear := formula.linear) is None:
+        return None
     first = formula.functions[0].part
     assert isinstance(first, LinearFunction)
     weights = linear.weights[0]

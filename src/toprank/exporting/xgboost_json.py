@@ -15,7 +15,9 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
+from toprank.exporting.float32 import LARGEST_SINGLE
 from toprank.exporting.formats import Format, Prepared, name_refusal, name_remarks, renamed
+from toprank.exporting.interpreters import xgboost
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
 from toprank.importing import installed
 from toprank.rankers.formula import Forest, Formula
@@ -25,7 +27,6 @@ __all__ = ["FORMATS"]
 _MARKS = r"[\[\]<\x00-\x1f\x7f]"
 _NO_PARENT = 2147483647
 _VERSION = [2, 0, 0]  # the oldest whose format this is; later ones read it
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 def _text(formula: Formula, forest: Forest) -> bytes:
@@ -58,7 +59,7 @@ def _finite(node: Node) -> Node:
     if not isinstance(node, Split):
         return node
     left, right = _finite(node.left), _finite(node.right)
-    if node.threshold < _LARGEST:
+    if node.threshold < LARGEST_SINGLE:
         return node._replace(left=left, right=right)
     return Split(node.feature, -np.inf, not node.missing_left, right, left)
 
@@ -110,7 +111,7 @@ def _refuses(formula: Formula, _server: str | None) -> str | None:
 def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     library = installed("xgboost")
     if library is None:
-        return interpreted(path, X)
+        return xgboost.score(path.read_text(encoding="utf-8"), X)
     with np.errstate(over="ignore"):
         if np.isinf(X.astype(np.float32)).any():
             raise DataError("XGBoost takes no values beyond single precision, but the data to check on hold some.")
@@ -121,23 +122,6 @@ def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     return np.asarray(booster.predict(rows, output_margin=True))
 
 
-def interpreted(path: Path, X: FloatArray) -> FloatArray:
-    """The file as XGBoost's predictor reads it: single precision, left where x < L, the right child after the left."""
-    trees = json.loads(path.read_bytes())["learner"]["gradient_booster"]["model"]["trees"]
-    rows, total = X.astype(np.float32), np.zeros(len(X), dtype=np.float32)
-    for tree in trees:
-        left, feature = np.array(tree["left_children"]), np.array(tree["split_indices"])
-        value, by_default = np.array(tree["split_conditions"], dtype=np.float32), np.array(tree["default_left"]) == 1
-        node = np.zeros(len(X), dtype=np.int64)
-        while (inside := np.flatnonzero(left[node] >= 0)).size:
-            at = node[inside]
-            x = rows[inside, feature[at]]
-            goes_left = np.where(np.isnan(x), by_default[at], x < value[at])
-            node[inside] = left[at] + ~goes_left
-        total += value[node]
-    return total.astype(np.float64)
-
-
 def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
     assert formula.forest is not None
     library = installed("xgboost")
@@ -145,7 +129,7 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
         formula=formula,
         files={"": _text(formula, formula.forest)},
         score=_scores,
-        interpreter="our own reader of the file" if library is None else f"XGBoost {library.__version__}",
+        interpreter="the rules of XGBoost's predictor" if library is None else f"XGBoost {library.__version__}",
         remarks=name_remarks(formula.features, _MARKS, "XGBoost"),
         single=True,
     )

@@ -26,9 +26,8 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import Queries
-from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.labels import check_psi, psi_of
+from toprank.losses.labels import check_psi, psi_of, refuse_long_queries
 
 __all__ = ["BoltzRank"]
 
@@ -81,13 +80,8 @@ class BoltzRank(Loss):
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
         queries = judgments.queries
-        longest = int(np.argmax(queries.sizes))
-        if queries.sizes[longest] > self.max_documents:
-            raise DataError(
-                f"BoltzRank keeps {self.samples} rankings of every query; query number {longest} (from 0) has "
-                f"{queries.sizes[longest]:,} documents, more than max_documents={self.max_documents:,}. Raise "
-                "max_documents, or cut the lists."
-            )
+        why = f"memory holds {self.samples:,} rankings of every query"
+        refuse_long_queries(self, self.max_documents, queries, why, instead="ListNet")
         wanted = psi_of(judgments, self.psi, self, self.alpha)
         return _BoundBoltzRank(wanted, self._rankings(wanted, queries, judgments.weights), judgments)
 

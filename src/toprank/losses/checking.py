@@ -28,7 +28,7 @@ _STEP = 1e-5
 _SAME = 1e-9  # of numbers that are computed in two ways: sums of some hundred terms in another order differ by 1e-13
 _SIZES = (5, 1, 7, 2, 4, 3, 6)  # one document alone; the fifth query gets equal labels
 _LOOSEST = 100.0  # how many times too short the steps of a majoriser may be
-_MOST = 200  # documents that are looked at: every one costs four evaluations
+_MOST = 200  # documents that are looked at: each costs four evaluations
 
 
 def check_loss(
@@ -66,14 +66,14 @@ def check_loss(
     try:
         trial = _Trial.of(loss, labels, queries, document_weights, scores, np.random.default_rng(seed))
     except Exception as trouble:  # noqa: BLE001 - somebody else's code: what it raises is a finding
-        return [f"The loss could not be bound to the labels: {_said(trouble)}"]
+        return [f"The loss could not be bound to the labels: {_described(trouble)}"]
     sentences: list[str] = []
     for check in _CHECKS:
         try:
             with np.errstate(all="ignore"):  # what counts is the result; that it is finite is a check of its own
                 sentences += check(trial)
         except Exception as trouble:  # noqa: BLE001
-            sentences.append(f"{(check.__doc__ or '').rstrip('.')}: this could not be checked. {_said(trouble)}")
+            sentences.append(f"{(check.__doc__ or '').rstrip('.')}: this could not be checked. {_described(trouble)}")
             if check is _answers:
                 break  # it would only be said again and again
     return sentences
@@ -129,7 +129,7 @@ class _Trial:
             yield step
 
 
-def _said(trouble: Exception) -> str:
+def _described(trouble: Exception) -> str:
     """An exception in words."""
     return f"{type(trouble).__name__}: {trouble}"
 
@@ -262,7 +262,7 @@ def _words(trial: _Trial) -> Iterator[str]:
     for name in ("curvature", "space"):
         word, known = getattr(trial.loss.traits, name), get_args(get_type_hints(Traits)[name])
         if word not in known:
-            choices = ", ".join(f"'{one}'" for one in known)
+            choices = ", ".join(f"'{choice}'" for choice in known)
             yield f"The traits claim {name}={word!r}, which says nothing to a ranker: it is one of {choices}."
 
 
@@ -362,17 +362,17 @@ def _order(trial: _Trial) -> Iterator[str]:
 
 def _weights(trial: _Trial) -> Iterator[str]:
     """Weights of queries and documents count, or are refused."""
-    one, n = np.zeros(len(trial.queries)), trial.queries.n_documents
-    heaviest = int(np.argmax(trial.queries.sizes))
-    one[heaviest] = 1.0
-    only = trial.loss.on(trial.labels, trial.queries, query_weights=one).at(trial.scores)
+    n, longest = trial.queries.n_documents, int(np.argmax(trial.queries.sizes))
+    weights = np.zeros(len(trial.queries))
+    weights[longest] = 1.0
+    only = trial.loss.on(trial.labels, trial.queries, query_weights=weights).at(trial.scores)
     if not (np.isfinite(only.value) and np.isfinite(only.grad).all()):
         yield "A query with weight 0 makes the value or the gradient infinite or NaN: do not divide by `scale`."
-    elif only.grad[trial.queries.document_query != heaviest].any():
+    elif only.grad[trial.queries.document_query != longest].any():
         yield "Query weights are not used: documents of a query with weight 0 have a gradient. Hand them to BoundLoss."
-    given = np.ones(n), 1.0 + np.arange(n)
+    equal_and_rising = np.ones(n), 1.0 + np.arange(n)
     try:
-        bound = [trial.loss.on(trial.labels, trial.queries, document_weights=one) for one in given]
+        bound = [trial.loss.on(trial.labels, trial.queries, document_weights=w) for w in equal_and_rising]
     except DataError:  # refused, in a sentence of its own
         return
     unweighted = trial.loss.on(trial.labels, trial.queries)

@@ -42,6 +42,8 @@ class Reading(NamedTuple):
     """What the metric reads off each document."""
     inverse: FloatArray
     """1 / normaliser per query; 0 where the normaliser is 0."""
+    discount: Discount
+    """Its own, ``log2`` where it names none, or ``reciprocal`` where documents are worth 1/rank."""
     rank_weights: FloatArray
     """The weight of the ranks 1, 2 … up to the longest query's; 0 beyond the metric's cut-off."""
 
@@ -76,7 +78,7 @@ def reading_of(measure: Measure, judgments: Judgments, gain: Any, ideal_cut: int
         rank_weights[measure.depth :] = 0.0
     reads, normaliser = _parts(measure, judgments, gain, rank_weights, ideal_cut)
     inverse = np.divide(1.0, normaliser, out=np.zeros(len(normaliser)), where=normaliser > 0)
-    return Reading("dcg" if isinstance(measure, DCG) else measure.name, reads, inverse, rank_weights)
+    return Reading("dcg" if isinstance(measure, DCG) else measure.name, reads, inverse, discount, rank_weights)
 
 
 def _parts(
@@ -111,13 +113,13 @@ def worth_of(reading: Reading, judgments: Judgments) -> tuple[FloatArray, FloatA
     return speaking.astype(np.float64), judgments.weighted(worth)
 
 
-def refuse_long_queries(loss: Loss, limit: int, queries: Queries, why: str) -> None:
+def refuse_long_queries(loss: Loss, limit: int, queries: Queries, why: str, instead: str = "ApproxNDCG") -> None:
     """Refuse queries with more documents than the loss can afford."""
     if queries.sizes.max() > limit:
         query = int(np.argmax(queries.sizes))
         raise DataError(
-            f"Query number {query} (from 0) has {queries.sizes[query]} documents, but {type(loss).__name__} takes at "
-            f"most max_documents={limit}: its {why}. Cut the lists, raise max_documents, or use ApproxNDCG."
+            f"Query number {query} (from 0) has {queries.sizes[query]:,} documents, but {type(loss).__name__} takes at "
+            f"most max_documents={limit:,}: its {why}. Cut the lists, raise max_documents, or use {instead}."
         )
 
 

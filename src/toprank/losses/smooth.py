@@ -225,8 +225,7 @@ class SmoothMetricBound(BoundLoss):
         self.temperature = temperature
         reading = reading_of(measure, judgments, gain)
         self.kind, self.reads = reading.kind, reading.reads
-        discount = measure.discount or Discount.of("log2") if isinstance(measure, DCG) else Discount.of("reciprocal")
-        self.discount = SmoothDiscount(discount, measure.depth, int(self.queries.sizes.max()))
+        self.discount = SmoothDiscount(reading.discount, measure.depth, int(self.queries.sizes.max()))
         best, self.worth = worth_of(reading, judgments)
         self.best = best if type(measure) is not DCG else np.zeros(len(best))
 

@@ -114,8 +114,8 @@ def _share_of_relevant(rules: Rules, rel: float | None, k: int | None, to_their_
 
     def values(view: View) -> FloatArray:
         total = view.count_relevant(relevant)
-        found = divided(view.weighted(relevant, ones, total.astype(np.int64) if to_their_number else None), total)
-        return with_blank(found, total == 0, rules.convention.blank)
+        share = divided(view.weighted(relevant, ones, total.astype(np.int64) if to_their_number else None), total)
+        return with_blank(share, total == 0, rules.convention.blank)
 
     return values
 

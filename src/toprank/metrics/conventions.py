@@ -65,10 +65,10 @@ class Convention:
         if not isinstance(what, str):
             raise DataError(f"A convention is asked for by its name, such as 'standard', not by {what!r}.")
         key = what.strip().lower().replace("_", "-")
-        found = CONVENTIONS.get(_ALIASES.get(key, key).replace("trec-eval", "trec_eval"))
-        if found is None:
+        convention = CONVENTIONS.get(_ALIASES.get(key, key).replace("trec-eval", "trec_eval"))
+        if convention is None:
             raise UnknownNameError("convention", what, [*CONVENTIONS, *_ALIASES])
-        return found
+        return convention
 
     def __str__(self) -> str:
         blank = {"zero": "counts 0", "one": "counts 1", "skip": "is left out"}[self.blank]

@@ -244,8 +244,8 @@ def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[
     """Apply the rule for labels of NaN and -1."""
     if rule in UNJUDGED and not data.grades.some_unjudged:
         return data, scores
-    found, kept = settled(data.without_features(), rule)  # scores are judged by labels alone; X would be copied
-    return found, scores if kept is None else scores[kept]
+    judged, kept = settled(data.without_features(), rule)  # scores are judged by labels alone; X would be copied
+    return judged, scores if kept is None else scores[kept]
 
 
 def _tie_order(data: RankingData) -> IntArray:

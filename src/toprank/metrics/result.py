@@ -40,11 +40,10 @@ class ByMetric(Mapping[str, Any]):
             raise KeyError(name) from None
         for label, value in self._values.items():
             try:
-                found = parse(label) == wanted
+                if parse(label) == wanted:
+                    return value
             except ToprankError:  # a custom measure has a name that only its owner understands
-                found = False
-            if found:
-                return value
+                continue
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:

@@ -59,7 +59,7 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
         """Plain values for JSON; `interval` has both ends for each metric, or null."""
 
         def plain(part: Evaluation, intervals: Mapping[str, Interval | None]) -> dict[str, Any]:
-            ends = {metric: None if one is None else list(one) for metric, one in intervals.items()}
+            ends = {metric: None if ends is None else list(ends) for metric, ends in intervals.items()}
             return {**part.to_dict(), "effective": _least_effective(part), "interval": ends}
 
         return {
@@ -82,8 +82,8 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
         for metric in self.whole.names:
             intervals = [of[metric] for of in self.intervals.values()]
             columns[metric] = [part.mean[metric] for part in self.values()]
-            columns[f"{metric} low"] = [None if one is None else one.low for one in intervals]
-            columns[f"{metric} high"] = [None if one is None else one.high for one in intervals]
+            columns[f"{metric} low"] = [None if interval is None else interval.low for interval in intervals]
+            columns[f"{metric} high"] = [None if interval is None else interval.high for interval in intervals]
         return frame_of(columns, kind)
 
     def _parts(self) -> Sequence[Part]:
@@ -106,7 +106,10 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
 
     @property
     def _rules(self) -> str:
-        intervals = [*self._whole_intervals.values(), *(one for of in self.intervals.values() for one in of.values())]
+        intervals = [
+            *self._whole_intervals.values(),
+            *(interval for of in self.intervals.values() for interval in of.values()),
+        ]
         few = f" Fewer than {self.least} queries that count have no interval." if None in intervals else ""
         return f"{self.slices.rule}{few} Convention {self.whole.convention.name}."
 

@@ -19,12 +19,12 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Encoding, OneHot
 from toprank.errors import DataError
 from toprank.rankers.estimator import check_is_fitted
-from toprank.rankers.trees.forest import MISSING_NAN, MISSING_NONE, MISSING_ZERO, TINY, Forest, Tree
+from toprank.rankers.trees.forest import BELOW_TINY, MISSING_NAN, MISSING_NONE, MISSING_ZERO, TINY, Forest, Tree
 
 __all__ = [
-    "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Blend", "Cuts", "Forest", "Formula", "Function",
-    "GradeGains", "Layer", "LinearFunction", "Network", "Part", "Tree", "Wide", "before_rounding", "centred",
-    "dense_layers", "formula_of", "stump",
+    "BELOW_TINY", "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Blend", "Cuts", "Forest", "Formula",
+    "Function", "GradeGains", "Layer", "LinearFunction", "Network", "Part", "Tree", "Wide", "before_rounding",
+    "centred", "dense_layers", "formula_of", "stump",
 ]  # fmt: skip
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from toprank.errors import FormatError
 
-__all__ = ["BoolArray", "Single", "Trees", "fields", "single", "singles", "strict_json"]
+__all__ = ["Array", "BoolArray", "Single", "Trees", "fields", "single", "singles", "strict_json"]
 
 Single = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
@@ -28,7 +28,7 @@ def strict_json(text: str) -> Any:
         return unique
 
     def refuse(word: str) -> None:
-        raise FormatError(f"{word} is no JSON.")
+        raise FormatError(f"{word} is not JSON.")
 
     try:
         return json.loads(text, object_pairs_hook=once, parse_constant=refuse)

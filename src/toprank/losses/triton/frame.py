@@ -125,8 +125,8 @@ class PreparedLoss(NamedTuple):
 
     def value(self, scores: Tensor, part: BatchPart, columns: Columns) -> Tensor:
         """Σ scale · loss over the queries of a batch, in the dtype of the scale; autograd knows its gradient."""
-        found: Tensor = _Judged.apply(scores.to(part.scale.dtype), self.judge, part, columns)  # type: ignore[no-untyped-call]
-        return found
+        value: Tensor = _Judged.apply(scores.to(part.scale.dtype), self.judge, part, columns)  # type: ignore[no-untyped-call]
+        return value
 
 
 class BoundGpuLoss:

@@ -382,7 +382,7 @@ def smooth_pass(
         rank += tl.sum(tl.where(counts, sigmoid(z[None, :] - s[:, None]), 0.0), 1)
     kind = s.dtype
     value = 1.0 / tl.log2(1.0 + rank)
-    slope = -value * value / (0.6931471805599453 * (1.0 + rank))
+    slope = -value * value / (0.6931471805599453 * (1.0 + rank))  # log 2: kernels see no names of Python
     if CUT:
         t = tl.minimum(tl.maximum(rank - cut, 0.0), 1.0)
         step, fall = 1.0 - t * t * (3.0 - 2.0 * t), -6.0 * t * (1.0 - t)

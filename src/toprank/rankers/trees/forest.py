@@ -21,7 +21,9 @@ from toprank.data.checks import unshortened
 from toprank.errors import DataError
 from toprank.rankers.trees.packing import PackedTrees, packed
 
-__all__ = ["MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Forest", "OfTrees", "TrainingFacts", "Tree"]
+__all__ = [
+    "BELOW_TINY", "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Forest", "OfTrees", "TrainingFacts", "Tree",
+]  # fmt: skip
 
 _ROWS = 1 << 11
 Array = npt.NDArray[Any]
@@ -31,6 +33,8 @@ MISSING_NONE, MISSING_ZERO, MISSING_NAN = 0, 1, 2
 NaN takes it at one of the third."""
 TINY = float(np.float32(1e-35))
 """LightGBM takes what is at most this far from zero for zero."""
+BELOW_TINY = float(np.nextafter(-TINY, -np.inf))
+"""The largest number that it takes for less than zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,8 +198,8 @@ class Forest:
         """The same for values as they are: a threshold within ±1e-35 of zero moves to the end of that range."""
         if not self.flushes:
             return self
-        below, t = float(np.nextafter(-TINY, -np.inf)), self.threshold
-        return replace(self, threshold=np.select([np.abs(t) > TINY, t >= 0.0], [t, TINY], below), flushes=False)
+        t = self.threshold
+        return replace(self, threshold=np.select([np.abs(t) > TINY, t >= 0.0], [t, TINY], BELOW_TINY), flushes=False)
 
     @cached_property
     def packed(self) -> PackedTrees:

@@ -114,8 +114,8 @@ class TestElastic:
         X[rng.random(X.shape) < 0.2] = np.nan
         y = np.nan_to_num(X[:, 0]) + np.isnan(X[:, 1]) * X[:, 2] ** 2
         data = xgboost.DMatrix(X, np.nan_to_num(y), feature_names=["a", "b", "c", "d"])
-        told = {"max_depth": 5, "base_score": 0.0, "nthread": 1, "objective": "reg:squarederror"}
-        booster = xgboost.train(told, data, num_boost_round=12)
+        written = {"max_depth": 5, "base_score": 0.0, "nthread": 1, "objective": "reg:squarederror"}
+        booster = xgboost.train(written, data, num_boost_round=12)
         trees = [json.loads(tree) for tree in booster.get_dump(dump_format="json")]
         cuts = [node for tree in trees for node in walked(tree) if "split_condition" in node]
         for node in cuts:  # a value on each threshold, where the rule decides

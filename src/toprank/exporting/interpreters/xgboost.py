@@ -1,0 +1,33 @@
+"""What XGBoost's predictor makes of a model in its JSON: trees of numerical splits, and the sum of their leaves.
+
+Everything is in single precision. A document goes left where x < L, a missing value where the node says, and the right
+child of a node is the one after the left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.exporting.interpreters.reading import singles, strict_json
+
+__all__ = ["score"]
+
+
+def score(text: str, X: Any) -> FloatArray:
+    """The scores of rows of features, before any transformation."""
+    rows = singles(X)
+    total = np.zeros(len(rows), dtype=np.float32)
+    for tree in strict_json(text)["learner"]["gradient_booster"]["model"]["trees"]:
+        left, feature = np.array(tree["left_children"]), np.array(tree["split_indices"])
+        value, by_default = singles(tree["split_conditions"]), np.array(tree["default_left"]) == 1
+        node = np.zeros(len(rows), dtype=np.int64)
+        while (inside := np.flatnonzero(left[node] >= 0)).size:
+            at = node[inside]
+            x = rows[inside, feature[at]]
+            goes_left = np.where(np.isnan(x), by_default[at], x < value[at])
+            node[inside] = left[at] + ~goes_left
+        total += value[node]
+    return total.astype(np.float64)
