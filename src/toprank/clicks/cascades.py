@@ -23,6 +23,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from toprank import kernels
 from toprank.clicks.fitting import climb, inside, maximise
@@ -105,8 +106,8 @@ class Cascade(_Chain):
     def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
         return rate_prior(log, looked_at=_down_to_the_first_click(log))
 
+    @override
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
-        del threads
         seen = weights[log.query] * _down_to_the_first_click(log)
         clicked = sums(log.pair, seen * log.clicks, log.n_pairs)
         self.attraction_ = self._liked(clicked, sums(log.pair, seen, log.n_pairs))
@@ -115,8 +116,8 @@ class Cascade(_Chain):
     def _after(self, log: ClickLog) -> FloatArray:
         return np.zeros(log.n_pairs)
 
+    @override
     def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
-        del attraction, satisfaction
         return np.zeros(len(position))
 
 
@@ -242,8 +243,8 @@ class DCM(_Fitted):
         clicked = sums(log.position - 1, weight * log.clicks, log.depth)
         return self._share(clicked - sums(log.position - 1, weight * (last & log.clicks), log.depth), clicked)
 
+    @override
     def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
-        del attraction
         return own, 1.0
 
     def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
@@ -259,8 +260,8 @@ class DCM(_Fitted):
         check_depth(self, log, len(self.continuation_))
         return self.continuation_
 
+    @override
     def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
-        del attraction, satisfaction
         return self.continuation_[position - 1]
 
 
@@ -302,8 +303,8 @@ class SDBN(_Fitted):
     def _after(self, log: ClickLog) -> FloatArray:
         return self.skip_ * (1 - self._of_pairs("satisfaction_", log))
 
+    @override
     def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
-        del position, attraction
         return self.skip_ * (1 - satisfaction)
 
 
@@ -371,8 +372,8 @@ class CCM(_Fitted):
         model._keep(np.asarray(continuation, dtype=np.float64))
         return model
 
+    @override
     def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
-        del log, weight, last
         return np.array([0.9, 0.7, 0.3])
 
     def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
@@ -406,6 +407,6 @@ class CCM(_Fitted):
     def _after(self, log: ClickLog) -> FloatArray:
         return self._steps(self._of_pairs("attraction_", log), self.continuation_)[0]
 
+    @override
     def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
-        del position, satisfaction
         return self._steps(attraction, self.continuation_)[0]

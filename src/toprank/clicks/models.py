@@ -474,8 +474,8 @@ class _Rate(ClickModel):
     def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
         return rate_prior(log, looked_at=np.ones(log.n_impressions, dtype=bool))
 
+    @override
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
-        del threads
         group, weight = self._group(log), weights[log.query]
         self._shown = np.bincount(group, weight)
         self._clicked = np.bincount(group, weight * log.clicks)
@@ -494,19 +494,19 @@ class _Rate(ClickModel):
         a, b = self.prior_[0] + self._clicked, self.prior_[1] + self._shown - self._clicked
         return betaincinv(a, b, (1 - confidence) / 2), betaincinv(a, b, (1 + confidence) / 2)
 
+    @override
     def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
         """The rate of each impression's group."""
-        del given
         self._check_fitted()
         group = self._group(log)
         unseen = self.prior_[0] / sum(self.prior_)
         return np.append(self.rate_, unseen)[np.minimum(group, len(self.rate_))]
 
+    @override
     def draw(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
         """Clicks at the rates; what the documents are does not matter, but for `DocumentCTR`."""
-        del attraction, satisfaction
         return rng.random(log.n_impressions) < self.chances(log)
 
 
@@ -543,16 +543,16 @@ class DocumentCTR(_Rate):
         a, b = self.prior_
         self.attraction_ = np.append(self.rate_, np.full(log.n_pairs - len(self.rate_), a / (a + b)))
 
+    @override
     def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
         """The rate of each impression's document."""
-        del given
         return self._of_pairs("attraction_", log)[log.pair]
 
+    @override
     def draw(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
         """Clicks on what attracts, wherever it stands."""
-        del satisfaction
         return rng.random(log.n_impressions) < attraction
 
 
@@ -642,6 +642,13 @@ class _Product(ClickModel):
     examination_: FloatArray
     identified_: npt.NDArray[np.bool_]
 
+    @classmethod
+    def known(cls, examination: npt.ArrayLike) -> Self:
+        """A model whose examinations are given, to simulate with."""
+        model = cls()
+        model.examination_ = np.asarray(examination, dtype=np.float64)
+        return model
+
     @abstractmethod
     def _places(self, log: ClickLog) -> tuple[IntArray, int]:
         """The number of each impression's place, and how many there are."""
@@ -657,9 +664,9 @@ class _Product(ClickModel):
         self.steps_, self.converged_, self._rest = found.steps, found.converged, found.at
         self._keep(found.at[: log.n_pairs], found.at[log.n_pairs :], log.depth)
 
+    @override
     def _untold(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
         """Places without a click or a way to the first; and all where that has no click: they are relative to it."""
-        del mean
         place, n_places = self._places(log)
         silent = sums(place, log.clicks, n_places) == 0
         if self.attraction is None:
@@ -688,9 +695,9 @@ class _Product(ClickModel):
         check_depth(self, log, len(self.examination_))
         return self.examination_[log.position - 1]
 
+    @override
     def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
         """Attraction times examination."""
-        del given
         return self._of_pairs("attraction_", log)[log.pair] * self._looked(log)
 
 
@@ -724,8 +731,8 @@ class PBM(_Product):
     def _places(self, log: ClickLog) -> tuple[IntArray, int]:
         return log.position - 1, log.depth
 
+    @override
     def _keep(self, attraction: FloatArray, examination: FloatArray, depth: int) -> None:
-        del depth
         self.scale_ = float(examination[0])
         self.examination_, self.attraction_ = examination / self.scale_, attraction * self.scale_
 
@@ -752,21 +759,13 @@ class PBM(_Product):
     @override
     def _as_said(self, best: Self, log: ClickLog, weights: FloatArray | None, seed: int) -> list[dict[str, FloatArray]]:
         """Nothing is missed, and nothing to be corrected."""
-        del best, log, weights, seed
         return []
 
-    @classmethod
-    def known(cls, examination: npt.ArrayLike) -> Self:
-        """A model whose examinations are given, to simulate with."""
-        model = cls()
-        model.examination_ = np.asarray(examination, dtype=np.float64)
-        return model
-
+    @override
     def draw(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
         """Every impression by itself."""
-        del satisfaction
         return rng.random(log.n_impressions) < attraction * self._looked(log)
 
 
@@ -784,13 +783,6 @@ class UBM(_Product):
         self.scale_ = float(examination[0])
         self.attraction_ = attraction * self.scale_
         self.examination_ = np.tril((examination / self.scale_).reshape(depth, depth + 1))
-
-    @classmethod
-    def known(cls, examination: npt.ArrayLike) -> Self:
-        """A model whose examinations are given, to simulate with."""
-        model = cls()
-        model.examination_ = np.asarray(examination, dtype=np.float64)
-        return model
 
     def _looked(self, log: ClickLog) -> FloatArray:
         check_depth(self, log, len(self.examination_))
@@ -812,11 +804,11 @@ class UBM(_Product):
         )
         return chance
 
+    @override
     def draw(
         self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
         """From the top on, remembering the last click."""
-        del satisfaction
         last, clicks = np.zeros(log.n_sessions, dtype=np.int64), np.zeros(log.n_impressions, dtype=bool)
         uniform = rng.random(log.n_impressions)
         for rows, sessions in by_rank(log):

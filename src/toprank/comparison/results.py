@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from toprank.comparison.plots import intervals
 from toprank.compute import FloatArray
-from toprank.data.checks import check_number
+from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, latex_text
 from toprank.significance import Interval, bonferroni, holm
 from toprank.significance.results import number, p_value, queries
-from toprank.significance.tests import ROUNDING, check_count, check_seed
+from toprank.significance.tests import ROUNDING
 
 if TYPE_CHECKING:
     from toprank.comparison.slices import SlicedComparison
@@ -59,9 +59,9 @@ class Plan:
         check_number("power", self.power, above=0, below=1)
         if self.power <= self.alpha:
             raise DataError(f"power must be above the level of the tests ({self.alpha:g}), not {self.power:g}.")
-        check_count(self.flips, "flips")
-        check_count(self.resamples, "resamples")
-        check_seed(self.seed)
+        check_whole("flips", self.flips, 1)
+        check_whole("resamples", self.resamples, 1)
+        check_whole("seed", self.seed, 0)
 
     @property
     def alpha(self) -> float:

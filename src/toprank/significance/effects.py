@@ -14,12 +14,11 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, each_block
+from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance.results import EffectSize, Interval, WinTieLoss
 from toprank.significance.tests import (
     ROUNDING,
-    check_count,
-    check_fraction,
     column,
     differences,
     moments,
@@ -76,8 +75,8 @@ def bootstrap_interval(
     >>> bool(low < 0.14 < high)
     True
     """
-    check_fraction(confidence, "confidence")
-    resamples = check_count(resamples, "resamples")
+    check_number("confidence", confidence, above=0, below=1)
+    check_whole("resamples", resamples, 1)
     if method not in _METHODS:
         raise UnknownNameError("bootstrap method", method, _METHODS)
     start = stream_start(seed, 2)
@@ -136,8 +135,8 @@ def weighted_interval(
     >>> bool(low < 0.16 < high)
     True
     """
-    check_fraction(confidence, "confidence")
-    resamples = check_count(resamples, "resamples")
+    check_number("confidence", confidence, above=0, below=1)
+    check_whole("resamples", resamples, 1)
     start = stream_start(seed, 2)
     plain, w = column(values, "values"), _weights(weights)
     if len(plain) != len(w):
@@ -234,7 +233,7 @@ def t_interval(a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, confidence: 
     """
     from scipy.special import stdtrit
 
-    check_fraction(confidence, "confidence")
+    check_number("confidence", confidence, above=0, below=1)
     values = differences(a, b)
     n = len(values)
     mean, spread = moments(values)
@@ -310,8 +309,8 @@ def queries_for_effect(size: float | None, *, power: float = 0.8, alpha: float =
     The search starts at the normal approximation ``((z_{1-α/2} + z_power) / d)² + z²_{1-α/2} / 2``, which is seldom
     off by more than one.
     """
-    check_fraction(power, "power")
-    check_fraction(alpha, "alpha")
+    check_number("power", power, above=0, below=1)
+    check_number("alpha", alpha, above=0, below=1)
     if power <= alpha:
         raise DataError(f"power must be above alpha ({alpha:g}), the chance of a false alarm, not {power:g}.")
     if size is None or abs(size) <= ROUNDING:

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
+from toprank.data.checks import check_number
 from toprank.errors import DataError
 from toprank.significance.results import EquivalenceResult, Interval, number
-from toprank.significance.tests import check_fraction, column, differences
+from toprank.significance.tests import column, differences
 
 __all__ = ["equivalence_test"]
 
@@ -59,9 +60,7 @@ def equivalence_test(
     """
     if not (margin > 0 and math.isfinite(margin)):
         raise DataError(f"margin must be a positive number, the largest difference that does not matter, not {margin}.")
-    check_fraction(alpha, "alpha")
-    if alpha >= 0.5:
-        raise DataError(f"alpha must be below 0.5 for an equivalence test, not {alpha}.")
+    check_number("alpha", alpha, above=0, below=0.5)
     values = differences(a, b)
     largest = float(np.abs(values).max())
     if worst is None:

@@ -6,22 +6,18 @@ Randomization, paired t and Wilcoxon; all two-sided.
 from __future__ import annotations
 
 import math
-import operator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, each_block
+from toprank.data.checks import check_whole
 from toprank.data.query_values import by_query
 from toprank.errors import DataError
 from toprank.significance.results import TestResult
 
 __all__ = [
-    "check_count",
-    "check_fraction",
-    "check_seed",
     "column",
     "differences",
     "moments",
@@ -102,37 +98,10 @@ def moments(values: FloatArray) -> tuple[float, float | None]:
     return mean, float(np.ldexp(scaled.std(ddof=1), exponent))
 
 
-def check_fraction(value: float, name: str) -> None:
-    """Refuse a confidence, level or power outside the open interval (0, 1)."""
-    if not 0 < value < 1:
-        raise DataError(f"{name} must lie between 0 and 1 (such as 0.95), not {value}.")
-
-
-def check_count(value: Any, name: str) -> int:
-    """A whole number of at least 1."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise DataError(f"{name} must be a whole number, not {value!r}.") from None
-    if count < 1:
-        raise DataError(f"{name} must be at least 1, not {count}.")
-    return count
-
-
-def check_seed(seed: Any) -> int:
-    """A whole number that is not negative."""
-    try:
-        checked = operator.index(seed)
-    except TypeError:
-        raise DataError(f"seed must be a whole number, not {seed!r}.") from None
-    if checked < 0:
-        raise DataError(f"seed must not be negative, not {checked}.")
-    return checked
-
-
 def stream_start(seed: int, purpose: int) -> np.uint64:
     """Where the random stream of a seed begins; another purpose gives an unrelated stream."""
-    sequence = np.random.SeedSequence(check_seed(seed), spawn_key=(purpose,))
+    check_whole("seed", seed, 0)
+    sequence = np.random.SeedSequence(int(seed), spawn_key=(purpose,))
     return np.uint64(sequence.generate_state(1, np.uint64)[0])
 
 
@@ -168,7 +137,7 @@ def randomization_test(
     >>> randomization_test([0.2, 0.1, 0.3]).p  # the observed signs, and their opposite, of 8 patterns
     0.25
     """
-    flips = check_count(flips, "flips")
+    check_whole("flips", flips, 1)
     start = stream_start(seed, 1)
     all_values = differences(a, b)
     mean, _ = moments(all_values)
