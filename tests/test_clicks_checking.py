@@ -15,7 +15,6 @@ from toprank.cli.main import app
 from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, ClickLog, check, compare_models, read, simulate, write
 from toprank.clicks.findings import unlikely
 from toprank.clicks.held_out import MODELS, model_named
-from toprank.clicks.intervals import numbers
 from toprank.clicks.models import rate_prior
 from toprank.drawing import tag
 from toprank.errors import DataError, ToprankError, UnknownNameError
@@ -408,7 +407,7 @@ def test_fit_prints_parameters_beside_the_rates(files, log):
         run("fit", files / "log.parquet", "--click-model", "pbm", "--groups", 4, "--prior", "1,1", "--json", "-q")
     )
     wanted = PBM(prior=(1, 1)).intervals(log, groups=4)["examination"]
-    for side, end in numbers(wanted).items():
+    for side, end in wanted.to_dict().items():
         assert found["parameters"]["examination"][side] == pytest.approx(end)
     assert "UBM" in run("fit", files / "log.parquet", "--compare", "--click-model", "UBM", "--groups", 2, "-q")
     bare = run("fit", files / "log.parquet", "--groups", 0, "-q")

@@ -16,7 +16,7 @@ from toprank.clicks import PBM, ClickLog
 from toprank.clicks.corrections import preferences
 from toprank.clicks.evaluation import SmallSampleWarning, evaluate
 from toprank.clicks.interleaved import interleave, interleaving
-from toprank.clicks.intervals import left_out_in_turn
+from toprank.clicks.log import left_out_in_turn
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.ranking import ranking

@@ -26,9 +26,9 @@ from toprank.clicks import (
     UnidentifiedWarning,
     rate_prior,
 )
-from toprank.clicks.conditional import relative_examinations
 from toprank.clicks.corrections import curves_of
 from toprank.clicks.fitting import maximise
+from toprank.clicks.harvests import relative_examinations
 from toprank.clicks.models import last_click
 from toprank.errors import DataError
 from toprank.rankers.base import ConvergenceWarning

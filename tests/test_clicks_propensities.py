@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import toprank as tr
-from toprank.clicks import DBN, PBM, ClickLog, UnidentifiedWarning, conditional, simulate
+from toprank.clicks import DBN, PBM, ClickLog, UnidentifiedWarning, harvests, simulate
 from toprank.clicks.harvests import _keeps_its_places, graph, harvested
 from toprank.clicks.simulation import relevance_of
 from toprank.errors import DataError, UnknownNameError
@@ -224,7 +224,7 @@ def test_a_least_propensity_makes_up_for_one_of_0(data):
 
 def test_a_fit_of_all_pairs_that_does_not_come_to_rest_says_so(data, monkeypatch):
     log = turns(data, 300)
-    monkeypatch.setattr(conditional, "_MOST_STEPS", 1)
+    monkeypatch.setattr(harvests, "_MOST_STEPS", 1)
     with pytest.warns(ConvergenceWarning, match="all-pairs had not come to rest: too few clicks join") as told:
         harvested(log, resamples=5)
     assert len(told) == 1  # of the log itself, and not of every draw from it

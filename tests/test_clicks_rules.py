@@ -14,8 +14,7 @@ from toprank.clicks.evaluation import Estimates, Metric, clipped, left_out, rank
 from toprank.clicks.harvests import Edge, Graph
 from toprank.clicks.held_out import ComparedModels, model_named
 from toprank.clicks.interleaved import Interleaving, _drafted
-from toprank.clicks.intervals import left_out_in_turn, redrawn
-from toprank.clicks.log import ClickLog
+from toprank.clicks.log import ClickLog, left_out_in_turn, redrawn
 from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.significance import Interval, jackknife, means_without, redrawn_interval
 

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.commands import app
-from toprank.clicks.intervals import numbers
 from toprank.losses import Multicategory
 
 
@@ -46,8 +45,8 @@ def test_train_writes_what_the_library_trains_and_says_what_is_assumed(files):
     told = run("train", folder / "log.csv", folder / "train.txt", "--json", "--set", "l2=0.1", *options)
     facts = json.loads(told.stdout)
     assert facts["counts"] == expected.counts
-    assert facts["dcg@10"] == {name: numbers(one) for name, one in expected.estimates.items()}
-    assert facts["gain"] == {"affine": numbers(expected.gains["affine"])}
+    assert facts["dcg@10"] == {name: one.to_dict() for name, one in expected.estimates.items()}
+    assert facts["gain"] == {"affine": expected.gains["affine"].to_dict()}
     assert (facts["choice"], facts["folds"]) == (expected.choice, 5)
     assert expected._verdict() in done.stdout
 

@@ -9,7 +9,6 @@ import typer
 from toprank import __version__
 from toprank.cli import (
     clicks,
-    clicks_training,
     common,
     demonstrating,
     evaluating,
@@ -98,7 +97,7 @@ _CLICKS = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (*clicks.COMMANDS, *clicks_training.COMMANDS):
+for _command in clicks.COMMANDS:
     _CLICKS.command(_command.__name__, cls=_Command)(options.complete(_command))
 app.add_typer(_CLICKS, name="clicks", rich_help_panel="Clicks")
 

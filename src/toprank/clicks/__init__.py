@@ -3,12 +3,12 @@
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
 from toprank.clicks.checking import LogReport, check
 from toprank.clicks.corrections import preferences
-from toprank.clicks.estimators import UnidentifiedWarning, propensities
+from toprank.clicks.estimators import propensities
 from toprank.clicks.evaluation import Estimates, SmallSampleWarning, evaluate
 from toprank.clicks.files import read, write
 from toprank.clicks.held_out import ComparedModels, compare_models
 from toprank.clicks.interleaved import Interleaving, interleave, interleaving
-from toprank.clicks.log import ClickLog
+from toprank.clicks.log import ClickLog, UnidentifiedWarning
 from toprank.clicks.models import PBM, UBM, ClickModel, DocumentCTR, GlobalCTR, Perplexity, RankCTR, rate_prior
 from toprank.clicks.simulation import simulate
 from toprank.clicks.training import Trained, train

@@ -10,7 +10,6 @@ import numpy as np
 
 from toprank.clicks.findings import found_in
 from toprank.clicks.harvests import Graph, Propensities, graph, harvested
-from toprank.clicks.intervals import in_words, plain
 from toprank.clicks.log import COMPARED, ClickLog, check_log
 from toprank.compute import IntArray
 from toprank.data.checks import check_whole
@@ -18,7 +17,7 @@ from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding
 from toprank.errors import DataError
 from toprank.showing.pictures import Picture
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, json_rows
 
 __all__ = ["LogReport", "check"]
 
@@ -48,13 +47,11 @@ class LogReport(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values for JSON; what is not known is None."""
-        columns = self._columns()
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         return {
             "summary": self.summary,
             "log": self.sizes,
             "findings": [asdict(one) | {"examples": list(one.examples)} for one in self.findings],
-            "positions": rows,
+            "positions": json_rows(self._columns()),
             "components": [list(one) for one in self.graph.components],
             "edges": [edge._asdict() for edge in self.graph.edges],
         }
@@ -75,7 +72,10 @@ class LogReport(Shown):
             "clicks": self.clicks.tolist(),
             "swapped_with_next": [next_to[k].pairs if k in next_to else 0 for k in range(1, depth + 1)],
             "identified": self.graph.identified.tolist(),
-            **{name: plain(column.tolist()) for name, column in (("propensity", values), ("low", low), ("high", high))},
+            **{
+                name: json_numbers(column.tolist())
+                for name, column in (("propensity", values), ("low", low), ("high", high))
+            },
         }
 
     def plot(self) -> Picture:
@@ -92,7 +92,7 @@ class LogReport(Shown):
             rate = f"{clicked / shown:.3f}" if shown else "—"
             known = ("—", "")
             if identified and value is not None:  # no upper end where there is a lower one: it is infinite
-                known = f"{value:.3f}", in_words(low, np.inf if high is None and low is not None else high)
+                known = f"{value:.3f}", bracketed(low, np.inf if high is None and low is not None else high)
             rows.append((str(k), f"{shown:,}", rate, f"{swaps:,}", *known))
         level = "interval" if self.propensities is None else f"{self.propensities.confidence:.0%} interval"
         return Table(("position", "impressions", "click rate", "also at the next", "propensity", level), rows, names=0)

@@ -12,9 +12,8 @@ import numpy.typing as npt
 from toprank.clicks.dual import Dual
 from toprank.clicks.features import AttractionByFeatures, same_features
 from toprank.clicks.harvests import HARVESTED, Graph, Propensities, assumed, graph, harvested
-from toprank.clicks.intervals import redrawn
-from toprank.clicks.log import ClickLog, check_log
-from toprank.clicks.models import ProductCells, UnidentifiedWarning
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, redrawn
+from toprank.clicks.models import ProductCells
 from toprank.clicks.trust import affine
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
@@ -23,7 +22,7 @@ from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import redrawn_interval
 
-__all__ = ["METHODS", "UnidentifiedWarning", "propensities"]
+__all__ = ["METHODS", "propensities"]
 
 METHODS: dict[str, int] = {**dict.fromkeys(HARVESTED, 200), "regression-em": 20, "dual": 20, "trust": 50}
 """How often each method draws queries again unless it is told: learning anew is dear."""
@@ -32,14 +31,16 @@ _PRIOR = (0.01, 0.01)  # of the relevances under trust, which a larger one would
 
 class _Estimate(NamedTuple):
     values: FloatArray
-    offsets: FloatArray | None = None
+    at: FloatArray
+    """All that was fitted, to begin another fit with."""
+    converged: bool
     ranker: Any = None
-    converged: bool = True
+    offsets: FloatArray | None = None
 
 
 Mask = npt.NDArray[np.bool_]
-Estimator = Callable[[FloatArray], _Estimate]
-"""From how often each query counts to propensities."""
+Estimator = Callable[[FloatArray, FloatArray | None], _Estimate]
+"""From how often each query counts, and where to begin, to propensities."""
 
 
 def propensities(
@@ -106,8 +107,10 @@ def propensities(
         estimate, of_log = _trust(log, learner, tolerance, max_steps), graph(log)
         identified = of_log.joined(2)  # two documents tell a slope and an offset
     else:
-        make = _regression if method == "regression-em" else _dual
-        estimate = make(log, data, ranker, clip, tolerance, max_steps)
+        limits = tolerance, max_steps
+        estimate = (
+            _dual(log, data, ranker, clip, *limits) if method == "dual" else _regression(log, data, ranker, *limits)
+        )
         of_log = _graph_of_features(log, data)
         identified = of_log.identified
     found = _with_intervals(log, estimate, method, of_log, identified, (count, confidence, seed))
@@ -125,18 +128,14 @@ def _graph_of_features(log: ClickLog, data: RankingData | None) -> Graph:
     return graph(replace(log, pair=group[log.pair], pair_query=np.zeros(n, dtype=np.int64), document_ids=np.arange(n)))
 
 
-def _regression(
-    log: ClickLog, data: RankingData | None, ranker: Any, clip: float, tolerance: float, max_steps: int
-) -> Estimator:
-    del clip
-    learner, start = AttractionByFeatures(ranker, log, data), None
+def _regression(log: ClickLog, data: RankingData | None, ranker: Any, tolerance: float, max_steps: int) -> Estimator:
+    learner = AttractionByFeatures(ranker, log, data)
 
-    def estimate(weights: FloatArray) -> _Estimate:
-        nonlocal start  # resamples begin where the log itself led
+    def estimate(weights: FloatArray, start: FloatArray | None) -> _Estimate:
         cells = ProductCells.of(log, log.position - 1, log.depth, weights)
-        found = cells.fit((1e-6, 1e-6), tolerance * log.n_impressions, max_steps, learner=learner, start=start)
-        start, looked = found.at if start is None else start, found.at[log.n_pairs :]
-        return _Estimate(looked / looked[0], None, learner.ranker, found.converged)
+        fit = cells.fit((1e-6, 1e-6), tolerance * log.n_impressions, max_steps, learner=learner, start=start)
+        looked = fit.at[log.n_pairs :]
+        return _Estimate(looked / looked[0], fit.at, fit.converged, learner.ranker)
 
     return estimate
 
@@ -144,25 +143,19 @@ def _regression(
 def _dual(
     log: ClickLog, data: RankingData | None, ranker: Any, clip: float, tolerance: float, max_steps: int
 ) -> Estimator:
-    both, start = Dual(log, data, ranker, clip), None
+    both = Dual(log, data, ranker, clip)
 
-    def estimate(weights: FloatArray) -> _Estimate:
-        nonlocal start
+    def estimate(weights: FloatArray, start: FloatArray | None) -> _Estimate:
         solved = both.solve(weights, np.ones(log.depth) if start is None else start, tolerance, max_steps)
-        start = solved.values if start is None else start
-        return _Estimate(solved.values, None, solved.ranker, solved.converged)
+        return _Estimate(solved.values, solved.values, solved.converged, solved.ranker)
 
     return estimate
 
 
 def _trust(log: ClickLog, learner: AttractionByFeatures | None, tolerance: float, max_steps: int) -> Estimator:
-    start = None
-
-    def estimate(weights: FloatArray) -> _Estimate:
-        nonlocal start
-        found = affine(log, weights, _PRIOR, tolerance, max_steps, start, learner)
-        start = found.at if start is None else start
-        return _Estimate(found.values, found.offsets, None if learner is None else learner.ranker, found.converged)
+    def estimate(weights: FloatArray, start: FloatArray | None) -> _Estimate:
+        fit = affine(log, weights, _PRIOR, tolerance, max_steps, start, learner)
+        return _Estimate(fit.values, fit.at, fit.converged, None if learner is None else learner.ranker, fit.offsets)
 
     return estimate
 
@@ -172,13 +165,13 @@ def _with_intervals(
 ) -> Propensities:
     """The estimate, and the intervals of propensities and offsets."""
     resamples, confidence, seed = ask
-    best = estimate(np.ones(log.n_queries))
+    best = estimate(np.ones(log.n_queries), None)
     if not best.converged:
         warn_user(
             f"The fit of {method} had not come to rest when it ended; raise max_steps, or the tolerance.",
             ConvergenceWarning,
         )
-    again = [estimate(weights) for weights in redrawn(log, resamples, seed)]
+    again = [estimate(weights, best.at) for weights in redrawn(log, resamples, seed)]  # close to where they end
     lost, queries = np.where(identified | (best.offsets is None), 0.0, np.nan), len(np.unique(log.session_query))
     values = best.values + lost
     ratios = best.offsets is None

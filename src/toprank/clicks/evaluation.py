@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, correct, curves_of, regression_of
-from toprank.clicks.intervals import in_words, left_out_in_turn, plain
-from toprank.clicks.log import ClickLog, check_log
+from toprank.clicks.log import ClickLog, check_log, left_out_in_turn
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
@@ -26,7 +25,7 @@ from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.metrics.gains import Discount
 from toprank.metrics.ranking import ranking
 from toprank.rankers.linear.ranker import LinearRanker
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
 from toprank.significance import Interval, jackknife, means_without
 
 __all__ = ["Estimates", "JudgedRankers", "SmallSampleWarning", "clipped", "evaluate", "judge", "left_out", "ranks_of"]
@@ -121,7 +120,7 @@ class Estimates(Shown):
         """For JSON; an end that is not known is None."""
         return {
             "summary": self.summary, "estimator": self.estimator, "mean": self.mean, "confidence": self.confidence,
-            "intervals": {name: plain(list(one)) for name, one in self.intervals.items()},
+            "intervals": {name: json_numbers(list(one)) for name, one in self.intervals.items()},
             "effective_sample_size": self.effective_sample_size, "counted": self.counted,
             "impressions": self.impressions, "unseen": self.unseen, "ranked": self.ranked, "unknown": self.unknown,
             "uncorrected": self.uncorrected, "clip": self.clip, "clipped": self.clipped,
@@ -150,7 +149,7 @@ class Estimates(Shown):
 
     def _parts(self) -> Sequence[Part]:
         rows = [
-            (name, f"{mean:.4f}", in_words(self.intervals[name].low, self.intervals[name].high, 4),
+            (name, f"{mean:.4f}", bracketed(self.intervals[name].low, self.intervals[name].high, 4),
              f"{self.effective_sample_size[name]:,.0f} of {self.counted[name]:,}",
              f"{self.unseen[name]:,} of {self.ranked[name]:,}")
             for name, mean in self.mean.items()

@@ -9,9 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from toprank.clicks.cells import ids_in, numbers_of, plain, refuse_mixed, refuse_nulls
 from toprank.clicks.log import Array, ClickLog, Numbered, RowOf, assembled, clicks_of, numbered, positions_of
-from toprank.clicks.sources import LogRows, kind_of, opened
+from toprank.clicks.sources import (
+    LogRows,
+    ids_in,
+    is_ubi,
+    kind_of,
+    numbers_of,
+    opened,
+    plain,
+    refuse_mixed,
+    refuse_nulls,
+)
 from toprank.compute import IntArray
 from toprank.data.bytesource import PathLike, promised_format
 from toprank.data.files import as_plain_files
@@ -112,9 +121,9 @@ def read(
 def _read_tables(
     tables: Sequence[LogRows], given: Mapping[str, Choice], carry: Sequence[str], first_position: int
 ) -> ClickLog:
-    from toprank.clicks.ubi import is_ubi, read_ubi
-
     if any(is_ubi(table) for table in tables):
+        from toprank.clicks.ubi import read_ubi
+
         _refuse_columns("User Behavior Insights", {**given, "click": None}, carry)
         return read_ubi(tables, given["click"] or None, first_position)
     return _Strips(tables, given, carry, first_position).log()

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from toprank.clicks.events import UNSHOWN
 from toprank.clicks.harvests import Graph, Propensities
-from toprank.clicks.intervals import in_words
 from toprank.clicks.log import TOLD_AGAIN, Array, ClickLog, numbered, sums
 from toprank.clicks.models import WITHOUT_DOUBLED
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
 from toprank.errors import Remedy, joined
+from toprank.showing.tables import bracketed
 
 __all__ = ["found_in", "unlikely"]
 
@@ -233,7 +233,7 @@ def _of_positions(log: ClickLog, found: Graph, known: Propensities | None) -> It
         wide = known.identified & (high - low > _WIDE * known.values)
     count = int(wide.sum())
     if count:
-        ends = (f"position {k + 1}: {in_words(low[k], high[k])}" for k in np.flatnonzero(wide))
+        ends = (f"position {k + 1}: {bracketed(low[k], high[k])}" for k in np.flatnonzero(wide))
         noun = agreeing(count, "position|positions")
         sentence = f"The propensity of {count} {noun} has an interval that is wider than half of it."
         yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), _SWAP)

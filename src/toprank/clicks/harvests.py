@@ -15,23 +15,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.clicks.conditional import relative_examinations
-from toprank.clicks.intervals import in_words, plain, redrawn
-from toprank.clicks.log import ClickLog, check_compared, check_log, sums
-from toprank.clicks.models import UnidentifiedWarning
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_compared, check_log, redrawn, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.drawing import WIDTH, Box, Scale, axes, marker, path, tag, ticks
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
 from toprank.showing.pictures import Picture
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_rows
 from toprank.significance import Interval, redrawn_interval
 
-__all__ = ["Edge", "Graph", "Propensities", "graph", "harvested"]
+__all__ = ["Edge", "Graph", "Propensities", "graph", "harvested", "relative_examinations"]
 
 _SURELY = 4.0  # standard errors
 _PRIOR = 1e-6  # clicks at each position, so that one without any is compared at all
+_MOST_STEPS = 100
+_STILL = 1e-10  # of log θ: steps are Newton's, so that the next one would be shorter than rounding
+_ROUNDING = 1e-15  # of the likelihood: less than this a step cannot be seen to raise it
+_LONGEST = 3.0  # of log θ in one step: far from the maximum the curvature tells little
 HARVESTED: tuple[str, ...] = ("all-pairs", "pivot", "chain", "randomisation")
 
 
@@ -188,14 +189,13 @@ class Propensities(Shown):
             if not np.isnan(high[k]):
                 top, bottom = y(min(float(high[k]), y.high)), y(float(low[k]))
                 drawn.append(tag("line", x1=at, x2=at, y1=bottom, y2=top, cls="axis"))
-            words = f"position {k + 1}: {self.values[k]:.3f} {in_words(low[k], high[k])}"
+            words = f"position {k + 1}: {self.values[k]:.3f} {bracketed(low[k], high[k])}"
             drawn.append(marker(0, at, height, words))
         return Picture("Propensity by position, with intervals", 230, *drawn)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; what the log cannot tell is None."""
-        columns = self.to_frame("arrow").to_pydict()
-        rows = [dict(zip(columns, map(plain, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+        rows = json_rows(self.to_frame("arrow").to_pydict())
         return {"method": self.method, "summary": self.summary, "confidence": self.confidence, "positions": rows}
 
     @property
@@ -231,7 +231,7 @@ class Propensities(Shown):
 
 
 def _cells(k: int, values: FloatArray, intervals: Interval[FloatArray]) -> tuple[str, str]:
-    return ("—", "") if np.isnan(values[k]) else (f"{values[k]:.3f}", in_words(intervals.low[k], intervals.high[k]))
+    return ("—", "") if np.isnan(values[k]) else (f"{values[k]:.3f}", bracketed(intervals.low[k], intervals.high[k]))
 
 
 def assumed(method: str, lost: Sequence[str]) -> str:
@@ -378,6 +378,68 @@ def _all_pairs(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArra
     values = np.where(clicks.any(axis=1), examination, 0.0)
     joined = _components(shown)
     return np.asarray(np.where(joined == joined[0], values, np.nan))
+
+
+def relative_examinations(
+    begins: IntArray,
+    place: npt.NDArray[np.int32],
+    shown: FloatArray,
+    clicked: FloatArray,
+    n_places: int,
+    prior: float,
+) -> tuple[FloatArray, bool]:
+    """The examination of each place, relative to the first, and whether the steps came to rest.
+
+    Of C clicks on a document that was shown n_k times at position k, C n_k θ_k / Σ n_j θ_j are expected at k, however
+    much the document attracts. That holds for one impression a document as for thousands, so the θ that balance these
+    sums have none of the bias of a fit that must also learn an attraction for each document. They maximise the
+    likelihood of where clicks fell, given how many there were of each document, as if clicks were Poisson; it is
+    concave in log θ.
+
+    Args:
+        begins: where the cells of each document begin, and the end.
+        place: of each cell.
+        shown: impressions of the document at the place.
+        clicked: clicks among them.
+        n_places: how many places there are.
+        prior: clicks at each place on a document more, which was shown once at each: it keeps places apart from 0 and
+            joined to each other.
+
+    >>> begins, place = np.array([0, 2, 4]), np.array([0, 1, 0, 1], dtype=np.int32)
+    >>> shown, clicked = np.array([8.0, 8, 3, 6]), np.array([4.0, 2, 1, 1])
+    >>> relative_examinations(begins, place, shown, clicked, 2, 1e-9)[0].round(6).tolist()
+    [1.0, 0.5]
+    """
+    from scipy.sparse import csr_matrix
+
+    every = np.arange(n_places, dtype=np.int32)
+    shape = (len(begins), n_places)  # the last row is the document of the prior
+    pointers = np.append(begins, begins[-1] + n_places)
+    times = csr_matrix((np.append(shown, np.ones(n_places)), np.append(place, every), pointers), shape=shape)
+    clicks = csr_matrix((np.append(clicked, np.full(n_places, prior)), times.indices, pointers), shape=shape)
+    of_document, of_place = (np.asarray(clicks.sum(axis=axis)).ravel() for axis in (1, 0))
+    told = of_document > 0
+    times, of_document = times[told], of_document[told]
+
+    def value(log_theta: FloatArray) -> float:
+        return float(of_place @ log_theta - of_document @ np.log(times @ np.exp(log_theta)))
+
+    log_theta, reached = np.zeros(n_places), value(np.zeros(n_places))
+    for _ in range(_MOST_STEPS):
+        expected = times.multiply(np.exp(log_theta)).tocsr()
+        shares = expected.multiply((1 / np.asarray(expected.sum(axis=1)).ravel())[:, None]).tocsr()
+        gradient = of_place - shares.T @ of_document
+        weighed = shares.multiply(of_document[:, None])
+        curvature = np.diag(shares.T @ of_document) - (shares.T @ weighed).toarray()
+        step = np.zeros(n_places)  # the first stays, since only ratios are in the clicks
+        step[1:] = np.linalg.solve(curvature[1:, 1:], gradient[1:])
+        step *= min(1.0, _LONGEST / max(float(np.abs(step).max()), 1e-300))
+        while (there := value(log_theta + step)) < reached - 1e-12 * abs(reached):
+            step /= 2
+        log_theta, reached = log_theta + step, there
+        if np.abs(step).max() <= _STILL or gradient @ step <= _ROUNDING * (1 + abs(reached)):
+            return np.exp(log_theta), True
+    return np.exp(log_theta), False
 
 
 _ESTIMATES = {"all-pairs": _all_pairs, "pivot": _pivot, "chain": _chain, "randomisation": _randomised}

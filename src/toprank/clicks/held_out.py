@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from toprank.clicks.cascades import CCM, DBN, DCM, SDBN, Cascade
-from toprank.clicks.intervals import plain, redrawn
-from toprank.clicks.log import ClickLog, sums
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, redrawn, sums
 from toprank.clicks.models import (
     PBM,
     UBM,
@@ -20,14 +19,13 @@ from toprank.clicks.models import (
     DocumentCTR,
     GlobalCTR,
     RankCTR,
-    UnidentifiedWarning,
     check_lists,
 )
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows
 from toprank.significance import Interval, redrawn_interval
 
 __all__ = ["MODELS", "RATES", "ComparedModels", "compare_models", "model_named"]
@@ -89,12 +87,11 @@ class ComparedModels(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is infinite or not known is None."""
         columns = self.to_frame("arrow").to_pydict() | {"by_rank": [values.tolist() for values in self.by_rank]}
-        rows = [dict(zip(columns, map(plain, row), strict=True)) for row in zip(*columns.values(), strict=True)]
         return {
             "summary": self.summary,
             "held_out_sessions": self.sessions[0],
             "best_rate": self.best_rate,
-            "models": rows,
+            "models": json_rows(columns),
         }
 
     def table(self) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,8 +17,9 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = [
-    "COMPARED", "DEEPEST", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "assembled", "check_compared", "check_log",
-    "clicks_of", "ids_of", "named", "numbered", "positions_of", "sums", "words_of",
+    "COMPARED", "DEEPEST", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "UnidentifiedWarning", "assembled",
+    "check_compared", "check_log", "clicks_of", "ids_of", "left_out_in_turn", "named", "numbered", "positions_of",
+    "redrawn", "sums", "words_of",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -31,6 +32,10 @@ DEEPEST = 10_000
 TOLD_AGAIN = "impressions that were told again, and count once"
 _SPARSE = 4  # a table of all numbers between the ids may be so many times as long as the log
 _LONGEST = 32  # letters of ids that NumPy holds side by side; of longer ones it holds references
+
+
+class UnidentifiedWarning(UserWarning):
+    """The log alone does not tell what was estimated; an assumption does."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -498,3 +503,28 @@ def named(data: RankingData) -> RankingData:
     if data.document_ids is not None:
         return data
     return data.replace(document_ids=data.row_names.astype(str))
+
+
+# ---- queries drawn again, or left out in turn, with all their sessions: what intervals are made of ----
+
+
+def redrawn(log: ClickLog, resamples: int, seed: int) -> Iterator[FloatArray]:
+    """How often each query of the log counts, `resamples` times; as many queries are drawn as have sessions."""
+    rng, present = np.random.default_rng(seed), np.unique(log.session_query)
+    for _ in range(resamples):
+        yield np.bincount(rng.choice(present, len(present)), minlength=log.n_queries).astype(np.float64)
+
+
+def left_out_in_turn(log: ClickLog, groups: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """How often each query counts, 0 or 1, where each group of queries is left out in turn; and the groups' shares.
+
+    >>> weights, shares = left_out_in_turn(ClickLog.of(["q", "q", "r"], ["a"] * 3, [1] * 3, [0, 1, 1]), 20, 0)
+    >>> weights.sum(axis=1).tolist(), sorted(shares.round(2).tolist())
+    ([1.0, 1.0], [0.33, 0.67])
+    """
+    present, sessions = np.unique(log.session_query, return_counts=True)
+    number = np.random.default_rng(seed).permutation(len(present)) % min(groups, len(present))
+    group = np.full(log.n_queries, -1)
+    group[present] = number
+    weights = (group != np.arange(number.max(initial=0) + 1)[:, None]).astype(np.float64)
+    return weights, np.bincount(number, sessions) / sessions.sum()

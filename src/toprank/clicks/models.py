@@ -21,11 +21,10 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank import kernels
-from toprank.clicks.conditional import relative_examinations
 from toprank.clicks.features import AttractionByFeatures, logistic, same_features
 from toprank.clicks.fitting import Maximum, climb, inside, maximise
-from toprank.clicks.intervals import left_out_in_turn
-from toprank.clicks.log import ClickLog, check_compared, check_log, sums
+from toprank.clicks.harvests import relative_examinations
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_compared, check_log, left_out_in_turn, sums
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
@@ -41,7 +40,6 @@ __all__ = [
     "GlobalCTR",
     "Perplexity",
     "RankCTR",
-    "UnidentifiedWarning",
     "blocks",
     "by_rank",
     "check_depth",
@@ -59,10 +57,6 @@ _BLOCK = 1 << 16  # pairs or impressions that a thread takes at a time
 _HARDLY = 0.2  # impressions of the prior where it is about what documents share
 _SIMULATED = 16  # logs of users who are as the model says, to see what it makes of them
 _DOUBT = 0.25  # of a correction: documents are not quite what the fit holds them for
-
-
-class UnidentifiedWarning(UserWarning):
-    """The log alone does not tell what was estimated; an assumption does."""
 
 
 class Perplexity(float):

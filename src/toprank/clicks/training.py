@@ -29,11 +29,9 @@ from toprank.clicks.corrections import (
     regression_of,
     session_queries,
 )
-from toprank.clicks.estimators import UnidentifiedWarning
 from toprank.clicks.evaluation import clipped, judge, left_out, ranks_of
 from toprank.clicks.harvests import HARVESTED
-from toprank.clicks.intervals import in_words, numbers
-from toprank.clicks.log import ClickLog, check_log, named
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, named
 from toprank.clicks.position_term import PositionCells, PositionSoftmax
 from toprank.clicks.simulation import relevance_of
 from toprank.compute import FloatArray
@@ -51,7 +49,7 @@ from toprank.rankers.estimator import unfitted
 from toprank.rankers.linear.expected_gain import ExpectedGainRanker
 from toprank.rankers.trees.ranker import TreeRanker
 from toprank.showing.pictures import Picture, signed_bars
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of
 from toprank.significance import Interval, bootstrap_interval
 
 __all__ = ["Trained", "train"]
@@ -145,7 +143,7 @@ class Trained(Shown):
             "clip": self.clip, "choice": self.choice, "not_compared": self.not_compared or None,
         }  # fmt: skip
         for name, worth in self._numbers().items():
-            facts[name] = {ranker: numbers(one) for ranker, one in worth.items()} or None
+            facts[name] = {ranker: one.to_dict() for ranker, one in worth.items()} or None
         return facts
 
     @property
@@ -229,14 +227,8 @@ class Trained(Shown):
         """One row for each ranker: its metrics and gains with the ends of their intervals; None where not known."""
         names = list(dict.fromkeys(("naive", self.correction, *self.estimates, *self.metrics)))
         columns: dict[str, list[Any]] = {"model": [name for name in names if name != "none"]}
-        told = {
-            "dcg@10": self.estimates,
-            "gain": self.gains,
-            "valid_ndcg@10": self.metrics,
-            "valid_gain": self.valid_gains,
-        }
-        for metric, worth in told.items():
-            rows = [numbers(worth[name]) if name in worth else {} for name in columns["model"]]
+        for metric, worth in self._numbers().items():
+            rows = [worth[name].to_dict() if name in worth else {} for name in columns["model"]]
             columns |= {f"{metric} {side}": [row.get(side) for row in rows] for side in ("value", "low", "high")}
         return frame_of(columns, kind)
 
@@ -253,7 +245,7 @@ class Trained(Shown):
         def cells(name: str, worth: Mapping[str, Interval], gains: Mapping[str, Interval]) -> tuple[str, ...]:
             gain = (f"{gains[name].value:+.4f}", _signed(gains[name])) if name in gains else ("", "")
             found = worth[name]
-            return (f"{found.value:.4f}", in_words(found.low, found.high, digits=4), *gain)
+            return (f"{found.value:.4f}", bracketed(found.low, found.high, digits=4), *gain)
 
         heads = [cell for head, *_ in told for cell in (head, "95% interval", "over naive", "95% interval")]
         rows = [(name, *(cell for _, *both in told for cell in cells(name, *both))) for name in told[0][1]]

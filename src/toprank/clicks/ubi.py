@@ -8,28 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from toprank.clicks.cells import column, ids_in, numbers_of, plain
 from toprank.clicks.events import UNSHOWN, Pieces, present, shown_at
 from toprank.clicks.log import Array, ClickLog, RowOf, assembled, numbered, positions_of
-from toprank.clicks.sources import LogRows
+from toprank.clicks.sources import LogRows, are_events, column, field_names, ids_in, numbers_of, plain
 from toprank.compute import IntArray
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = ["is_ubi", "read_ubi"]
+__all__ = ["read_ubi"]
 
 _OBJECT, _ORDINAL = "event_attributes.object.object_id", "event_attributes.position.ordinal"
 _INNER = (_OBJECT, _ORDINAL)
-_RESPONSE = {"query_response_id", "query_response_hit_ids"}
-
-
-def is_ubi(table: LogRows) -> bool:
-    """Whether a table is ``ubi_events`` or ``ubi_queries``."""
-    names = set(_names(table))
-    return _are_events(table) or ({"query_id", "user_query"} <= names and bool(names & _RESPONSE))
-
-
-def _are_events(table: LogRows) -> bool:
-    return {"query_id", "action_name"} <= set(_names(table))
 
 
 def read_ubi(tables: Sequence[LogRows], click: str | None, first_position: int) -> ClickLog:
@@ -39,8 +27,8 @@ def read_ubi(tables: Sequence[LogRows], click: str | None, first_position: int) 
     ``query_response_hit_ids`` in their order. A click is an event whose action is `click`; unless that is given, one
     whose action is or ends in "click".
     """
-    events = [table for table in tables if _are_events(table)]
-    queries = [table for table in tables if "user_query" in _names(table) and table not in events]
+    events = [table for table in tables if are_events(table)]
+    queries = [table for table in tables if "user_query" in field_names(table) and table not in events]
     if not (queries and events):
         what, lacks = ("events", "words that were searched for") if events else ("queries", "clicks")
         raise DataError(
@@ -70,18 +58,11 @@ def read_ubi(tables: Sequence[LogRows], click: str | None, first_position: int) 
     return _joined(asked, hits, shown, clicked, missing)
 
 
-def _names(table: LogRows) -> list[str]:
-    import pyarrow as pa
-
-    inside = table.schema.field("_source").type if "_source" in table.schema.names else pa.null()
-    return [one.name for one in inside] if pa.types.is_struct(inside) else list(table.schema.names)
-
-
 def _batches(table: LogRows, wanted: Sequence[str]) -> Iterator[tuple[int, Any]]:
     """Strips with those columns that there are, and the first row of each; documents of an engine are unwrapped."""
     import pyarrow as pa
 
-    names, row = _names(table), 0
+    names, row = field_names(table), 0
     wrapped = "_source" in table.schema.names and "_source" not in names
     if table.inside:  # a field may be absent from the first lines, so that its type is not known from them
         there = {*names, *_INNER} if "event_attributes" in names else set(names)

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from toprank.clicks.cells import first_odd
 from toprank.clicks.events import UNSHOWN, Pieces, present, shown_at
 from toprank.clicks.log import ClickLog, Numbered, assembled, numbered
+from toprank.clicks.sources import first_odd
 from toprank.compute import IntArray
 from toprank.data.bytesource import PathLike, open_bytes
 from toprank.errors import FormatError

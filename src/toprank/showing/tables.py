@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,9 @@ from typing import Any, Literal, NamedTuple
 from toprank.drawing import Markup, tag
 from toprank.showing.pictures import framed
 
-__all__ = ["Kind", "Shown", "Table", "frame_of", "latex_text", "markdown_text"]
+__all__ = [
+    "Kind", "Shown", "Table", "frame_of", "bracketed", "json_numbers", "json_rows", "latex_text", "markdown_text",
+]  # fmt: skip
 
 Kind = Literal["arrow", "pandas", "polars"]
 _ROWS = 40  # of a table in a notebook; the frame has all
@@ -206,3 +209,36 @@ def frame_of(columns: Mapping[str, Sequence[Any]], kind: Kind) -> Any:
             return pa.array([None if value is None else str(value) for value in values])
 
     return as_frame(pa.table({name: column(values) for name, values in columns.items()}), kind)
+
+
+def bracketed(low: float | None, high: float | None, digits: int = 3) -> str:
+    """An interval in brackets; nothing where it is not known, or all numbers are in it.
+
+    >>> bounds = (0.25, 0.5), (0.0, math.inf), (math.nan, math.nan), (-math.inf, math.inf)
+    >>> tuple(bracketed(low, high) for low, high in bounds)
+    ('[0.250, 0.500]', '[0.000, ∞]', '', '')
+    """
+    if low is None or high is None or not math.isfinite(low) or math.isnan(high):
+        return ""
+    return f"[{low:.{digits}f}, {'∞' if math.isinf(high) else f'{high:.{digits}f}'}]"
+
+
+def json_numbers(value: Any) -> Any:
+    """Numbers, or lists of them, for JSON: what is infinite or not known is None.
+
+    >>> json_numbers([0.5, [math.inf, math.nan]])
+    [0.5, [None, None]]
+    """
+    if isinstance(value, list):
+        return [json_numbers(one) for one in value]
+    return value if isinstance(value, str | None) or math.isfinite(value) else None
+
+
+def json_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Columns as one object for each row, for JSON.
+
+    >>> json_rows({"position": [1, 2], "propensity": [1.0, math.nan]})
+    [{'position': 1, 'propensity': 1.0}, {'position': 2, 'propensity': None}]
+    """
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, map(json_numbers, row), strict=True)) for row in rows]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 from typing_extensions import TypeVar
@@ -88,6 +88,15 @@ class Interval(Generic[Quantity]):
     def __neg__(self) -> Interval[Quantity]:
         """The interval of the quantity with its sign turned: of ``b - a`` where this one is of ``a - b``."""
         return replace(self, value=-self.value, low=-self.high, high=-self.low)  # type: ignore[arg-type]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The estimate and its ends, for JSON: what is infinite or not known is None.
+
+        >>> Interval(0.5, 0.25, math.inf, 0.95, 9, "").to_dict()
+        {'value': 0.5, 'low': 0.25, 'high': None}
+        """
+        sides: dict[str, Any] = {"value": self.value, "low": self.low, "high": self.high}
+        return {name: np.where(np.isfinite(side), side, np.array(None)).tolist() for name, side in sides.items()}
 
     def __str__(self) -> str:
         ends = zip(np.ravel(self.low).tolist(), np.ravel(self.high).tolist(), strict=True)
