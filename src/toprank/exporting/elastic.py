@@ -213,7 +213,7 @@ def _scores(rules: Rules, path: Path, X: FloatArray, features: tuple[str, ...]) 
 
 def _prepare(engine: str, formula: Formula, server: str | None, data: RankingData | None) -> Prepared:
     rules, title = missing_rules(engine, server), _TITLES[engine]
-    linear = centred_weights(formula)
+    linear = None if formula.linear is None else centred_weights(formula)
     files, feature_file = _files(formula, linear, rules), formula.name + _FEATURE_FILE
     remarks = [
         f"{feature_file} makes a feature set '{formula.name}' in which each feature reads the document field of the "

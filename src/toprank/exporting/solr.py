@@ -204,7 +204,7 @@ def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
 
 
 def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
-    linear = centred_weights(formula)
+    linear = None if formula.linear is None else centred_weights(formula)
     files, forest = _files(formula, linear), formula.forest
     feature_file = formula.name + _FEATURE_FILE
     remarks = [

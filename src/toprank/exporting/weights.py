@@ -27,11 +27,10 @@ class CentredWeights(NamedTuple):
     """What to put in the place of a missing value, for the same score."""
 
 
-def centred_weights(formula: Formula) -> CentredWeights | None:
-    """A formula as a linear function about the means that its first part knows; None where it is no such function."""
-    if (linear := formula.linear) is None:
-        return None
-    first = formula.functions[0].part
+def centred_weights(formula: Formula) -> CentredWeights:
+    """A formula that is a linear function, about the means that its first part knows."""
+    linear, first = formula.linear, formula.functions[0].part
+    assert linear is not None
     assert isinstance(first, LinearFunction)
     weights = linear.weights[0]
     used = weights != 0.0
