@@ -27,7 +27,7 @@ Log = Annotated[
     ),
 ]
 _MODELS = "The click model: GlobalCTR, RankCTR, DocumentCTR, PBM, UBM, Cascade, DCM, SDBN, DBN or CCM."
-Resamples = Annotated[int, typer.Option(min=2, help="How often queries are drawn again for intervals.")]
+Resamples = Annotated[int, typer.Option(min=2, help="Number of bootstrap resamples of queries, for intervals.")]
 
 
 def _column(role: str, none: str = "") -> Any:
@@ -68,8 +68,10 @@ def read_log(paths: list[Path], quiet: bool, columns: options.Reading) -> ClickL
 @reads_log
 def check(
     log: Log,
-    data: Annotated[Path | None, typer.Option(help="Data with document ids: is all that was shown among them?")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 where a problem is found.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Data with document ids, to check that every shown document is in it.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if a problem is found.")] = False,
     resamples: Resamples = 100,
     json: options.Json = False,
     html: options.Html = None,
@@ -78,7 +80,7 @@ def check(
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
-    """Say what a click log can and cannot tell, in sentences, each with a remedy.
+    """Say what a click log can and cannot tell you, and how to fix what is wrong.
 
     For example:
 
@@ -128,7 +130,9 @@ def fit(
     ] = False,
     prior: Annotated[
         str | None,
-        typer.Option(help="Clicks and skips to add to each probability. Default: two impressions at the log's rate."),
+        typer.Option(
+            help="Clicks and skips to add to each probability. Default: two impressions at the log's click rate."
+        ),
     ] = None,
     groups: Annotated[
         int, typer.Option(min=0, help="Groups of queries, each left out once for the intervals; 0: no intervals.")
@@ -140,7 +144,7 @@ def fit(
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
-    """Fit a click model: its parameters with intervals, and how well it tells sessions that it has not seen.
+    """Fit a click model: its parameters with intervals, and how well it predicts held-out sessions.
 
     For example:
 
@@ -213,8 +217,10 @@ def _told(fitted: ClickModel, ends: dict[str, Interval[Any]]) -> str:
 
 @options.reads_data("label", "qid", "document_id", "features", "carry")
 def simulate(
-    data: Annotated[Path, typer.Argument(help="Labelled data: what users like.")],
-    scores: Annotated[list[Path], typer.Argument(metavar="SCORES...", help="Scores to rank by; sessions take turns.")],
+    data: Annotated[Path, typer.Argument(help="Labelled data; labels say what users like.")],
+    scores: Annotated[
+        list[Path], typer.Argument(metavar="SCORES...", help="Scores to rank by; sessions alternate between them.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the log: .parquet, .arrow, .csv.")],
     click_model: Annotated[str, typer.Option(help="How users click: PBM, UBM, Cascade, DCM, SDBN, DBN, CCM.")] = "PBM",
     examination: Annotated[
@@ -227,20 +233,22 @@ def simulate(
     continuation: Annotated[
         str | None, typer.Option(help="DBN: P(go on); DCM: by position; CCM: after a skip, a click, a good click.")
     ] = None,
-    sessions: Annotated[int, typer.Option(min=1, help="How many lists are shown.")] = 10_000,
-    k: Annotated[int, typer.Option(min=1, help="Documents of a list.")] = 10,
+    sessions: Annotated[int, typer.Option(min=1, help="Number of lists to show.")] = 10_000,
+    k: Annotated[int, typer.Option(min=1, help="Documents in each list.")] = 10,
     noise: Annotated[float, typer.Option(help="P(click | looked at, not liked).")] = 0.1,
     trust: Annotated[
         str | None,
         typer.Option(help="P(click | looked at, not liked) by position, such as 0.4,0.3,0.2, instead of --noise."),
     ] = None,
-    exploration: Annotated[float, typer.Option(help="Share of sessions whose list is not the ranker's own.")] = 0.0,
+    exploration: Annotated[float, typer.Option(help="Share of sessions with an altered list.")] = 0.0,
     way: Annotated[
         str,
         typer.Option(help="What these see: shuffle; swap: the first and another exchanged; neighbours: two of them."),
     ] = "shuffle",
-    popularity: Annotated[float, typer.Option(help="Query i is asked for with a frequency of 1 / i^this.")] = 0.0,
-    disagreement: Annotated[float, typer.Option(help="Share of relevance that users deal out anew.")] = 0.0,
+    popularity: Annotated[float, typer.Option(help="Query i is asked with frequency 1 / i^this.")] = 0.0,
+    disagreement: Annotated[
+        float, typer.Option(help="Share of relevance shuffled among the documents of a query.")
+    ] = 0.0,
     reading: options.Reading = options.NOTHING,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,

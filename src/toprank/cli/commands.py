@@ -92,7 +92,7 @@ for _group, _functions in _GROUPS.items():
 
 _CLICKS = typer.Typer(
     cls=_Commands,
-    help="Learn from logs of what was shown and clicked, and judge by them.",
+    help="Train and evaluate on logs of what was shown and clicked.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -31,7 +31,7 @@ def demo(
     threads: options.Threads = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Show the whole way on data of its own: train systems, compare them with the best possible ranking, report.
+    """Try the whole workflow on made-up data: train systems, compare them with the best possible ranking, report.
 
     For example:
 

@@ -28,7 +28,7 @@ Correction = StrEnum("Correction", ["holm", "bonferroni", "none"])
 Complete = Annotated[
     bool | None,
     typer.Option(
-        help="Runs: judged queries without an answer count 0 (trec_eval -c), or not at all. Default: the convention's.",
+        help="Runs: count unanswered judged queries as 0 (trec_eval -c), or skip them. Default: the convention's.",
         show_default=False,
     ),
 ]
@@ -39,12 +39,12 @@ BySlice = Annotated[
     typer.Option(
         "--slices",
         metavar="COLUMN",
-        help="Also by slice: a column of the data, head:COLUMN for head and tail, or head:documents.",
+        help="Also report by slice: a column of the data, head:COLUMN for head and tail, or head:documents.",
     ),
 ]
-Confidence = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Level of the intervals.")]
+Confidence = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")]
 Least = Annotated[
-    int, typer.Option(min=2, help="With --slices: those with fewer queries have no interval, and are not tested.")
+    int, typer.Option(min=2, help="With --slices: slices with fewer queries get no interval and no test.")
 ]
 
 
@@ -63,7 +63,7 @@ def evaluate(
         str | None,
         typer.Option("--convention", "-c", help="Rules, by name, or 'all'. Default: standard; trec_eval with --run."),
     ] = None,
-    per_query: Annotated[bool, typer.Option("--per-query", help="Every query's number too.")] = False,
+    per_query: Annotated[bool, typer.Option("--per-query", help="Also print the value of every query.")] = False,
     by: BySlice = None,
     confidence: Confidence = 0.95,
     least: Least = 20,
@@ -74,7 +74,9 @@ def evaluate(
     relevant_from: Annotated[float, typer.Option(help="Grades from here on are relevant for binary metrics.")] = 1.0,
     unjudged: options.OfUnjudged = None,
     complete: Complete = None,
-    max_documents: Annotated[int | None, typer.Option(min=1, help="With --run: look this deep (trec_eval -M).")] = None,
+    max_documents: Annotated[
+        int | None, typer.Option(min=1, help="With --run: evaluate only this many documents per query (trec_eval -M).")
+    ] = None,
     reading: options.Reading = options.NOTHING,
     seed: options.Seed = 0,
     threads: options.Threads = None,
@@ -259,7 +261,9 @@ def compare(
     html: options.Html = None,
     model: Annotated[
         list[Path] | None,
-        typer.Option(help="With --html: a system's model file, called like its scores; adds weights and calibration."),
+        typer.Option(
+            help="With --html: the model file of a system, named like its scores; adds weights and calibration."
+        ),
     ] = None,
     json: options.Json = False,
     markdown: options.Markdown = False,

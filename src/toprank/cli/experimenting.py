@@ -38,13 +38,13 @@ def cv(
         str,
         typer.Option("--convention", "-c", help="Rules of evaluation, one or several separated by commas, or all."),
     ] = "standard",
-    folds: Annotated[int, typer.Option(min=3, help="Number of parts, where a file is divided by query.")] = 5,
+    folds: Annotated[int, typer.Option(min=3, help="Number of folds when a file is divided by query.")] = 5,
     by: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of dates: --folds folds by time, each test after its training."),
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds of the systems that draw, separated by commas. Default: --seed.")
+        str | None, typer.Option(help="Seeds for systems that use randomness, separated by commas. Default: --seed.")
     ] = None,
     unjudged: options.OfUnjudged = None,
     select_by: Annotated[
@@ -61,11 +61,12 @@ def cv(
     slices: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Also by slice: a column of the data, head:COLUMN for head and tail, head:documents."
+            metavar="COLUMN",
+            help="Also report by slice: a column of the data, head:COLUMN for head and tail, or head:documents.",
         ),
     ] = None,
     folder: options.Cells = None,
-    keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the fitted models there, too.")] = False,
+    keep_models: Annotated[bool, typer.Option("--keep-models", help="Also keep the fitted models there.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the per-query results to this Parquet file.")
     ] = None,
@@ -78,7 +79,7 @@ def cv(
     threads: options.TrainingThreads = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Cross-validate systems: choose on validation data, judge on test data, fold by fold.
+    """Cross-validate systems: in each fold, choose on validation data and judge on test data.
 
     For example:
 

@@ -22,10 +22,10 @@ def explain(
     docs: Annotated[
         tuple[str, str] | None, typer.Option(metavar="A B", help="Why A stands above B: two documents of the query.")
     ] = None,
-    feature: Annotated[str | None, typer.Option(help="How the score runs along one feature.")] = None,
-    metric: Annotated[str, typer.Option(help="What importance is judged by.")] = "ndcg@10",
+    feature: Annotated[str | None, typer.Option(help="Show how the score depends on one feature.")] = None,
+    metric: Annotated[str, typer.Option(help="Metric that importance is measured by.")] = "ndcg@10",
     convention: options.ConventionName = "standard",
-    repeats: Annotated[int, typer.Option(min=1, help="Shuffles of each feature, for importance.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each feature is shuffled, for importance.")] = 5,
     qid_column: Annotated[
         str | None,
         typer.Option(
@@ -39,7 +39,7 @@ def explain(
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
-    """Say why a model ranks as it does: a pair of documents, a query, or all queries.
+    """Explain why a model ranks the way it does: a pair of documents, a query, or all queries.
 
     For example:
 

@@ -24,13 +24,13 @@ def export(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
     check: Annotated[
-        Path | None, typer.Option(help="Data to compare on as well; a self-test is then written beside the file.")
+        Path | None, typer.Option(help="Also compare on this data, and write a self-test next to the file.")
     ] = None,
     server_version: Annotated[
         str | None, typer.Option(help="Version of the server that will read the file, such as 3.8.0.")
     ] = None,
     allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Write the file even if it does not score as the model does.")
+        bool, typer.Option("--allow-changes", help="Write the file even if its scores differ from the model's.")
     ] = False,
     json: options.Json = False,
     reading: options.Reading = options.NOTHING,

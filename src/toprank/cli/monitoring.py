@@ -23,10 +23,12 @@ ALARM = 3
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
 def monitor(
     model: Model,
-    reference: Annotated[Path, typer.Argument(help="Queries as the model was trained for; labels are not looked at.")],
-    new: Annotated[Path, typer.Argument(help="Queries that it meets now; labels are not looked at.")],
-    shadow: Annotated[Path | None, typer.Option(help="A second model: how far it ranks NEW otherwise.")] = None,
-    psi: Annotated[float, typer.Option(min=0.0, help="The least shift of a feature that matters.")] = 0.1,
+    reference: Annotated[
+        Path, typer.Argument(help="Queries like those the model was trained for; labels are ignored.")
+    ],
+    new: Annotated[Path, typer.Argument(help="Queries that it gets now; labels are ignored.")],
+    shadow: Annotated[Path | None, typer.Option(help="A second model; report how differently it ranks NEW.")] = None,
+    psi: Annotated[float, typer.Option(min=0.0, help="Smallest PSI that can raise an alarm.")] = 0.1,
     k: Annotated[int, typer.Option(min=1, help="Depth of DCG, and of the top compared with the shadow's.")] = 10,
     confidence: Annotated[float, typer.Option(help="Confidence level for intervals and alarms.")] = 0.95,
     json: options.Json = False,
@@ -35,7 +37,7 @@ def monitor(
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare the data that a model meets with those it was trained for: exit status 3 calls for somebody to look.
+    """Compare today's data with the data a model was trained for; exit status 3 means that somebody should look.
 
     For example:
 

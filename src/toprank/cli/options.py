@@ -23,13 +23,18 @@ __all__ = [
 
 _of_running = partial(typer.Option, rich_help_panel=helping.RUNNING)
 _of_output = partial(typer.Option, rich_help_panel=helping.OUTPUT)
-Threads = Annotated[int | None, _of_running(min=1, help="Threads; all cores by default. Results never depend on it.")]
+Threads = Annotated[
+    int | None, _of_running(min=1, help="Number of threads; all cores by default. Does not change results.")
+]
 TrainingThreads = Annotated[
     int | None,
-    _of_running(min=1, help="Threads; all cores by default. Trees and networks: the same number, the same bits."),
+    _of_running(
+        min=1,
+        help="Number of threads; all cores by default. Trees and networks: another number may change the last bits.",
+    ),
 ]
-Seed = Annotated[int, _of_running(min=0, help="Seed of everything random; the same seed gives the same bits.")]
-Quiet = Annotated[bool, _of_running("--quiet", "-q", help="Show no progress and no remarks on standard error.")]
+Seed = Annotated[int, _of_running(min=0, help="Random seed; the same seed gives the same bits.")]
+Quiet = Annotated[bool, _of_running("--quiet", "-q", help="Print no progress or notes on standard error.")]
 Json = Annotated[bool, _of_output("--json", help="Print one JSON object and nothing else on standard output.")]
 Markdown = Annotated[bool, _of_output("--markdown", help="Print Markdown tables.")]
 Latex = Annotated[bool, _of_output("--latex", help="Print LaTeX tables.")]
@@ -42,9 +47,7 @@ ConventionName = Annotated[
 ]
 Cells = Annotated[
     Path | None,
-    typer.Option(
-        "--folder", metavar="FOLDER", help="Keep finished cells here; a run that was ended goes on from them."
-    ),
+    typer.Option("--folder", metavar="FOLDER", help="Save finished cells here; an interrupted run resumes from them."),
 ]
 Learned = Annotated[Path, typer.Argument(help="Labelled data to learn from.")]
 Model = Annotated[Path, typer.Option("--output", "-o", "--model", help="Where to write the model.")]
@@ -91,24 +94,24 @@ class _Keywords:
         list[str] | None,
         typer.Option(
             metavar="A,B,...",
-            help="Columns to carry along for slices and folds by time: they are no features.",
+            help="Columns to keep for slices and splits by time, but not use as features.",
             rich_help_panel=helping.COLUMNS,
         ),
     ] = None
-    missing: Annotated[Missing, _reading("What NULL and absent features of a text file become.")] = Missing.nan
+    missing: Annotated[Missing, _reading("What NULL and absent features in a text file mean.")] = Missing.nan
     layout: Annotated[
-        str | None, _reading("How features of a text file are held: dense (default) or sparse.", metavar="LAYOUT")
+        str | None, _reading("Store the features of a text file as dense (default) or sparse.", metavar="LAYOUT")
     ] = None
     regroup: Annotated[
         bool | None,
-        _reading("Bring scattered rows of a query together, or refuse them. Default: tables yes, text no."),
+        _reading("Group scattered rows of a query, or refuse them. Default: group in tables, refuse in text."),
     ] = None
-    cache: Annotated[bool, _reading("Keep a binary copy beside a text file and open that the next time.")] = False
-    verify: Annotated[bool, _reading("With --cache or a stored copy: compare contents with hashes.", "--verify")] = (
-        False
-    )
+    cache: Annotated[bool, _reading("Keep a binary copy next to a text file and open that next time.")] = False
+    verify: Annotated[
+        bool, _reading("With --cache or a stored copy: check the contents against their hashes.", "--verify")
+    ] = False
     dtype: Annotated[Precision | None, _reading("Precision of the features of text or a table.")] = None
-    n_features: Annotated[int | None, _reading("How many features text has, where more than seen.", min=1)] = None
+    n_features: Annotated[int | None, _reading("Number of features in text, if more than occur in it.", min=1)] = None
 
 
 COLUMNS = ("label", "qid", "features", "document_id", "carry")

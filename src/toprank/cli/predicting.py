@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Model = Annotated[
     Path, typer.Argument(help="A model file: of `toprank train`, LightGBM, XGBoost, CatBoost, RankLib or ONNX.")
 ]
-Data = Annotated[Path, typer.Argument(help="Documents to score; labels are not looked at.")]
+Data = Annotated[Path, typer.Argument(help="Documents to score; labels are ignored.")]
 
 
 def load_both(
@@ -50,7 +50,7 @@ def predict(
     model: Model,
     data: Data,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")
+        Path | None, typer.Option("--output", "-o", help="Where to write. Default: standard output.")
     ] = None,
     reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,
@@ -79,7 +79,7 @@ def predict(
 def rank(
     model: Model,
     data: Data,
-    top: Annotated[int, typer.Option(min=1, help="How many documents of each query.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of documents per query.")] = 10,
     trec: Annotated[bool, typer.Option("--trec", help="Print a TREC run.")] = False,
     json: options.Json = False,
     reading: options.Reading = options.NOTHING,
@@ -140,10 +140,10 @@ def _ranked(scores: Any, data: RankingData, top: int) -> dict[Any, list[tuple[An
 
 def inspect(
     model: Model,
-    everything: Annotated[bool, typer.Option("--all", help="Everything, however long, a line each.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Print everything, one line each, however long.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Describe a model file on one screen: what it is, where it comes from, what it weighs.
+    """Describe a model file on one screen: what it is, how it was trained, which features it takes.
 
     For example:
 

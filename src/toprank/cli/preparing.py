@@ -17,14 +17,14 @@ from toprank.cli import common, options
 @options.reads_data(*options.COLUMNS, "missing", "layout")
 def check(
     data: Annotated[list[Path], typer.Argument(help="Data to examine; several files are taken as splits of one set.")],
-    cutoffs: Annotated[str, typer.Option(help="Cut-offs you evaluate at, separated by commas.")] = "10",
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 where anything is found.")] = False,
+    cutoffs: Annotated[str, typer.Option(help="Cut-offs that you evaluate at, separated by commas.")] = "10",
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if anything is found.")] = False,
     json: options.Json = False,
     reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Say what is wrong with data, in sentences, each with a remedy.
+    """Say what is wrong with data, and how to fix it.
 
     For example:
 

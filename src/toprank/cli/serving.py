@@ -32,14 +32,14 @@ def serve(
     ],
     settings: Settings = Settings(),  # noqa: B008 - a frozen value
     reference: Annotated[
-        Path | None, typer.Option(help="Data as the primary was trained for: drift from them is told at /metrics.")
+        Path | None, typer.Option(help="Reference data for the primary model; drift from it is reported at /metrics.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No line for each request on standard error.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not log each request on standard error.")] = False,
 ) -> None:
     """Answer HTTP requests with models, until SIGTERM or Ctrl-C.
 
     Rankings come from POST /v1/rank; a page to try it is at /, the other endpoints are in /openapi.json. SIGHUP reads
-    the model files again. Standard error has lines of JSON, one for each request without --quiet.
+    the model files again. Standard error gets one line of JSON for each request, unless --quiet.
 
     For example:
 

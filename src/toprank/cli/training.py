@@ -42,9 +42,7 @@ def train(
     budget: Annotated[float | None, typer.Option(help="Seconds that auto may take. Default: 120.")] = None,
     max_trials: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Candidates that auto tries at most; without --budget it then takes the time it needs."
-        ),
+        typer.Option(min=1, help="Most candidates that auto tries; without --budget there is then no time limit."),
     ] = None,
     blend: Annotated[bool, typer.Option(help="With auto: whether it may blend the best few.")] = True,
     by: Annotated[
@@ -52,7 +50,8 @@ def train(
     ] = None,
     setting: options.Settings = None,
     metric: Annotated[
-        str | None, typer.Option(help="What to choose by with --valid, else what to print. Default: the system's own.")
+        str | None,
+        typer.Option(help="Metric to choose by with --valid, otherwise to print. Default: the system's own."),
     ] = None,
     convention: options.ConventionName = "standard",
     unjudged: options.OfUnjudged = None,
@@ -302,21 +301,23 @@ def tune(
     model: options.Model,
     system: Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")] = "LambdaMART",
     valid: Annotated[
-        Path | None, typer.Option(help="Data to judge on. Default: a fifth of the queries of DATA, held out.")
+        Path | None, typer.Option(help="Data to judge trials on. Default: hold out a fifth of the queries of DATA.")
     ] = None,
-    folds: Annotated[int | None, typer.Option(min=2, help="Judge on so many folds of whole queries instead.")] = None,
+    folds: Annotated[
+        int | None, typer.Option(min=2, help="Judge by cross-validation with this many folds of queries instead.")
+    ] = None,
     by: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of dates: the latest fifth is held out, or --folds follow time."),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Trials of the study, those of a resumed one included.")] = 50,
+    trials: Annotated[int, typer.Option(min=1, help="Number of trials, including those of a resumed study.")] = 50,
     seconds: Annotated[float | None, typer.Option(help="Time for the search; no limit by default.")] = None,
     space: Annotated[
         list[str] | None,
         typer.Option("--space", help="name=low:high, name=low:high:log or name=a,b,c. May be given several times."),
     ] = None,
     setting: options.Settings = None,
-    metric: Annotated[str | None, typer.Option(help="What to judge by. Default: the system's own.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric to judge by. Default: the system's own.")] = None,
     convention: options.ConventionName = "standard",
     unjudged: options.OfUnjudged = None,
     storage: Annotated[Path | None, typer.Option(help="An SQLite file that keeps the study, to be resumed.")] = None,

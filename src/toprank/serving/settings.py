@@ -40,28 +40,25 @@ class Option(NamedTuple):
 class Settings:
     """The options of a service."""
 
-    host: Annotated[str, Option("The address to listen on; others than loopback need a token.")] = "127.0.0.1"
-    port: Annotated[int, Option("The port to listen on; 0 takes a free one.", 0, 65535)] = 8080
+    host: Annotated[str, Option("Address to listen on; any but loopback needs a token.")] = "127.0.0.1"
+    port: Annotated[int, Option("Port to listen on; 0 picks a free one.", 0, 65535)] = 8080
     token_file: Annotated[
         Path | None, Option("A file with the token that clients must present as Authorization: Bearer.")
     ] = None
-    shadow: Annotated[
-        list[str] | None, Option("A model that scores what the primary is asked, unseen; repeat for more.")
-    ] = None
+    shadow: Annotated[list[str] | None, Option("A model that scores the same requests unseen; repeat for more.")] = None
     interleave: Annotated[
-        tuple[str, str] | None, Option("Two models whose rankings /v1/interleave mixes, for clicks to tell.")
+        tuple[str, str] | None, Option("Two models whose rankings /v1/interleave mixes, to compare their clicks.")
     ] = None
     secret_file: Annotated[
-        Path | None, Option("A file with a secret that replicas share: each takes clicks on lists of the others.")
+        Path | None,
+        Option("A file with a secret that replicas share, so that each accepts clicks on the others' lists."),
     ] = None
-    max_documents: Annotated[int, Option("Documents of a request at most.", 1)] = Limits.documents
-    max_body: Annotated[int, Option("Bytes of a request at most.", 1024)] = Limits.body
-    timeout: Annotated[float, Option("Seconds for a body to arrive, and for the answer.", 0.1)] = Limits.seconds
-    threads: Annotated[int, Option("Threads for large requests and slow models; small ones need none.", 1)] = (
+    max_documents: Annotated[int, Option("Maximum number of documents in a request.", 1)] = Limits.documents
+    max_body: Annotated[int, Option("Maximum size of a request in bytes.", 1024)] = Limits.body
+    timeout: Annotated[float, Option("Seconds allowed for a body to arrive, and for the answer.", 0.1)] = Limits.seconds
+    threads: Annotated[int, Option("Threads for large requests and slow models; small requests need none.", 1)] = (
         Limits.threads
     )
-    queue: Annotated[int, Option("Requests that may wait for a thread; the next are told to come back.", 0)] = (
-        Limits.queue
-    )
-    drain: Annotated[float, Option("Seconds after SIGTERM in which requests are welcome, but told to leave.", 0)] = 1.0
-    reload: Annotated[bool, Option("Load model files that are replaced.")] = True
+    queue: Annotated[int, Option("Requests that may wait for a thread; any more get 503.", 0)] = Limits.queue
+    drain: Annotated[float, Option("Seconds to keep answering after SIGTERM while connections close.", 0)] = 1.0
+    reload: Annotated[bool, Option("Reload a model file when it is replaced.")] = True
