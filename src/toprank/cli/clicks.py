@@ -336,7 +336,7 @@ Propensities = Annotated[
 ]
 Offsets = Annotated[
     str | None,
-    typer.Option(help="P(click) besides, out of trust in each position: β, where --propensities are α."),
+    typer.Option(help="P(click) added by trust in each position: β, where --propensities are α."),
 ]
 Clip = Annotated[
     float | None,
@@ -352,19 +352,19 @@ Clip = Annotated[
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
 def train(
     log: OneLog,
-    data: Annotated[Path, typer.Argument(help="Features of the documents; labels are looked at by --full alone.")],
+    data: Annotated[Path, typer.Argument(help="Features of the documents; only --full uses labels.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")],
     system: Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")] = "ListNet",
     correction: Annotated[str, typer.Option(help="none, ips, snips, affine, dr, safe; of trees: position.")] = "affine",
     propensities: Propensities = None,
     offsets: Offsets = None,
     clip: Clip = None,
-    within: Annotated[float, typer.Option(help="safe: how many times more or less exposure than in the log.")] = 1.5,
+    within: Annotated[float, typer.Option(help="With safe: by what factor exposure may differ from the log.")] = 1.5,
     approximate: Annotated[
-        bool, typer.Option("--approximate", help="Train a loss that is not linear in the gains all the same.")
+        bool, typer.Option("--approximate", help="Train even if the loss is not linear in the gains.")
     ] = False,
     naive: Annotated[Path | None, typer.Option(help="Where to write the naive model.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Train on the labels of DATA too, to compare with.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Also train on the labels of DATA, for comparison.")] = False,
     valid: Annotated[Path | None, typer.Option(help="Labelled data to compare the models on.")] = None,
     folds: Annotated[
         int,
@@ -381,7 +381,7 @@ def train(
     reading: options.Reading = options.NOTHING,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train a ranker on clicks that are corrected for where documents stood; the naive one is trained beside it.
+    """Train a ranker on clicks corrected for position, and a naive one without the correction for comparison.
 
     Held-out queries tell which of the two to take. For few clicks, --correction dr is the safer one.
 
@@ -429,9 +429,9 @@ def train(
 @reads_log
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
 def evaluate(
-    scores: Annotated[Path, typer.Argument(help="One score for each document of DATA.")],
+    scores: Annotated[Path, typer.Argument(help="One score per document of DATA.")],
     log: OneLog,
-    data: Annotated[Path, typer.Argument(help="The documents; labels are not looked at.")],
+    data: Annotated[Path, typer.Argument(help="The documents; labels are ignored.")],
     metrics: Annotated[str, typer.Option(help="dcg@k and ctr@k, separated by commas.")] = "dcg@10",
     estimator: Annotated[str, typer.Option(help="ips, snips, affine, dr or none.")] = "snips",
     propensities: Propensities = None,
@@ -442,7 +442,7 @@ def evaluate(
     reading: options.Reading = options.NOTHING,
     quiet: options.Quiet = False,
 ) -> None:
-    """Estimate what a ranking would be worth to the users of a log that was shown by other rankers.
+    """Estimate how well a ranking would do with users, from a log that other rankers produced.
 
     For example:
 
