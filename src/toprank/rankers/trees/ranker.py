@@ -311,7 +311,8 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         outputs = self.forest_.outputs
         if self.intercept_.shape != (outputs,) or self.gains_.shape != (outputs if self.outputs == "grades" else 0,):
             raise DataError("the trees do not fit the number of outputs")
-        monotone_directions(self.directions_, BareColumns(self.n_features_in_))
+        if self.directions_ is not None:
+            monotone_directions(self.directions_, BareColumns(self.n_features_in_))
 
 
 class _TrainedTrees:
