@@ -13,7 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import toprank as tr
-from toprank.data.warnings import OneQueryWarning, SameDataWarning, same_content
+from toprank.data.dataset import same_content
+from toprank.data.warnings import OneQueryWarning, SameDataWarning
 from toprank.errors import DataError
 
 

@@ -16,9 +16,8 @@ from toprank.choosing.portfolio import Clock, PortfolioSearch, portfolio
 from toprank.choosing.trial import Interrupts, Trial, TrialJudge, noting
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_flag, check_number, check_whole
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import RankingData, same_content
 from toprank.data.unjudged import choose_a_rule
-from toprank.data.warnings import same_content
 from toprank.errors import DataError, Remedy
 from toprank.rankers.base import Ranker
 from toprank.rankers.blend import BlendRanker

@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toprank import __version__
+from toprank.cli import helping
 from toprank.errors import DataError, FileError, ToprankError, retold
 from toprank.showing.progress import step as step
 
@@ -26,6 +28,48 @@ if TYPE_CHECKING:
 TABLES = ("parquet", "arrow", "csv")
 """Formats whose columns have names."""
 _ROLES = ("label", "qid", "document_id")  # of columns, that a model remembers
+
+
+_WRITTEN = {"--output", "--html", "--model", "--naive", "--plot", "target"}  # what names files to write
+_JSON_LINES = ("serve",)  # commands whose standard error programs read, from its first byte
+
+
+class Command(helping.Command):
+    """What goes wrong is told with the options of the command; it says that it works."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it, once it is sure that it writes onto nothing that it reads."""
+        quiet = bool(ctx.params.get("quiet")) or ctx.info_name in _JSON_LINES
+        options = [option for parameter in self.params for option in parameter.opts]
+        with speaking_of(options), step(f"toprank {ctx.info_name} is at work …", quiet):
+            check_outputs(ctx.params, {str(each.name) for each in self.params if _WRITTEN & set(each.opts)})
+            return super().invoke(ctx)
+
+
+class Commands(helping.Commands):
+    """Ctrl-C is a sentence wherever a command has none of its own for it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that is named; an interrupt may bring a sentence of its own."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            say(f"toprank: {str(stop) or 'Interrupted.'}", quiet=False)
+            raise typer.Exit(130) from None
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"toprank {__version__}")
+        raise typer.Exit
+
+
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Learning to rank, focused on the top of the list."""
 
 
 _OPTIONS: ContextVar[Collection[str]] = ContextVar("options of the command that runs", default=())
@@ -96,7 +140,7 @@ def check_form(**forms: bool) -> None:
         raise typer.BadParameter(f"choose one of {', '.join(others)} and {last}.")
 
 
-def print_result(result: Any, *, json: bool, markdown: bool, latex: bool = False) -> None:
+def print_result(result: Any, *, json: bool, markdown: bool = False, latex: bool = False) -> None:
     """A result in the form that was asked for."""
     if json:
         print_json(result.to_dict())
@@ -120,18 +164,18 @@ def print_and_report(
 def check_outputs(parameters: Mapping[str, Any], outputs: Collection[str]) -> None:
     """Refuse to write (`outputs`) onto what the same command reads: it would be gone, replaced by its result."""
     read = [
-        one
+        path
         for name, value in parameters.items()
         if name not in outputs
-        for one in (value if isinstance(value, list | tuple) else [value])
-        if isinstance(one, Path)
+        for path in (value if isinstance(value, list | tuple) else [value])
+        if isinstance(path, Path)
     ]
     for name in outputs:
         written = parameters.get(name)
         if not isinstance(written, Path) or not (os.path.isfile(written) or os.path.isdir(written)):
             continue
-        for one in read:
-            if os.path.exists(one) and os.path.samefile(one, written):
+        for path in read:
+            if os.path.exists(path) and os.path.samefile(path, written):
                 raise DataError(f"{written} is read by this command, and writing would replace it; name another file.")
 
 
@@ -143,6 +187,14 @@ def check_writable(path: Path | None, example: str = "report.html") -> None:
         raise FileError(f"{path} is a folder; name a file in it, for example {path / example}.")
     if not path.parent.is_dir():
         raise FileError(f"{path} cannot be written: the folder {path.parent} does not exist.")
+
+
+def refuse_twice(paths: Sequence[Path]) -> None:
+    """Refuse a file or folder that is given under two names, or twice under one."""
+    places = [path.resolve() for path in paths]
+    for number, path in enumerate(paths):
+        if places[number] in places[:number]:
+            raise typer.BadParameter(f"{path} is given twice.")
 
 
 def say(message: str, quiet: bool) -> None:

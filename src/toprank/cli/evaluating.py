@@ -101,7 +101,7 @@ def evaluate(
         if qrels is None or run is None or data is not None:
             raise typer.BadParameter("give DATA SCORES, or --qrels and --run together.")
         _refuse_reading(reading)
-        name = convention or "trec_eval"
+        name = _rules(metrics, convention or "trec_eval")
         shared |= {"complete": complete, "max_documents": max_documents, "condense": _condense(unjudged)}
         results = _evaluate_run(qrels, run, metrics, name, shared, quiet)
     else:
@@ -110,10 +110,18 @@ def evaluate(
         if complete is not None or max_documents is not None:
             raise typer.BadParameter("--complete and --max-documents go with --qrels and --run.")
         shared["unjudged"] = unjudged.value if unjudged else None
-        wanted = _carrying(data, by, reading)
-        results = _evaluate_scores(data, scores, metrics, convention or "standard", shared, wanted, quiet)
+        name = _rules(metrics, convention or "standard")
+        results = _evaluate_scores(data, scores, metrics, name, shared, _carrying(data, by, reading), quiet)
     intervals = {"confidence": confidence, "least": least, "seed": seed, "threads": threads}
     _print(results, per_query, json, by, intervals)
+
+
+def _rules(metrics: str, convention: str) -> str:
+    """The name of the rules, or 'all'; a misspelt metric or convention is refused before a large file is read."""
+    from toprank.metrics import Convention, parse_all
+
+    parse_all(metrics)
+    return convention if convention == "all" else Convention.of(convention).name
 
 
 def _condense(unjudged: options.Unjudged | None) -> bool:
@@ -139,13 +147,9 @@ def _evaluate_scores(
     reading: dict[str, Any],
     quiet: bool,
 ) -> dict[str, Evaluation | str]:
-    from toprank.metrics import Convention, parse_all
     from toprank.metrics import evaluate as measure
     from toprank.metrics.evaluation import evaluate_under_all
 
-    parse_all(metrics)  # a misspelt name is said before a large file is read
-    if convention != "all":
-        Convention.of(convention)
     reading = {**_remembered(data, [scores]), **reading, "threads": shared["threads"]}
     documents = common.read_judgments(data, quiet, reading)
     values = _scores(scores, data, documents, reading, quiet)
@@ -159,13 +163,9 @@ def _evaluate_run(
     qrels: Path, run: Path, metrics: str, convention: str, shared: dict[str, Any], quiet: bool
 ) -> dict[str, Evaluation | str]:
     from toprank.data.trec import read_qrels, read_run
-    from toprank.metrics import Convention, parse_all
     from toprank.metrics.evaluation import under_all
     from toprank.metrics.runs import evaluate_run
 
-    parse_all(metrics)
-    if convention != "all":
-        convention = Convention.of(convention).name
     with common.progress(f"Reading {run} …", quiet):
         judgments, retrieved = read_qrels(qrels), read_run(run)
 
@@ -180,33 +180,24 @@ def _print(
 ) -> None:
     from toprank.metrics.evaluation import Evaluation
 
-    for result in results.values():
-        if by is not None and isinstance(result, Evaluation):
-            sliced = result.by(by, **intervals)
-            if json:
-                common.print_json(sliced.to_dict())
-            else:
-                typer.echo(str(sliced))
-            return
-    if json:
+    result = next(iter(results.values()))
+    if by is not None and isinstance(result, Evaluation):
+        common.print_result(result.by(by, **intervals), json=json)
+    elif json:
         every = {
-            name: result.to_dict(per_query)
-            if isinstance(result, Evaluation)
-            else {"not_applicable": common.as_told(result)}
-            for name, result in results.items()
+            name: each.to_dict(per_query) if isinstance(each, Evaluation) else {"not_applicable": common.as_told(each)}
+            for name, each in results.items()
         }
         common.print_json(next(iter(every.values())) if len(every) == 1 else {"conventions": every})
-        return
-    if len(results) > 1:
+    elif len(results) > 1:
         typer.echo(side_by_side(results))
-        return
-    [result] = results.values()
-    if isinstance(result, Evaluation) and per_query:
-        typer.echo("\t".join(["query", *result.names]))
-        columns = [result.per_query[name] for name in result.names]
-        for qid, *values in zip(result.qids.tolist(), *columns, strict=True):
-            typer.echo("\t".join([str(qid), *(f"{value:.4f}" for value in values)]))
-    typer.echo(str(result))
+    else:
+        if isinstance(result, Evaluation) and per_query:
+            typer.echo("\t".join(["query", *result.names]))
+            columns = [result.per_query[name] for name in result.names]
+            for qid, *values in zip(result.qids.tolist(), *columns, strict=True):
+                typer.echo("\t".join([str(qid), *(f"{value:.4f}" for value in values)]))
+        typer.echo(str(result))
 
 
 def side_by_side(results: dict[str, Evaluation | str]) -> str:
@@ -286,13 +277,12 @@ def compare(
       toprank compare --qrels qrels.txt bm25.run dense.run -m ndcg@10,map --html report.html
     """
     from toprank.comparison import compare as compare_systems
-    from toprank.metrics import Convention, parse_all
 
     common.check_form(json=json, markdown=markdown, latex=latex)
     files, kind = (scores or [], "files of scores") if qrels is None else ([data, *(scores or [])], "runs")
     if len(files) < 2:
         raise typer.BadParameter(f"give at least two {kind}.")
-    _refuse_twice(files)
+    common.refuse_twice(files)
     if model and html is None:
         raise typer.BadParameter("--model tells a report more; give --html, too.")
     if qrels is None and complete is not None:
@@ -300,11 +290,9 @@ def compare(
     if qrels is not None and model:
         raise typer.BadParameter("--model goes with DATA: a run has no features.")
     common.check_writable(html)
-    parse_all(metrics)
+    _rules(metrics, convention or "standard")
     if qrels is not None and by is not None:
         raise typer.BadParameter("--slices goes with DATA: a run has no columns.")
-    if convention is not None:
-        Convention.of(convention)
     documents, systems = (
         _read_scored(data, files, {**_carrying(data, by, reading), "threads": threads}, quiet, report=html is not None)
         if qrels is None
@@ -409,13 +397,6 @@ def _carrying(data: Path, by: str | None, reading: dict[str, Any]) -> dict[str, 
     return common.carrying(data, columns_of(by), reading)
 
 
-def _refuse_twice(paths: list[Path]) -> None:
-    places = [path.resolve() for path in paths]
-    for number, path in enumerate(paths):
-        if places[number] in places[:number]:
-            raise typer.BadParameter(f"{path} is given twice; a comparison is of different systems.")
-
-
 def _names(paths: list[Path]) -> dict[str, Path]:
     """Systems by the stem of their file; by the whole path where stems coincide."""
     stems = Counter(path.stem for path in paths)
@@ -433,7 +414,7 @@ def conventions(json: options.Json = False) -> None:
     from toprank.metrics import CONVENTIONS
 
     if json:
-        common.print_json({name: {"rules": str(one), "source": one.source} for name, one in CONVENTIONS.items()})
+        common.print_json({name: {"rules": str(rules), "source": rules.source} for name, rules in CONVENTIONS.items()})
         return
     for convention in CONVENTIONS.values():
         typer.echo(f"{convention}\n    after {convention.source}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common, options
-from toprank.cli.options import refuse_set, value_of
+from toprank.cli.options import numbers_of, refuse_set, value_of
 from toprank.errors import DataError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def cv(
         chosen,
         metrics=metrics,
         conventions=_conventions(convention),
-        seeds=_seeds(seeds, seed),
+        seeds=[seed] if seeds is None else numbers_of(seeds, int, "--seeds takes whole numbers separated by commas"),
         folder=folder,
         select_by=select_by,
         select_convention=select_convention,
@@ -117,7 +117,7 @@ def cv(
         keep_models=keep_models,
         threads=threads,
     )
-    with _stoppable(), _computing(quiet):
+    with _computing(quiet):
         results = experiment.run(verbose=not quiet)
     kept = output is not None or folder is not None or not results.cells
     rescue = (Path() if html is None else html.parent) / "toprank-results.parquet"
@@ -146,16 +146,6 @@ def _computing(quiet: bool) -> AbstractContextManager[None]:
     """Where nobody watches the cells, say at least what the first ones take so long for."""
     watched = common.is_watched(quiet)
     return common.step(None if watched else "Reading the folds, and training the first systems on them …", quiet)
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """After Ctrl-C, say what the experiment says of it: finished cells may be kept."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        common.say(f"toprank: {str(stop) or 'Stopped.'}", quiet=False)
-        raise typer.Exit(130) from None
 
 
 @contextmanager
@@ -190,22 +180,20 @@ def _datasets(
     from toprank.data.slices import columns_of
     from toprank.data.unjudged import settled_folds
 
-    found: dict[str, Any] = {}
-    places = [path.resolve() for path in paths]
-    for number, path in enumerate(paths):
-        if places[number] in places[:number]:
-            raise typer.BadParameter(f"{path} is given twice.")
+    datasets: dict[str, Any] = {}
+    common.refuse_twice(paths)
+    for path in paths:
         own = path.is_dir() and not is_readable_folder(path)
         name = path.resolve().name if own else path.name.split(".")[0]
         for above in path.resolve().parents:
-            if name not in found:
+            if name not in datasets:
                 break
             name = f"{above.name}/{name}"
         division = {"seed": seed} if by is None else {"by": by}  # the seed is the systems', too
         reading = reading if own else common.carrying(path, columns_of(slices), reading)
         of = folds(path, by=by, **reading) if own else folds(path, k, **division, **reading)
-        found[name] = of if unjudged is None else settled_folds(of, unjudged)
-    return found
+        datasets[name] = of if unjudged is None else settled_folds(of, unjudged)
+    return datasets
 
 
 def _systems(text: str, settings: list[str]) -> dict[str, Any]:
@@ -243,15 +231,6 @@ def _conventions(text: str) -> list[str]:
     return list(CONVENTIONS) if text.strip().lower() == "all" else [part for part in text.split(",") if part.strip()]
 
 
-def _seeds(text: str | None, seed: int) -> list[int]:
-    if text is None:
-        return [seed]
-    try:
-        return [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise typer.BadParameter(f"--seeds takes whole numbers separated by commas, not '{text}'.") from None
-
-
 def reproduce(
     study: Annotated[str, typer.Argument(help="cs-rglist, owpc or bayes-optimal.")],
     data: Annotated[
@@ -278,6 +257,6 @@ def reproduce(
 
     common.check_form(json=json, markdown=markdown)
     wanted = None if sets is None else [name for name in sets.split(",") if name.strip()]
-    with _stoppable(), _computing(quiet):
-        found = run(study, data, wanted, folder=folder, threads=threads, verbose=not quiet)
-    common.print_result(found, json=json, markdown=markdown)
+    with _computing(quiet):
+        reproduction = run(study, data, wanted, folder=folder, threads=threads, verbose=not quiet)
+    common.print_result(reproduction, json=json, markdown=markdown)

@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from toprank.cli import helping
 
 __all__ = [
-    "COLUMNS", "NOTHING", "Reading", "complete", "in_place_of", "reads_data", "refuse_set", "settings_of", "value_of",
+    "COLUMNS", "NOTHING", "Reading", "complete", "in_place_of", "numbers_of", "reads_data", "refuse_set",
+    "settings_of", "value_of",
 ]  # fmt: skip
 
 # ---- what means the same everywhere ----
@@ -200,6 +201,7 @@ def _chosen(given: dict[str, Any]) -> Reading:
 
 # ---- values behind --set and --space ----
 
+Number = TypeVar("Number", int, float)
 _KINDS = (bool, int, float, str, list, tuple, dict, type(None))
 
 
@@ -231,6 +233,18 @@ def settings_of(pairs: list[str] | None) -> dict[str, Any]:
             raise typer.BadParameter(f"--set names {key} twice.")
         settings[key] = value_of(value)
     return settings
+
+
+def numbers_of(text: str, kind: Callable[[str], Number], wanted: str) -> list[Number]:
+    """Numbers that are separated by commas; `wanted` says what the option takes.
+
+    >>> numbers_of("1, 5,10", int, "--cutoffs takes whole numbers")
+    [1, 5, 10]
+    """
+    try:
+        return [kind(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise typer.BadParameter(f"{wanted}, not '{text}'.") from None
 
 
 def refuse_set(name: str, why: str, instead: str | None = None) -> typer.BadParameter:

@@ -1,4 +1,4 @@
-"""`toprank check` and `toprank convert`: data before anything is learned from them."""
+"""`toprank check`, `convert` and `split`: data before anything is learned from them."""
 
 from __future__ import annotations
 
@@ -34,19 +34,16 @@ def check(
     """
     from toprank.doctor import check_file
 
-    try:
-        depths = tuple(int(cut) for cut in cutoffs.split(",") if cut.strip())
-    except ValueError:
-        depths = ()
+    wanted = "--cutoffs takes whole numbers of at least 1, separated by commas"
+    depths = tuple(options.numbers_of(cutoffs, int, wanted))
     if not depths or min(depths) < 1:
-        raise typer.BadParameter(f"--cutoffs takes whole numbers of at least 1, separated by commas, not '{cutoffs}'.")
+        raise typer.BadParameter(f"{wanted}, not '{cutoffs}'.")
     with common.progress(f"Examining {data[0]} …", quiet):
         report = check_file(data, cutoffs=depths, threads=threads, **reading)
-    report = replace(report, findings=tuple(replace(one, remedy=common.as_told(one.remedy)) for one in report.findings))
-    if json:
-        common.print_json(report.to_dict())
-    else:
-        typer.echo(str(report))
+    report = replace(
+        report, findings=tuple(replace(each, remedy=common.as_told(each.remedy)) for each in report.findings)
+    )
+    common.print_result(report, json=json)
     if strict and report.findings:
         raise typer.Exit(1)
 
@@ -109,10 +106,10 @@ def _interrupt_told(target: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         same = _identity(target) == before
-        found = f"Interrupted: {target} is as it was before." if same else f"Interrupted, but {target} is complete."
+        state = f"Interrupted: {target} is as it was before." if same else f"Interrupted, but {target} is complete."
         if target.exists() and not target.is_file() and not target.is_dir():  # a pipe or a device
-            found = f"Interrupted: {target} may have taken a part."
-        common.say(found, quiet=False)
+            state = f"Interrupted: {target} may have taken a part."
+        common.say(state, quiet=False)
         raise typer.Exit(130) from None
 
 
@@ -122,3 +119,42 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+@options.reads_data("qid", "layout", "regroup")
+def split(
+    data: Annotated[Path, typer.Argument(help="LETOR text, a table, a folder of Parquet files or a stored copy.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write into.")],
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="A column of dates or numbers: the test file is the latest.")
+    ] = None,
+    fractions: Annotated[
+        str, typer.Option(help="Shares of the queries: train, vali and test, or train and test.")
+    ] = "0.6,0.2,0.2",
+    stable: Annotated[
+        bool, typer.Option("--stable", help="Keep a query in its part when the file grows; sizes are then approximate.")
+    ] = False,
+    reading: options.Reading = options.NOTHING,
+    seed: options.Seed = 0,
+    threads: options.Threads = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Divide the queries of a file into train, vali and test; rows of a table keep all of their columns.
+
+    For example:
+
+    \b
+      toprank split log.parquet -o parts --by date
+      toprank split all.txt -o parts --fractions 0.8,0.2 --seed 1
+      toprank split growing.parquet -o parts --stable
+    """
+    from toprank.data.splitting import split_file
+
+    shares = options.numbers_of(fractions, float, "--fractions takes numbers such as 0.6,0.2,0.2")
+    if by is not None and (seed or stable):
+        idle = "--seed" if seed else "--stable"
+        raise typer.BadParameter(f"with --by the order of time decides, and {idle} nothing; leave one of them out.")
+    with common.progress(f"Dividing {data} …", quiet):
+        parts = split_file(data, output, shares, by=by, seed=seed, stable=stable, threads=threads, **reading)
+    for path, part in parts.items():
+        common.say(f"{path}: {part.n_queries:,} queries, {part.n_documents:,} documents", quiet)

@@ -35,7 +35,7 @@ import numpy.typing as npt
 from toprank.errors import DataError, FileError, FormatError, joined
 
 __all__ = [
-    "MOST_LINE", "ByteSource", "Bytes", "abandoned", "became_shorter", "check_name", "check_size", "head_of",
+    "MOST_LINE", "TABLES", "ByteSource", "Bytes", "abandoned", "became_shorter", "check_name", "check_size", "head_of",
     "open_bytes", "os_errors", "output", "plain_name", "promised_format", "temporary_sibling",
 ]  # fmt: skip
 
@@ -420,6 +420,8 @@ _SUFFIXES = {
     ".txt": "letor", ".letor": "letor", ".svm": "letor", ".dat": "letor", ".parquet": "parquet", ".pq": "parquet",
     ".arrow": "arrow", ".feather": "arrow", ".csv": "csv", ".tsv": "csv", ".qrels": "qrels", ".run": "run",
 }  # fmt: skip
+TABLES = ("parquet", "arrow", "csv")
+"""The formats whose columns have names."""
 _INSIDE = ("parquet", "arrow")  # which compress inside: a suffix behind theirs is none of ours
 
 

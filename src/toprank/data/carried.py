@@ -190,7 +190,7 @@ def column_of(given: Any, name: str) -> Array:
 
 def _of_objects(values: list[Any], name: str) -> Array:
     """Python objects as one kind of value; what is missing is empty text, NaN or no time."""
-    missing = [value is None or value is not value or not _equals_itself(value) for value in values]
+    missing = list(map(checks.is_missing, values))
     known = [value for value, gone in zip(values, missing, strict=True) if not gone]
 
     def filled(hole: Any) -> list[Any]:
@@ -212,9 +212,3 @@ def _of_objects(values: list[Any], name: str) -> Array:
         f"The carried column '{name}' holds values of the kinds {', '.join(kinds)}; give text, numbers, truth values "
         "or dates, and one kind only."
     )
-
-
-def _equals_itself(value: Any) -> bool:
-    """False for NaN, NaT and pandas' NA: the only values that do not plainly equal themselves."""
-    same = value == value
-    return isinstance(same, bool | np.bool_) and bool(same)

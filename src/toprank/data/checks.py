@@ -345,14 +345,18 @@ def _plain_objects(array: Array, name: str, first_row: int) -> Array:
     """An array of Python objects as whole numbers where all are, else as strings; nothing may be missing."""
     values = array.tolist()
     for row, value in enumerate(values):
-        # A missing value is None, or a NaN / NaT / NA: the only values that do not plainly equal themselves.
-        same = None if value is None else value == value
-        if not isinstance(same, bool | np.bool_) or not same:
+        if is_missing(value):
             raise DataError(f"{name} has no value in row {first_row + row}; every row needs one.")
     whole = all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values)
     if whole and all(-(2**63) <= value < 2**63 for value in values):
         return np.array([int(value) for value in values], dtype=np.int64)
     return strings([value if isinstance(value, str) else str(value) for value in values], name, first_row)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, or a NaN / NaT / NA: the only values that do not plainly equal themselves."""
+    same = None if value is None else value == value
+    return not isinstance(same, bool | np.bool_) or not same
 
 
 def strings(values: Sequence[str], name: str, first_row: int = 0) -> Array:

@@ -23,7 +23,7 @@ from toprank.data.queries import Queries
 from toprank.data.row_order import Order, places_of
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = ["RankingData", "concatenate"]
+__all__ = ["RankingData", "concatenate", "same_content"]
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -482,6 +482,17 @@ def csr_over(arrays: Iterable[Array], shape: tuple[int, ...]) -> Any:
     matrix = sparse.csr_matrix(shape, dtype=data.dtype)
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
     return matrix
+
+
+def same_content(one: Any, other: Any) -> bool:
+    """Whether two data sets are the same queries, documents and labels; cheap where they are not."""
+    if one is other:
+        return True
+    if not (isinstance(one, RankingData) and isinstance(other, RankingData)):
+        return False
+    if one.X.shape != other.X.shape or not np.array_equal(one.queries.offsets, other.queries.offsets):
+        return False
+    return np.array_equal(one.labels, other.labels, equal_nan=True) and one.fingerprint == other.fingerprint
 
 
 def concatenate(parts: Sequence[RankingData]) -> RankingData:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.data.bytesource import PathLike, check_name, head_of, no_room, os_errors, promised_format
+from toprank.data.bytesource import TABLES, PathLike, check_name, head_of, no_room, os_errors, promised_format
 from toprank.data.checks import check_data, listed_paths
 from toprank.data.dataset import RankingData, concatenate
 from toprank.data.letor.survey import SIDES, beside
@@ -32,7 +32,6 @@ __all__ = ["carrying", "cached", "format_of", "is_readable_folder", "read", "rea
 Paths = PathLike | Sequence[PathLike]
 
 FORMATS = ("letor", "parquet", "arrow", "csv", "qrels", "run", "store")
-_TABLES = ("parquet", "arrow", "csv")
 _TO_WRITE = (
     ".txt", ".letor", ".svm", ".dat", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".qrels", SUFFIX,
 )  # fmt: skip
@@ -92,7 +91,7 @@ def carrying(kind: str, columns: Iterable[str], options: Mapping[str, Any]) -> d
     """The options of a reader, so that a table carries these columns along, too; other formats carry what they have."""
     carried = options.get("carry") or ()
     wanted = dict.fromkeys([*([carried] if isinstance(carried, str) else carried), *columns])
-    return {**options, "carry": list(wanted)} if wanted and kind in _TABLES else dict(options)
+    return {**options, "carry": list(wanted)} if wanted and kind in TABLES else dict(options)
 
 
 def in_agreement(

@@ -40,6 +40,11 @@ class Fold:
     valid: RankingData
     test: RankingData
 
+    @property
+    def parts(self) -> dict[str, RankingData]:
+        """The data by their part: "train", "valid" and "test"."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}
+
 
 class Folds(Sequence[Fold]):
     """Folds that are read or cut out when they are asked for; ``folds[0]``, ``for fold in folds``, ``len(folds)``."""
@@ -57,6 +62,10 @@ class Folds(Sequence[Fold]):
         if isinstance(numbers, range):
             return Folds([self.names[number] for number in numbers], lambda place: self._load(numbers[place]))
         return self._load(numbers)
+
+    def each(self, change: Callable[[Fold], Fold]) -> Folds:
+        """The same folds, each changed when it is asked for."""
+        return Folds(self.names, lambda number: change(self._load(number)))
 
     def __len__(self) -> int:
         return len(self.names)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import IntArray
-from toprank.data.bytesource import os_errors
+from toprank.data.bytesource import TABLES, os_errors, plain_name
 from toprank.data.dataset import RankingData
 from toprank.data.files import carrying, format_of, read, write
 from toprank.data.folds import split
@@ -24,7 +24,6 @@ from toprank.errors import DataError
 __all__ = ["split_file"]
 
 _NAMES = {2: ("train", "test"), 3: ("train", "vali", "test")}
-_TABLES = ("parquet", "arrow", "csv")
 _SUFFIX = {"letor": ".txt", "parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "store": ".toprank-data"}
 
 
@@ -57,16 +56,16 @@ def split_file(
         raise DataError(f"Give two fractions (train, test) or three (train, vali, test), not {len(fractions)}.")
     if kind not in _SUFFIX:
         raise DataError(f"{file} is of the format {kind}, which has no features to divide; give LETOR text or a table.")
-    suffix = "".join(_suffixes(file)) if file.is_file() else _SUFFIX[kind]
+    suffix = file.name.removeprefix(plain_name(file).stem) if file.is_file() else _SUFFIX[kind]
     paths = [target / f"{name}{suffix}" for name in _NAMES[len(fractions)]]
     if any(path.exists() and path.samefile(file) for path in paths):
         raise DataError(f"{file} would be replaced by a part of itself; write into another folder.")
-    bare: dict[str, Any] = {"features": [], "label": False} if kind in _TABLES else {}
+    bare: dict[str, Any] = {"features": [], "label": False} if kind in TABLES else {}
     data = read(file, **carrying(kind, () if by is None else (by,), {**bare, **options}))
     parts = split(data, fractions, seed=seed, by=by, stable=stable)
     with os_errors(target, "written"):
         target.mkdir(exist_ok=True)
-    if kind in _TABLES:
+    if kind in TABLES:
         _write_rows(file, kind, paths, _part_of_each_row(data, parts))
     else:
         for path, part in zip(paths, parts, strict=True):
@@ -74,21 +73,10 @@ def split_file(
     return dict(zip(paths, parts, strict=True))
 
 
-def _suffixes(file: Path) -> list[str]:
-    """What stands behind the name: a format, and a compression behind it."""
-    found = file.suffixes[-2:]
-    return found if found and found[-1].lower() in (".gz", ".zst") else found[-1:]
-
-
 def _part_of_each_row(data: RankingData, parts: Sequence[RankingData]) -> IntArray:
     """The number of the part that each row of the source goes to."""
     number = {qid: place for place, part in enumerate(parts) for qid in part.qids.tolist()}
-    found = data.queries.spread(np.array([number[qid] for qid in data.qids.tolist()]))
-    if data.source_rows is None:
-        return found
-    rows = np.empty_like(found)
-    rows[data.source_rows] = found
-    return rows
+    return data.in_source_order(data.queries.spread(np.array([number[qid] for qid in data.qids.tolist()])))
 
 
 def _write_rows(file: Path, kind: str, paths: Sequence[Path], number: IntArray) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -60,14 +59,6 @@ def settled(data: RankingData, rule: str) -> tuple[RankingData, npt.NDArray[np.b
 
 def settled_folds(folds: Folds, rule: str) -> Folds:
     """The folds with a rule applied to each part of each, when it is asked for."""
-
-    def load(number: int) -> Fold:
-        fold = folds[number]
-        return replace(
-            fold,
-            train=settled(fold.train, rule)[0],
-            valid=settled(fold.valid, rule)[0],
-            test=settled(fold.test, rule)[0],
-        )
-
-    return Folds(folds.names, load)
+    return folds.each(
+        lambda fold: Fold(fold.name, **{name: settled(part, rule)[0] for name, part in fold.parts.items()})
+    )

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import listed
@@ -16,7 +13,6 @@ __all__ = [
     "OneQueryWarning",
     "SameDataWarning",
     "SplitQueriesWarning",
-    "same_content",
     "warn_codes",
     "warn_one_query",
 ]
@@ -64,14 +60,3 @@ def warn_codes(data: RankingData, where: str) -> None:
         "stored copy, which remember it; other tables get the same codes by like=.",
         CodesWarning,
     )
-
-
-def same_content(one: Any, other: Any) -> bool:
-    """Whether two data sets are the same queries, documents and labels; cheap where they are not."""
-    if one is other:
-        return True
-    if not (isinstance(one, RankingData) and isinstance(other, RankingData)):
-        return False
-    if one.X.shape != other.X.shape or not np.array_equal(one.queries.offsets, other.queries.offsets):
-        return False
-    return np.array_equal(one.labels, other.labels, equal_nan=True) and one.fingerprint == other.fingerprint

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, available_threads, each_block
-from toprank.data.bytesource import PathLike, open_bytes
+from toprank.data.bytesource import TABLES, PathLike, open_bytes
 from toprank.data.checks import check_data, is_whole, listed_paths
 from toprank.data.dataset import RankingData
 from toprank.data.row_hashes import row_hashes
@@ -529,8 +529,8 @@ def _read(file: PathLike, name: str, options: dict[str, Any]) -> tuple[RankingDa
     """The data of a file, regrouped where its queries are scattered, and the finding that says so."""
     from toprank.data.files import common_format, read
 
-    tables = ("parquet", "arrow", "csv")  # which readers group without a word
-    strict = {"regroup": False} if common_format([file], options.get("format")) in tables else {}
+    kind = common_format([file], options.get("format"))
+    strict = {"regroup": False} if kind in TABLES else {}  # which readers group without a word
     try:
         return read(file, **(strict | options)), []
     except DataError as refusal:

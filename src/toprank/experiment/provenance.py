@@ -261,11 +261,10 @@ def provenance_of(
 
 def fold_facts(fold: Fold, fingerprints: dict[str, str]) -> dict[str, Any]:
     """What a fold is: sizes and fingerprints of its parts."""
-    parts = {part: getattr(fold, part) for part in ("train", "valid", "test")}
     return {
         "name": fold.name,
-        "queries": {part: data.n_queries for part, data in parts.items()},
-        "documents": {part: data.n_documents for part, data in parts.items()},
+        "queries": {part: data.n_queries for part, data in fold.parts.items()},
+        "documents": {part: data.n_documents for part, data in fold.parts.items()},
         "features": fold.train.n_features,
         "feature_names": None if fold.train.feature_names is None else list(fold.train.feature_names),
         "fingerprints": fingerprints,

@@ -209,7 +209,7 @@ class _Run:
 
     def _place(self, dataset: Dataset, fold: Fold, seen: set[str]) -> _Place:
         """Look up every cell of a fold; two names for one thing make one cell."""
-        prints = {part: getattr(fold, part).fingerprint for part in ("train", "valid", "test")}
+        prints = {name: part.fingerprint for name, part in fold.parts.items()}
         highest = max(_max_grade(fold.train), _max_grade(fold.valid))
         judged = fold.test.without_features().replace(source_rows=None)  # what judging needs, in no more memory
         place = _Place(len(self.places), dataset.name, fold_facts(fold, prints), judged, highest)

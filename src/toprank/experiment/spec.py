@@ -16,6 +16,7 @@ from toprank.choosing.automatic import AutoRanker
 from toprank.choosing.grid import select
 from toprank.compute import available_threads
 from toprank.data.dataset import RankingData
+from toprank.data.files import carrying, format_of, is_readable_folder
 from toprank.data.folds import Fold, Folds, folds
 from toprank.data.slices import columns_of
 from toprank.data.typed import without_place
@@ -401,8 +402,10 @@ def _datasets(given: Any, k: int, seed: int, slices: str | None) -> tuple[Datase
 def _dataset(name: str | None, what: Any, k: int, seed: int, slices: str | None) -> Dataset:
     if isinstance(what, str | os.PathLike):
         path = Path(what)
-        called, of_folds = path.resolve().name, path.is_dir() and not _divided(path)
-        its = folds(path, seed=seed) if of_folds else folds(path, k, seed=seed, **_carrying(path, slices))
+        called, of_folds = path.resolve().name, path.is_dir() and not is_readable_folder(path)
+        # A table need not be told to carry the column that it is to be sliced by.
+        options = {} if of_folds or slices is None else carrying(format_of(path), columns_of(slices), {})
+        its = folds(path, seed=seed) if of_folds else folds(path, k, seed=seed, **options)
         return Dataset(name or (called if of_folds else called.split(".")[0]), its, its.names, without_place(str(path)))
     if isinstance(what, RankingData):
         its = folds(what, k, seed=seed)
@@ -419,19 +422,6 @@ def _dataset(name: str | None, what: Any, k: int, seed: int, slices: str | None)
         f"A {type(what).__name__} is not a dataset: give a folder with folds, a data file, a RankingData, or a list of "
         f"Fold.{frame}"
     )
-
-
-def _carrying(path: Path, slices: str | None) -> dict[str, Any]:
-    """How to read data that are to be sliced: a table need not be told to carry the column along."""
-    from toprank.data.files import carrying, format_of
-
-    return {} if slices is None else carrying(format_of(path), columns_of(slices), {})
-
-
-def _divided(path: Path) -> bool:
-    from toprank.data.files import is_readable_folder
-
-    return bool(is_readable_folder(path))
 
 
 def _is_sequence(value: Any) -> bool:

@@ -59,7 +59,6 @@ def signed_weights(ranker: Ranker) -> tuple[str, FloatArray] | None:
     return None
 
 
-_PARTS = ("train", "valid", "test")
 _MOST_WARNINGS = 20
 
 
@@ -94,8 +93,8 @@ def blind(fold: Fold) -> Fold:
 def write_copies(fold: Fold, folder: Path) -> None:
     """The fold as stored copies, which other processes map into memory instead of each holding its own."""
     folder.mkdir()
-    for part in _PARTS:
-        write_store(getattr(fold, part), folder / f"{part}{SUFFIX}")
+    for name, data in fold.parts.items():
+        write_store(data, folder / f"{name}{SUFFIX}")
 
 
 def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
@@ -107,7 +106,7 @@ def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
     try:
         fold = task.data
         if isinstance(fold, Path):
-            fold = Fold("", *(open_store(fold / f"{part}{SUFFIX}") for part in _PARTS))
+            fold = Fold("", *(open_store(fold / f"{part}{SUFFIX}") for part in ("train", "valid", "test")))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             chosen = task.entry.choose(fold, task.metric, task.convention, task.seed, task.threads)

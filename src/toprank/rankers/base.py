@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, one_blas_thread
 from toprank.data.checks import check_files, check_finite, common_index, identifiers
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import RankingData, same_content
 from toprank.data.encoding import Column, Encoding, OneHot, listed
 from toprank.data.frames.conversion import is_mixed, matrix_of
 from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.row_hashes import QUERIES, KnownQueries, is_numbering
 from toprank.data.row_order import Order
 from toprank.data.unjudged import choose_a_rule
-from toprank.data.warnings import SameDataWarning, SplitQueriesWarning, same_content, warn_one_query
+from toprank.data.warnings import SameDataWarning, SplitQueriesWarning, warn_one_query
 from toprank.errors import DataError, Remedy, joined, warn_user
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import best_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -129,7 +129,7 @@ def reproduce(
     systems = {name: _as_published(what) for name, what in study.systems.items()}
     parts = [run(found, systems)]
     if study.reversed_rows:
-        turned = {name: _each(its, reversed_rows) for name, its in found.items()}
+        turned = {name: its.each(_with_reversed_rows) for name, its in found.items()}
         parts.append(run(turned, {new: systems[old] for new, old in study.reversed_rows.items()}))
     return Reproduction(study, tuple(found), tuple(parts))
 
@@ -142,14 +142,8 @@ def _as_published(what: Any) -> Any:
     return replace(system, exact_grid=True) if isinstance(system, System) else what
 
 
-def _each(folds: Folds, change: Callable[[RankingData], RankingData]) -> Folds:
-    """The folds with changed training data."""
-
-    def load(number: int) -> Fold:
-        fold = folds[number]
-        return Fold(fold.name, change(fold.train), fold.valid, fold.test)
-
-    return Folds(folds.names, load)
+def _with_reversed_rows(fold: Fold) -> Fold:
+    return replace(fold, train=reversed_rows(fold.train))
 
 
 def reversed_rows(data: RankingData) -> RankingData:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -92,16 +92,17 @@ def layout_of(
             {name: Column(name) for name in names}
         )
     wanted = None if features is None else tuple(str(name) for name in features)
-    remembered = [name for name in _stored_carried(schema) if name in names and name not in (wanted or ())]
+    stored = _remembered(schema)
+    remembered = [name for name in (stored.carried if stored else ()) if name in names and name not in (wanted or ())]
     carried = _carried(carry, [name for name in remembered if name not in given.values()])
     for name in (*(wanted or ()), *carried, *(choice for choice in given.values() if choice)):
         if name not in names:
             raise UnknownNameError("column", name, names)
     free = [name for name in names if name not in (*(wanted or ()), *carried, *remembered)]
-    stored = _stored_roles(schema)
     needed = ("qid",) if hasattr(like, "feature_names_in_") else ("label", "qid")  # what a ranker scores has no labels
     guessed = {
-        role: _guess(role, free, stored, role in needed) if choice is None else choice for role, choice in given.items()
+        role: _guess(role, free, stored.roles if stored else None, role in needed) if choice is None else choice
+        for role, choice in given.items()
     }
     roles = {role: name for role, name in guessed.items() if name}
     taken = [*roles.values(), *(wanted or ()), *carried]
@@ -112,7 +113,7 @@ def layout_of(
         _check_in_words(schema, roles, carried, said)
     left_out = {*taken, *remembered, *index_columns(schema)}
     chosen = tuple(name for name in names if name not in left_out) if wanted is None else wanted
-    layout = _encoded(schema, chosen, known or _stored_encoding(schema), said, where)
+    layout = _encoded(schema, chosen, known or (stored and stored.encoding), said, where)
     asked = wanted is not None
     return replace(
         layout,
@@ -288,20 +289,6 @@ def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
     return list(columns)
 
 
-def _stored_encoding(schema: Any) -> Encoding | None:
-    """The encoding that toprank wrote into a table's metadata."""
-    text = (schema.metadata or {}).get(METADATA_KEY)
-    described = None if text is None else json.loads(text).get("columns")
-    if described is None:
-        return None
-    try:
-        return Encoding.from_plain(described)
-    except DataError as problem:
-        raise DataError(
-            f"The table's 'toprank' metadata is damaged ({problem}); remove it or write the table again."
-        ) from None
-
-
 def _guess(role: str, names: list[str], stored: dict[str, str] | None, needed: bool) -> str | None:
     """The column that plays a role which the caller did not give."""
     if stored is not None and (stored.get(role) in names or role not in ("label", "qid")):
@@ -330,25 +317,30 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None, needed: b
     )
 
 
-def _stored_roles(schema: Any) -> dict[str, str] | None:
-    """The roles that toprank wrote into a table's metadata; None for a table from elsewhere."""
+class _Remembered(NamedTuple):
+    """What toprank wrote into a table's metadata."""
+
+    roles: dict[str, str]
+    carried: tuple[str, ...]
+    encoding: Encoding | None
+
+
+def _remembered(schema: Any) -> _Remembered | None:
+    """What the table remembers of its columns; None for a table from elsewhere."""
     text = (schema.metadata or {}).get(METADATA_KEY)
     if text is None:
         return None
     try:
-        roles = json.loads(text)["roles"]
-        return {str(role): str(name) for role, name in roles.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError("The table's 'toprank' metadata is damaged; remove it or write the table again.") from None
-
-
-def _stored_carried(schema: Any) -> list[str]:
-    """The columns that toprank wrote down as carried along."""
-    text = (schema.metadata or {}).get(METADATA_KEY)
-    try:
-        return [] if text is None else [str(name) for name in json.loads(text).get("carried", ())]
-    except (ValueError, TypeError, AttributeError):
-        raise DataError("The table's 'toprank' metadata is damaged; remove it or write the table again.") from None
+        about = json.loads(text)
+        roles = {str(role): str(name) for role, name in about["roles"].items()}
+        described = about.get("columns")
+        encoding = None if described is None else Encoding.from_plain(described)
+        return _Remembered(roles, tuple(str(name) for name in about.get("carried", ())), encoding)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        why = f" ({problem})" if isinstance(problem, DataError) else ""
+        raise DataError(
+            f"The table's 'toprank' metadata is damaged{why}; remove it or write the table again."
+        ) from None
 
 
 def index_columns(schema: Any) -> set[str]:
@@ -387,10 +379,7 @@ def _precision(
 
 def is_number(kind: Any) -> bool:
     """Whether an Arrow type holds numbers or truth values (or nothing at all)."""
-    from pyarrow import types
-
-    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(is_one(kind) for is_one in numeric)
+    return kind_of(kind) == "number"
 
 
 def numbered(width: int) -> tuple[str, ...]:

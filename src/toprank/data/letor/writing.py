@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from toprank.compute import blocks_of
 from toprank.data import checks
 from toprank.data.bytesource import PathLike, output
 from toprank.data.dataset import RankingData
@@ -115,19 +115,11 @@ def _check_words(words: npt.NDArray[Any], forbidden: str, kind: str) -> None:
             raise DataError(f"The {kind} {word!r} {what} and could not be read back; choose another.")
 
 
-def _batches(matrix: Any) -> Iterator[tuple[int, int]]:
+def _batches(matrix: Any) -> list[tuple[int, int]]:
     """Ranges of rows with about `_BATCH` features each."""
     n_rows, width = matrix.shape
-    if isinstance(matrix, np.ndarray):
-        step = max(1, _BATCH // max(width, 1))
-        yield from ((first, min(first + step, n_rows)) for first in range(0, n_rows, step))
-        return
-    first = 0
-    while first < n_rows:
-        last = int(np.searchsorted(matrix.indptr, matrix.indptr[first] + _BATCH, side="right")) - 1
-        last = min(max(last, first + 1), n_rows)
-        yield first, last
-        first = last
+    starts = np.arange(n_rows + 1) * max(width, 1) if isinstance(matrix, np.ndarray) else matrix.indptr
+    return blocks_of(starts, _BATCH)
 
 
 def _entries(

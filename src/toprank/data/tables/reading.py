@@ -50,10 +50,7 @@ class TableStream:
         given: dict[str, Choice] = dict.fromkeys(USUAL_NAMES) | roles
         self._sources = sources_of(paths, format)
         with about(self._sources[0].path):
-            layout = common_layout(self._sources, given, features, dtype, carry, like)
-            any_column = features is not None or known_columns(like)[0] is not None
-            refuse_drift(self._sources, layout, any_column=any_column, any_number=dtype is not None)
-            self._layout = with_levels(layout, self._sources)
+            self._layout = _layout(self._sources, given, features, dtype, carry, like)
             self._queries, self._qids = _survey(self._sources, self._layout)
             self._carried = Carried.of(_carried_columns(self._sources, self._layout), self._queries, None)
         self._query_weights: FloatArray = np.zeros(len(self._queries))
@@ -191,6 +188,21 @@ def refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: boo
                 raise FormatError(f"{problem} types{end}", path=source.path, remedy=remedy)
 
 
+def _layout(
+    sources: Sequence[TableSource],
+    given: dict[str, Choice],
+    features: Sequence[str] | None,
+    dtype: npt.DTypeLike | None,
+    carry: Sequence[str] | None,
+    like: Any,
+) -> Layout:
+    """The layout that all files have in common, with the levels of its categories."""
+    layout = common_layout(sources, given, features, dtype, carry, like)
+    any_column = features is not None or known_columns(like)[0] is not None
+    refuse_drift(sources, layout, any_column=any_column, any_number=dtype is not None)
+    return with_levels(layout, sources)
+
+
 def _survey(sources: Sequence[TableSource], layout: Layout) -> tuple[Queries, Array]:
     """The queries of all files as one table, and their ids."""
     if "qid" not in layout.roles:
@@ -284,10 +296,7 @@ def read_table(
     given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position), strict=True))
     sources = sources_of(paths, format)
     with about(sources[0].path):
-        layout = common_layout(sources, given, features, dtype, carry, like)
-        any_column = features is not None or known_columns(like)[0] is not None
-        refuse_drift(sources, layout, any_column=any_column, any_number=dtype is not None)
-        layout = with_levels(layout, sources)
+        layout = _layout(sources, given, features, dtype, carry, like)
         batches = (batch for source in sources for batch in source.batches(layout))
         n_rows = sum(source.n_rows or 0 for source in sources)
         return gather(batches, layout, n_rows, regroup=regroup, ids_from_text=sources[0].kind == "csv")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.data.bytesource import PathLike, output, promised_format
+from toprank.data.bytesource import TABLES, PathLike, output, promised_format
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding
 from toprank.data.frames.conversion import batches_of, schema_of
@@ -16,8 +16,6 @@ from toprank.data.frames.layout import USUAL_NAMES
 from toprank.errors import DataError
 
 __all__ = ["delimiter_of", "write_batches", "write_table"]
-
-_KINDS = ("parquet", "arrow", "csv")
 
 
 def write_table(data: RankingData, path: PathLike, *, format: str | None = None) -> None:
@@ -28,9 +26,8 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
     along must be named again (``carry=``). A sparse X is written as dense columns.
     """
     kind = format or promised_format(path)
-    if kind not in _KINDS:
-        known = ", ".join(_KINDS)
-        raise DataError(f"{path}: the name does not tell the format; ask for one of {known}.")
+    if kind not in TABLES:
+        raise DataError(f"{path}: the name does not tell the format; ask for one of {', '.join(TABLES)}.")
     if kind == "csv":
         _check_names_for_csv(data)
         _check_ids_for_csv(data)
