@@ -319,7 +319,7 @@ def test_train_without_choosing(files, monkeypatch):
     answer = json.loads(toprank(*arguments, "--json", "--quiet").stdout)
     assert answer["system"] == "auto"
     assert answer["held_out"] == 5
-    assert answer["tried"][0]["seconds"] >= 0
+    assert answer["trials"][0]["seconds"] >= 0
     assert answer["story"] == json.loads(toprank("inspect", "m.toprank", "--json").stdout)["training"]["auto"]["story"]
     toprank("predict", "m.toprank", "data.txt", "-o", "auto.scores")
     assert np.isfinite(tr.read_scores("auto.scores", 200)).all()

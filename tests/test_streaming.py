@@ -49,9 +49,9 @@ def small_blocks(monkeypatch):
     """Blocks of a line or two, so that small files have many."""
     monkeypatch.setattr(letor_survey, "_CHUNK", 40)
     monkeypatch.setattr(letor_streaming, "_PART", 30)
-    read_strips = table_sources.Source.batches
+    read_strips = table_sources.TableSource.batches
     monkeypatch.setattr(
-        table_sources.Source,
+        table_sources.TableSource,
         "batches",
         lambda self, layout: (
             part for whole in read_strips(self, layout) for part in (whole.slice(0, 3), whole.slice(3)) if part.num_rows

@@ -126,7 +126,7 @@ def _runs(process: int) -> bool:
 
 MOST_LINE = 64 << 20
 """Bytes of a line at most, give or take a block: a megabyte may be unpacked to a gigabyte without an end of line."""
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # bytes read at a time: many calls' worth of work, and little beside any data
 _LINE = 512  # bytes to begin with, where little may be enough
 _UNFINISHED = ".part"
 _OURS = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
@@ -135,6 +135,8 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BOM = b"\xef\xbb\xbf"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ENOENT, errno.EROFS)
 _ALWAYS_ALLOWED = 256 << 20  # bytes of an array, whatever the size of its text
+# Of honest text: "1:0 " takes four bytes, as its value does in float32, so a text that mentions one feature in twenty
+# may still become a dense array.
 _ALLOWED_TIMES_TEXT = 20
 
 

@@ -568,7 +568,7 @@ def longest_text(array: Array) -> int:
     return max([1, *(int(np.char.str_len(piece).max(initial=1)) for piece in in_pieces(array))])
 
 
-_PIECE = 1 << 26  # bytes
+_PIECE = 1 << 26  # bytes: with a mask and a copy or two of a piece, still small beside data that need pieces
 
 
 Matrix = TypeVar("Matrix")

@@ -26,7 +26,7 @@ Kind = Literal["number", "date", "duration", "text", "whole"]
 """What a column holds; ``text`` and ``whole`` are categories, whose levels are texts or numbers."""
 
 FLOOR = 10
-"""A level with fewer documents has no column of its own in a one-hot encoding."""
+"""A level with fewer documents has no column of its own in a one-hot encoding: its weight would be mostly noise."""
 
 _CATEGORIES = ("text", "whole")
 _WORDS = {
@@ -38,7 +38,7 @@ _WORDS = {
 }
 TRAINING = "the training data"
 _DAY = 86_400_000_000  # microseconds
-_DENSE = 128  # columns of a one-hot matrix at most, where it may be sparse
+_DENSE = 128  # columns of a one-hot matrix at most, where it may be sparse: 512 bytes a row in float32
 _LARGEST = 1 << 24  # codes that float32 holds exactly
 _EXACT = 1 << 53  # whole numbers that float64 holds exactly
 

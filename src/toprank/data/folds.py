@@ -166,6 +166,7 @@ def split(
     """
     check_data("split", data)
     shares = numbers(fractions, "fractions").astype(np.float64)
+    # 0.7 + 0.2 + 0.1 is 0.9999999999999999: shares may miss 1 by rounding.
     if shares.ndim != 1 or len(shares) == 0 or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
         raise DataError(f"Fractions must be positive and add up to 1, not {shares.tolist()}.")
     if by is not None:

@@ -36,7 +36,8 @@ def mixed_words(words: Words) -> Words:
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
-_THRESHOLD_DOCUMENTS = 100_000  # thresholds are fitted on at most so many documents
+# Thresholds are fitted on at most so many documents: the share of a grade is then known to √(1/4 / 100,000) = 0.0016.
+_THRESHOLD_DOCUMENTS = 100_000
 _TYPICAL = 20_000  # documents that a truth of its own seed is fitted on, whatever data are then drawn
 
 
@@ -126,7 +127,7 @@ def _ordinal(scores: FloatArray, among: FloatArray, n_grades: int, skew: float, 
     shares = np.exp(-skew * np.arange(n_grades))
     wanted = 1 - np.cumsum(shares / shares.sum())[:-1]  # P(y >= k) for k = 1 … K-1
     some = among[:: -(-len(among) // _THRESHOLD_DOCUMENTS)]
-    spread = np.abs(some).max() + 50 * noise + 1
+    spread = np.abs(some).max() + 50 * noise + 1  # there tanh(25) is 1 in float64, so every share lies between
     low, high = np.full(n_grades - 1, -spread), np.full(n_grades - 1, spread)
     for _ in range(60):
         middle = (low + high) / 2
@@ -250,7 +251,7 @@ def _checked(probabilities: npt.ArrayLike, n: int) -> FloatArray:
     table = np.array(probabilities, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] != n or table.shape[1] < 1:
         raise DataError(f"probabilities must have one row for each of {n} documents, and one column for each grade.")
-    wrong = ~((table >= 0).all(axis=1) & (np.abs(table.sum(axis=1) - 1) < 1e-9))
+    wrong = ~((table >= 0).all(axis=1) & (np.abs(table.sum(axis=1) - 1) < 1e-9))  # a sum of rounded numbers
     if wrong.any():
         row = int(np.argmax(wrong))
         raise DataError(f"The probabilities of row {row} are not a distribution: {table[row].tolist()}.")

@@ -89,7 +89,7 @@ def scan(data: RankingData, threads: int | None = None) -> Scan:
     return Scan(low, high, np.sum(missing, axis=0), np.sum(infinite, axis=0), np.sum(column_hash, axis=0), row_hash)
 
 
-_WILD = 1e4  # features whose ranges differ by more than this are worth a note
+_WILD = 1e4  # features whose ranges differ by more than this are worth a note: tools that do not scale them crawl
 
 
 @dataclass(frozen=True)
@@ -290,6 +290,7 @@ def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
     differences = in_file_order - at_random
     lead = abs(differences.mean())
     error = differences.std() / np.sqrt(len(differences))
+    # Four standard errors are chance once in 16,000 data sets; less than 0.02 of NDCG misleads nobody.
     if len(differences) < _FEWEST or lead < 0.02 or lead < 4 * error:
         return
     best = differences.mean() > 0
@@ -312,13 +313,13 @@ def leak_findings(one: Examined) -> Iterator[Finding]:
     data = one.data
     sizes, judged = data.queries.sizes, data.judged
     labels = np.where(judged, data.labels, 0.0)
-    told = np.flatnonzero(
+    graded = np.flatnonzero(
         (data.queries.max(labels) > data.queries.min(labels)) & (data.queries.sum(~judged * 1.0) == 0)
     )
-    if len(told) < _ORDERED or not data.n_features:
+    if len(graded) < _ORDERED or not data.n_features:
         return
-    step = max(1, -(-int(sizes[told].sum()) // _LOOKED_AT))
-    part = data.select(told[::step])
+    step = max(1, -(-int(sizes[graded].sum()) // _LOOKED_AT))
+    part = data.select(graded[::step])
     judge = Judge(part.without_features(), PairwiseAccuracy())
     shares = {}
     for column in np.flatnonzero(one.scan.largest > one.scan.smallest):
@@ -380,6 +381,7 @@ def _near_copies(a: str, first: Examined, b: str, second: Examined, others: Mask
     repeated = 1 - len(np.unique(hashes[0])) / max(len(hashes[0]), 1)  # what coarse features give by chance
     near = np.isin(hashes[1], hashes[0]) & others
     count = int(np.count_nonzero(near))
+    # One or two, or one in a hundred beyond what coarse features give, are chance.
     if count < 3 or count <= (repeated + 0.01) * len(near):
         return
     number, verb = some(count, second.data.n_documents, "document|documents of"), agreeing(count, "has|have")

@@ -80,9 +80,9 @@ def versions() -> dict[str, str]:
 
 def key_of(fingerprints: Mapping[str, str], system: Any, seed: int | None, metric: str | None, convention: Any) -> str:
     """The key of a cell; `system` and `convention` as `described`."""
-    told = json.dumps(system)
-    own_code = '"source": ' in told.replace('"source": ""', "")  # which may use any package that is there
-    kinds = [getattr(rankers, name) for name in rankers.KINDS if own_code or name in told]
+    definition = json.dumps(system)
+    own_code = '"source": ' in definition.replace('"source": ""', "")  # which may use any package that is there
+    kinds = [getattr(rankers, name) for name in rankers.KINDS if own_code or name in definition]
     packages = {*COMPUTING, *(name for kind in kinds for name in kind.packages)}
     used = {name: version for name, version in versions().items() if name in packages}
     what = [_FORMAT, __version__, source_hash(), used, dict(fingerprints), system, seed, metric, convention]
@@ -234,7 +234,6 @@ def provenance_of(
     experiment: Experiment, datasets: dict[str, Any], seeds: tuple[int, ...], notes: list[str]
 ) -> dict[str, Any]:
     """Everything that one needs to run the experiment again, or to doubt it; `seeds`: all that were used."""
-    one = experiment
     return {
         "versions": versions(),
         "machine": {"system": platform.platform(), "processor": platform.machine(), "cores": os.cpu_count()},
@@ -243,18 +242,18 @@ def provenance_of(
         "datasets": datasets,
         "systems": {
             entry.name: {"definition": entry.describe(), "system": entry.system and entry.system.name}
-            for entry in one.entries
+            for entry in experiment.entries
         },
         "metrics": {
             name: {"measure": str(measure), "higher_is_better": measure.higher_is_better}
-            for name, measure in one.measures.items()
+            for name, measure in experiment.measures.items()
         },
-        "conventions": {name: str(rules) for name, rules in one.conventions.items()},
+        "conventions": {name: str(rules) for name, rules in experiment.conventions.items()},
         "seeds": list(seeds),
-        "select_by": one.select_by,
-        "select_convention": one.select_convention.name,
-        "split_seed": one.split_seed,
-        "baseline": one.baseline,
+        "select_by": experiment.select_by,
+        "select_convention": experiment.select_convention.name,
+        "split_seed": experiment.split_seed,
+        "baseline": experiment.baseline,
         "notes": notes,
     }
 

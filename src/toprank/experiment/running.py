@@ -300,7 +300,7 @@ class _Run:
 
     def _slices(self, notes: dict[str, None]) -> dict[str, dict[str, Any]]:
         """Dataset → its slices, found over the queries of all its folds; each fold is told its own."""
-        found: dict[str, dict[str, Any]] = {}
+        by_dataset: dict[str, dict[str, Any]] = {}
         for dataset in self.experiment.datasets if self.experiment.slices is not None else ():
             places = [place for place in self.places if place.dataset == dataset.name]
             try:
@@ -311,8 +311,8 @@ class _Run:
             ends = np.cumsum([place.test.n_queries for place in places])[:-1]
             for place, codes in zip(places, np.split(slices.codes, ends), strict=True):
                 place.slices = [slices.names[code] for code in codes.tolist()]
-            found[dataset.name] = {"names": list(slices.names), "rule": slices.rule}
-        return found
+            by_dataset[dataset.name] = {"names": list(slices.names), "rule": slices.rule}
+        return by_dataset
 
     def _blocks(
         self, place: _Place, where: dict[str, Any], scores: Any, notes: dict[str, None]
@@ -323,23 +323,24 @@ class _Run:
         number = {qid: i for i, qid in enumerate(qids)}
         evaluations, reasons = self._evaluated(place, scores)
         notes.update({f"{name} does not apply to {place.dataset}: {why}": None for name, why in reasons.items()})
-        for name, found in evaluations.items():
-            rows = [number[str(qid)] for qid in found.qids.tolist()]  # rules for unjudged documents may drop queries
+        for name, evaluation in evaluations.items():
+            # Rules for unjudged documents may drop queries.
+            rows = [number[str(qid)] for qid in evaluation.qids.tolist()]
             for metric, measure in self.experiment.measures.items():
                 whole = np.full(len(qids), np.nan)
-                whole[rows] = found.per_query[str(measure)]
+                whole[rows] = evaluation.per_query[str(measure)]
                 about: dict[str, Any] = {"qids": qids, "documents": sizes, "relevant": relevant, "slices": place.slices}
                 yield ResultBlock(**where, convention=name, metric=metric, **about, values=whole)
 
     def _evaluated(self, place: _Place, scores: FloatArray) -> tuple[dict[str, Evaluation], dict[str, str]]:
         """The fold's test data under every convention that applies to them, and the reason where one does not."""
-        found: dict[str, Evaluation] = {}
+        evaluations: dict[str, Evaluation] = {}
         reasons: dict[str, str] = {}
         measures, threads = list(self.experiment.measures.values()), self.experiment.threads
         top = max(place.max_grade, _max_grade(place.test))
         for name, convention in self.experiment.conventions.items():
             try:
-                found[name] = evaluate(
+                evaluations[name] = evaluate(
                     scores,
                     place.test,
                     measures,
@@ -350,7 +351,7 @@ class _Run:
                 )
             except DataError as problem:
                 reasons[name] = problem.args[0]
-        return found, reasons
+        return evaluations, reasons
 
 
 def _max_grade(data: RankingData) -> float:

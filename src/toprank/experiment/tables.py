@@ -191,7 +191,7 @@ def read_table(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
 
 
 _DASH = "–"
-_DECIMALS = 4  # of LaTeX tables
+_DECIMALS = 4  # of LaTeX tables, as LETOR's papers print them
 
 
 def dictionary(results: Results) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def signed_weights(ranker: Ranker) -> tuple[str, FloatArray] | None:
     return None
 
 
-_MOST_WARNINGS = 20
+_MOST_WARNINGS = 20  # sentences that a cell keeps: one that warns in every round must not swell its file
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,12 @@ def compute(task: Task, interrupts: Interrupts | None = None) -> Outcome:
     if interrupts is not None and interrupts.happened:
         raise KeyboardInterrupt
     seconds = time.perf_counter() - start
-    record = _record(task, chosen, [str(one.message) for one in caught], seconds)
+    record = _record(task, chosen, [str(warning.message) for warning in caught], seconds)
     CellStore(task.folder).write(task.key, record, scores, relevance, chosen.ranker if task.keep_model else None)
     return Outcome(seconds, None)
 
 
-def _record(task: Task, chosen: Chosen, said: list[str], seconds: float) -> dict[str, Any]:
+def _record(task: Task, chosen: Chosen, warned: list[str], seconds: float) -> dict[str, Any]:
     ranker = chosen.ranker
     solution = getattr(ranker, "solution_", None)
     # A cell keeps a number for each feature; weights of the levels of categories differ between folds.
@@ -140,7 +140,7 @@ def _record(task: Task, chosen: Chosen, said: list[str], seconds: float) -> dict
         "valid": chosen.valid,
         "seconds": seconds,
         "message": getattr(solution, "message", None) or getattr(ranker, "stopped_", "") or "",
-        "warnings": list(dict.fromkeys(said))[:_MOST_WARNINGS],
+        "warnings": list(dict.fromkeys(warned))[:_MOST_WARNINGS],
         "tried": chosen.tried,
         "history": getattr(ranker, "history_", {}) or {},
         "importances": _importances(ranker),
@@ -158,7 +158,7 @@ def _importances(ranker: Ranker) -> list[float]:
 
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_TICK = 0.5  # seconds between looks at the clock
+_TICK = 0.5  # seconds between looks at the clock, and the longest that a worker outlives who asked
 
 
 def compute_here(tasks: Iterable[Task], tick: Callable[[], None]) -> Generator[tuple[Task, Outcome], None, None]:
@@ -242,11 +242,11 @@ class _Worker:
             self._pool = None
 
 
-def _epitaph(told: str) -> str:
-    killed = re.search(r"\b(SIG[A-Z0-9]+)\(-\d+\)", told)  # how loky writes down what a process ended with
+def _epitaph(message: str) -> str:
+    killed = re.search(r"\b(SIG[A-Z0-9]+)\(-\d+\)", message)  # how loky writes down what a process ended with
     if killed:
         return f"The process that computed this was ended by {killed[1]}; perhaps there was not enough memory."
-    return f"The process that computed this ended without an answer; see its messages above. {told}"
+    return f"The process that computed this ended without an answer; see its messages above. {message}"
 
 
 # ---- in the other process ----

@@ -252,9 +252,9 @@ class Reproduction(Shown):
         """Convention → how many cases fall otherwise than in the paper's counts, the fewest first."""
         misplaced = {}
         for convention in self.conventions:
-            told = [(one.paper[:3], one.tally) for one in self.counts(convention) if one.paper is not None]
-            if told:
-                gaps = [abs(theirs - ours) for pair in told for theirs, ours in zip(*pair, strict=True)]
+            pairs = [(count.paper[:3], count.tally) for count in self.counts(convention) if count.paper is not None]
+            if pairs:
+                gaps = [abs(theirs - ours) for pair in pairs for theirs, ours in zip(*pair, strict=True)]
                 misplaced[convention] = sum(gaps) // 2
         return dict(sorted(misplaced.items(), key=lambda item: item[1]))
 
@@ -331,8 +331,10 @@ def _counted(cases: list[Case], study: Study) -> DuelCount:
     [duel] = [one for one in study.duels if one.title == first.duel]
     given = {} if duel.figures is None else published(duel.figures)
     paper = [given.get((row, first.dataset)) for row in ("better", "same", "worse", "change")]
-    told = [value for value in paper if value is not None]
-    given_counts = (int(told[0]), int(told[1]), int(told[2]), told[3]) if len(told) == len(paper) else None
+    printed = [value for value in paper if value is not None]
+    given_counts = (
+        (int(printed[0]), int(printed[1]), int(printed[2]), printed[3]) if len(printed) == len(paper) else None
+    )
     verdicts = [case.verdict for case in cases]
     better, same, worse = (verdicts.count(verdict) for verdict in ("better", "same", "worse"))
     change = float(np.mean([100 * (case.new_mean / case.old_mean - 1) if case.old_mean else 0.0 for case in cases]))

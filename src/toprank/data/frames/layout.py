@@ -28,7 +28,10 @@ USUAL_NAMES = {
 PRODUCT_NAMES = ("product_id", "productid", "item_id", "itemid", "sku", "asin")
 """Names of document ids too, where no column has one of the others."""
 MOST_LEVELS = 0.5
-"""A column of text with more distinct values than this share of its cells is no category, unless it is asked for."""
+"""A column of text with more distinct values than this share of its cells is no category, unless it is asked for.
+
+A level then has fewer than two cells on average: what is learned of one is not seen again.
+"""
 METADATA_KEY = b"toprank"
 
 

@@ -37,7 +37,7 @@ __all__ = [
 
 _REGROUP = Remedy("read with {regroup}.", regroup=True)
 _CHUNK = 4 << 20  # bytes; some lines more, since a chunk ends with a line
-_ROOM = 1024  # runs to begin with
+_ROOM = 1024  # runs to begin with; the table doubles, so a guess that is too low costs little
 
 
 @dataclass(frozen=True, eq=False)
