@@ -320,7 +320,8 @@ def test_train_without_choosing(files, monkeypatch):
     assert answer["system"] == "auto"
     assert answer["held_out"] == 5
     assert answer["trials"][0]["seconds"] >= 0
-    assert answer["story"] == json.loads(toprank("inspect", "m.toprank", "--json").stdout)["training"]["auto"]["story"]
+    remembered = json.loads(toprank("inspect", "m.toprank", "--json").stdout)["training"]
+    assert answer["summary"] == remembered["auto"]["summary"]
     toprank("predict", "m.toprank", "data.txt", "-o", "auto.scores")
     assert np.isfinite(tr.read_scores("auto.scores", 200)).all()
     assert toprank("systems").stdout.startswith("auto ")
