@@ -501,10 +501,7 @@ def _curves(propensities: str | None, offsets: str | None) -> Any:
 def _row(text: str | None, option: str) -> list[float] | str | None:
     if text is None or not any(letter.isdigit() for letter in text):
         return text
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"{option} takes numbers separated by commas, not '{text}'.") from None
+    return options.numbers_of(text, float, f"{option} takes numbers separated by commas")
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (check, fit, simulate, train, evaluate)
