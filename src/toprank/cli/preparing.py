@@ -132,14 +132,15 @@ def split(
         str, typer.Option(help="Shares of the queries: train, vali and test, or train and test.")
     ] = "0.6,0.2,0.2",
     stable: Annotated[
-        bool, typer.Option("--stable", help="Keep a query in its part when the file grows; sizes are then approximate.")
+        bool,
+        typer.Option("--stable", help="Keep each query in its part as the file grows; sizes are then approximate."),
     ] = False,
     reading: options.Reading = options.NOTHING,
     seed: options.Seed = 0,
     threads: options.Threads = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Divide the queries of a file into train, vali and test; rows of a table keep all of their columns.
+    """Split the queries of a file into train, vali and test; rows of a table keep all their columns.
 
     For example:
 
