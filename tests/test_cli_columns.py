@@ -142,7 +142,7 @@ def test_validation_data_have_the_features_of_the_training_data(folder):
     arguments = ("--valid", "vali.csv", *FEW, "--json", "--model", "m.toprank")
     done = json.loads(invoked("train", "train.csv", *arguments).stdout)
     valid = tr.RankingData([[2.0, 5.0], [8.0, 4.0]], [1, 0], qid=[3, 3], feature_names=["u", "v"])
-    assert done["tried"][0]["valid"] == tr.evaluate(tr.load("m.toprank").predict(valid), valid).mean["ndcg@10"]
+    assert done["trials"][0]["value"] == tr.evaluate(tr.load("m.toprank").predict(valid), valid).mean["ndcg@10"]
 
 
 def rows_of(data):

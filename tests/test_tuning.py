@@ -647,7 +647,7 @@ def test_wrong_arguments_are_sentences(parts, options, words):
 
 def test_validation_data_of_another_width(parts):
     train, valid = parts
-    with pytest.raises(DataError, match="train has 6 features and valid 5, but they must have the same"):
+    with pytest.raises(DataError, match="The validation data have 5 features, but the training data 6"):
         tr.tune("ListNet", train, valid.replace(X=valid.X[:, :5], feature_names=None))
 
 

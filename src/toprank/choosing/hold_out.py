@@ -74,10 +74,11 @@ def _check_given(train: RankingData, valid: RankingData, folds: int | None, by: 
         raise DataError("Trials are judged on valid data or on folds, not on both; leave one of them out.")
     if valid.n_features != train.n_features:
         raise DataError(
-            f"train has {train.n_features} features and valid {valid.n_features}, but they must have the same.",
+            f"The validation data have {valid.n_features} features, but the training data {train.n_features}. They "
+            "must be the same.",
             remedy=Remedy(
                 "Read the file with {n_features} where trailing features are absent.",
-                "They are read alike where both come from one command.",
+                "",
                 n_features=train.n_features,
             ),
         )

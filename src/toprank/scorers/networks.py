@@ -48,7 +48,7 @@ class Architecture:
 class QueryTable:
     """Where the documents of ragged queries stand in a table with a row for each query, as long as the longest.
 
-    >>> layout = Layout(np.array([2, 1]))
+    >>> layout = QueryTable(np.array([2, 1]))
     >>> layout.slots.tolist(), layout.present.flatten().tolist()
     ([0, 1, 2], [True, True, True, False])
     """

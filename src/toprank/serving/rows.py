@@ -46,7 +46,7 @@ class RequestRows(NamedTuple):
 class ModelColumns:
     """The columns that a model takes.
 
-    >>> raw = msgspec.json.Decoder(list[Candidate]).decode(b'[{"id": 1, "values": {"b": null, "a": 2}}]')
+    >>> raw = msgspec.json.Decoder(list[RequestedDocument]).decode(b'[{"id": 1, "values": {"b": null, "a": 2}}]')
     >>> ModelColumns(("a", "b"), 2).rows(raw, None).X
     array([[ 2., nan]])
     """
