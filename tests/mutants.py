@@ -44,8 +44,8 @@ BUILD = ROOT / "build" / "mutants"
 COPIED = ("src", "tests", "docs", "native", "benchmarks", "pyproject.toml", "README.md", "Makefile", "mkdocs.yml")
 
 EQUIVALENT: dict[str, str] = {
-    "src/toprank/choosing/grid.py  own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else threads"
-    "  1  ->  (2)": "how many threads a candidate has changes no result, but how long it takes",
+    "src/toprank/choosing/grid.py  own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else "
+    "judge.threads  1  ->  (2)": "how many threads a candidate has changes no result, but how long it takes",
     "src/toprank/choosing/portfolio.py  ranker.set_params(l2=float(np.max(ranker.l2)))"
     "  np.max(ranker.l2)  ->  (np.min(ranker.l2))": "labels are refused under any penalty; the largest is the quickest",
 }
