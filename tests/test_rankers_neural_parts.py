@@ -16,7 +16,7 @@ from toprank.losses.triton import gpu_loss_names
 from toprank.rankers.neural import scoring as neural_scoring
 from toprank.rankers.neural.inputs import Inputs, padding_waste, plan_epoch, plan_prediction
 from toprank.rankers.neural.objective import NetworkObjective, NotFinite, _gpu_loss, bridged
-from toprank.rankers.neural.parameters import architecture, check_parameters
+from toprank.rankers.neural.parameters import architecture, check_combination
 from toprank.rankers.neural.scoring import chosen_device, torch_threads
 from toprank.scorers.networks import Architecture, QueryTable, build, initialise
 
@@ -369,7 +369,7 @@ def test_the_parameters_are_checked_and_make_a_plain_shape():
     assert shape.hidden == (8, 4)
     assert [type(size) for size in (*shape.hidden, shape.dropout)] == [int, int, float]
     with pytest.raises(DataError, match="epochs"):
-        check_parameters(tr.NeuralRanker(epochs=0))
+        check_combination(tr.NeuralRanker(epochs=0))
 
 
 def test_parameters_are_read_by_their_names_of_before():

@@ -601,11 +601,11 @@ def test_the_command_line_says_the_same_space(space):
         ({"num_leaves": [4, 4]}, DataError, "twice"),
         ({"num_leaves": 8}, DataError, "num_leaves=8"),
         ({"C": (1, 2)}, DataError, "1/l2"),
-        ({"l2": (-2.0, 1.0)}, DataError, "l2 must be at least 0, but -2.0 would be searched"),
-        ({"l2": [1.0, -1.0]}, DataError, "l2 must be at least 0"),
-        ({"num_leaves": (1, 8)}, DataError, "num_leaves must be at least 2"),
-        ({"learning_rate": (0.0, 0.5)}, DataError, "learning_rate must be above 0"),
-        ({"row_fraction": (0.5, 2.0)}, DataError, "row_fraction must be at most 1"),
+        ({"l2": (-2.0, 1.0)}, DataError, "l2 must be a number of at least 0, not -2.0"),
+        ({"l2": [1.0, -1.0]}, DataError, "l2 must be a number of at least 0, not -1.0"),
+        ({"num_leaves": (1, 8)}, DataError, "num_leaves must be a whole number of at least 2, not 1"),
+        ({"learning_rate": (0.0, 0.5)}, DataError, "learning_rate must be a positive number, not 0.0"),
+        ({"row_fraction": (0.5, 2.0)}, DataError, "row_fraction must be a number above 0 and at most 1, not 2.0"),
         ({"sigma": (-1.0, 2.0)}, DataError, "sigma must be a positive number"),
         ({"sigma": (1, 2), "loss.sigma": (1, 2)}, DataError, "the same option"),
         ({"n_trees": (2, 8)}, DataError, "both fixed and searched"),
@@ -617,6 +617,36 @@ def test_the_command_line_says_the_same_space(space):
 def test_a_space_that_makes_no_sense_is_a_sentence(parts, space, kind, words):
     with pytest.raises(kind, match=words):
         tr.tune("LambdaMART", *parts, space=space, n_trees=5)
+
+
+@pytest.mark.parametrize(
+    ("system", "space", "words"),
+    [
+        ("RankSVM", {"l2": [1.0, "much"]}, "l2 must be a number of 0 or more, or several, not 'much'"),
+        ("RankSVM", {"l2": (-1.0, 1.0)}, "not -1.0"),
+        ("RankSVM", {"tolerance": (0.5, 1.0), "l1": (-0.5, 1.0)}, "l1 must be a number of at least 0, not -0.5"),
+        ("RankBoost", {"n_thresholds": (2, 999)}, "n_thresholds must be a whole number of at least 1 and below 256"),
+        ("AdaRank-MAP", {"patience": (0, 9)}, "patience must be a whole number of at least 1, not 0"),
+        ("CoordinateAscent", {"first_step": [0.0, 0.1]}, "first_step must be a positive number, not 0.0"),
+        ("PlugIn", {"saturation": (0.5, 1.5)}, "saturation must be a number above 0 and at most 1, not 1.5"),
+        ("RankNet", {"dropout": (0.0, 1.0)}, "dropout must be a number of at least 0 and below 1, not 1.0"),
+        ("RankNet", {"max_grad_norm": (0.0, 1.0)}, "max_grad_norm must be a positive number, not 0.0"),
+    ],
+)
+def test_a_space_that_the_ranker_refuses_ends_before_the_first_trial(parts, system, space, words):
+    with pytest.raises(DataError, match=words):
+        tr.tune(system, *parts, space=space)
+
+
+def test_a_ranker_refuses_each_parameter_before_it_is_fitted_and_what_depends_on_others_in_the_fit(parts):
+    odd = tr.NeuralRanker(network="attention", width=30, n_heads=4)
+    odd.check_parameters()  # another n_heads would suit
+    with pytest.raises(DataError, match="multiple"):
+        odd.fit(parts[0])
+    several = tr.LinearRanker(l2=[1.0, 0.1])
+    several.check_parameters()  # validation data would suit
+    with pytest.raises(DataError, match="Several penalties"):
+        several.fit(parts[0])
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ class AutoRanker(Ranker):
     # ---- fitting ----
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        self._check(data, valid)
+        _check_data(data, valid)
         clock = Clock(self.budget)
         division = divide(data, valid, seed=int(self.seed), by=self.by, holdout=_HELD_OUT)
         [(learned, judged)] = division.parts
@@ -125,21 +125,14 @@ class AutoRanker(Ranker):
         self.ranker_, self.choice_ = refit.ranker, self._chosen(decision, search, refit)
         self.training_ |= {name: refit.ranker.training_[name] for name in ("valid", "auto")}
 
-    def _check(self, data: Any, valid: Any) -> None:
+    @override
+    def check_parameters(self) -> None:
         if self.budget is not None:
             check_number("budget", self.budget, above=0)
         if self.max_trials is not None:
             check_whole("max_trials", self.max_trials, 1)
         check_whole("seed", self.seed, 0, below=2**31)
         check_flag("blend", self.blend)
-        if not isinstance(data, RankingData):
-            raise DataError("AutoRanker learns from data in memory, not on a cluster.")
-        if valid is None and data.n_queries < _FEWEST:
-            raise DataError(
-                f"auto chooses on queries that it does not learn from, but there are only {data.n_queries} in all: too "
-                f"few to hold some out (at least {_FEWEST}).",
-                remedy=Remedy(f"Give {{valid}} data, or train one system, such as {DEFAULT}.", valid=...),
-            )
 
     def _chosen(self, decision: Decision, search: PortfolioSearch, refit: Refit) -> Choice:
         """What there is to tell; the ranker keeps the story, too, in what is saved with it."""
@@ -304,6 +297,17 @@ def auto(
         budget, max_trials, metric, seed, convention=convention, blend=blend, by=by, threads=threads, verbose=verbose
     )
     return ranker.fit(train, valid=valid).choice_
+
+
+def _check_data(data: Any, valid: Any) -> None:
+    if not isinstance(data, RankingData):
+        raise DataError("AutoRanker learns from data in memory, not on a cluster.")
+    if valid is None and data.n_queries < _FEWEST:
+        raise DataError(
+            f"auto chooses on queries that it does not learn from, but there are only {data.n_queries} in all: too "
+            f"few to hold some out (at least {_FEWEST}).",
+            remedy=Remedy(f"Give {{valid}} data, or train one system, such as {DEFAULT}.", valid=...),
+        )
 
 
 def _check_labels(data: RankingData, name: str) -> None:

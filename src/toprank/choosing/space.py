@@ -63,17 +63,6 @@ def _between(values: tuple[Any, ...]) -> Any:
     return (low, high, "log") if low > 0 else (low, high)
 
 
-# Outside of these bounds every trial would fail; what depends on data or on other options is left to the ranker.
-_LEAST = {
-    **dict.fromkeys(("l1", "l2", "weight_decay", "dropout", "min_data_in_leaf"), 0),
-    **dict.fromkeys(("n_trees", "epochs", "early_stopping", "width", "n_heads", "n_layers", "batch_documents"), 1),
-    **dict.fromkeys(("num_leaves", "max_bin"), 2),
-}
-_SHARES = ("feature_fraction", "row_fraction", "query_fraction")
-_POSITIVE = ("learning_rate", "max_grad_norm", *_SHARES)
-_MAY_BE_SEVERAL = ("l2", "tolerance")  # a linear ranker chooses among them itself
-
-
 @dataclass(frozen=True)
 class Range:
     """The numbers from `low` to `high`, both included; drawn evenly on their own or on the logarithmic scale."""
@@ -182,9 +171,8 @@ def read_space(system: System, space: Mapping[str, Any] | None, fixed: Mapping[s
     dimensions = {name: _read_dimension(name, values, defaults[name]) for name, values in plain.items()}
     for name, dimension in dimensions.items():
         for value in dimension.values if isinstance(dimension, OneOf) else (dimension.low, dimension.high):
-            system.make(**{**fixed, name: value})  # refuses values of the wrong kind, and a loss its own
-            _check_kind(name, value, defaults[name])
-            _check_bounds(name, value)
+            # What depends on data, or on options that are searched too, is left to the fit.
+            system.make(**{**fixed, name: value}).check_parameters()
     return Space(dimensions, defaults)
 
 
@@ -255,29 +243,6 @@ def _read_range(name: str, values: tuple[Any, ...], default: Any) -> Range:
     if takes_whole or (not isinstance(default, float) and isinstance(low, int) and isinstance(high, int)):
         return Range(int(low), int(high), scale == "log", whole=True)
     return Range(float(low), float(high), scale == "log")
-
-
-def _check_kind(name: str, value: Any, default: Any) -> None:
-    """Refuse text for an option that is a number: a ranker would notice only when it is fitted."""
-    if not is_number(default) or value is None:
-        return
-    several = value if isinstance(value, list | tuple) and name in _MAY_BE_SEVERAL else [value]
-    if not all(is_number(one) for one in several):
-        raise DataError(f"{name} takes numbers, such as {default!r}, but {value!r} would be searched.")
-
-
-def _check_bounds(name: str, value: Any) -> None:
-    """Refuse a number that no ranker takes for this option."""
-    if not is_number(value):
-        return
-    if name in _LEAST and value < _LEAST[name]:
-        raise DataError(f"{name} must be at least {_LEAST[name]}, but {value!r} would be searched.")
-    if name in _POSITIVE and value <= 0:
-        raise DataError(f"{name} must be above 0, but {value!r} would be searched.")
-    if name in _SHARES and value > 1:
-        raise DataError(f"{name} must be at most 1, but {value!r} would be searched.")
-    if name == "dropout" and value >= 1:
-        raise DataError(f"dropout must be below 1, but {value!r} would be searched.")
 
 
 def _same(a: Any, b: Any) -> bool:

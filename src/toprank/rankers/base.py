@@ -114,6 +114,9 @@ class Ranker(Recorded):
         """The hyper-parameters that `toprank.tune` searches, in its plain values; None: those of the system's grid."""
         return None
 
+    def check_parameters(self) -> None:
+        """Refuse a parameter that means nothing, whatever the data and the others; `fit` asks first, searches too."""
+
     def fit(
         self,
         X: Any,
@@ -188,6 +191,7 @@ class Ranker(Recorded):
             known = None if before is None or before.encoding_ != self.encoding_ else before.one_hot_
             self.one_hot_ = known or source_of(data).one_hot(self.encoding_, self.takes_sparse)
             data, valid = widened(data, self.one_hot_), None if valid is None else widened(valid, self.one_hot_)
+        self.check_parameters()
         with one_blas_thread():
             self._fit(data, valid)
 

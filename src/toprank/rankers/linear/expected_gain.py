@@ -24,7 +24,7 @@ from toprank.losses import make as make_loss
 from toprank.metrics.measure import Measure
 from toprank.rankers.base import by_row, finite
 from toprank.rankers.formula import LinearFunction, Part
-from toprank.rankers.linear.penalty_path import PathRanker, penalty_path
+from toprank.rankers.linear.penalty_path import PathRanker, check_choosable, penalty_path
 from toprank.rankers.model_files import State
 from toprank.rankers.outputs import PluginProbabilities, gain_table, grade_shares, whole_grades
 from toprank.rankers.probabilities import GradeProbabilities
@@ -117,7 +117,6 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     # ---- training ----
 
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
-        self._check_options()
         source = source_of(data)
         labels = source.grades()[0]
         self.n_grades_ = self._count_grades(labels)
@@ -138,11 +137,14 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
                 self.classifier, self.calibration, data, self.standardisation_, self.n_grades_
             )
             return
-        self._walk(partial(self._solve, source), None, penalty_path(self.l2, valid), valid)
+        penalties = penalty_path(self.l2)
+        check_choosable(valid, penalties=penalties)
+        self._walk(partial(self._solve, source), None, penalties, valid)
         self._set(self.solution_.weights)
 
-    def _check_options(self) -> None:
-        self._check_solver_options()
+    @override
+    def check_parameters(self) -> None:
+        super().check_parameters()
         if self.start not in _STARTS:
             raise UnknownNameError("start", str(self.start), _STARTS)
         check_whole("restarts", self.restarts, 0)

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.data.checks import check_flag, check_number, check_whole
@@ -20,7 +21,7 @@ from toprank.rankers.base import Ranker
 from toprank.rankers.source import Score, source_of
 from toprank.solvers import Solution
 
-__all__ = ["PathRanker", "penalty_path", "tolerances_of"]
+__all__ = ["PathRanker", "check_choosable", "penalty_path", "tolerances_of"]
 
 _TO_CHOOSE = Remedy("{valid} data to choose among them.", valid=...)
 
@@ -35,15 +36,17 @@ class PathRanker(Ranker):
     path_solutions_: list[Solution]
     solution_: Solution
 
+    l2: float | Sequence[float]
     metric: str | Measure
     convention: str
     scale: bool
     max_iterations: int | None
     threads: int | None
 
-    def _check_solver_options(self) -> None:
-        """Refuse what means nothing, also where there are no validation data and nothing would be judged by it."""
-        parse(self.metric)
+    @override
+    def check_parameters(self) -> None:
+        penalty_path(self.l2)
+        parse(self.metric)  # also where there are no validation data, and nothing would be judged by it
         Convention.of(self.convention)
         check_flag("scale", self.scale)
         if self.max_iterations is not None:
@@ -122,23 +125,21 @@ class PathRanker(Ranker):
         """Take up the weights of a solver."""
 
 
-def penalty_path(l2: Any, valid: Any) -> list[float]:
-    """The penalties to try, largest first; several need data to choose among them."""
+def penalty_path(l2: Any) -> list[float]:
+    """The penalties to try, largest first."""
     try:
         path = sorted((float(value) for value in np.atleast_1d(np.asarray(l2)).ravel()), reverse=True)
     except (TypeError, ValueError):
         path = []
     if not path or not all(0 <= value < np.inf for value in path):
         raise DataError(f"l2 must be a number of 0 or more, or several, not {l2!r}.")
-    if len(path) > 1 and valid is None:
-        raise DataError("Several penalties were given, but no", remedy=_TO_CHOOSE)
     return path
 
 
-def tolerances_of(tolerance: Any, valid: Any) -> list[float | None]:
-    """The tolerances to reach one after another, the loosest first; several need data to choose among them.
+def tolerances_of(tolerance: Any) -> list[float | None]:
+    """The tolerances to reach one after another, the loosest first.
 
-    >>> tolerances_of([1e-6, 1e-2], valid="some data")
+    >>> tolerances_of([1e-6, 1e-2])
     [0.01, 1e-06]
     """
     if tolerance is None:
@@ -148,6 +149,11 @@ def tolerances_of(tolerance: Any, valid: Any) -> list[float | None]:
         check_number("tolerance", one, least=0)
     if not several:
         raise DataError("tolerance must be a number, several, or None, not an empty list.")
-    if len(several) > 1 and valid is None:
-        raise DataError("Several tolerances were given, but no", remedy=_TO_CHOOSE)
     return sorted(several, reverse=True)
+
+
+def check_choosable(valid: Any, **several: Sequence[Any]) -> None:
+    """Refuse several values of what there are no data to choose by."""
+    for name, values in several.items():
+        if valid is None and len(values) > 1:
+            raise DataError(f"Several {name} were given, but no", remedy=_TO_CHOOSE)

@@ -17,7 +17,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.losses import ImportanceWeightedSquared, Loss, Squared
 from toprank.losses import make as make_loss
 from toprank.metrics.measure import Measure
-from toprank.rankers.linear.penalty_path import PathRanker, penalty_path, tolerances_of
+from toprank.rankers.linear.penalty_path import PathRanker, check_choosable, penalty_path, tolerances_of
 from toprank.rankers.linear.weighted_sum import WeightedSum, weighted_sums
 from toprank.rankers.source import Score, Source, source_of
 from toprank.scorers.linear import LinearScorer
@@ -99,10 +99,14 @@ class LinearRanker(WeightedSum, PathRanker):
     threads: int | None = None
     verbose: bool = False
 
-    def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
-        self._check_solver_options()
+    @override
+    def check_parameters(self) -> None:
+        super().check_parameters()
+        tolerances_of(self.tolerance)
         check_flag("refine", self.refine)
         check_number("l1", self.l1, least=0)
+
+    def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
         loss = make_loss(self.loss)
         if loss.traits.space != "score":
             raise DataError(
@@ -148,7 +152,8 @@ class LinearRanker(WeightedSum, PathRanker):
         scorer = LinearScorer(d, intercept=not traits.shift_invariant)
         objective = source.objective(scorer, loss, standardisation, self.threads)
         start, limit = self._start(objective.n_weights), self.max_iterations
-        penalties, tolerances = penalty_path(self.l2, valid), tolerances_of(self.tolerance, valid)
+        penalties, tolerances = penalty_path(self.l2), tolerances_of(self.tolerance)
+        check_choosable(valid, penalties=penalties, tolerances=tolerances)
         if self.l1 > 0 and not traits.smooth:
             raise DataError(f"l1 needs a smooth loss, but {type(loss).__name__} has kinks; use SquaredHinge, or l1=0.")
         if self.start is None and not traits.exact_gradient:

@@ -151,10 +151,12 @@ class AdaRank(WeightedSum, WatchedRanker):
     threads: int | None = None
     verbose: bool = False
 
+    @override
+    def check_parameters(self) -> None:
+        for name in ("max_rounds", "max_in_a_row", "patience"):
+            check_whole(name, getattr(self, name), 1)
+
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        check_whole("max_rounds", self.max_rounds, 1)
-        check_whole("max_in_a_row", self.max_in_a_row, 1)
-        check_whole("patience", self.patience, 1)
         self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
         climbed = self._climbed(data)
         selection = climbed if valid is None else self._judge(valid).for_choosing()
@@ -289,9 +291,12 @@ class RankBoost(AdditiveTerms, WatchedRanker):
     threads: int | None = None
     verbose: bool = False
 
-    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+    @override
+    def check_parameters(self) -> None:
         check_whole("max_rounds", self.max_rounds, 1)
         check_whole("n_thresholds", self.n_thresholds, 1, 256)
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         bound = make_loss("Exponential").on(
             data.labels, data.queries, document_weights=data.document_weights, query_weights=data.query_weights
         )
@@ -419,11 +424,14 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
     threads: int | None = None
     verbose: bool = False
 
-    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+    @override
+    def check_parameters(self) -> None:
         for name in ("restarts", "max_cycles", "steps"):
             check_whole(name, getattr(self, name), 1)
         check_number("first_step", self.first_step, above=0)
         check_number("tolerance", self.tolerance, least=0)
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
         features = Features(data.X, self.standardisation_)
         climbed = _Climbed(self, data)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toprank.data.checks import check_callbacks, check_number, check_whole, is_whole
+from toprank.data.checks import check_callbacks, is_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
@@ -17,7 +17,7 @@ from toprank.scorers.networks import ACTIVATIONS, Architecture
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
 
-__all__ = ["architecture", "check_form", "check_parameters"]
+__all__ = ["architecture", "check_combination", "check_form"]
 
 _MOST_LAYERS = 64
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -28,12 +28,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "input_transform": TRANSFORMS,
     "schedule": ("cosine", "constant"),
 }
-_WHOLE = {"n_heads": 1, "n_layers": 1, "width": 1, "epochs": 1, "batch_documents": 1, "seed": 0}
 _FORM = ("network", "hidden", "activation", "norm", "width", "n_heads", "n_layers", "outputs", "input_transform")
 """Parameters that decide which weights there are, and what they are fed."""
 
 
-def check_parameters(ranker: NeuralRanker) -> None:
+def check_combination(ranker: NeuralRanker) -> None:
     """Refuse what means nothing, or does not go together; `ranker` is the draft that is trained."""
     check_form(ranker)
     check_callbacks(ranker.callbacks, "an Epoch")
@@ -51,7 +50,7 @@ def check_form(ranker: NeuralRanker) -> None:
     wanted = ranker.gpu_loss
     if not isinstance(wanted, bool) and not (isinstance(wanted, str) and wanted == "auto"):
         raise DataError(f"gpu_loss must be 'auto', True or False, not {wanted!r}.")
-    _check_numbers(ranker)
+    ranker.check_parameters()
     _check_sizes(ranker)
 
 
@@ -69,18 +68,6 @@ def architecture(ranker: NeuralRanker, n_inputs: int, n_outputs: int) -> Archite
         n_heads=int(ranker.n_heads),
         n_layers=int(ranker.n_layers),
     )
-
-
-def _check_numbers(ranker: NeuralRanker) -> None:
-    for name, least in _WHOLE.items():
-        check_whole(name, getattr(ranker, name), least, below=2**31)
-    if ranker.early_stopping is not None:
-        check_whole("early_stopping, a number of epochs or None for never,", ranker.early_stopping, 1)
-    check_number("learning_rate", ranker.learning_rate, above=0)
-    if ranker.max_grad_norm is not None:
-        check_number("max_grad_norm", ranker.max_grad_norm, above=0)
-    check_number("weight_decay", ranker.weight_decay, least=0)
-    check_number("dropout", ranker.dropout, least=0, below=1)
 
 
 def _check_sizes(ranker: NeuralRanker) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray
-from toprank.data.checks import common_index, grouping
+from toprank.data.checks import check_number, check_whole, common_index, grouping
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, needs
@@ -162,12 +162,26 @@ class NeuralRanker(GradeProbabilities):
 
     # ---- training ----
 
+    @override
+    def check_parameters(self) -> None:
+        # Here and not beside the other checks, which know the networks: a space is read without PyTorch.
+        whole = {"n_heads": 1, "n_layers": 1, "width": 1, "epochs": 1, "batch_documents": 1, "seed": 0}
+        for name, least in whole.items():
+            check_whole(name, getattr(self, name), least, below=2**31)
+        if self.early_stopping is not None:
+            check_whole("early_stopping, a number of epochs or None for never,", self.early_stopping, 1)
+        check_number("learning_rate", self.learning_rate, above=0)
+        if self.max_grad_norm is not None:
+            check_number("max_grad_norm", self.max_grad_norm, above=0)
+        check_number("weight_decay", self.weight_decay, least=0)
+        check_number("dropout", self.dropout, least=0, below=1)
+
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         needs("torch", "neural", "NeuralRanker")
-        from toprank.rankers.neural.parameters import check_parameters
+        from toprank.rankers.neural.parameters import check_combination
         from toprank.rankers.neural.training import train_network
 
-        check_parameters(self)
+        check_combination(self)
         if self.init_model is not None:
             self._check_start(data)
         trained = train_network(self, data, valid, getattr(self, "_team", None))

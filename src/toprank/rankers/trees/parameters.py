@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from toprank.rankers.trees.ranker import TreeRanker
 
 __all__ = [
-    "BareColumns", "ForkedTreesWarning", "Grown", "built_in", "categorical_columns", "check_features",
-    "check_parameters", "grown", "lightgbm_parameters", "monotone_directions",
+    "BareColumns", "ForkedTreesWarning", "Grown", "built_in", "categorical_columns", "check_combination",
+    "check_features", "grown", "lightgbm_parameters", "monotone_directions",
 ]  # fmt: skip
 
 _forked = False
@@ -133,13 +133,12 @@ class Grown(NamedTuple):
     """G of each grade; empty where the output is the score itself."""
 
 
-def check_parameters(asked: TreeRanker) -> None:
-    """Look at what a ranker is asked for; refuse what means nothing, or does not go together."""
+def check_combination(asked: TreeRanker) -> None:
+    """Look at what a ranker is asked for; refuse parameters that do not go together, and callbacks of LightGBM's."""
     _check_callbacks(asked.callbacks)
     grown(asked)
     if asked.extra is not None and not isinstance(asked.extra, Mapping):
         raise DataError(f"extra takes a dictionary such as {{'max_depth': 6}}, not {asked.extra!r}.")
-    _check_numbers(asked)
     if asked.outputs == "grades":
         if built_in(asked.loss):
             raise DataError(f"{asked.loss} scores documents; with outputs='grades' use a loss of toprank's.")
@@ -254,21 +253,6 @@ def _check_callbacks(callbacks: Any) -> None:
                 f"{type(callback).__name__.strip('_')} is a callback of LightGBM's and knows nothing of a Round. Use "
                 "early_stopping=, verbose= and history_, or a function of your own."
             )
-
-
-def _check_numbers(asked: TreeRanker) -> None:
-    whole = {"n_trees": 1, "num_leaves": 2, "min_data_in_leaf": 0, "max_bin": 2, "seed": 0}
-    for name, least in whole.items():
-        check_whole(name, getattr(asked, name), least, below=2**31)
-    if asked.early_stopping is not None:
-        check_whole("early_stopping, a number of rounds or None for never,", asked.early_stopping, 1)
-    check_number("learning_rate", asked.learning_rate, above=0)
-    check_number("l2", asked.l2, least=0)
-    for name in ("feature_fraction", "row_fraction", "query_fraction"):
-        check_number(name, getattr(asked, name), above=0, most=1)
-    for name, known in (("boosting", ("gbdt", "dart")), ("outputs", ("score", "grades"))):
-        if getattr(asked, name) not in known:
-            raise UnknownNameError(f"kind of {name}", str(getattr(asked, name)), known)
 
 
 def lightgbm_parameters(asked: TreeRanker, data: RankingData, outputs: int, categorical: list[int]) -> dict[str, Any]:

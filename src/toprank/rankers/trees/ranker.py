@@ -14,9 +14,10 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray
+from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import listed
-from toprank.errors import DataError, warn_user
+from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.losses import Loss
 from toprank.metrics.measure import Measure
 from toprank.rankers.base import Rounds, by_row, finite
@@ -29,7 +30,7 @@ from toprank.rankers.schema import Numbers, needed, plain
 from toprank.rankers.source import Source
 from toprank.rankers.trees.directions import held_directions
 from toprank.rankers.trees.forest import Forest
-from toprank.rankers.trees.parameters import BareColumns, check_parameters, monotone_directions
+from toprank.rankers.trees.parameters import BareColumns, check_combination, monotone_directions
 from toprank.rankers.trees.text import only_trees, read_trees, written_trees
 from toprank.rankers.trees.training import booster_of, train_trees
 from toprank.rankers.watching import Round
@@ -164,8 +165,23 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     # ---- training ----
 
+    @override
+    def check_parameters(self) -> None:
+        whole = {"n_trees": 1, "num_leaves": 2, "min_data_in_leaf": 0, "max_bin": 2, "seed": 0}
+        for name, least in whole.items():
+            check_whole(name, getattr(self, name), least, below=2**31)
+        if self.early_stopping is not None:
+            check_whole("early_stopping, a number of rounds or None for never,", self.early_stopping, 1)
+        check_number("learning_rate", self.learning_rate, above=0)
+        check_number("l2", self.l2, least=0)
+        for name in ("feature_fraction", "row_fraction", "query_fraction"):
+            check_number(name, getattr(self, name), above=0, most=1)
+        for name, known in (("boosting", ("gbdt", "dart")), ("outputs", ("score", "grades"))):
+            if getattr(self, name) not in known:
+                raise UnknownNameError(f"kind of {name}", str(getattr(self, name)), known)
+
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
-        check_parameters(self)
+        check_combination(self)
         if self.init_model is not None:
             self._check_start(data)
         directions = monotone_directions(self.monotone, data)
