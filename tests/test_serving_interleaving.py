@@ -94,7 +94,7 @@ def test_interleaved_lists_and_their_clicks(folder):
         refused(client.post("/v1/interleave", json={"documents": [], "model": "linear"}), 422, "unknown field model")
         assert client.post("/v1/interleave", json={"documents": []}).json()["ranking"] == []
     with serving(folder, "linear") as client:
-        refused(client.post("/v1/interleave", json={"documents": []}), 404, "interleaves nothing")
+        refused(client.post("/v1/interleave", json={"documents": []}), 404, "does not interleave")
 
 
 def test_models_of_other_columns_are_not_interleaved(folder):

@@ -92,12 +92,12 @@ def check(
     from toprank.clicks import check as checked
 
     common.check_writable(html)
-    found = read_log(log, quiet, columns)
+    shown = read_log(log, quiet, columns)
     features = None if data is None else _known_documents(data, quiet, reading)
     with common.progress("Examining …", quiet):
-        report = checked(found, features, resamples=resamples, seed=seed)
-    told = tuple(replace(one, remedy=common.as_told(one.remedy)) for one in report.findings)
-    report = replace(report, findings=told)
+        report = checked(shown, features, resamples=resamples, seed=seed)
+    findings = tuple(replace(one, remedy=common.as_told(one.remedy)) for one in report.findings)
+    report = replace(report, findings=findings)
     if html is not None:
         from toprank.report.clicks import write_clicks
 
@@ -161,21 +161,21 @@ def fit(
     if groups == 1:
         raise typer.BadParameter("--groups takes two or more, or 0: one group has no spread.")
     kind, asked = model_named(click_model), None if prior is None else _prior(prior)
-    found = read_log(log, quiet, columns)
-    if skip_doubled and found.doubled.any():
-        common.say(f"{int(found.doubled.sum()):,} sessions are left out: several documents at one position.", quiet)
-        found = found.select(~found.doubled)
+    shown = read_log(log, quiet, columns)
+    if skip_doubled and shown.doubled.any():
+        common.say(f"{int(shown.doubled.sum()):,} sessions are left out: several documents at one position.", quiet)
+        shown = shown.select(~shown.doubled)
     kinds = list(MODELS.values()) if compare else list(dict.fromkeys([kind, *RATES]))
     with common.progress("Fitting …", quiet):
         models = [one(prior=asked) for one in kinds]
-        judged = compare_models(found, models, holdout=holdout, seed=seed)
-        fitted = kind(prior=asked).fit(found, threads=threads)
-        ends = fitted.intervals(found, groups=groups, seed=seed) if kind.shared and groups else {}
+        judged = compare_models(shown, models, holdout=holdout, seed=seed)
+        fitted = kind(prior=asked).fit(shown, threads=threads)
+        ends = fitted.intervals(shown, groups=groups, seed=seed) if kind.shared and groups else {}
     if html is not None:
         from toprank.clicks import check as checked
         from toprank.report.clicks import write_clicks
 
-        write_clicks(html, checked(found, seed=seed), log[0].name, judged)
+        write_clicks(html, checked(shown, seed=seed), log[0].name, judged)
         common.say(f"{html}: the report", quiet)
     if json:
         common.print_json({**_parameters(fitted, ends), **judged.to_dict()})
@@ -204,15 +204,15 @@ def _told(fitted: ClickModel, ends: dict[str, Interval[Any]]) -> str:
     """The parameters that all documents share, with intervals; of the browsing model those without a click above."""
     from toprank.showing.tables import Table, bracketed
 
-    said = [str(fitted) if not ends else str(fitted).partition("\n")[0]]
+    paragraphs = [str(fitted) if not ends else str(fitted).partition("\n")[0]]
     for name, found in ends.items():
         columns = (found.value, found.low, found.high)
         if found.value.ndim == 2:
             columns = tuple(column[:, 0] for column in columns)
-            said.append("Without a click above (--json has all):")
+            paragraphs.append("Without a click above (--json has all):")
         rows = [(str(k + 1), f"{v:.3f}", bracketed(a, b)) for k, (v, a, b) in enumerate(zip(*columns, strict=True))]
-        said.append(Table(("number", name, "95% interval"), rows, names=0).text())
-    return "\n\n".join(said)
+        paragraphs.append(Table(("number", name, "95% interval"), rows, names=0).text())
+    return "\n\n".join(paragraphs)
 
 
 @options.reads_data("label", "qid", "document_id", "features", "carry")

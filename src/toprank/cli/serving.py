@@ -20,8 +20,8 @@ def _declared() -> type:
     """The settings of a service as options."""
     hints: dict[str, Any] = {}
     for name, hint in get_type_hints(Settings, include_extras=True).items():
-        kind, told = get_args(hint)
-        hints[name] = Annotated[kind, typer.Option(min=told.least, max=told.most, help=told.help)]
+        kind, option = get_args(hint)
+        hints[name] = Annotated[kind, typer.Option(min=option.least, max=option.most, help=option.help)]
     return type("Declared", (), {"__annotations__": hints, **{one.name: one.default for one in fields(Settings)}})
 
 

@@ -129,7 +129,7 @@ def _down_to_the_first_click(log: ClickLog) -> npt.NDArray[np.bool_]:
 
 
 def _last_clicks(log: ClickLog) -> IntArray:
-    """Of each impression the place of its session's last click among all impressions; -1: none."""
+    """Of each impression, the place of its session's last click among all impressions; -1: none."""
     clicked = np.where(log.clicks, np.arange(log.n_impressions), -1)
     return np.asarray(np.maximum.reduceat(clicked, log.offsets[:-1])[log.session])
 

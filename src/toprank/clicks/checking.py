@@ -126,8 +126,8 @@ class LogReport(Shown):
         groups, edges = self.graph.components, len(self.graph.edges)
         joined = "Documents that stood at several positions join all of them."
         if len(groups) > 1:
-            told = "; ".join(_in_words(group) for group in groups)
-            joined = f"Positions fall into {len(groups)} groups that no document joins: {told}."
+            in_words = "; ".join(_in_words(group) for group in groups)
+            joined = f"Positions fall into {len(groups)} groups that no document joins: {in_words}."
         if edges > _ALL_SHOWN:
             joined += f" Of {edges:,} pairs, those of neighbours and with the first, down to position {_TOP_SHOWN}:"
         return [*parts, joined, self.edges_table()]

@@ -294,18 +294,18 @@ def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves) -> FloatArra
     used = first.weight > 0
     looks = np.bincount(first.row[used], curves.slope[log.position[used] - 1], minlength=data.n_documents)
     part = data.replace(labels=judged(first.relevance), document_weights=looks, query_weights=None)
-    told, query, found = looks > 0, data.queries.document_query, np.zeros(data.n_documents)
+    looked_at, query, guess = looks > 0, data.queries.document_query, np.zeros(data.n_documents)
     fold = np.full(data.n_queries, -1)
-    queries = np.unique(query[told])
+    queries = np.unique(query[looked_at])
     fold[queries] = np.arange(len(queries)) % _FOLDS
     of_row = fold[query]
     for number in range(min(_FOLDS, len(queries))):
-        others = told & (of_row != number)
+        others = looked_at & (of_row != number)
         if others.any():
             learnt = LinearRanker(Squared(gain=None), l2=1e-3).fit(part.keep(others))
             mine = of_row == number
-            found[mine] = np.clip(learnt.predict(data.keep(mine)), 0.0, 1.0)
-    return found
+            guess[mine] = np.clip(learnt.predict(data.keep(mine)), 0.0, 1.0)
+    return guess
 
 
 def judged(relevance: FloatArray) -> FloatArray:

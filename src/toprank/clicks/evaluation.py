@@ -47,10 +47,10 @@ class Metric(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> Metric:
-        told = re.fullmatch(r"(dcg|ctr)(?:@(\d+))?", name.strip().lower())
-        if told is None or told[2] == "0" or (told[1] == "ctr" and told[2] is None):
+        match = re.fullmatch(r"(dcg|ctr)(?:@(\d+))?", name.strip().lower())
+        if match is None or match[2] == "0" or (match[1] == "ctr" and match[2] is None):
             raise UnknownNameError("metric of clicks", name, ("dcg@10", "dcg", "ctr@10"))
-        return cls(name.strip().lower(), told[1], None if told[2] is None else int(told[2]))
+        return cls(name.strip().lower(), match[1], None if match[2] is None else int(match[2]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,17 +130,17 @@ class Estimates(Shown):
     def doubts(self) -> list[str]:
         """Sentences about metrics whose estimate rests on a few impressions, on none, or on no click."""
         empty = [name for name, mean in self.mean.items() if mean == 0 and [*self.intervals[name]] == [0, 0]]
-        said = [
+        sentences = [
             f"{name} is 0 because nothing that counts was clicked, and so is the width of its interval."
             for name in empty
         ]
-        said += [
+        sentences += [
             f"{name} rests on the regression alone: nothing that the ranker would show was shown where it "
             "counts, and the interval is not about that."
             for name, size in self.counted.items()
             if size == 0 and name not in empty
         ]
-        return said + [
+        return sentences + [
             f"{name} rests on a few impressions: {size:,.0f} of equal weight would tell as much as the "
             f"{self.counted[name]:,} that count. Few clicks far down decide it; a least propensity (clip) or dr helps."
             for name, size in self.effective_sample_size.items()
@@ -173,14 +173,14 @@ class Estimates(Shown):
 
 def left_out(unknown: int, uncorrected: int) -> list[str]:
     """Sentences about impressions that do not count."""
-    said = []
+    sentences = []
     if unknown:
-        said.append(f"{unknown:,} impressions are of documents that the data do not have; they were left out.")
+        sentences.append(f"{unknown:,} impressions are of documents that the data do not have; they were left out.")
     if uncorrected:
-        said.append(
+        sentences.append(
             f"{uncorrected:,} impressions stood at positions whose propensity is 0 or unknown; they were left out."
         )
-    return said
+    return sentences
 
 
 def clipped(clip: float, impressions: int, correction: str) -> list[str]:

@@ -418,8 +418,8 @@ def relative_examinations(
     times = csr_matrix((np.append(shown, np.ones(n_places)), np.append(place, every), pointers), shape=shape)
     clicks = csr_matrix((np.append(clicked, np.full(n_places, prior)), times.indices, pointers), shape=shape)
     of_document, of_place = (np.asarray(clicks.sum(axis=axis)).ravel() for axis in (1, 0))
-    told = of_document > 0
-    times, of_document = times[told], of_document[told]
+    clicked_on = of_document > 0
+    times, of_document = times[clicked_on], of_document[clicked_on]
 
     def value(log_theta: FloatArray) -> float:
         return float(of_place @ log_theta - of_document @ np.log(times @ np.exp(log_theta)))

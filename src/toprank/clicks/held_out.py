@@ -172,11 +172,11 @@ def compare_models(
     order = tuple(sorted(named, key=lambda name: -means[name]))
     gains = _gains([likely[name] - likely[floor] for name in order], new, resamples, confidence, seed)
     surprise = [named[name].perplexity(new) for name in order]
-    told = np.array(
+    numbers = np.array(
         [(means[name], float(one), means[name] - means[floor]) for name, one in zip(order, surprise, strict=True)]
     )
     return ComparedModels(
-        order, told[:, 0], told[:, 1], tuple(one.by_rank for one in surprise), told[:, 2],
+        order, numbers[:, 0], numbers[:, 1], tuple(one.by_rank for one in surprise), numbers[:, 2],
         gains, floor,
         (new.n_sessions, len(np.unique(new.session_query))), named, confidence,
     )  # fmt: skip

@@ -197,15 +197,15 @@ class Interleaving(Shown):
             return [self.summary]
         low, high = self.interval
         ends = (f"share of {a}", f"{self.confidence:.0%} interval")
-        told = (f"{self.share:.3f}", f"[{low:.3f}, {high:.3f}]")
+        share = (f"{self.share:.3f}", f"[{low:.3f}, {high:.3f}]")
         table = Table(
             ("lists won by " + a, "by " + b, "tied", "unclicked", *ends),
-            [(f"{self.wins:,}", f"{self.losses:,}", f"{self.ties:,}", f"{self.unclicked:,}", *told)], names=0,
+            [(f"{self.wins:,}", f"{self.losses:,}", f"{self.ties:,}", f"{self.unclicked:,}", *share)], names=0,
         )  # fmt: skip
         if self.method == "probabilistic":  # lists won would tell another tale than shares do
             lists, clicked = (f"{n:,}" for n in (decided + self.ties + self.unclicked, decided + self.ties))
             table = Table(
-                ("lists", "clicked", "credit a list", *ends), [(lists, clicked, f"{self.credit:+.4f}", *told)], 0
+                ("lists", "clicked", "credit a list", *ends), [(lists, clicked, f"{self.credit:+.4f}", *share)], 0
             )
         return [self.summary, table]
 

@@ -374,15 +374,15 @@ class ClickModel(ABC):
     def __str__(self) -> str:
         self._check_fitted()
         a, b = self.prior_
-        said = [
+        lines = [
             f"{type(self).__name__} of {self.log_.n_sessions:,} sessions, {self.log_.n_pairs:,} pairs of query and "
             f"document; {a:g} clicks and {b:g} skips are added to each probability"
             + ("." if self.converged_ else f"; not converged after {self.steps_} steps.")
         ]
         for name, values in self.parameters_.items():
             shown = ", ".join(f"{value:.3f}" for value in np.ravel(values)[:10])
-            said.append(f"{name}: {shown}{' …' if values.size > 10 else ''}")
-        return "\n".join(said)
+            lines.append(f"{name}: {shown}{' …' if values.size > 10 else ''}")
+        return "\n".join(lines)
 
 
 def check_depth(model: ClickModel, log: ClickLog, known: int) -> None:

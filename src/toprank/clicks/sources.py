@@ -193,8 +193,8 @@ def _object(text: bytes, path: Path, line: int) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise FormatError("The text is not UTF-8.", path=path, line=line) from None
     except (ValueError, RecursionError) as problem:
-        said, column = getattr(problem, "msg", problem), getattr(problem, "colno", None)
-        raise FormatError(f"This is not JSON: {said}. {_EVERY_LINE}", path=path, line=line, column=column) from None
+        fault, column = getattr(problem, "msg", problem), getattr(problem, "colno", None)
+        raise FormatError(f"This is not JSON: {fault}. {_EVERY_LINE}", path=path, line=line, column=column) from None
     if not isinstance(found, dict):
         raise FormatError(f"This line is not an object. {_EVERY_LINE}", path=path, line=line)
     return found
@@ -257,14 +257,14 @@ def _json_table(block: Any, schema: Any, path: Path, line: int) -> Any:
         lines = bytes(block).split(b"\n")
         for number, text in enumerate(lines, line):
             _object(text, path, number)  # what is no JSON at all has a line that is known
-        said = str(problem).removeprefix("JSON parse error: ").partition("\n")[0]
-        said = re.sub(r"Column\(/?(.*?)\)", lambda one: f"field '{one[1].replace('/', '.')}'", said)
-        row = re.search(r" in row (\d+)", said)
+        fault = str(problem).removeprefix("JSON parse error: ").partition("\n")[0]
+        fault = re.sub(r"Column\(/?(.*?)\)", lambda one: f"field '{one[1].replace('/', '.')}'", fault)
+        row = re.search(r" in row (\d+)", fault)
         filled = [number for number, text in enumerate(lines, line) if text.strip()]
         where = filled[int(row[1])] if row and int(row[1]) < len(filled) else line
-        said = (said[: row.start()] if row else said).rstrip(".")
+        fault = (fault[: row.start()] if row else fault).rstrip(".")
         raise FormatError(
-            f"This line cannot be read as the first ones were: {said}. {_EVERY_LINE}", path=path, line=where
+            f"This line cannot be read as the first ones were: {fault}. {_EVERY_LINE}", path=path, line=where
         ) from None
 
 

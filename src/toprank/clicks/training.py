@@ -184,17 +184,17 @@ class Trained(Shown):
     def _verdict(self) -> str:
         """Whether the debiased ranker is shown to be better than the naive one, and so which to take."""
         grounds = [("On held-out queries", "DCG@10", self.gains), ("By the labels", "NDCG@10", self.valid_gains)]
-        told = [(where, metric, gains[self.correction]) for where, metric, gains in grounds if gains]
+        comparisons = [(where, metric, gains[self.correction]) for where, metric, gains in grounds if gains]
         words = [
             f"{where} {self.correction!r} gains {gain.value:+.4f} of {metric} over the naive model"
             f"{', interval ' if _signed(gain) else ''}{_signed(gain)}."
-            for where, metric, gain in told
+            for where, metric, gain in comparisons
         ]
         if not self.gains:
             words.append(f"No clicks compare the models: {self.not_compared}")
         if self.choice != "naive":
             return " ".join([*words, f"The choice is {self.correction!r}."])
-        worse = told and told[0][2].high < 0
+        worse = comparisons and comparisons[0][2].high < 0
         words.append(
             f"{self.correction!r} is {'worse' if worse else 'not shown to be better'}: the choice is the naive model."
         )
@@ -238,8 +238,8 @@ class Trained(Shown):
             ("DCG@10 (held-out queries)", self.estimates, self.gains),
             ("NDCG@10 (validation)", self.metrics, self.valid_gains),
         ]
-        told = [one for one in columns if one[1]]
-        if not told:
+        judged_by = [one for one in columns if one[1]]
+        if not judged_by:
             return None
 
         def cells(name: str, worth: Mapping[str, Interval], gains: Mapping[str, Interval]) -> tuple[str, ...]:
@@ -247,8 +247,8 @@ class Trained(Shown):
             found = worth[name]
             return (f"{found.value:.4f}", bracketed(found.low, found.high, digits=4), *gain)
 
-        heads = [cell for head, *_ in told for cell in (head, "95% interval", "over naive", "95% interval")]
-        rows = [(name, *(cell for _, *both in told for cell in cells(name, *both))) for name in told[0][1]]
+        heads = [cell for head, *_ in judged_by for cell in (head, "95% interval", "over naive", "95% interval")]
+        rows = [(name, *(cell for _, *both in judged_by for cell in cells(name, *both))) for name in judged_by[0][1]]
         return Table(("model", *heads), rows, names=1)
 
     def _parts(self) -> Sequence[Part]:
@@ -328,8 +328,8 @@ def train(
     rankers = done.rankers
     for name, one in rankers.items():
         if name != _FULL:
-            told = {"correction": "none" if name == "naive" else name, "sessions": log.n_sessions}
-            one.training_["clicks"] = {**one.training_.get("clicks", {}), **told, "impressions": log.n_impressions}
+            facts = {"correction": "none" if name == "naive" else name, "sessions": log.n_sessions}
+            one.training_["clicks"] = {**one.training_.get("clicks", {}), **facts, "impressions": log.n_impressions}
     estimates, gains, why = _held_out(task, log, propensities, curves, done, folds)
     metrics, valid_gains = _by_labels(rankers, valid)
     made = rankers["naive" if correction == "none" else correction]
@@ -532,8 +532,8 @@ def _cross_fitted(
 ) -> dict[str, FloatArray]:  # fmt: skip
     """Scores of the documents that were shown, each by rankers that know the sessions of other folds alone."""
     scores: dict[str, FloatArray] = {}
-    told = {str(qid): number for qid, number in zip(shown.qids.tolist(), fold.tolist(), strict=True)}
-    of_query = np.array([told.get(str(qid), -1) for qid in task.data.qids.tolist()])
+    fold_of = {str(qid): number for qid, number in zip(shown.qids.tolist(), fold.tolist(), strict=True)}
+    of_query = np.array([fold_of.get(str(qid), -1) for qid in task.data.qids.tolist()])
     of_row = shown.queries.spread(fold)
     for number in np.unique(fold[fold >= 0]).tolist():
         part = log.select(of_session != number)

@@ -116,9 +116,9 @@ def _take_queries(batch: Any, asked: Pieces, hits: Pieces, missing: Counter[str]
     if pa.types.is_null(documents.type):
         documents = documents.cast(pa.string())
     documents = ids_in(plain(documents), "query_response_hit_ids", "ubi_queries").cast(pa.string())
-    told = documents.is_valid().to_numpy(zero_copy_only=False)
-    missing["clicks and impressions without a document"] += int((~told).sum())
-    hits.add(search=search[told], document=documents.drop_null().dictionary_encode(), place=place[told])
+    has_id = documents.is_valid().to_numpy(zero_copy_only=False)
+    missing["clicks and impressions without a document"] += int((~has_id).sum())
+    hits.add(search=search[has_id], document=documents.drop_null().dictionary_encode(), place=place[has_id])
 
 
 def _take_events(

@@ -67,8 +67,8 @@ class Feature:
             return [(self.shown(one), one) for one in near]
         way = ROUND_CEILING if side > 0 else ROUND_FLOOR
         numbers = [float(Context(prec=digits, rounding=way).create_decimal_from_float(value)) for digits in _DIGITS]
-        told = [(f"{number:.{digits}g}", number) for digits, number in zip(_DIGITS, numbers, strict=True)]
-        return [(self.shown(value), float(self.shown(value))), *told]
+        shortened = [(f"{number:.{digits}g}", number) for digits, number in zip(_DIGITS, numbers, strict=True)]
+        return [(self.shown(value), float(self.shown(value))), *shortened]
 
 
 class FeatureColumns:

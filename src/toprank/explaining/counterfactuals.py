@@ -76,11 +76,11 @@ class Changes(Shown):
         if not self.changes:
             return f"No single feature can lift {self.b.name} above {self.a.name}."
         best = (within or self.changes)[0]
-        said = f"{self.b.name} would stand above {self.a.name} if its {best.feature} were {best.wanted}"
-        said += f" (now {best.now})."
+        sentence = f"{self.b.name} would stand above {self.a.name} if its {best.feature} were {best.wanted}"
+        sentence += f" (now {best.now})."
         if within:
-            return said
-        return f"No single feature can lift {self.b.name} above {self.a.name} with a value of these data; {said}"
+            return sentence
+        return f"No single feature can lift {self.b.name} above {self.a.name} with a value of these data; {sentence}"
 
     def _parts(self) -> Sequence[Part]:
         rows = [
@@ -92,8 +92,8 @@ class Changes(Shown):
             f"searched at {_GRID} values between the least and the largest of the data, a crossing to "
             f"{(_FINER - 1.0) ** -_ROUNDS / (_GRID - 1):.0e} of that range"
         )  # fmt: skip
-        said = f"{len(self.changes)} of {self.features} features can do it alone ({how})."
-        return [self.summary, *([Table(header, rows, names=3)] if rows else []), said, *self.notes]
+        how_many = f"{len(self.changes)} of {self.features} features can do it alone ({how})."
+        return [self.summary, *([Table(header, rows, names=3)] if rows else []), how_many, *self.notes]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each change."""
@@ -207,9 +207,9 @@ def _of_number(feature: Feature, now: float, margins: Margins, course: Course | 
             continue
         up, down = ("above ", "below ") if open_end else ("at least ", "at most ")
         word = "" if value == start else up if value > start else down
-        told = feature.shown(value) if value == start else _told(value, beyond, side, feature, open_end, margins)
+        threshold = feature.shown(value) if value == start else _told(value, beyond, side, feature, open_end, margins)
         size, seen = abs(value - start) / feature.spread, low <= beyond <= high
-        return FeatureChange(feature.name, feature.shown(now), word + told, beyond, size, seen)
+        return FeatureChange(feature.name, feature.shown(now), word + threshold, beyond, size, seen)
     return None
 
 
@@ -231,11 +231,11 @@ def _told(value: float, beyond: float, side: float, feature: Feature, open_end: 
     numbers = np.array([number for _, number in ways])
     if open_end:  # nothing short of `beyond` is said to turn the order
         last_digit = _BEYOND[0] * (abs(value) + feature.spread)
-        said = side * (value - numbers) <= last_digit
+        holds = side * (value - numbers) <= last_digit
         tried = side * np.maximum(side * np.nextafter(numbers, side * np.inf), side * beyond)
     else:
-        said, tried = np.ones(len(ways), bool), numbers
-    kept = np.flatnonzero(said & (margins(feature.as_held(tried)) > 0))
+        holds, tried = np.ones(len(ways), bool), numbers
+    kept = np.flatnonzero(holds & (margins(feature.as_held(tried)) > 0))
     return ways[int(kept[0])][0] if len(kept) else feature.shown(beyond)
 
 
@@ -249,11 +249,11 @@ def _along(course: Course, start: float, margins: Margins) -> Iterator[tuple[flo
     sides = np.concatenate([[-1.0, 1.0], np.full(len(below), -1.0), np.ones(len(above))])
     ends = np.concatenate([[np.append(below, -np.inf)[0], np.append(above, np.inf)[0]],
                            np.append(below, -np.inf)[1:], np.append(above, np.inf)[1:]])  # fmt: skip
-    told = np.concatenate([[start, start], below, above])
+    values = np.concatenate([[start, start], below, above])
     for place, margin in enumerate(margins(entries).tolist()):
         entry, side = float(entries[place]), float(sides[place])
         if margin > 0:
-            yield float(told[place]), side > 0
+            yield float(values[place]), side > 0
         elif course.slope * side > 0:
             crossing = entry - margin / course.slope
             if abs(crossing - entry) < abs(ends[place] - entry):

@@ -19,7 +19,7 @@ from toprank.rankers.contributions import with_rows
 from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.explanation import signed
 from toprank.showing.pictures import Picture, signed_bars
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows
 
 __all__ = ["Effect", "effect"]
 
@@ -74,13 +74,11 @@ class Effect(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        columns = zip(self.shown, self.means.tolist(), self.lows.tolist(), self.highs.tolist(), strict=True)
-        rows = [dict(zip(("value", "score", "low", "high"), row, strict=True)) for row in columns]
         return {
             "feature": self.feature,
             "summary": self.summary,
             "category": self.is_category,
-            "values": rows,
+            "values": json_rows(self.to_frame("arrow").to_pydict()),
             "how": self.how,
         }
 

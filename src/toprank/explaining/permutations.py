@@ -22,7 +22,7 @@ from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.explanation import feature_names, signed
 from toprank.showing.pictures import Picture, signed_bars
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows
 from toprank.significance import Interval, bootstrap_interval, holm, randomization_test
 
 __all__ = ["Importance", "importance"]
@@ -100,10 +100,10 @@ class Importance(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it; an interval without an end is null."""
-        rows = self.to_frame("arrow").to_pylist()
-        ended = [{key: _finite(value) for key, value in row.items()} for row in rows]
-        said = {"summary": self.summary, "features": ended, "confidence": self.confidence, "how": self.how}
-        return {"metric": self.metric, "base": self.base, **said}
+        return {
+            "metric": self.metric, "base": self.base, "summary": self.summary,
+            "features": json_rows(self.to_frame("arrow").to_pydict()), "confidence": self.confidence, "how": self.how,
+        }  # fmt: skip
 
     def plot(self) -> Picture:
         """A bar for each of the first features, with its interval."""
@@ -112,10 +112,6 @@ class Importance(Shown):
             for name, drop, low, high, _ in self._rows()[:_SHOWN]
         ]
         return signed_bars(f"Importance of features to {self.metric}", rows, f"loss of {self.metric} when shuffled")
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def importance(
@@ -184,9 +180,9 @@ def importance(
             found.append(np.asarray(before.per_query[measured]) - np.asarray(after))
         shuffled.restore(number)
         losses[place] = sign * np.mean(found, axis=0)
-    told = f"{rule} {'queries' if rule == 'within' else 'all documents'}"
+    scope = f"{rule} {'queries' if rule == 'within' else 'all documents'}"
     how = (
-        f"Each feature was shuffled {repeats} times {told} (seed {seed}), {len(before.qids):,} queries; intervals by "
+        f"Each feature was shuffled {repeats} times {scope} (seed {seed}), {len(before.qids):,} queries; intervals by "
         f"studentised bootstrap over queries ({_RESAMPLES:,} resamples), p by the randomization test."
     )
     chosen = tuple(names[number] for number in wanted)

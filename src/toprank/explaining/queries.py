@@ -85,11 +85,11 @@ class QueryExplanation(Shown):
         columns = [(place, name, moved, score, less) for place, name, score, less, moved in rows]
         table = Table(("place", "document", "moved by", "score", "less mean"), columns, names=3)
         left = len(self.documents) - _SHOWN
-        said = (
+        sums = (
             f"Contributions sum to the score less {self.mean:.4g}, {self.against} ({self.method})."
             + (f" {left:,} more documents are not shown; to_frame() has them." if left > 0 else "")
         )  # fmt: skip
-        return [self._heading(), table, said, tuple(one.summary for one in self.changes), *self.notes]
+        return [self._heading(), table, sums, tuple(one.summary for one in self.changes), *self.notes]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each document and feature."""

@@ -179,22 +179,25 @@ class Drift(Shown):
         return Table(header, [_row(shift) for shift in (self.scores, *self.features)[:rows]], names=1)
 
     @property
+    def outlook(self) -> tuple[str, ...]:
+        """What to expect: of the DCG without labels, then of the shadow where there is one."""
+        expected = self.no_dcg_reason if self.expected_dcg is None else str(self.expected_dcg)
+        return (expected,) if self.shadow is None else (expected, str(self.shadow))
+
+    @property
     def summary(self) -> str:
         """The alarms, and what to expect."""
-        expected = self.no_dcg_reason if self.expected_dcg is None else str(self.expected_dcg)
-        return " ".join([*(self.alarms or ["No alarm."]), expected])
+        return " ".join([*(self.alarms or ["No alarm."]), self.outlook[0]])
 
     def _parts(self) -> Sequence[Part]:
         before, after = self.queries
         opening = f"{before:,} queries before, {after:,} now, {len(self.features):,} features."
         if max(self.queries) > MOST_QUERIES:
             opening += f" Of each, {MOST_QUERIES:,} drawn at random were looked at."
-        said = [self.no_dcg_reason if self.expected_dcg is None else str(self.expected_dcg)]
-        said += [] if self.shadow is None else [str(self.shadow)]
-        said += ["PSI and KS are less what sampling alone adds to them; p holds for all rows together."]
+        caveat = "PSI and KS are less what sampling alone adds to them; p holds for all rows together."
         more = len(self.features) + 1 - _ROWS
         rest = (f"… and {more:,} more features that moved less.",) if more > 0 else ()
-        return [opening, self.alarms or "No alarm.", self.table(_ROWS), *rest, *said]
+        return [opening, self.alarms or "No alarm.", self.table(_ROWS), *rest, *self.outlook, caveat]
 
 
 def _facts(part: Shift | ExpectedChange | Disagreement) -> dict[str, Any]:

@@ -36,16 +36,16 @@ def write_clicks(
 def clicks_page(report: LogReport, name: str, models: ComparedModels | None = None, *further: Extra) -> str:
     """The whole page as text; `further` sections stand behind the others."""
     problems = sum(one.severity == "problem" for one in report.findings)
-    told = int(report.graph.identified.sum())
-    lead = f"{told} of {report.graph.depth} positions can be compared with the first" if told > 1 else (
+    joined = int(report.graph.identified.sum())
+    lead = f"{joined} of {report.graph.depth} positions can be compared with the first" if joined > 1 else (
         "Positions cannot be compared: the log shows one order"
     )  # fmt: skip
-    said = ", ".join(f"{count:,} {what}" for what, count in report.sizes.items())
+    sizes = ", ".join(f"{count:,} {what}" for what, count in report.sizes.items())
     opening = tag(
         "header",
         tag("p", name, cls="kicker"),
         tag("h1", lead, cls="lead"),
-        tag("p", f"{said}; {problems} {'problem' if problems == 1 else 'problems'}.", cls="remark"),
+        tag("p", f"{sizes}; {problems} {'problem' if problems == 1 else 'problems'}.", cls="remark"),
         cls="opening",
     )
     found = [tag("li", str(one)) for one in report.findings] or [tag("li", "Nothing was found.")]
@@ -117,7 +117,7 @@ def _surprise(models: ComparedModels) -> Markup:
 
 def rankers_section(done: Trained) -> Extra:
     """Naive against debiased against full information, and what the clicks were corrected by."""
-    said = tag("ul", *(tag("li", part) for part in done._parts() if isinstance(part, str)), cls="verdicts")
+    sentences = tag("ul", *(tag("li", part) for part in done._parts() if isinstance(part, str)), cls="verdicts")
     headings = {
         "dcg@10": "DCG@10 by clicks on held-out queries",
         "gain": "and its gain over the naive ranker",
@@ -127,7 +127,7 @@ def rankers_section(done: Trained) -> Extra:
     if done.curves is not None:
         figures.append(panel("What clicks were corrected by", _corrected_by(done)))
     table = done.table()
-    shown = join([said, side_by_side(*figures), *([] if table is None else [plain_table(table, "Rankers")])])
+    shown = join([sentences, side_by_side(*figures), *([] if table is None else [plain_table(table, "Rankers")])])
     remark = (
         "The naive ranker takes clicks as they are; full information is the same ranker trained on labels. Bars are "
         "95% intervals over queries. Clicks judge rankings of queries whose sessions trained none of the rankers that "

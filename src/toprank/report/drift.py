@@ -34,8 +34,6 @@ def drift_page(drift: Drift, name: str) -> str:
         tag("p", f"{before:,} queries before, {after:,} now, {len(drift.features):,} features.", cls="remark"),
         cls="opening",
     )
-    told = [drift.no_dcg_reason if drift.expected_dcg is None else str(drift.expected_dcg)]
-    told += [] if drift.shadow is None else [str(drift.shadow)]
     shown = list(zip([drift.scores, *drift.features], drift.cells, strict=True))[:_DRAWN]
     figures = [panel(f"{one.name}: PSI {one.psi:.3f}", _before_and_after(cells)) for one, cells in shown]
     remark = (
@@ -44,7 +42,7 @@ def drift_page(drift: Drift, name: str) -> str:
     )
     body = [
         opening,
-        section("quality", "What to expect", "", *(tag("p", words) for words in told)),
+        section("quality", "What to expect", "", *(tag("p", words) for words in drift.outlook)),
         section("shifts", "What has moved", remark, legend({"before": 0, "now": 1}), side_by_side(*figures)),
         section("numbers", "All numbers", "", plain_table(drift.table(), "All numbers")),
     ]

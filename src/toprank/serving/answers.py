@@ -226,8 +226,8 @@ def explained(model: Served, asked: ExplainRequest, limit: int) -> bytes:
     if len(set(names)) < len(names):  # the number 1 and the word "1"
         names = [repr(one) for one in ids]
     data = RankingData(X, document_ids=names, feature_names=model.columns.names, encoding=model.columns.encoding)
-    told = model.ranker.explain(data, a=names[ids.index(asked.a)], b=names[ids.index(asked.b)]).to_dict()
-    told |= {"model": model.name, "version": model.version, "query": asked.query}
-    told["a"] |= {"id": asked.a}
-    told["b"] |= {"id": asked.b}
-    return _encode(msgspec.convert(told, PairExplanation))
+    explanation = model.ranker.explain(data, a=names[ids.index(asked.a)], b=names[ids.index(asked.b)]).to_dict()
+    explanation |= {"model": model.name, "version": model.version, "query": asked.query}
+    explanation["a"] |= {"id": asked.a}
+    explanation["b"] |= {"id": asked.b}
+    return _encode(msgspec.convert(explanation, PairExplanation))

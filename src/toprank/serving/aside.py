@@ -30,7 +30,7 @@ class Threads:
     async def result(self, function: Callable[[], Result], seconds: float) -> Result:
         """What the function gives, within so many seconds; one that was not begun by then never is."""
         if not self._room.acquire(blocking=False):
-            raise RefusedError(503, "There is more to do than this service can; ask again later.")
+            raise RefusedError(503, "The service is overloaded; try again later.")
         work = self._pool.submit(function)
         work.add_done_callback(lambda _: self._room.release())
         try:
@@ -41,5 +41,5 @@ class Threads:
             raise RefusedError(503, f"The answer took longer than {seconds:g} s; ask for fewer documents.") from None
 
     def close(self) -> None:
-        """Let them go."""
+        """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)

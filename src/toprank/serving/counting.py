@@ -74,5 +74,5 @@ class Counters:
         self._registry.register(_ReadGauge(name, help, labels, read))
 
     def text(self) -> bytes:
-        """The page for Prometheus."""
+        """The metrics, as Prometheus reads them."""
         return generate_latest(self._registry)

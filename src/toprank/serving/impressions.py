@@ -88,8 +88,8 @@ class Seal:
             if len({mark | 1 for mark in marks}) == len(marks):  # else another word, which tells them apart
                 break
         head = _HEAD.pack(time.time_ns(), self.process, word, *map(bytes.fromhex, versions), self.group(word, query))
-        told = head + b"".join(_MARK.pack(mark ^ team) for mark, (_, team) in zip(marks, teams, strict=True))
-        return base64.urlsafe_b64encode(self._signature(told) + told).rstrip(b"=").decode()
+        content = head + b"".join(_MARK.pack(mark ^ team) for mark, (_, team) in zip(marks, teams, strict=True))
+        return base64.urlsafe_b64encode(self._signature(content) + content).rstrip(b"=").decode()
 
     def opened(self, impression: str) -> OpenedList | None:
         """The list of an id; None where nobody with our key made it."""

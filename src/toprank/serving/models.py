@@ -237,9 +237,9 @@ def _self_test(ranker: Any, path: Path, digest: str) -> None:
 def _read_check(path: Path, digest: str, width: int) -> tuple[FloatArray, FloatArray, float]:
     """Rows, the scores that they must get, and how exactly; files that exports write have no hash of the model."""
     try:
-        told = json.loads(path.read_bytes())
-        model, tolerance = told.get("model", digest), float(told.get("tolerance", _TOLERANCE))
-        rows, scores = np.array(told["rows"], dtype=np.float64), np.array(told["scores"], dtype=np.float64)
+        check = json.loads(path.read_bytes())
+        model, tolerance = check.get("model", digest), float(check.get("tolerance", _TOLERANCE))
+        rows, scores = np.array(check["rows"], dtype=np.float64), np.array(check["scores"], dtype=np.float64)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise FormatError('A check file is {"model": sha256, "rows": [[…]], "scores": […]}.', path=path) from None
     if model != digest:
@@ -280,11 +280,11 @@ def write_check(model: str | os.PathLike[str], X: Any) -> Path:
         raise DataError("A check file needs a row at least.")
     if rows.shape[1] != ranker.n_features_in_:
         raise DataError(f"The rows have {rows.shape[1]} columns, but the model takes {ranker.n_features_in_}.")
-    told = {
+    check = {
         "model": _digest(path),
         "rows": [[None if np.isnan(value) else value for value in row] for row in rows.tolist()],
         "scores": np.asarray(ranker.query_scores(rows)).tolist(),
     }
     with output(check_file(path)) as stream:
-        stream.write(json.dumps(told, allow_nan=False).encode())
+        stream.write(json.dumps(check, allow_nan=False).encode())
     return check_file(path)

@@ -21,7 +21,7 @@ _REFUSALS = {
     415: "The body does not say that it is JSON.",
     422: "What is asked cannot be answered: columns, ids or values are wrong.",
     501: "This model cannot do that.",
-    503: "There is too much to do, or the service is stopping; Retry-After says in how many seconds to ask again.",
+    503: "The service is overloaded or stopping; Retry-After says in how many seconds to ask again.",
 }
 _POSTS: dict[str, tuple[type, type, str]] = {
     "/v1/rank": (requests.RankRequest, answers.Ranking, "Rank the documents of a query."),
@@ -58,14 +58,14 @@ def _operation(path: str, summary: str, answer: type, *, body: type | None = Non
     responses |= {
         str(status): {"description": _REFUSALS[status], "content": _content(answers.Refusal)} for status in statuses
     }
-    told: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "summary": summary, "operationId": path.strip("/").replace("/", "_"), "responses": responses,
     }  # fmt: skip
     if body is not None:
-        told["requestBody"] = {"required": True, "content": _content(body)}
+        operation["requestBody"] = {"required": True, "content": _content(body)}
     if token and path not in _OPEN:
-        told["security"] = [{"token": []}]
-    return told
+        operation["security"] = [{"token": []}]
+    return operation
 
 
 def document(*, token: bool) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def understood(kind: type[Asked], body: bytes) -> Asked:
     try:
         asked: Asked = _DECODERS[kind].decode(body)
     except msgspec.ValidationError as problem:
-        raise RefusedError(422, f"The request has not the form that is asked for: {plain_fault(problem)}.") from None
+        raise RefusedError(422, f"The request does not have the expected form: {plain_fault(problem)}.") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
         raise malformed(body, problem) from None
     return asked
@@ -119,7 +119,7 @@ def malformed(body: bytes, problem: Exception) -> RefusedError:
     if _NO_NUMBER.search(body):
         return RefusedError(400, "The body is not JSON, which has no NaN or Infinity: a missing value is null.")
     if isinstance(problem, RecursionError):
-        return RefusedError(400, "The body is not what is asked for: it is nested too deeply.")
+        return RefusedError(400, "The body is nested too deeply.")
     return RefusedError(400, f"The body is not JSON: {plain_fault(problem)}.")
 
 
@@ -129,9 +129,9 @@ def plain_fault(problem: Exception) -> str:
     >>> plain_fault(ValueError("Expected `int`, got `str` - at `$.documents[0].id`"))
     'expected int, got str at $.documents[0].id'
     """
-    said = str(problem).replace("`", "").replace(" - at ", " at ").removesuffix(".")
-    said = said.replace("JSON is malformed: ", "")
-    return said[:1].lower() + said[1:]
+    fault = str(problem).replace("`", "").replace(" - at ", " at ").removesuffix(".")
+    fault = fault.replace("JSON is malformed: ", "")
+    return fault[:1].lower() + fault[1:]
 
 
 def first_twice(values: Sequence[Any]) -> Any:

@@ -71,11 +71,11 @@ class ModelColumns:
         """What columns hold, where some hold other things than numbers."""
         if self.encoding is None:
             return {}
-        told = []
+        columns = []
         for column in self.encoding.columns:
             levels = {"levels": list(column.levels[:_LEVELS]), "n_levels": len(column.levels)}
-            told.append({"name": column.name, "holds": column.said(), **(levels if column.is_category else {})})
-        return {"columns": told}
+            columns.append({"name": column.name, "holds": column.said(), **(levels if column.is_category else {})})
+        return {"columns": columns}
 
     def rows(
         self, documents: Sequence[RequestedDocument], features: Sequence[str] | None, *, select: bool = False
@@ -224,13 +224,13 @@ def _decoded(documents: Sequence[RequestedDocument]) -> list[Any]:
     try:
         rows: list[Any] = _LONG_WAY.decode(text)
     except msgspec.ValidationError as problem:
-        said = plain_fault(problem)
-        if place := _PLACE.search(said):
+        fault = plain_fault(problem)
+        if place := _PLACE.search(fault):
             about = f"Document {documents[int(place[1])].id!r}"
             value = "" if place[2] in (None, "...") else f", value number {place[2]} (from 0)"
-            said = said[: place.start()]
-            raise RefusedError(422, f"{about}{value}: {said}.") from None
-        raise RefusedError(422, f"The values of the documents have not the form that is asked for: {said}.") from None
+            fault = fault[: place.start()]
+            raise RefusedError(422, f"{about}{value}: {fault}.") from None
+        raise RefusedError(422, f"The values of the documents do not have the expected form: {fault}.") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
         raise malformed(text, problem) from None
     return rows

@@ -259,9 +259,9 @@ class Service:
         asked = understood(ExplainRequest, body)
         model = self.models.get(asked.model)
         explained = partial(answers.explained, model, asked, self.limits.documents)
-        told = await self._explaining.result(explained, self.limits.seconds)
+        explanation = await self._explaining.result(explained, self.limits.seconds)
         return Answer(
-            200, told, told={"model": model.name, "version": model.version, "documents": len(asked.documents)}
+            200, explanation, told={"model": model.name, "version": model.version, "documents": len(asked.documents)}
         )
 
     async def _interleaved(self, body: bytes) -> Answer:
@@ -292,7 +292,7 @@ class Service:
         if self._interleaving is None:
             raise RefusedError(
                 404,
-                "This service interleaves nothing; it compares two models where it is started with both to interleave.",
+                "This service does not interleave; start it with two models to interleave.",
             )
         return self._interleaving
 
@@ -334,7 +334,7 @@ class Service:
                 self.log("reloaded", model=name, version=new.version)
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Stop the threads."""
         others = (*self._shadows, *(() if self._watch is None else (self._watch,)))
         for threads in (self._threads, self._explaining, self._telling, *others):
             threads.close()

@@ -60,5 +60,5 @@ class Shadow:
         return mine.rows(asked.documents, asked.features, select=True).X
 
     def close(self) -> None:
-        """Let the thread go."""
+        """Stop the thread."""
         self._pool.shutdown(wait=False, cancel_futures=True)

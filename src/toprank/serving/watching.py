@@ -104,7 +104,7 @@ class DriftWatch:
             self._found, self._comparing = found, False
 
     def close(self) -> None:
-        """Let the thread go."""
+        """Stop the thread."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _count(self) -> dict[tuple[str, ...], float]:
@@ -112,8 +112,8 @@ class DriftWatch:
 
     def _gauge(self, name: str) -> dict[tuple[str, ...], float]:
         found = self.drift()
-        told = {} if found is None else found[1].gauges()
-        return {(found[0],): told[name]} if found is not None and name in told else {}
+        gauges = {} if found is None else found[1].gauges()
+        return {(found[0],): gauges[name]} if found is not None and name in gauges else {}
 
     def _each(self) -> dict[tuple[str, ...], float]:
         found = self.drift()

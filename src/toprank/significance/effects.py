@@ -151,20 +151,20 @@ def weighted_interval(
         return Interval(mean, -math.inf, math.inf, confidence, n, _ONE, _WEIGHTED)
     if moments(plain)[1] == 0:
         return Interval(mean, mean, mean, confidence, n, _EQUAL, _WEIGHTED)
-    told = f"{effective:.1f} of {n:,} queries effective"
+    effective_queries = f"{effective:.1f} of {n:,} queries effective"
     missed = w * (plain - mean) / np.maximum(n - w, 1e-12)  # how far the mean moves when this query is left out
     error = math.sqrt(float((missed - missed.mean()) @ (missed - missed.mean())) * (n - 1) / n)
     if n < _FEWEST:
         from scipy.special import stdtrit
 
         half = float(stdtrit(max(effective - 1, 1), (1 + confidence) / 2)) * error
-        detail = f"t: too few queries to draw anew, {told}"
+        detail = f"t: too few queries to draw anew, {effective_queries}"
         return Interval(mean, mean - half, mean + half, confidence, n, detail, _WEIGHTED)
     first_order = math.sqrt(float((w * (plain - mean)) @ (w * (plain - mean))) / (n - 1))
     means, variances = _resampled((plain - mean) / first_order, resamples, start, threads, w)
     tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
     ends = mean - error * np.quantile(np.sqrt(n) * means / np.sqrt(np.maximum(variances, 1 / n)), tails[::-1])
-    detail = f"bootstrap, studentised, {resamples:,} resamples, seed {seed}, {told}"
+    detail = f"bootstrap, studentised, {resamples:,} resamples, seed {seed}, {effective_queries}"
     return Interval(mean, float(ends[0]), float(ends[1]), confidence, n, detail, _WEIGHTED)
 
 
@@ -179,10 +179,10 @@ def effective_sample(weights: npt.ArrayLike) -> float:
 
 
 def _weights(weights: npt.ArrayLike) -> FloatArray:
-    found = column(weights, "weights")
-    if not (found >= 0).all():
+    array = column(weights, "weights")
+    if not (array >= 0).all():
         raise DataError("weights must not be negative, and each query needs one.")
-    return found / (found.max(initial=0.0) or 1.0)
+    return array / (array.max(initial=0.0) or 1.0)
 
 
 def _resampled(

@@ -94,22 +94,24 @@ class _ExponentialWeights:
     """
 
     def __init__(self, values: FloatArray, worst: float) -> None:
-        found, counts = np.unique(values, return_counts=True)
-        if len(found) > _CELLS:
-            cell = np.minimum(((found - found[0]) * (_CELLS / (found[-1] - found[0]))).astype(np.int64), _CELLS - 1)
-            sums, counts = np.bincount(cell, found * counts), np.bincount(cell, counts)
-            found, counts = sums[counts > 0] / counts[counts > 0], counts[counts > 0]
-        self.values, self.counts = np.append(found, worst), np.append(counts, 1).astype(np.float64)
+        distinct, counts = np.unique(values, return_counts=True)
+        if len(distinct) > _CELLS:
+            cell = np.minimum(
+                ((distinct - distinct[0]) * (_CELLS / (distinct[-1] - distinct[0]))).astype(np.int64), _CELLS - 1
+            )
+            sums, counts = np.bincount(cell, distinct * counts), np.bincount(cell, counts)
+            distinct, counts = sums[counts > 0] / counts[counts > 0], counts[counts > 0]
+        self.values, self.counts = np.append(distinct, worst), np.append(counts, 1).astype(np.float64)
 
     def reaches(self, m: float) -> float:
         """P(mean ≥ m)."""
-        apart = self.values - m
-        if apart.min() >= 0 or apart.max() <= 0:
-            return 1.0 if apart.min() >= 0 else 0.0
-        apart /= np.abs(apart).max()
-        if self.counts @ apart > 0:  # the nearer tail is the one that is known to all digits
-            return 1 - _positive(-apart, self.counts)
-        return _positive(apart, self.counts)
+        distance = self.values - m
+        if distance.min() >= 0 or distance.max() <= 0:
+            return 1.0 if distance.min() >= 0 else 0.0
+        distance /= np.abs(distance).max()
+        if self.counts @ distance > 0:  # the nearer tail is the one that is known to all digits
+            return 1 - _positive(-distance, self.counts)
+        return _positive(distance, self.counts)
 
     def end(self, alpha: float) -> float:
         """The m with P(mean ≥ m) = α."""
@@ -137,10 +139,10 @@ def _positive(scales: FloatArray, counts: FloatArray) -> float:
     for first in range(0, _MOST_STEPS, _AT_ONCE):
         u = _STEP * np.arange(first, first + _AT_ONCE)
         t = width * np.sinh(u)
-        apart = t[:, None] * ratios
-        size = -0.5 * (np.log1p(apart**2) @ counts + np.log1p((t / saddle) ** 2))
+        turns = t[:, None] * ratios
+        size = -0.5 * (np.log1p(turns**2) @ counts + np.log1p((t / saddle) ** 2))
         added = np.exp(size) * width * np.cosh(u)
-        total += float(added @ np.cos(np.arctan(apart) @ counts - np.arctan(t / saddle)))
+        total += float(added @ np.cos(np.arctan(turns) @ counts - np.arctan(t / saddle)))
         if added[-1] < 1e-16 * total:
             break
     return min(1.0, math.exp(height) * total * _STEP / math.pi)

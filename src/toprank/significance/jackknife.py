@@ -79,14 +79,14 @@ def redrawn_interval(
     [1. 5.]
     """
     drawn = np.asarray(again, dtype=np.float64)
-    told = np.isfinite(drawn)
-    free = np.minimum(told.sum(axis=0), n_queries) - 1
+    known = np.isfinite(drawn)
+    free = np.minimum(known.sum(axis=0), n_queries) - 1
     few = n_queries / max(n_queries - 1, 1)  # so much less do draws of few queries spread
-    count = np.maximum(told.sum(axis=0), 2)
+    count = np.maximum(known.sum(axis=0), 2)
 
     def variance(of: FloatArray) -> FloatArray:
-        mean = np.where(told, of, 0.0).sum(axis=0) / count
-        return np.asarray(few * np.where(told, (of - mean) ** 2, 0.0).sum(axis=0) / (count - 1))
+        mean = np.where(known, of, 0.0).sum(axis=0) / count
+        return np.asarray(few * np.where(known, (of - mean) ** 2, 0.0).sum(axis=0) / (count - 1))
 
     low, high = _sides(value, drawn, variance, free, confidence, ratios, 0.0)
     return Interval(value, low, high, confidence, round(n_queries), f"t, {len(drawn):,} draws of queries", "estimate")
