@@ -136,7 +136,7 @@ def test_the_queue_ends_where_it_was_told_to(count, queue):
         try:
             tasks, _ = blocked(threads, count + queue, over)
             await asyncio.sleep(0)
-            with pytest.raises(RefusedError, match="more to do") as refusal:
+            with pytest.raises(RefusedError, match="overloaded") as refusal:
                 await threads.result(lambda: None, PATIENCE)
             assert refusal.value.status == 503
             over.set()
@@ -180,7 +180,7 @@ def test_what_takes_too_long_keeps_its_place_until_it_ends():
                     await threads.result(partial(over.wait, PATIENCE), 0.2)
                 refusal = str(caught.value)
             assert refusal == "The answer took longer than 0.2 s; ask for fewer documents."
-            with pytest.raises(RefusedError, match="more to do"):
+            with pytest.raises(RefusedError, match="overloaded"):
                 await threads.result(lambda: None, PATIENCE)
             over.set()
             while True:
@@ -228,7 +228,7 @@ def test_who_is_sent_away_is_told_when_to_come_back_and_metrics_are_told_meanwhi
             over.set()
     assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 503, 503]
     for answer in gone:
-        refused(answer, 503, "more to do")
+        refused(answer, 503, "overloaded")
         assert answer.headers["retry-after"] == "1"
     assert metrics.status_code == 200
     assert 'toprank_requests_total{endpoint="/v1/rank",status="503"} 2.0' in metrics.text
