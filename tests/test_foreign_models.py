@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 
@@ -31,6 +32,7 @@ from toprank.cli.main import app
 from toprank.data.encoding import UnknownLevelsWarning
 from toprank.errors import DataError, FormatError
 from toprank.rankers.estimator import unfitted
+from toprank.rankers.foreign.ranker import WeightsRanker
 
 
 def toprank(*arguments):
@@ -440,3 +442,15 @@ def _refused(path, why):
         tr.load(path)
     assert str(caught.value).startswith(f"{path}:")
     assert str(caught.value).endswith(".")
+
+
+def test_equal_rows_have_equal_scores_by_foreign_weights():
+    """BLAS adds the last rows of a table in another order: ties would break."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=13)
+    ranker = WeightsRanker.of("RankLib", weights, 0.5)
+    for n in range(2, 60):
+        row = rng.normal(size=13)
+        scores = ranker.predict(np.tile(row, (n, 1)))
+        assert len({*scores.tolist(), *ranker.predict(row[None]).tolist()}) == 1
+        np.testing.assert_allclose(scores[0], math.fsum([*(row * weights), 0.5]))

@@ -44,6 +44,21 @@ def test_equal_probabilities_have_equal_gains_wherever_they_stand(order):
         np.testing.assert_allclose(found[0], sum(gain * share for gain, share in zip(gains, row, strict=True)))
 
 
+@pytest.mark.parametrize("loss", ["Multinomial", "Ordinal"])
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_equal_rows_have_equal_scores_wherever_they_stand(loss, calibrated):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 300)
+    data = tr.RankingData(rng.normal(size=(300, 13)) + 0.3 * labels[:, None], labels, qid=np.repeat(np.arange(30), 10))
+    ranker = tr.ExpectedGainRanker(loss, l2=0.1).fit(data.select(np.arange(15)))
+    if calibrated:
+        ranker.calibrate(data.select(np.arange(15, 30)))
+    for n in range(2, 60):
+        row = rng.normal(size=13)
+        scores = ranker.predict(np.tile(row, (n, 1)))
+        assert len({*scores.tolist(), *ranker.predict(row[None]).tolist()}) == 1
+
+
 def test_likelihood_equals_multinomial_logistic_regression(truth):
     from sklearn.linear_model import LogisticRegression
 

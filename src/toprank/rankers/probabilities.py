@@ -134,7 +134,7 @@ def fit_calibration(
 def _evidence(P: FloatArray, gains: FloatArray, k: int, by_score: bool) -> FloatArray:
     """Log odds, to be trusted up to a line, that a document that has reached grade k − 1 goes further."""
     if by_score:
-        up, down = P @ (gains - gains.min()), P @ (gains.max() - gains)
+        up, down = expected_gains(P, gains - gains.min()), expected_gains(P, gains.max() - gains)
     else:
         up, down = P[:, k:].sum(axis=1), P[:, k - 1]
     odds: FloatArray = np.log(np.maximum(up, _TINY)) - np.log(np.maximum(down, _TINY))

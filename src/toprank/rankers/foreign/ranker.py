@@ -16,10 +16,12 @@ from toprank.rankers.base import Ranker, finite
 from toprank.rankers.contributions import ForestTerms, LinearTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.formula import Part, before_rounding, centred
+from toprank.rankers.linear.weighted_sum import weighted_sums
 from toprank.rankers.model_files import State
 from toprank.rankers.schema import Numbers, needed
 from toprank.rankers.trees.forest import Forest
 from toprank.rankers.trees.text import read_trees, written_trees
+from toprank.scorers.features import Standardisation
 
 __all__ = ["ForestRanker", "TrainedElsewhere", "WeightsRanker"]
 
@@ -270,9 +272,6 @@ class WeightsRanker(LinearTerms, TrainedElsewhere):
                 f"A {self.as_fitted.source} takes no missing values, and there are {int(missing.sum()):,}; fill them "
                 "in as was done for its training."
             )
-        if not isinstance(X, np.ndarray):
-            X = X.copy()
-            X.data = np.where(missing, 0.0, X.data)
-        else:
-            X = np.where(missing, 0.0, X)
-        return finite(np.asarray(X @ self.coef_, np.float64) + self.intercept_)
+        features = len(self.coef_)
+        unscaled = Standardisation(np.zeros(features), np.ones(features))  # a missing value counts as the centre: 0
+        return finite(weighted_sums(unscaled, self.coef_, None, X) + self.intercept_)

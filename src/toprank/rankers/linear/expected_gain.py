@@ -6,7 +6,6 @@ That score orders optimally for DCG with the gain G, where the probabilities are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from toprank.compute import FloatArray, each_block, one_blas_thread
+from toprank.compute import FloatArray, each_block
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
@@ -279,11 +278,11 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         features, result = Features(X, self.standardisation_), np.empty((X.shape[0], *tail))
 
         def work(rows: slice) -> None:
-            result[rows] = function(features.dense(rows) @ self.coef_.T + self.intercept_)
+            # A matrix product of BLAS adds the last rows of a block in another order, which breaks ties by rounding.
+            logits = np.column_stack([features.times(rows, weights) for weights in self.coef_])
+            result[rows] = function(logits + self.intercept_)
 
-        blocks = row_blocks(X)
-        with one_blas_thread() if len(blocks) > 1 else nullcontext():
-            each_block(work, blocks, self.threads)
+        each_block(work, row_blocks(X), self.threads)
         return result
 
     def _scores(self, X: Any) -> FloatArray:
