@@ -11,8 +11,6 @@ from toprank.choosing.space import (
     Range,
     Space,
     _between,
-    _check_bounds,
-    _check_kind,
     _full_name,
     _read_dimension,
     _same,
@@ -21,6 +19,7 @@ from toprank.choosing.space import (
     read_space,
 )
 from toprank.errors import DataError, ToprankError
+from toprank.rankers import LinearRanker, NeuralRanker, TreeRanker
 from toprank.systems import get
 
 
@@ -33,11 +32,12 @@ from toprank.systems import get
         ("dropout", 0.999, 1),
     ],
 )  # fmt: skip
-def test_bounds_of_options(name, taken, refused):
-    _check_bounds(name, taken)
-    _check_bounds(name, "none")  # what is no number is judged by its kind
-    with pytest.raises(DataError, match=f"{name} must be"):
-        _check_bounds(name, refused)
+def test_a_ranker_takes_a_parameter_at_its_bound_and_refuses_it_beyond(name, taken, refused):
+    kind = NeuralRanker if name in ("weight_decay", "max_grad_norm", "dropout") else TreeRanker
+    kind(**{name: taken}).check_parameters()
+    for value in (refused, "none"):
+        with pytest.raises(DataError, match=f"{name}.* must be"):
+            kind(**{name: value}).check_parameters()
 
 
 @pytest.mark.parametrize(
@@ -116,18 +116,11 @@ def test_ends_belong_to_a_range_and_starts_outside_are_left_out():
     assert space.options({"a": 2, "b": "True", "c": 3}) == {"a": 2.0, "b": True, "c": 3.0}
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "default", "fits"),
-    [("x", "a", 1.0, False), ("x", None, 1.0, True), ("x", "a", None, True), ("x", 2, 1.0, True),
-     ("x", True, 1.0, False),
-     ("l2", [1, 2], 1.0, True), ("l2", [1, "a"], 1.0, False), ("x", [1, 2], 1.0, False)],
-)  # fmt: skip
-def test_numbers_are_searched_where_an_option_is_one(name, value, default, fits):
-    if fits:
-        _check_kind(name, value, default)
-    else:
-        with pytest.raises(DataError, match="takes numbers"):
-            _check_kind(name, value, default)
+@pytest.mark.parametrize("value", ["a", "1", True, [1, "a"], [1, None], -1.0, math.inf, []])
+def test_a_penalty_is_a_number_or_several(value):
+    LinearRanker(l2=[1, 2.5]).check_parameters()
+    with pytest.raises(DataError, match="l2 must be a number of 0 or more, or several"):
+        LinearRanker(l2=value).check_parameters()
 
 
 def test_both_spellings_of_an_option_are_one():

@@ -128,7 +128,9 @@ class PathRanker(Ranker):
 def penalty_path(l2: Any) -> list[float]:
     """The penalties to try, largest first."""
     try:
-        path = sorted((float(value) for value in np.atleast_1d(np.asarray(l2)).ravel()), reverse=True)
+        values = np.atleast_1d(np.asarray(l2)).ravel()
+        # float would take yes for 1, and the text of a number for the number.
+        path = [] if values.dtype.kind in "bSU" else sorted(map(float, values), reverse=True)
     except (TypeError, ValueError):
         path = []
     if not path or not all(0 <= value < np.inf for value in path):
