@@ -15,7 +15,8 @@ from scipy import sparse
 import toprank as tr
 from toprank import kernels
 from toprank.errors import DataError
-from toprank.rankers.trees.text import only_trees, read_trees
+from toprank.rankers.trees.text import read_trees
+from toprank.rankers.trees.training import only_trees
 
 KINDS = [np.float32, np.float64]
 TINY = 1e-35  # to LightGBM this is 0

@@ -20,7 +20,8 @@ from toprank.errors import DataError
 from toprank.rankers.foreign.onnx_model import OnnxRanker
 from toprank.rankers.foreign.ranker import WeightsRanker
 from toprank.rankers.foreign.xgboost_model import read_binary
-from toprank.rankers.trees.text import only_trees, read_trees, written_trees
+from toprank.rankers.trees.text import read_trees, written_trees
+from toprank.rankers.trees.training import only_trees
 
 # ---- trees, written by a grammar ----
 

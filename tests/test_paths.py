@@ -22,6 +22,7 @@ SOURCE = Path(tr.__file__).parent
 # The most modules of ours in which a function may run, imports left out.
 READING = 10
 EVALUATING = 16
+FITTING_TREES = 27
 TRAINING = 50
 FITTING_ON_A_CLUSTER = 21
 LEARNING_FROM_CLICKS = 54
@@ -91,6 +92,15 @@ def test_evaluating(files):
     tr.evaluate(scores, data, "ndcg@10")
     seen = modules_run(lambda: tr.evaluate(scores, data, "ndcg@10"))  # each family of measures has a module of its own
     assert len(seen) <= EVALUATING, " ".join(sorted(seen))
+
+
+def test_fitting_trees_with_validation_data(files):
+    train, valid = map(tr.read, files)
+    ranker = tr.TreeRanker("LambdaRank", n_trees=3, threads=1)
+    ranker.fit(train, valid=valid)
+    seen = modules_run(lambda: ranker.fit(train, valid=valid))
+    assert "rankers/trees/training.py" in seen
+    assert len(seen) <= FITTING_TREES, " ".join(sorted(seen))
 
 
 def command(*arguments) -> None:

@@ -67,7 +67,6 @@ def evaluate(
     >>> result.mean["ndcg@10"], result.mean["mrr"]
     (1.0, 1.0)
     """
-    rules_of = Convention.of(convention)
     measures = parse_all(metrics)
     if not isinstance(data, RankingData):
         if qid is None:
@@ -76,29 +75,52 @@ def evaluate(
         order = order_beside_labels(data, scores, order)
     elif qid is not None:
         raise DataError("The data know their queries already; leave qid out.")
-    check_files(data)
-    checked_scores(scores, data.n_documents)  # what is wrong with them is told before where they belong
-    values = checked_scores(data.aligned(scores, order), data.n_documents)
-    data, values = _settle_unjudged(data, values, unjudged or rules_of.unjudged)
-    permutation = _tie_order(data) if rules_of.ties == "document-id" else None
-    codes = data.grades.codes
-    if permutation is not None:
-        values, codes = values[permutation], codes[permutation]
-    if rules_of.single:
-        with np.errstate(over="ignore"):  # what is too large for single precision is infinite, as in those tools
-            values = values.astype(np.float32).astype(np.float64)
-    if not np.isfinite(relevant_from) or (max_grade is not None and not 0 < max_grade < np.inf):
-        raise DataError(f"relevant_from and max_grade must be finite, not {relevant_from} and {max_grade}.")
-    offsets = data.queries.offsets
-    grades = data.grades.values
-    top = float(grades.max()) if max_grade is None else float(max_grade)
-    rules = Rules(rules_of, grades, top, relevant_from, int(data.queries.sizes.max()))
-    per_query = evaluate_views(Lists(values, codes, offsets, codes, offsets), measures, rules, threads)
+    rules = _Asked(Convention.of(convention), unjudged, max_grade, relevant_from)
+    data, per_query, top = _judged(scores, data, order, measures, rules, threads)
     weights = data.query_weights if weighted else None
     if weighted and weights is None:
         raise DataError("A weighted mean was asked for, but the data have no query weights.")
     about = Sliceable(data.carried, data.queries, data.qids, data.query_weights)
-    return Evaluation(measures, per_query, rules_of, top, data.qids, data.n_documents, weights, about)
+    return Evaluation(measures, per_query, rules.convention, top, data.qids, data.n_documents, weights, about)
+
+
+class _Asked(NamedTuple):
+    """The rules as they were asked for."""
+
+    convention: Convention
+    unjudged: Unjudged | None = None
+    max_grade: float | None = None
+    relevant_from: float = 1.0
+
+
+def _judged(
+    scores: npt.ArrayLike,
+    data: RankingData,
+    order: Order | None,
+    measures: Mapping[str, Measure],
+    asked: _Asked,
+    threads: int | None,
+) -> tuple[RankingData, dict[str, FloatArray], float]:
+    """The data that count under the rules, the value of each of their queries, and the highest grade."""
+    check_files(data)
+    checked_scores(scores, data.n_documents)  # what is wrong with them is told before where they belong
+    values = checked_scores(data.aligned(scores, order), data.n_documents)
+    data, values = _settle_unjudged(data, values, asked.unjudged or asked.convention.unjudged)
+    permutation = _tie_order(data) if asked.convention.ties == "document-id" else None
+    codes = data.grades.codes
+    if permutation is not None:
+        values, codes = values[permutation], codes[permutation]
+    if asked.convention.single:
+        with np.errstate(over="ignore"):  # what is too large for single precision is infinite, as in those tools
+            values = values.astype(np.float32).astype(np.float64)
+    if not np.isfinite(asked.relevant_from) or (asked.max_grade is not None and not 0 < asked.max_grade < np.inf):
+        raise DataError(f"relevant_from and max_grade must be finite, not {asked.relevant_from} and {asked.max_grade}.")
+    offsets = data.queries.offsets
+    grades = data.grades.values
+    top = float(grades.max()) if asked.max_grade is None else float(asked.max_grade)
+    rules = Rules(asked.convention, grades, top, asked.relevant_from, int(data.queries.sizes.max()))
+    lists = Lists(values, codes, offsets, codes, offsets)
+    return data, evaluate_views(lists, measures, rules, threads), top
 
 
 class Lists(NamedTuple):
@@ -189,10 +211,8 @@ class Judge:
 
     def per_query(self, scores: npt.ArrayLike) -> FloatArray:
         """The value of each query; NaN where it is left out."""
-        options = {"convention": self.convention, "max_grade": self.max_grade, "threads": self.threads}
-        result = evaluate(scores, self.data, [self.measure], order="data", **options)  # type: ignore[arg-type]
-        values: FloatArray = result.per_query[str(self.measure)]
-        return values
+        rules, measures = _Asked(self.convention, max_grade=self.max_grade), {self.name: self.measure}
+        return _judged(scores, self.data, "data", measures, rules, self.threads)[1][self.name]
 
     def signed(self, scores: npt.ArrayLike) -> float:
         """The mean over queries, turned so that more is better whatever the measure; NaN counts as the worst."""

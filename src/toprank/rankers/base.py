@@ -19,7 +19,7 @@ from toprank.data.dataset import RankingData, same_content
 from toprank.data.encoding import Column, Encoding, OneHot, listed
 from toprank.data.frames.conversion import is_mixed, matrix_of
 from toprank.data.frames.layout import USUAL_NAMES
-from toprank.data.row_hashes import QUERIES, KnownQueries, is_numbering
+from toprank.data.row_hashes import QUERIES, ROWS, KnownQueries, KnownRows, is_numbering, row_hashes
 from toprank.data.row_order import Order
 from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import SameDataWarning, SplitQueriesWarning, warn_one_query
@@ -31,7 +31,7 @@ from toprank.rankers.estimator import Recorded, check_is_fitted, check_validatio
 from toprank.rankers.formula import Blend, Part, Wide
 from toprank.rankers.model_files import State, save
 from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, plain, read_parameters, read_value
-from toprank.rankers.source import Source, source_of, widened
+from toprank.rankers.source import Source, source_of
 from toprank.scorers.features import Standardisation
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class Ranker(Recorded):
     """Whether `tolerance` is a duality gap where the loss has kinks, so that a rough solution tells rankers apart."""
     trains_alone: ClassVar[bool] = False
     """Whether several of them are trained one after the other, since they would share a device or a setting."""
+    can_be_calibrated: ClassVar[bool] = False
+    """Whether it may give P(grade | x), to be calibrated on rows that it must not have been trained on."""
     rounds: ClassVar[Rounds | None] = None
     """How it speaks of its rounds, where it learns in rounds."""
     family: ClassVar[str | None] = None
@@ -190,7 +192,8 @@ class Ranker(Recorded):
             before = getattr(self, "init_model", None)  # whose columns are those to go on with
             known = None if before is None or before.encoding_ != self.encoding_ else before.one_hot_
             self.one_hot_ = known or source_of(data).one_hot(self.encoding_, self.takes_sparse)
-            data, valid = widened(data, self.one_hot_), None if valid is None else widened(valid, self.one_hot_)
+            data = source_of(data).widened(self.one_hot_)
+            valid = None if valid is None else source_of(valid).widened(self.one_hot_)
         self.check_parameters()
         with one_blas_thread():
             self._fit(data, valid)
@@ -208,7 +211,10 @@ class Ranker(Recorded):
 
     def _remembered(self, data: RankingData) -> dict[str, Any]:
         """What more of the training data `training_` keeps, for those who ask later."""
-        return {QUERIES: KnownQueries.of(data).plain()}
+        known = {QUERIES: KnownQueries.of(data).plain()}
+        if self.can_be_calibrated and getattr(self, "outputs", "grades") == "grades":
+            known[ROWS] = KnownRows.of(row_hashes(data.X), data.labels).plain()
+        return known
 
     @abstractmethod
     def _fit(self, data: Any, valid: Any) -> None:

@@ -297,6 +297,7 @@ class GradeProbabilities(Ranker):
     """What rankers with P(grade | x) can tell besides; they have `predict_proba`, and `gains_` once they are fitted."""
 
     saved_values: ClassVar[Mapping[str, Any]] = {"calibration_": dict[str, Any] | None}
+    can_be_calibrated: ClassVar[bool] = True
 
     loss: Any
     gains_: FloatArray
@@ -446,12 +447,6 @@ class GradeProbabilities(Ranker):
                 f"looks better than it is. {back}",
                 SameDataWarning,
             )
-
-    @override
-    def _remembered(self, data: RankingData) -> dict[str, Any]:
-        if getattr(self, "outputs", "grades") != "grades":
-            return super()._remembered(data)  # there is nothing to calibrate
-        return {**super()._remembered(data), ROWS: KnownRows.of(row_hashes(data.X), data.labels).plain()}
 
     @available_if(has_grades)
     def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:

@@ -34,7 +34,7 @@ from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import Scored, ScoredByClass, ScoredOnce, Scorer
 from toprank.solvers.base import WithHessian
 
-__all__ = ["InMemory", "RankingObjective", "ScoreJudge", "Source", "source_of", "widened"]
+__all__ = ["InMemory", "RankingObjective", "ScoreJudge", "Source", "source_of"]
 
 Item = TypeVar("Item")
 
@@ -274,11 +274,6 @@ class InMemory(Source):
 
 def _value(judge: Judge, score: Score) -> float:
     return judge(score(judge.data.X))
-
-
-def widened(data: RankingData | Source, one_hot: OneHot) -> Any:
-    """The data with columns of zeros and ones in the place of categories."""
-    return source_of(data).widened(one_hot)
 
 
 def source_of(data: RankingData | Source) -> Source:

@@ -21,7 +21,6 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
-from toprank.rankers.trees.text import only_trees
 from toprank.showing.progress import NOW_AND_THEN, Told, patience
 
 if TYPE_CHECKING:
@@ -330,7 +329,7 @@ class RoundWatch(TrainingWatch):
     @override
     def kept(self) -> tuple[str, int, float | None]:
         text, rounds, valid = super().kept()
-        return only_trees(text or self.booster.model_to_string(num_iteration=rounds)), rounds, valid
+        return text or self.booster.model_to_string(num_iteration=rounds), rounds, valid
 
 
 class TrainingProgress:

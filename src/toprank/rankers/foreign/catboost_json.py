@@ -60,11 +60,10 @@ class _FloatFeatures:
         described = [as_object(one, "a feature") for one in given]
         self.places = whole([one.get("flat_feature_index") for one in described], "flat_feature_index").tolist()
         own = whole([one.get("feature_index") for one in described], "feature_index").tolist()
-        if own != list(range(len(own))) or len(set(self.places)) < len(own):
+        within = 0 <= min(self.places) <= max(self.places) < building.MOST_FEATURES
+        if not within or own != list(range(len(own))) or len(set(self.places)) < len(own):
             raise DataError("the numbers of its features are damaged")
         self.count = max(self.places) + 1
-        if min(self.places) < 0 or self.count > building.MOST_FEATURES:
-            raise DataError("the numbers of its features are damaged")
         ways = [one.get("nan_value_treatment", "AsIs") for one in described]
         if not all(isinstance(way, str) and way in _MISSING for way in ways):
             raise DataError("how its features take missing values is not known")

@@ -11,19 +11,16 @@ from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 from toprank.rankers.foreign.building import MOST_FEATURES, encoding
 from toprank.rankers.foreign.ranker import ForestRanker
-from toprank.rankers.trees.text import read_trees
+from toprank.rankers.trees.text import END_OF_TREES, INFO, TextHead, read_blocks
 
 __all__ = ["read"]
-
-_INFO = re.compile(r"none|\[[^\s:\]]+:[^\s:\]]+\]|-?\d+(?::-?\d+)*")
-_END = "end of trees\n"
 
 
 def read(content: bytes) -> ForestRanker:
     """The ranker in a text."""
     text = content.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
     head, _, rest = text.partition("\n\n")
-    body, end, more = rest.partition(_END)
+    body, end, more = rest.partition(END_OF_TREES)
     if not end:
         raise DataError("the text ends before its trees do")
     said = dict(line.partition("=")[::2] for line in head.split("\n")[1:])
@@ -39,9 +36,13 @@ def read(content: bytes) -> ForestRanker:
     names, infos = said.get("feature_names", "").split(" "), said.get("feature_infos", "").split(" ")
     if not 1 <= features <= MOST_FEATURES or len(names) != features:
         raise DataError("the names of its features do not fit their number")
-    if len(infos) != features or not all(_INFO.fullmatch(info) for info in infos):
+    if len(infos) != features or not all(INFO.fullmatch(info) for info in infos):
         infos = ["none"] * features
-    trees = read_trees(_canonical(body, features, infos))
+    blocks = body.split("\n\n\n")[:-1]  # those of v3 do not say that their leaves hold no linear models
+    blocks = [
+        one if "\nis_linear=" in one else one.replace("\nshrinkage=", "\nis_linear=0\nshrinkage=") for one in blocks
+    ]
+    trees = read_blocks(blocks, TextHead(1, None, None, infos))
     if "average_output" in head.split("\n"):
         trees = replace(trees, values=trees.values / len(trees.n_leaves))  # a random forest: the mean of its trees
     facts: dict[str, Any] = {"library": f"LightGBM, text {said['version']}", "objective": said.get("objective")}
@@ -75,18 +76,3 @@ def _whole(said: dict[str, str], name: str) -> int:
 
 def _printable(names: list[str]) -> list[str]:
     return [name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for name in names]
-
-
-def _canonical(body: str, features: int, infos: list[str]) -> str:
-    """The trees below a head as our own files have it."""
-    blocks = body.split("\n\n\n")[:-1]
-    blocks = [
-        block if "\nis_linear=" in block else block.replace("\nshrinkage=", "\nis_linear=0\nshrinkage=")
-        for block in blocks
-    ]
-    sizes = " ".join(str(len(block) + 3) for block in blocks)
-    columns = " ".join(f"Column_{number}" for number in range(features))
-    head = ["tree", "version=v4", "num_class=1", "num_tree_per_iteration=1", "label_index=0"]
-    head += [f"max_feature_idx={features - 1}", f"feature_names={columns}", "feature_infos=" + " ".join(infos)]
-    head += [f"tree_sizes={sizes}"]
-    return "\n".join(head) + "\n\n" + "".join(f"{block}\n\n\n" for block in blocks) + _END

@@ -32,8 +32,14 @@ class TrainedElsewhere(Ranker):
     """A ranker that another library trained: it predicts, and refuses to be fitted."""
 
     source: str
-    takes_more_features: bool = False
-    """Whether rows may have more columns than the model knows; the first ones count."""
+
+    @property
+    def takes_more_features(self) -> bool:
+        """Whether rows may have more columns than the model knows; the first ones count.
+
+        RankLib's files do not tell how many features there are, only which are used.
+        """
+        return bool(self.as_fitted.source == "RankLib")
 
     def _describe(self, features: int, names: Sequence[str] | None, facts: Mapping[str, Any]) -> None:
         """What a model file says of features and training; other libraries do not tell how many queries there were."""
@@ -138,11 +144,6 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
         self.intercept_ = np.zeros(1)
 
     @property
-    def takes_more_features(self) -> bool:  # type: ignore[override]
-        """RankLib's files do not tell how many features there are, only which are used."""
-        return self.as_fitted.source == "RankLib"
-
-    @property
     def takes_categories(self) -> bool:  # type: ignore[override]
         """LightGBM and XGBoost take codes of categories; what CatBoost was told here are columns for their levels."""
         return self.as_fitted.source in ("LightGBM", "XGBoost")
@@ -241,11 +242,6 @@ class WeightsRanker(LinearTerms, TrainedElsewhere):
             raise DataError("its weights are not all finite numbers")
         ranker._describe(len(ranker.coef_), names, facts or {})
         return ranker.settled()
-
-    @property
-    def takes_more_features(self) -> bool:  # type: ignore[override]
-        """RankLib's files tell the features that are used, not how many there are."""
-        return self.as_fitted.source == "RankLib"
 
     @override
     def check_restored(self) -> None:

@@ -50,8 +50,6 @@ def read(model: Any) -> ForestRanker:
     if (targets := _whole(parameters, "num_target", 1)) > 1:
         raise DataError(f"it has {targets} targets, not one score")
     features, objective = _whole(parameters, "num_feature"), of_object(learner, "objective", "name")
-    if not 1 <= features <= building.MOST_FEATURES:
-        raise DataError(f"it has {features:,} features; from 1 to {building.MOST_FEATURES:,} are read")
     base = _margin(str(objective), _base_score(parameters))
     model_part, weights = _booster(as_object(learner.get("gradient_booster"), "gradient_booster"))
     described = model_part.get("trees")

@@ -31,8 +31,8 @@ from toprank.rankers.source import Source
 from toprank.rankers.trees.directions import held_directions
 from toprank.rankers.trees.forest import Forest
 from toprank.rankers.trees.parameters import BareColumns, check_combination, monotone_directions
-from toprank.rankers.trees.text import only_trees, read_trees, written_trees
-from toprank.rankers.trees.training import booster_of, train_trees
+from toprank.rankers.trees.text import read_trees, written_trees
+from toprank.rankers.trees.training import booster_of, only_trees, train_trees
 from toprank.rankers.watching import Round
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
 

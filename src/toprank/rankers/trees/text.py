@@ -18,9 +18,9 @@ import numpy.typing as npt
 from toprank.errors import DataError
 from toprank.rankers.trees.forest import Forest, TrainingFacts
 
-__all__ = ["only_trees", "read_trees", "written_trees"]
+__all__ = ["END_OF_TREES", "INFO", "TextHead", "read_blocks", "read_trees", "written_trees"]
 
-_END = "end of trees\n"
+END_OF_TREES = "end of trees\n"
 _GAP = "\n\n\n"
 _MOST_LEAVES = 131_072  # LightGBM's own limit
 _MOST_OUTPUTS = 10_000
@@ -30,7 +30,7 @@ _DIGITS = r"\d{1,18}"
 _NUMBER = r"-?(?:\d{1,18}(?:\.\d{1,24})?(?:e[+-]\d{1,3})?|inf)"
 _WHOLE_LIST = re.compile(rf"(?:-?{_DIGITS}(?: -?{_DIGITS})*)?")
 _REAL_LIST = re.compile(rf"(?:{_NUMBER}(?: {_NUMBER})*)?")
-_INFO = re.compile(rf"none|\[{_NUMBER}:{_NUMBER}\]|-?{_DIGITS}(?::-?{_DIGITS})*")
+INFO = re.compile(rf"none|\[{_NUMBER}:{_NUMBER}\]|-?{_DIGITS}(?::-?{_DIGITS})*", re.ASCII)
 _HEAD = re.compile(
     r"tree\n"
     r"version=v4\n"
@@ -55,11 +55,6 @@ _EXACT = {"threshold", "leaf_value", "leaf_weight"}  # written to the last bit; 
 Fields = dict[str, npt.NDArray[Any]]
 
 
-def only_trees(text: str) -> str:
-    """A model's text without what follows the trees: parameters of the training, which ours are written down for."""
-    return text[: text.index(_END) + len(_END)]
-
-
 # ---- reading ----
 
 
@@ -73,27 +68,34 @@ def read_trees(text: str) -> Forest:
         DataError: in words that finish the sentence "The model is inconsistent: …".
     """
     head, blank, rest = text.partition("\n\n")
-    body, end, more = rest.partition(_END)
+    body, end, more = rest.partition(END_OF_TREES)
     if not (head.startswith("tree\n") and blank and end and text.isascii()) or more:
         raise DataError("the text does not hold LightGBM's trees")
     *blocks, last = body.split(_GAP)
     announced = _announced(head, [len(block) + len(_GAP) for block in blocks])
+    if last.strip("\n"):
+        raise DataError("the text does not hold LightGBM's trees")
+    return read_blocks(blocks, announced)
+
+
+def read_blocks(blocks: Sequence[str], head: TextHead) -> Forest:
+    """The forest of the trees' own parts of a text; nothing in them is trusted either."""
+    if not blocks or len(blocks) % head.outputs:
+        raise DataError("the description of the trees contradicts itself")
     trees = []
     for number, block in enumerate(blocks):
         if "\nis_linear=1\n" in block:
             raise DataError(f"tree number {number} (from 0) has linear models in its leaves, not values")
         fields = _fields(block, number)
-        if fields is None or not _is_tree(fields, len(announced.infos)):
+        if fields is None or not _is_tree(fields, len(head.infos)):
             raise DataError(f"tree number {number} (from 0) is damaged")
         trees.append(fields)
-    if last.strip("\n"):
-        raise DataError("the text does not hold LightGBM's trees")
     if not sum(float(np.abs(fields["leaf_value"]).max()) for fields in trees) < _LARGEST:
         raise DataError("the trees give scores that are no finite numbers")
-    return _forest(announced, trees)
+    return _forest(head, trees)
 
 
-def _forest(head: _Head, trees: list[Fields]) -> Forest:
+def _forest(head: TextHead, trees: list[Fields]) -> Forest:
     def joined(name: str) -> npt.NDArray[Any]:
         return np.concatenate([fields[name] for fields in trees if name in fields] or [np.zeros(0)])
 
@@ -122,7 +124,7 @@ def _forest(head: _Head, trees: list[Fields]) -> Forest:
     )
 
 
-class _Head(NamedTuple):
+class TextHead(NamedTuple):
     """What stands above the trees."""
 
     outputs: int
@@ -131,7 +133,7 @@ class _Head(NamedTuple):
     infos: list[str]
 
 
-def _announced(head: str, sizes: list[int]) -> _Head:
+def _announced(head: str, sizes: list[int]) -> TextHead:
     """What stands above the trees, which are as long as `sizes` says."""
     said = _HEAD.fullmatch(head)
     contradiction = DataError("the description of the trees contradicts itself")
@@ -143,19 +145,17 @@ def _announced(head: str, sizes: list[int]) -> _Head:
     named = said["names"].split(" ")
     if not 1 <= outputs <= _MOST_OUTPUTS or len(named) != features or len(infos) != features:
         raise contradiction
-    if named != _names(features) or not all(_INFO.fullmatch(info) for info in infos):
+    if named != _names(features) or not all(INFO.fullmatch(info) for info in infos):
         raise contradiction
     if said["sizes"] != " ".join(map(str, sizes)):
         raise DataError("there are other trees than were announced")
-    if not sizes or len(sizes) % outputs:
-        raise contradiction
     directions = None
     if said["directions"] is not None:
         words = said["directions"].split(" ")
         if len(words) != features or not set(words) <= {"-1", "0", "1"}:
             raise contradiction
         directions = [int(word) for word in words]
-    return _Head(outputs, said["objective"], directions, infos)
+    return TextHead(outputs, said["objective"], directions, infos)
 
 
 def _names(features: int) -> list[str]:
@@ -171,7 +171,7 @@ def _fields(block: str, number: int) -> Fields | None:
     """The lines of a tree as numbers; None where one is missing, out of place, or no number."""
     lines = block.split("\n")
     names = _line_names("\ncat_boundaries=" in block)
-    if lines[0] != f"Tree={number}" or len(lines) != 1 + len(names):
+    if not block.isascii() or lines[0] != f"Tree={number}" or len(lines) != 1 + len(names):
         return None
     fields: Fields = {}
     for name, line in zip(names, lines[1:], strict=True):
@@ -231,7 +231,7 @@ def _categories_fit(fields: Fields, count: int) -> bool:
 def written_trees(forest: Forest) -> str:
     """The text that LightGBM would write."""
     blocks = [_block(number, fields) for number, fields in enumerate(_trees_of(forest))]
-    return "".join([_head(forest, [len(block) for block in blocks]), "\n\n", *blocks, _END])
+    return "".join([_head(forest, [len(block) for block in blocks]), "\n\n", *blocks, END_OF_TREES])
 
 
 def _head(forest: Forest, sizes: Sequence[int]) -> str:

@@ -39,6 +39,7 @@ from toprank.rankers.trees.parameters import (
     grown,
     lightgbm_parameters,
 )
+from toprank.rankers.trees.text import END_OF_TREES
 from toprank.rankers.watching import RoundWatch, TrainingProgress, judges_of
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Boosted", "Start", "booster_of", "datasets", "finished", "first_intercept", "is_sampled", "loss_on_labels",
-    "make_rounds", "objective_of", "train_trees",
+    "make_rounds", "objective_of", "only_trees", "train_trees",
 ]  # fmt: skip
 
 Metric = Callable[[FloatArray], float]
@@ -216,7 +217,7 @@ def train_trees(data: Any, asked: TreeRanker, valid: Any) -> tuple[Start, Booste
 
 def finished(trees: str, rounds: int) -> Any:
     """The booster of the trees that are kept; refused where a leaf is not finite."""
-    booster = booster_of(trees)
+    booster = booster_of(only_trees(trees))
     if not np.isfinite([booster.lower_bound(), booster.upper_bound()]).all():
         raise diverging(rounds)
     return booster
@@ -309,6 +310,11 @@ def make_rounds(
 def _untrainable(problem: Exception) -> DataError:
     said = re.sub(r"Check failed: (.*) at \S+, line \d+", r"it must be that \1", str(problem)).strip(" .\n")
     return DataError(f"LightGBM cannot train like this: {said}.")
+
+
+def only_trees(text: str) -> str:
+    """A model's text without what follows the trees: parameters of the training, which ours are written down for."""
+    return text[: text.index(END_OF_TREES) + len(END_OF_TREES)]
 
 
 def booster_of(trees: str) -> Any:

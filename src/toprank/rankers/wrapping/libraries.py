@@ -31,8 +31,8 @@ class WrappedLibrary:
 
     # ---- fitting ----
 
-    def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> Any:
-        """The estimator, fitted; validation data and early stopping are for those that can use them."""
+    def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> None:
+        """Fit the estimator; validation data and early stopping are for those that can use them."""
         del valid, early_stopping
         asked = inspect.signature(self.estimator.fit).parameters
         options: dict[str, Any] = {}
@@ -44,7 +44,6 @@ class WrappedLibrary:
         ways = {"qid": _qid(data), "group": data.queries.sizes, "group_id": _qid(data)}
         options |= {name: value for name, value in ways.items() if name in asked}
         self.estimator.fit(data.X, data.labels, **options)
-        return self.estimator
 
     # ---- scoring ----
 
@@ -52,11 +51,9 @@ class WrappedLibrary:
         """One score a row: of a classifier the decision function of two classes, or the expected grade of more."""
         if hasattr(self.estimator, "coef_"):  # sums in double precision, whatever the features are held in
             X = X.astype(np.float64, copy=False)
-        classes = getattr(self.estimator, "classes_", None)
-        if classes is None:
-            return _column(self.estimator.predict(X), self.name)
-        if len(classes) == 2:
-            return self.margin(X)
+        classes = getattr(self.estimator, "classes_", ())
+        if len(classes) <= 2:
+            return _column(self._numbers(X), self.name)
         if not hasattr(self.estimator, "predict_proba"):
             raise DataError(
                 f"{self.name} tells no probabilities of its {len(classes)} classes, so documents of one class would be "
@@ -65,11 +62,13 @@ class WrappedLibrary:
         grades = np.asarray(classes, np.float64)
         return np.asarray(np.asarray(self.estimator.predict_proba(X), np.float64) @ grades)
 
-    def margin(self, X: Any) -> FloatArray:
-        """How much a classifier of two classes is for the second."""
+    def _numbers(self, X: Any) -> Any:
+        """What ranks the rows where there are no grades: a prediction, or how much of two classes it is the second."""
+        if len(getattr(self.estimator, "classes_", ())) != 2:
+            return self.estimator.predict(X)
         if hasattr(self.estimator, "decision_function"):
-            return _column(self.estimator.decision_function(X), self.name)
-        return np.asarray(self.estimator.predict_proba(X)[:, 1], np.float64)
+            return self.estimator.decision_function(X)
+        return self.estimator.predict_proba(X)[:, 1]
 
     def importances(self) -> FloatArray:
         """How much each column matters, as the estimator tells it."""
@@ -95,7 +94,7 @@ class WrappedLibrary:
 class _LightGBM(WrappedLibrary):
     takes_categories = True
 
-    def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> Any:
+    def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> None:
         options: dict[str, Any] = {"sample_weight": _weights(data)}
         if self.ranks:
             options["group"] = data.queries.sizes
@@ -118,12 +117,9 @@ class _LightGBM(WrappedLibrary):
         if "verbose" not in self.estimator.get_params():
             self.estimator.set_params(verbose=-1)
         self.estimator.fit(data.X, data.labels, **options)
-        return self.estimator
 
-    def scores(self, X: Any) -> FloatArray:
-        if len(getattr(self.estimator, "classes_", ())) > 2:
-            return super().scores(X)
-        return _column(self.estimator.predict(X, raw_score=True, validate_features=False), self.name)
+    def _numbers(self, X: Any) -> Any:
+        return self.estimator.predict(X, raw_score=True, validate_features=False)
 
     def as_saved(self) -> TrainedElsewhere:
         from toprank.rankers.foreign.lightgbm_text import read
@@ -136,7 +132,7 @@ class _XGBoost(WrappedLibrary):
     takes_categories = True
     takes_sparse = False  # what is absent is 0 here, and missing there
 
-    def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> Any:
+    def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> None:
         if data.encoding is not None and data.encoding.categories:
             kinds = ["c" if column.is_category else "q" for column in data.encoding.columns]
             self.estimator.set_params(enable_categorical=True, feature_types=kinds)
@@ -154,7 +150,6 @@ class _XGBoost(WrappedLibrary):
         elif self.estimator.get_params().get("early_stopping_rounds") is not None:
             raise DataError(f"{self.name} is to stop early, which needs validation data: fit(train, valid=valid).")
         self.estimator.fit(data.X, data.labels, **options)
-        return self.estimator
 
     def _weights(self, data: RankingData) -> FloatArray | None:
         """XGBoost's ranker weighs queries, its other estimators rows."""
@@ -166,10 +161,8 @@ class _XGBoost(WrappedLibrary):
             )
         return data.query_weights
 
-    def scores(self, X: Any) -> FloatArray:
-        if len(getattr(self.estimator, "classes_", ())) > 2:
-            return super().scores(X)
-        return _column(self.estimator.predict(X, output_margin=True), self.name)
+    def _numbers(self, X: Any) -> Any:
+        return self.estimator.predict(X, output_margin=True)
 
     def as_saved(self) -> TrainedElsewhere:
         from toprank.rankers.foreign.xgboost_model import read_binary
@@ -185,7 +178,7 @@ class _XGBoost(WrappedLibrary):
 class _CatBoost(WrappedLibrary):
     takes_categories = True
 
-    def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> Any:
+    def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> None:
         given = self.estimator.get_params()
         if "allow_writing_files" not in given:
             self.estimator.set_params(allow_writing_files=False)
@@ -197,7 +190,6 @@ class _CatBoost(WrappedLibrary):
             if early_stopping and not {"early_stopping_rounds", "od_wait", "od_pval", "od_type"} & set(given):
                 options["early_stopping_rounds"] = early_stopping
         self.estimator.fit(self._pool(data), **options)
-        return self.estimator
 
     def _pool(self, data: RankingData) -> Any:
         from catboost import Pool
@@ -214,11 +206,11 @@ class _CatBoost(WrappedLibrary):
         return Pool(_for_catboost(data.X, categories), data.labels, cat_features=list(categories), **of_queries, **more)
 
     def scores(self, X: Any) -> FloatArray:
-        X = _for_catboost(X, self.estimator.get_cat_feature_indices())
-        if len(getattr(self.estimator, "classes_", ())) > 2:
-            return super().scores(X)
+        return super().scores(_for_catboost(X, self.estimator.get_cat_feature_indices()))
+
+    def _numbers(self, X: Any) -> Any:
         raw = {} if self.ranks else {"prediction_type": "RawFormulaVal"}  # a ranker has no other
-        return _column(self.estimator.predict(X, **raw), self.name)
+        return self.estimator.predict(X, **raw)
 
     def importances(self) -> FloatArray:
         """Of a ranker CatBoost tells others by itself, for which it would have to see the data again."""

@@ -113,7 +113,8 @@ class WrappedRanker(Ranker):
         if self.early_stopping is not None:
             check_whole("early_stopping", self.early_stopping, 0)
         library = library_of(unfitted(self.estimator))
-        self.estimator_ = library.fit(data, valid, self.early_stopping)
+        library.fit(data, valid, self.early_stopping)
+        self.estimator_ = library.estimator
 
     def _scores(self, X: Any) -> FloatArray:
         return finite(library_of(self.estimator_).scores(X))
