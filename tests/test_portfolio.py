@@ -401,7 +401,7 @@ def test_what_cannot_be_judged_or_compared(parts, short):
     train, valid = parts
     with pytest.raises(DataError, match="valid data all documents have the same label"):
         tr.auto(train, valid.replace(labels=np.zeros(valid.n_documents)))
-    with pytest.raises(DataError, match="4 features and valid 2"):
+    with pytest.raises(DataError, match="validation data have 2 features, but the training data 4"):
         tr.auto(train, valid.replace(X=valid.X[:, :2], feature_names=["a", "b"]))
     for wrong in ((train.X, None), (train, valid.X)):
         with pytest.raises(DataError, match="must be a RankingData"):
