@@ -119,6 +119,16 @@ def test_constant_features_get_no_weight(two, data, tmp_path):
     assert not gains.coef_[:, -2:].any()
 
 
+@pytest.mark.parametrize("way", ["stored, 7 parts", "memory"])
+def test_a_loss_that_draws_draws_the_same_for_a_query_wherever_it_lies(two, data, sources, way):
+    options = {"l2": 1e-2, "max_iterations": 4}
+    alone = tr.LinearRanker("YetiRank", **options).fit(data)
+    there = two.fit(tr.LinearRanker("YetiRank", **options), sources[way]())
+    close(there.coef_, alone.coef_, rtol=1e-6)
+    other = tr.LinearRanker(tr.losses.YetiRank(seed=1), **options).fit(data)
+    assert np.abs(other.coef_ - alone.coef_).max() > 1e-3 * np.abs(alone.coef_).max()  # the draws do matter
+
+
 def test_threads_of_a_partition_change_nothing(two, sources):
     weights = [
         two.fit(tr.LinearRanker("ListNet", l2=1e-2, threads=threads), sources["stored, 1 part"]()).coef_

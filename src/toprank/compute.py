@@ -1,18 +1,25 @@
-"""How loops run on both cores without a second pool of threads.
+"""How loops run on all cores without pools of threads that compete.
 
 Kernels (`toprank.kernels`) are serial and let go of the interpreter's lock; `each_block` runs them over blocks of whole
 queries on ordinary threads. That leaves the order of every sum to us, so results are the same bits on any number of
 threads.
+
+The threads are those of one lasting pool, or, inside `on_threads_of`, those of the OpenMP runtime that another library
+has loaded: OpenMP's threads spin for milliseconds after a parallel region in the hope of the next one, and a pool of our
+own would wait for the cores that they spin on.
 """
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +32,7 @@ __all__ = [
     "available_threads",
     "blocks_of",
     "each_block",
+    "on_threads_of",
     "one_blas_thread",
 ]
 
@@ -92,16 +100,85 @@ def each_block(function: Callable[[Block], T], blocks: Sequence[Block], threads:
                 for _ in zip(turn, blocks, strict=False):  # nothing is left for the other threads
                     pass
 
-    with ThreadPoolExecutor(workers - 1, thread_name_prefix="toprank") as pool:
-        for _ in range(workers - 1):
-            try:
-                pool.submit(work)
-            except RuntimeError:  # the system starts no more of them (memory, limits); fewer do the same work
-                break
-        work()
+    borrowed = _BORROWED.get()
+    if borrowed is None or not borrowed.run(work):
+        _on_pool(work, workers - 1)
     if failed:
         raise failed[0]
     return [results[i] for i in range(len(blocks))]
+
+
+_POOL: list[tuple[int, ThreadPoolExecutor]] = []
+"""The pool and the process that made it: a forked child inherits the object, but none of its threads."""
+
+
+def _on_pool(work: Callable[[], None], helpers: int) -> None:
+    """Call `work` here and on some of the pool's threads, until all of them have nothing left to do."""
+    if not _POOL or _POOL[0][0] != os.getpid():
+        # Threads are started when they are first needed; two callers at once may make two pools, of which one is lost.
+        _POOL[:] = [(os.getpid(), ThreadPoolExecutor(max(os.cpu_count() or 1, _ALWAYS), thread_name_prefix="toprank"))]
+    started: list[Future[None]] = []
+    for _ in range(helpers):
+        try:
+            started.append(_POOL[0][1].submit(work))
+        except RuntimeError:  # the system starts no more of them (memory, limits); fewer do the same work
+            break
+    work()
+    for helper in started:
+        if not helper.cancel():  # one that all threads were too busy for is not needed any more
+            helper.result()
+
+
+class _Borrowed:
+    """The OpenMP runtime of a library, for the thread that calls into that library."""
+
+    def __init__(self, parallel: Any, in_parallel: Any, threads: int) -> None:
+        self.parallel, self.in_parallel, self.threads = parallel, in_parallel, threads
+        self.process, self.thread = os.getpid(), threading.get_ident()
+
+    def run(self, work: Callable[[], None]) -> bool:
+        """Call `work` on every thread of the team, and on no other; False where that cannot be done from here.
+
+        A forked child has no team, another thread has a team of its own, and inside a parallel region there is but one
+        thread. A team may be granted fewer threads than it is asked for: `work` takes blocks as long as there are any.
+        """
+        if (os.getpid(), threading.get_ident()) != (self.process, self.thread) or self.in_parallel():
+            return False
+        self.parallel(_REGION(lambda _: work()), None, self.threads, 0)
+        return True
+
+
+_REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_BORROWED: ContextVar[_Borrowed | None] = ContextVar("toprank_borrowed_threads", default=None)
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@contextmanager
+def on_threads_of(library: ctypes.CDLL, threads: int | None = None) -> Iterator[str]:
+    """Blocks run on the OpenMP threads that a library has, as long as this thread is in here; says whose they are.
+
+    They run on our own pool where the library brings no runtime that GNU's programs can call (`GOMP_parallel`), and
+    while another thread of this process is in here: two teams on the same cores would spin against each other.
+
+    Args:
+        library: the handle of the library; another runtime may be loaded beside its own.
+        threads: as many as the library is asked for: a team that is asked for another number is made anew.
+    """
+    try:
+        parallel, in_parallel = library.GOMP_parallel, library.omp_in_parallel
+    except AttributeError:
+        yield "our own threads: LightGBM brings no OpenMP runtime that we can call"
+        return
+    if not _ONE_AT_A_TIME.acquire(blocking=False):
+        yield "our own threads: another training has LightGBM's"
+        return
+    parallel.restype, parallel.argtypes = None, [_REGION, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    token = _BORROWED.set(_Borrowed(parallel, in_parallel, available_threads(threads)))
+    try:
+        yield "LightGBM's threads"
+    finally:
+        _BORROWED.reset(token)
+        _ONE_AT_A_TIME.release()
 
 
 @contextmanager

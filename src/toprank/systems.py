@@ -192,6 +192,8 @@ _TREES: tuple[tuple[str, str, str, str, dict[str, Any], str], ...] = (
      {"outputs": "grades"}, "ndcg@10"),
     ("ListNet-trees", "ListNet", "Cao et al. 2007", "trees under ListNet", {}, "ndcg@10"),
     ("ListMLE-trees", "ListMLE", "Xia et al. 2008", "trees under ListMLE", {}, "ndcg@10"),
+    ("YetiRank", "YetiRank", "Gulin, Kuralenok & Pavlov 2011", "trees under pairs of neighbours in noisy orders", {},
+     "ndcg@10"),
     ("XE-NDCG-trees", "XENDCG", "Bruch 2021", "trees under the cross entropy that bounds NDCG", {}, "ndcg@10"),
 )  # fmt: skip
 SYSTEMS |= {
@@ -207,6 +209,8 @@ _NETWORKS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("RankNet", "Logistic", "Burges et al. 2005", "a network under the logistic loss of pairs", {}),
     ("LambdaRank-network", "LambdaRank", "Burges, Ragno & Le 2006", "a network under LambdaRank for NDCG", {}),
     ("LambdaLoss-network", "LambdaLoss", "Wang et al. 2018", "a network under LambdaLoss, a bound of NDCG", {}),
+    ("YetiRank-network", "YetiRank", "Gulin, Kuralenok & Pavlov 2011",
+     "a network under pairs of neighbours in noisy orders", {}),
     ("Attention", "ListNet", "Pang et al. 2020; Pobrotyn et al. 2020",
      "self-attention over the documents of a query, under ListNet", {"network": "attention"}),
 )  # fmt: skip

@@ -448,6 +448,10 @@ class ClusterObjective:
     def __init__(self, made: Partitions, n_weights: int) -> None:
         self.made, self.n_weights = made, n_weights
 
+    def drawn(self, draw: int, weights: FloatArray) -> ClusterObjective:
+        """See `RankingObjective.drawn`."""
+        return ClusterObjective(self.made.then(work.drawn, draw, weights), self.n_weights)
+
     def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """The mean loss and its gradient."""
         value, grad = self.made.total(work.value_and_grad, weights)

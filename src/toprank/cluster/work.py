@@ -201,8 +201,7 @@ class Whole(NamedTuple):
 
 def bound_part(loss: Loss, data: RankingData, whole: Whole) -> BoundLoss:
     """The loss on a partition's queries, as a part of the mean over those of all data."""
-    documents, queries = data.document_weights, data.query_weights
-    return loss.bound_to(Judgments(data.labels, data.queries, documents, queries, whole.grades, whole.weight))
+    return loss.bound_to(Judgments.of(data, whole.grades, whole.weight))
 
 
 @in_sentences
@@ -260,12 +259,20 @@ def part_objective(
     standardisation: Standardisation,
     whole: Whole,
     threads: int = 1,
+    draw: tuple[int, FloatArray] | None = None,
 ) -> PartObjective:
-    """The objective of a partition, over its rows as they lie."""
+    """The objective of a partition, over its rows as they lie; at a draw, where one was made."""
     data = rows.present
     features = Features(data.X, standardisation, complete=standardisation.complete)
     inner = RankingObjective(scorer, features, bound_part(loss, data, whole), threads)
-    return PartObjective(inner, (rows, scorer, loss, standardisation, whole, threads))
+    made = PartObjective(inner, (rows, scorer, loss, standardisation, whole, threads))
+    return made if draw is None else drawn(made, *draw)
+
+
+@in_sentences
+def drawn(part: PartObjective, draw: int, weights: FloatArray) -> PartObjective:
+    """A partition's part of the objective at a draw; see `RankingObjective.drawn`."""
+    return PartObjective(part.inner.drawn(draw, weights), (*part.recipe, (draw, weights)))
 
 
 @in_sentences

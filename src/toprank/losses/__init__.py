@@ -29,6 +29,7 @@ _OF_MODULES = {
     "smooth": "ApproxNDCG ApproxMRR ApproxMetric SoftRank NeuralNDCG",
     "safe": "SafeDCG",
     "boltzrank": "BoltzRank",
+    "yetirank": "YetiRank",
 }
 _LOSSES = {name: module for module, names in _OF_MODULES.items() for name in names.split()}
 _HOMES = {**_LOSSES, "check_loss": "checking"}
@@ -39,7 +40,7 @@ __all__ = [
     "Squared", "QuerySquared", "ModifiedSquared", "PowerRegression", "CrossEntropy", "ImportanceWeightedSquared",
     "Multinomial", "Ordinal", "Hinge", "SquaredHinge", "Logistic", "Exponential", "OWPC", "SVMmap", "LambdaRank",
     "LambdaLoss", "ListNet", "Multicategory", "XENDCG", "ListMLE", "PListMLE", "CostSensitiveListMLE", "Cosine",
-    "ApproxNDCG", "ApproxMRR", "ApproxMetric", "SoftRank", "NeuralNDCG", "SafeDCG", "BoltzRank",
+    "ApproxNDCG", "ApproxMRR", "ApproxMetric", "SoftRank", "NeuralNDCG", "SafeDCG", "BoltzRank", "YetiRank",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from toprank.losses.safe import SafeDCG
     from toprank.losses.smooth import ApproxMetric, ApproxMRR, ApproxNDCG, NeuralNDCG, SoftRank
     from toprank.losses.softmax import XENDCG, ListNet, Multicategory
+    from toprank.losses.yetirank import YetiRank
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ from toprank.data.grades import Grades
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.metrics.gains import Gain
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
 
 __all__ = [
     "Answer", "Block", "BoundLoss", "Curvature", "Diagonal", "Eval", "Judgments", "Loss", "Traits", "Want",
@@ -47,6 +50,8 @@ class Judgments:
             many); None: these labels are all there are.
         total_weight: the sum of the query weights (or the number of queries) of the whole data; None: of these.
         teacher_scores: scores of another ranker.
+        query_ids: one for each query, whole numbers or text, by which losses that draw know a query again; None: the
+            numbers of the queries.
 
     >>> Judgments([0, 2, 1], Queries([0, 3])).top_grade
     2.0
@@ -59,13 +64,14 @@ class Judgments:
     grades: FloatArray | None = None
     total_weight: float | None = None
     teacher_scores: FloatArray | None = None
+    query_ids: npt.NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is not None and field.name not in ("queries", "total_weight"):
+            if value is not None and field.name not in ("queries", "total_weight", "query_ids"):
                 object.__setattr__(self, field.name, np.ascontiguousarray(value, dtype=np.float64))
-        n, labels = self.queries.n_documents, self.labels
+        n, q, labels = self.queries.n_documents, len(self.queries), self.labels
         if labels.shape != (n,):
             raise DataError(f"There are {labels.size} labels for {n} documents.")
         if not np.isfinite(labels).all():
@@ -77,7 +83,8 @@ class Judgments:
                 f"The grades of the whole data end at {self.top_grade:g}, but document {row} has the label "
                 f"{labels[row]:g}. Give all of them."
             )
-        for name, needed in (("document_weights", n), ("teacher_scores", n), ("query_weights", len(self.queries))):
+        counts = {"document_weights": n, "teacher_scores": n, "query_weights": q, "query_ids": q}
+        for name, needed in counts.items():
             values = getattr(self, name)
             if values is None:
                 continue
@@ -87,6 +94,12 @@ class Judgments:
             may_vanish = self.total_weight is not None or values.any()
             if "weights" in name and not (np.isfinite(values).all() and (values >= 0).all() and may_vanish):
                 raise DataError(f"{name} must be finite, not negative, and not all zero.")
+
+    @classmethod
+    def of(cls, data: RankingData, grades: FloatArray | None = None, total_weight: float | None = None) -> Judgments:
+        """What a data set says, or a part of one that knows of the whole."""
+        weights = data.document_weights, data.query_weights
+        return cls(data.labels, data.queries, *weights, grades, total_weight, query_ids=data.qids)
 
     @property
     def top_grade(self) -> float:
@@ -145,6 +158,8 @@ class Traits:
         space: ``score`` (one score a document) or ``class`` (one column of scores for each grade).
         cost: cost of one evaluation of a query with m documents.
         consistent: for which metric the population minimiser orders optimally, in words; empty: none known.
+        random: what is judged by is drawn, anew for each `draw` (`BoundLoss.drawn`): the order of a query's documents
+            makes no difference in distribution, while in one draw it does.
         linear_in_gain: the gradient is an affine function of the documents' gains G(y), which may be any real numbers
             (``gain=None``: the labels are the gains). So gains that are right in expectation, as clicks corrected for
             their positions are, give a gradient that is right in expectation; under no other loss do they.
@@ -159,6 +174,7 @@ class Traits:
     cost: str = "O(m)"
     consistent: str = ""
     linear_in_gain: bool = False
+    random: bool = False
 
 
 class Curvature(ABC):
@@ -293,6 +309,16 @@ class BoundLoss(ABC):
         curvature is scaled in the same way.
         """
 
+    def drawn(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:  # noqa: ARG002
+        """The loss at a draw of its own: this very loss, where nothing is drawn.
+
+        Args:
+            draw: the number of the round, batch or iteration, from 0.
+            scores: what the draw goes by, for all documents, whatever is judged; so the loss stays one function while a
+                line search moves the scores. None: the scores that are judged.
+        """
+        return self
+
     def cut(self, first: int, last: int) -> Block:
         """The queries first … last − 1."""
         offsets = self.queries.offsets[first : last + 1]
@@ -358,9 +384,12 @@ class Loss(ABC, metaclass=PlainArguments):
         *,
         document_weights: npt.ArrayLike | None = None,
         query_weights: npt.ArrayLike | None = None,
+        query_ids: npt.ArrayLike | None = None,
     ) -> BoundLoss:
         """Bind the loss to labels and queries; see the module's text."""
-        return self.bound_to(Judgments(labels, queries, document_weights, query_weights))  # type: ignore[arg-type]
+        ids = None if query_ids is None else np.asarray(query_ids)
+        weights: dict[str, Any] = {"document_weights": document_weights, "query_weights": query_weights}
+        return self.bound_to(Judgments(labels, queries, query_ids=ids, **weights))  # type: ignore[arg-type]
 
     def bound_to(self, judgments: Judgments) -> BoundLoss:
         """Bind the loss to data, or to a part of them that knows of the whole."""

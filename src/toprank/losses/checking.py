@@ -46,8 +46,8 @@ def check_loss(
     curvature for symmetry, positive semi-definiteness and, where it claims to be exact, against differences of the
     gradient; that a majoriser is not so loose that trees crawl; convexity where claimed; invariance to shifts where
     claimed, and that it is claimed where it holds; that the gradient is affine in the gains where claimed; that the
-    order of rows in a query does not matter; that blocks of queries add up to the whole; weights of queries and
-    documents; that scores of ±1e8 give finite numbers.
+    order of rows in a query does not matter (unless the loss says that it draws); that blocks of queries add up to the
+    whole; weights of queries and documents; that scores of ±1e8 give finite numbers.
 
     Nothing is raised for a faulty loss: an exception becomes a sentence, too.
 
@@ -343,6 +343,8 @@ def _gains(trial: _Trial) -> Iterator[str]:
 
 def _order(trial: _Trial) -> Iterator[str]:
     """The order of a query's rows does not matter."""
+    if trial.loss.traits.random:
+        return
     for scores in (trial.scores, np.round(trial.scores), np.zeros_like(trial.scores)):
         order = np.concatenate([trial.rng.permutation(np.arange(rows.start, rows.stop)) for rows in trial.queries])
         before = trial.bound.at(scores, curvature=True)

@@ -25,7 +25,7 @@ from toprank.compute import FloatArray, available_threads, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Encoding, OneHot
 from toprank.losses import Loss
-from toprank.losses.base import Block, BoundLoss, Curvature, Want
+from toprank.losses.base import Block, BoundLoss, Curvature, Judgments, Want
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
@@ -100,6 +100,11 @@ class RankingObjective:
             return self._sum(work, prepared, self.n_weights)
 
         return times
+
+    def drawn(self, draw: int, weights: FloatArray) -> RankingObjective:
+        """The objective at a draw that goes by the scores at these weights, whatever weights it is asked about."""
+        loss = self.loss.drawn(draw, self.scores(weights))
+        return RankingObjective(self.scorer, self.features, loss, self.threads)
 
     def scores(self, weights: FloatArray) -> FloatArray:
         """Scores of all documents."""
@@ -255,8 +260,7 @@ class InMemory(Source):
         self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None
     ) -> RankingObjective:
         data = self.data
-        weights = {"document_weights": data.document_weights, "query_weights": data.query_weights}
-        bound = loss.on(data.labels, data.queries, **weights)
+        bound = loss.bound_to(Judgments.of(data))
         features = Features(data.X, standardisation, complete=standardisation.complete)
         return RankingObjective(scorer, features, bound, threads)
 

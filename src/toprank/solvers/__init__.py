@@ -7,6 +7,7 @@
 | `Bundle` | convex losses with kinks; a certified gap | subgradient, l2 > 0 |
 | `Proximal` | L1 and elastic net: exact zeros | gradient, better with a Hessian |
 | `GradientDescent` | the papers' protocol; gradients that are no derivative | gradient |
+| `Redrawn` | objectives that are drawn anew for each step (YetiRank) | `drawn`, and what its inner solver needs |
 
 >>> import numpy as np
 >>> class Parabola:  # L(w) = (w - 3)² / 2
@@ -22,9 +23,10 @@ from toprank.solvers.bundle import Bundle
 from toprank.solvers.first_order import LBFGS, GradientDescent
 from toprank.solvers.newton import Newton
 from toprank.solvers.proximal import Proximal
+from toprank.solvers.redrawn import Redrawn
 from toprank.solvers.run import Solver
 
 __all__ = [
-    "Newton", "LBFGS", "Bundle", "Proximal", "GradientDescent",
+    "Newton", "LBFGS", "Bundle", "Proximal", "GradientDescent", "Redrawn",
     "Objective", "WithHessian", "WithHessianTimes", "Penalty", "Solution", "Solver", "Callback", "StopSolving",
 ]  # fmt: skip

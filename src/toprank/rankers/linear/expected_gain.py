@@ -32,7 +32,7 @@ from toprank.rankers.source import Source, source_of
 from toprank.scorers.expected_gain import ExpectedGain, Logits, expected_gains
 from toprank.scorers.features import Features, row_blocks
 from toprank.scorers.linear import Thresholds
-from toprank.solvers import LBFGS, GradientDescent, Newton, Penalty, Solution, Solver
+from toprank.solvers import LBFGS, GradientDescent, Newton, Penalty, Redrawn, Solution, Solver
 
 __all__ = ["ExpectedGainRanker"]
 
@@ -138,7 +138,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             return
         penalties = penalty_path(self.l2)
         check_choosable(valid, penalties=penalties)
-        self._walk(partial(self._solve, source), None, penalties, valid)
+        converges = not make_loss(self.loss).traits.random
+        self._walk(partial(self._solve, source), None, penalties, valid, converges=converges)
         self._set(self.solution_.weights)
 
     @override
@@ -197,7 +198,9 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         rng = np.random.default_rng(self.seed)
         starts += [rng.normal(0, 0.1, objective.n_weights) for _ in range(self.restarts)]
         options = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
-        solver = self._solver(by_class, objective.n_weights)
+        solver = self._solver(by_class or loss.traits.random, objective.n_weights)
+        if loss.traits.random:
+            solver = Redrawn(solver)
         solutions = [solver.solve(objective, first, penalty, **options) for first in starts]  # type: ignore[arg-type]
         return min(solutions, key=lambda solution: solution.value)
 
@@ -225,13 +228,13 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         penalty = Penalty.uniform(objective.n_weights, l2=max(l2, 1e-6), free=self._head.free)
         return LBFGS().solve(objective, table.ravel(), penalty, tolerance=1e-4).weights
 
-    def _solver(self, by_class: bool, n_weights: int) -> Solver:
+    def _solver(self, curved: bool, n_weights: int) -> Solver:
         if self.saturation < 1.0 and self.solver != "descent" and not isinstance(self.solver, GradientDescent):
             raise DataError("saturation makes the objective jump; it is for plain gradient descent (solver='descent').")
         if not isinstance(self.solver, str):
             return self.solver
         if self.solver == "auto":
-            return _SOLVERS["newton" if by_class and n_weights <= _CHOLESKY else "lbfgs"]
+            return _SOLVERS["newton" if curved and n_weights <= _CHOLESKY else "lbfgs"]
         if self.solver not in _SOLVERS:
             raise UnknownNameError("solver", self.solver, ["auto", *_SOLVERS])
         return _SOLVERS[self.solver]

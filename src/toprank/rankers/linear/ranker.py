@@ -22,7 +22,7 @@ from toprank.rankers.linear.weighted_sum import WeightedSum, weighted_sums
 from toprank.rankers.source import Score, Source, source_of
 from toprank.scorers.linear import LinearScorer
 from toprank.showing.progress import Told
-from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Solution, Solver
+from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Redrawn, Solution, Solver
 from toprank.solvers.base import Objective
 
 __all__ = ["LinearRanker"]
@@ -55,6 +55,7 @@ class LinearRanker(WeightedSum, PathRanker):
         solver: a name, a solver of `toprank.solvers`, or "auto": Newton for smooth convex losses, the bundle method for
             kinked ones, proximal steps with l1, L-BFGS for non-convex ones. Where gradients are not exact (LambdaRank)
             there is nothing to converge on: 30 Newton steps that lower the value, from the logistic pair solution.
+            Under a loss that draws (YetiRank) each step has a draw of its own, and the answer is the mean of the last.
         scale: standardise features inside the model; missing values count as the mean either way.
         refine: for ImportanceWeightedSquared: least squares on few documents of each query, then again with the ignored
             ones whose score came out above δ, until none does; a pass over all documents per round, solves on the
@@ -163,6 +164,8 @@ class LinearRanker(WeightedSum, PathRanker):
         if limit is None and not traits.exact_gradient:
             limit = _INEXACT_ITERATIONS
         solver, used = self._solver(loss, objective), 0
+        if traits.random:
+            solver = Redrawn(solver)
         told = Told() if self.verbose else None
         tell = None if told is None else partial(_tell, told)
 

@@ -24,7 +24,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.losses.base import BoundLoss, Want
+from toprank.losses.base import BoundLoss, Judgments, Want
 from toprank.rankers.neural.inputs import EpochPlan
 from toprank.rankers.outputs import first_outputs, loss_and_gains, weighted_grades
 from toprank.scorers.networks import expected_gain
@@ -116,8 +116,7 @@ class NetworkObjective:
         loss, gains = loss_and_gains(
             make_loss(ranker.loss), ranker.outputs, ranker.gain, data.labels, known, "a network does"
         )
-        weights = {"document_weights": data.document_weights, "query_weights": data.query_weights}
-        bound = loss.on(data.labels, data.queries, **weights)
+        bound = loss.bound_to(Judgments.of(data))
 
         def value(constant: float) -> float:
             return bound.at(np.full(data.n_documents, constant)).value
@@ -160,10 +159,11 @@ class NetworkObjective:
         labels = data.labels[plan.rows]
         documents = None if data.document_weights is None else data.document_weights[plan.rows]
         queries = None if data.query_weights is None else data.query_weights[plan.order]
-        bound = self.loss.on(labels, plan.queries, document_weights=documents, query_weights=queries)
+        judgments = Judgments(labels, plan.queries, documents, queries, query_ids=data.qids[plan.order])
+        bound = self.loss.bound_to(judgments)
 
         def value(number: int, outputs: Tensor) -> Tensor:
-            part = bridged(bound, *plan.batches[number], threads=self.threads)
+            part = bridged(bound.drawn(number), *plan.batches[number], threads=self.threads)
             return count * part(self.judged(outputs))
 
         return value

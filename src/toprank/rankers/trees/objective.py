@@ -199,6 +199,10 @@ class TreeObjective(ABC):
             self.curvature[:, left_out] = 0.0
         return (self.grad[0], self.curvature[0]) if len(self.grad) == 1 else (self.grad.T, self.curvature.T)
 
+    def derivatives(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gradient and curvature of the loss at these scores; one that draws does so for this round."""
+        return self.bound.drawn(self.rounds).derivatives(scores, threads=self.threads)
+
     def floor(self, diagonal: FloatArray, factor: float) -> float:
         """The least curvature of a row that has a gradient: a share of the mean over all rows, of all trainers."""
         if self.together is None:
@@ -220,7 +224,7 @@ class ScoreObjective(TreeObjective):
     @override
     def fill(self, raw: FloatArray) -> bool:
         if self.stride is None:
-            grad, diagonal = self.bound.derivatives(self.scores(raw), threads=self.threads)
+            grad, diagonal = self.derivatives(self.scores(raw))
         else:
             now = self.stride.judge(self.scores(raw))
             grad, diagonal = now.grad, self.stride.share(now) * now.diagonal
@@ -244,7 +248,7 @@ class LikelihoodObjective(TreeObjective):
 
     @override
     def fill(self, raw: FloatArray) -> bool:
-        grad, diagonal = self.bound.derivatives(raw + self.intercept, threads=self.threads)
+        grad, diagonal = self.derivatives(raw + self.intercept)
         outputs = len(self.intercept)
         more = self.factor * outputs / (outputs - 1)
         floor = self.floor(diagonal, more)
@@ -274,7 +278,7 @@ class ExpectedGainObjective(LikelihoodObjective):
             scores[rows] = expected_gains(chances[rows], self.gains)
 
         each_block(forward, [slice(a, a + _ROWS) for a in range(0, len(raw), _ROWS)], self.threads)
-        grad, diagonal = self.bound.derivatives(scores, threads=self.threads)
+        grad, diagonal = self.derivatives(scores)
         of_scores = grad, diagonal, self.factor
         return bool(kernels.chain_gradients(chances, scores, self.gains, *of_scores, self.grad, self.curvature))
 

@@ -16,7 +16,7 @@ from toprank.errors import DataError
 from toprank.importing import first_use
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
-from toprank.losses.base import BoundLoss
+from toprank.losses.base import BoundLoss, Judgments
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.outputs import first_outputs, loss_and_gains, row_weights, weighted_grades
 from toprank.rankers.trees.memory import SAMPLED, check_memory, too_little_memory
@@ -77,8 +77,7 @@ class Start(NamedTuple):
         loss, gains = loss_on_labels(asked, data.labels)
         if loss is None:
             return cls(np.zeros(0), np.zeros(1), None, before)
-        weights = {"document_weights": data.document_weights, "query_weights": data.query_weights}
-        bound = loss.on(data.labels, data.queries, **weights)
+        bound = loss.bound_to(Judgments.of(data))
 
         def value(constant: float) -> float:
             return bound.at(np.full(data.n_documents, constant), threads=asked.threads).value

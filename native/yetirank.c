@@ -1,0 +1,176 @@
+/* YetiRank: neighbours in noisy orders of a query, as logistic pairs (losses/yetirank.py).
+
+Each of P orders sorts s + log(u/(1 − u)), u from a counter: a word that mixes the order's key with the document's place in
+its query, so that nothing depends on who computes what first. Neighbours at ranks k and k + 1 (from 0) whose gains
+differ are a pair of weight |difference of gains| · drop_k · state / P. `drops` holds what a step down is worth at each
+rank; `state` is what the documents above have made of it:
+
+    PLAIN      1 (YetiRank itself, NDCG)
+    HITS       the number of relevant documents down to rank k, as if the pair's better one stood there (AP)
+    FIRST      1 until a relevant document has passed, then 0 (RR)
+    READING    the chance that a reader comes down to rank k, Π (1 − R) (ERR)
+
+These are the changes of the metrics if the two changed places: for neighbours nothing stands between them.
+
+With d = s_better − s_worse a pair's loss is log(1 + e^(−d)); its slope −ξ and curvature ξ(1 − ξ), ξ = 1/(1 + e^d). The
+orders come from `base`, the losses from `scores`: two arrays, so that a line search can hold the pairs fixed. */
+#include "sorting.h"
+
+enum { PLAIN, HITS, FIRST, READING }; /* as in losses/yetirank.py */
+
+#define STEP_OF_PLACES 0x9e3779b97f4a7c15 /* 2^64 over the golden ratio: places far apart in all bits */
+
+/* The finaliser of SplitMix64: every bit of the word moves every bit of the result. */
+INLINE u8 mixed(u8 word) {
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
+    return word ^ (word >> 31);
+}
+
+/* The pairs of one order: who, and how much. */
+typedef struct {
+    f8 *noisy, *weight, *slope, *loss;
+    i8 *place, *better, *worse;
+    Sorter sorter;
+} Room;
+
+static bool make_room(Room *room, i8 m) {
+    *room = (Room){0};
+    room->noisy = scratch(4 * m, sizeof(f8));
+    room->place = scratch(3 * m, sizeof(i8));
+    if (!room->noisy || !room->place || !make_sorter(&room->sorter, m)) return false;
+    room->weight = room->noisy + m, room->slope = room->noisy + 2 * m, room->loss = room->noisy + 3 * m;
+    room->better = room->place + m, room->worse = room->place + 2 * m;
+    for (i8 j = 0; j < m; j++) room->place[j] = j;
+    return true;
+}
+
+static i8 leave(Room *room, i8 answer) {
+    give_back(room->noisy);
+    give_back(room->place);
+    end_sorter(&room->sorter);
+    return answer;
+}
+
+typedef struct {
+    i8 kind, orders;
+    bool weighted;
+    const f8 *drops;
+} Options;
+
+/* One query: its documents' base scores, gains, what the metric reads, and weights. */
+typedef struct {
+    i8 m;
+    u8 key;
+    const f8 *base, *gains, *reads, *weights;
+} Query;
+
+/* The pairs of order number `number`, and how many there are. */
+static i8 pairs_of(const Options *options, const Query *of, i8 number, Room *room) {
+    const i8 m = of->m;
+    const u8 key = mixed(of->key + (u8)(number + 1) * STEP_OF_PLACES);
+    for (i8 j = 0; j < m; j++) {
+        /* 52 bits and a half: strictly between 0 and 1, without rounding. */
+        f8 u = ((f8)(i8)(mixed(key + (u8)(j + 1) * STEP_OF_PLACES) >> 12) + 0.5) * 0x1p-52;
+        room->noisy[j] = u / (1.0 - u);
+    }
+    for (i8 j = 0; j < m; j++) room->noisy[j] = of->base[j] + log1(room->noisy[j]);
+    sort_down(m, room->noisy, room->place, &room->sorter);
+    const i8 *order = room->sorter.order;
+    f8 state = 1.0;
+    i8 count = 0;
+    for (i8 k = 0; k + 1 < m; k++) {
+        const i8 a = order[k], b = order[k + 1];
+        const f8 difference = of->gains[a] - of->gains[b], weight = fabs(difference) * options->drops[k] * state;
+        if (weight > 0.0) {
+            room->better[count] = difference > 0.0 ? a : b;
+            room->worse[count] = difference > 0.0 ? b : a;
+            room->weight[count++] = options->weighted ? weight * of->weights[a] * of->weights[b] : weight;
+        }
+        const f8 read = of->reads[a];
+        if (options->kind == HITS) state += read;
+        if (options->kind == FIRST) state = read > 0.0 ? 0.0 : state;
+        if (options->kind == READING) state *= 1.0 - read;
+    }
+    return count;
+}
+
+static Query query_at(i8 i, bool weighted, const i8 *offsets, const u8 *keys, const f8 *base, const f8 *gains,
+                      const f8 *reads, const f8 *weights) {
+    const i8 from = offsets[i];
+    return (Query){offsets[i + 1] - from, keys[i], base + from, gains + from, reads + from, weighted ? weights + from : weights};
+}
+
+/* Slope ξ of each pair, and its loss where that is wanted: log(1 + e^(−d)) = max(−d, 0) + log(1 + e^(−|d|)). */
+static void judge(i8 count, const f8 *scores, bool with_losses, Room *room) {
+    f8 *restrict slope = room->slope, *restrict loss = room->loss;
+    for (i8 p = 0; p < count; p++) slope[p] = scores[room->better[p]] - scores[room->worse[p]];
+    if (with_losses)
+        for (i8 p = 0; p < count; p++) loss[p] = (slope[p] < 0.0 ? -slope[p] : 0.0) + log1p1(exp1(-fabs(slope[p])));
+    for (i8 p = 0; p < count; p++) {
+        f8 small = exp1(-fabs(slope[p])), share = 1.0 / (1.0 + small);
+        slope[p] = slope[p] > 0.0 ? small * share : share;
+    }
+}
+
+/* Per query the loss; per document d/ds and the diagonal of d²/ds², times the query's `scale`. `weights` may be empty: all
+are 1. `drops` is as long as the longest query. */
+KERNEL(i8, yeti_sums)(i8 n, i8 q, i8 w, i8 r, const f8 scores[n], const f8 base[n], const i8 offsets[q + 1],
+                      const u8 keys[q], const f8 gains[n], const f8 reads[n], const f8 weights[w], const f8 drops[r],
+                      i8 kind, i8 orders, u1 with_losses, const f8 scale[q], f8 grad[n], f8 diagonal[n], f8 losses[q]) {
+    const Options options = {kind, orders, w == n, drops};
+    Room room;
+    if (!make_room(&room, longest_query(q, offsets))) return leave(&room, OUT_OF_MEMORY);
+    for (i8 i = 0; i < q; i++) {
+        const Query of = query_at(i, options.weighted, offsets, keys, base, gains, reads, weights);
+        f8 *restrict force = grad + offsets[i], *restrict bend = diagonal + offsets[i], total = 0.0;
+        const f8 each = scale[i] / (f8)orders;
+        memset(force, 0, (size_t)of.m * sizeof(f8));
+        memset(bend, 0, (size_t)of.m * sizeof(f8));
+        for (i8 number = 0; number < orders; number++) {
+            const i8 count = pairs_of(&options, &of, number, &room);
+            judge(count, scores + offsets[i], with_losses, &room);
+            for (i8 p = 0; p < count; p++) {
+                const i8 better = room.better[p], worse = room.worse[p];
+                const f8 slope = room.slope[p], push = each * room.weight[p] * slope, curve = push * (1.0 - slope);
+                force[better] -= push;
+                force[worse] += push;
+                bend[better] += curve;
+                bend[worse] += curve;
+            }
+            if (with_losses)
+                for (i8 p = 0; p < count; p++) total += room.weight[p] * room.loss[p];
+        }
+        losses[i] = total / (f8)orders;
+    }
+    return leave(&room, 0);
+}
+
+/* H·V: a pair of curvature c moves c·(V_better − V_worse) to the better one. */
+KERNEL(i8, yeti_product)(i8 n, i8 q, i8 w, i8 r, i8 c, const f8 scores[n], const f8 base[n], const i8 offsets[q + 1],
+                         const u8 keys[q], const f8 gains[n], const f8 reads[n], const f8 weights[w], const f8 drops[r],
+                         i8 kind, i8 orders, const f8 scale[q], const f8 V[n][c], f8 out[n][c]) {
+    const Options options = {kind, orders, w == n, drops};
+    Room room;
+    if (!make_room(&room, longest_query(q, offsets))) return leave(&room, OUT_OF_MEMORY);
+    memset(out, 0, (size_t)(n * c) * sizeof(f8));
+    for (i8 i = 0; i < q; i++) {
+        const Query of = query_at(i, options.weighted, offsets, keys, base, gains, reads, weights);
+        const f8 each = scale[i] / (f8)orders;
+        for (i8 number = 0; number < orders; number++) {
+            const i8 count = pairs_of(&options, &of, number, &room);
+            judge(count, scores + offsets[i], false, &room);
+            for (i8 p = 0; p < count; p++) {
+                const f8 slope = room.slope[p], curve = each * room.weight[p] * slope * (1.0 - slope);
+                const f8 *up = V[offsets[i] + room.better[p]], *down = V[offsets[i] + room.worse[p]];
+                f8 *to_better = out[offsets[i] + room.better[p]], *to_worse = out[offsets[i] + room.worse[p]];
+                for (i8 k = 0; k < c; k++) {
+                    const f8 flow = curve * (up[k] - down[k]);
+                    to_better[k] += flow;
+                    to_worse[k] -= flow;
+                }
+            }
+        }
+    }
+    return leave(&room, 0);
+}

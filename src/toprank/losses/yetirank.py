@@ -1,0 +1,169 @@
+"""YetiRank: logistic pairs of neighbours, in orders drawn by noisy scores; `native/yetirank.c` has the loops.
+
+The pairs are drawn anew for each `draw`: trees count their rounds, networks their batches, linear rankers their outer
+iterations. What is drawn depends on the seed, the draw, the query's id and the document's place in its query alone: the
+same bits on any number of threads, and whatever other queries there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from toprank import kernels
+from toprank.compute import FloatArray
+from toprank.data.checks import check_number, check_whole
+from toprank.data.row_hashes import id_hashes
+from toprank.errors import DataError
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Eval, Judgments, Loss, Traits, Want, by_columns
+from toprank.losses.labels import readable, reading_of
+from toprank.metrics.gains import Gain
+from toprank.metrics.measure import Measure
+from toprank.metrics.parsing import parse
+
+__all__ = ["YetiRank"]
+
+_STATES = {"dcg": "plain", "ap": "hits", "rr": "first", "err": "reading"}
+_KINDS = ("plain", "hits", "first", "reading")  # as in native/yetirank.c
+
+
+@dataclass(frozen=True)
+class YetiRank(Loss):
+    """YetiRank: 1/P Σ over neighbours in P noisy orders of c·|G_i − G_j|·log(1 + e^{−(s_better − s_worse)}).
+
+    Each order sorts s + log(u/(1 − u)), u uniform: a document stands above another of the same query with the chance
+    1/(1 + e^{−(s_i − s_j)}). Neighbours at the ranks k and k + 1 (from 0) whose gains differ are a pair, and
+    c = decay^k. With `metric` (YetiLoss) the pair weighs what the metric would change if the two changed places. The
+    weights are held constant by the gradient, as in LambdaRank; the curvature is the Laplacian of the pairs.
+
+    `bound.at(scores, draw=7)` judges by the orders of that draw.
+
+    Args:
+        permutations: the number P of orders, at least 1.
+        decay: what a rank counts of the rank above it, in (0, 1].
+        gain: gain of the labels (a name, a table or a callable); of NDCG and DCG too, unless the metric names its own.
+        metric: NDCG, DCG, AP (``map``), ERR or RR (``mrr``), as `toprank.metrics.parse` reads them; None: `decay`.
+        seed: seed of the orders; rankers add the number of the round, batch or iteration.
+
+    Ties: documents of equal scores are as likely above each other as below. In one draw the order of the rows does
+    matter; in distribution it does not.
+    Weights: a pair's term is multiplied by w_i·w_j.
+    Cost: O(P·m log m), memory O(m).
+    Consistency: none known.
+    Source: Gulin, Kuralenok & Pavlov 2011, "Winning the transfer learning track of Yahoo!'s learning to rank challenge
+    with YetiRank"; with `metric` Lyzhin, Ustimenko, Gulin & Prokhorenkova 2023, "Which tricks are important for
+    learning to rank?".
+
+    >>> from toprank import Queries
+    >>> bound = YetiRank().on([1, 0], Queries([0, 2]))   # one pair, neighbours in every order
+    >>> bool(np.isclose(bound.at([0.0, 0.0]).value, np.log(2)))
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        convex=False, smooth=False, exact_gradient=False, curvature="gauss-newton", cost="O(P·m log m)", random=True
+    )
+
+    permutations: int = 10
+    decay: float = 0.85
+    gain: Gain | str | tuple[float, ...] | Callable[[Any], Any] = "linear"
+    metric: str | Measure | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole("YetiRank's permutations", self.permutations, 1)
+        check_number("YetiRank's decay", self.decay, above=0)
+        if self.decay > 1:
+            raise DataError(f"YetiRank's decay is what a rank counts of the one above it, in (0, 1], not {self.decay}.")
+        check_whole("YetiRank's seed", self.seed, 0)
+        Gain.of(self.gain)
+        if self.metric is not None:
+            readable(self.metric, self, "needs to know what a metric gains when neighbours change places")
+
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundYetiRank(self, judgments)
+
+
+class _BoundYetiRank(BoundLoss):
+    """YetiRank on data, at one draw; `base` are the scores that the orders go by, None: those that are judged."""
+
+    def __init__(self, loss: YetiRank, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        self.permutations, self.seed = loss.permutations, loss.seed
+        self.base: FloatArray | None = None
+        self.document_weights = np.zeros(0) if judgments.document_weights is None else judgments.document_weights
+        longest = int(self.queries.sizes.max())
+        if loss.metric is None:
+            self.kind = _KINDS.index("plain")
+            self.gains = self.reads = judgments.gains(loss.gain)
+            self.drops = loss.decay ** np.arange(longest)
+        else:
+            reading = reading_of(parse(loss.metric), judgments, loss.gain)
+            self.kind = _KINDS.index(_STATES[reading.kind])
+            self.reads = reading.reads
+            self.gains = reading.reads * self.queries.spread(reading.inverse)
+            self.drops = -np.diff(reading.rank_weights, append=0.0)  # no pair begins at the last rank of the longest
+        ids = np.arange(len(self.queries)) if judgments.query_ids is None else judgments.query_ids
+        self.hashes = id_hashes(ids)
+        self._draw(0)
+
+    def _draw(self, draw: int) -> None:
+        word = np.random.SeedSequence([self.seed, draw]).generate_state(1, np.uint64)
+        self.keys = self.hashes ^ word  # the kernel mixes it: a bit moves every bit of the noise
+
+    @override
+    def drawn(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:
+        other = copy(self)
+        other._draw(draw)
+        other.base = None if scores is None else self._checked(scores)
+        return other
+
+    @override
+    def at(
+        self, scores: npt.ArrayLike, *, curvature: bool = False, threads: int | None = None, draw: int | None = None
+    ) -> Eval:
+        if draw is not None:
+            check_whole("draw", draw, 0)
+            return self.drawn(draw).at(scores, curvature=curvature, threads=threads)
+        return super().at(scores, curvature=curvature, threads=threads)
+
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        losses, diagonal = np.empty(block.n_queries), np.empty_like(scores)
+        base = scores if self.base is None else self.base[block.rows]
+        kernels.yeti_sums(scores, base, *self.of(block), want.value, block.scale, grad, diagonal, losses)
+        if not want.curvature:
+            return losses, None
+        return losses, _NeighbourCurvature(self, block, scores.copy(), base.copy(), diagonal)
+
+    def of(self, block: Block) -> tuple[Any, ...]:
+        """What the kernels take beside the scores."""
+        rows = block.rows
+        of_labels = self.gains[rows], self.reads[rows], self.document_weights[rows], self.drops
+        return block.offsets, self.keys[block.queries], *of_labels, self.kind, self.permutations
+
+
+@dataclass(frozen=True)
+class _NeighbourCurvature(Curvature):
+    """A Laplacian over the pairs of a block; they are drawn again when the product is asked for, so nothing is kept."""
+
+    bound: _BoundYetiRank
+    block: Block
+    scores: FloatArray
+    base: FloatArray
+    values: FloatArray
+
+    def __matmul__(self, V: FloatArray) -> FloatArray:
+        of_block = self.bound.of(self.block)
+        return by_columns(V, kernels.yeti_product, self.scores, self.base, *of_block, self.block.scale)
+
+    @override
+    def diagonal(self) -> FloatArray:
+        return self.values

@@ -1,0 +1,81 @@
+"""Objectives that are drawn: a step of another solver for each draw, and the mean of the later steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+import numpy as np
+from typing_extensions import override
+
+from toprank.compute import FloatArray
+from toprank.errors import DataError
+from toprank.solvers.base import Objective, Solution, offers
+from toprank.solvers.newton import Newton
+from toprank.solvers.run import Point, Run, Solver
+
+__all__ = ["Redrawn"]
+
+_STEPS = 30
+
+
+class Drawing(Objective, Protocol):
+    """An objective that goes by chance."""
+
+    def drawn(self, draw: int, weights: FloatArray) -> Objective:
+        """The objective at a draw that goes by what it is at these weights: one function, as a line search needs."""
+
+
+@dataclass(frozen=True)
+class Redrawn(Solver):
+    """One iteration of a solver for each draw; the answer is the mean of the weights after the second half of them.
+
+    Weights never come to rest where each step has an objective of its own: they wander about the place at which the
+    objectives agree. Their mean is nearer to it than any of them (Polyak & Juditsky 1992).
+
+    Needs `drawn`, and what the inner solver needs. Never converged; 30 draws by default.
+
+    Args:
+        solver: makes the steps.
+
+    >>> from toprank.solvers import Penalty
+    >>> class Noisy:  # (w - 3 - noise)² / 2
+    ...     n_weights = 1
+    ...     def value_and_grad(self, w): return 0.5 * float((w[0] - 3) ** 2), w - 3
+    ...     def drawn(self, draw, weights):
+    ...         noise = np.random.default_rng(draw).normal()
+    ...         class Drawn(Noisy):
+    ...             def value_and_grad(self, w): return 0.5 * float((w[0] - 3 - noise) ** 2), w - 3 - noise
+    ...             def hessian(self, w): return np.eye(1)
+    ...         return Drawn()
+    >>> solution = Redrawn().solve(Noisy(), np.zeros(1), Penalty.uniform(1), max_iterations=1000)
+    >>> bool(abs(solution.weights[0] - 3) < 4 / np.sqrt(500)), solution.message
+    (True, '1,000 draws, a step for each; the weights are the mean of the last 500.')
+    """
+
+    solver: Solver = field(default_factory=Newton)
+    takes_l1 = True  # the inner solver refuses what it cannot do
+
+    @property
+    @override
+    def defaults(self) -> tuple[float, int]:
+        return self.solver.defaults[0], _STEPS
+
+    @override
+    def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
+        if not offers(run.objective, "drawn"):
+            raise DataError(f"Redrawn is for objectives that are drawn; use {type(self.solver).__name__} by itself.")
+        objective, weights, after = cast(Drawing, run.objective), run.start, []
+        run.keeps_last = run.has_kinks = True  # values of two draws do not compare, and no gradient tells of the mean
+        while run.iterations < max_iterations:
+            drawn = objective.drawn(run.iterations, weights)
+            step = self.solver.solve(drawn, weights, run.penalty, tolerance=tolerance, max_iterations=1)
+            if step.interrupted:
+                raise KeyboardInterrupt
+            weights, nothing = step.weights, np.zeros_like(step.weights)
+            after.append(weights)
+            run.tell(Point(weights, step.value, nothing, step.value, nothing, step.value), f"draw {run.iterations + 1}")
+        kept = after[len(after) // 2 :]
+        run.last = run.at(np.mean(kept, axis=0))
+        draws = "1 draw" if len(after) == 1 else f"{len(after):,} draws"
+        return run.solution(f"{draws}, a step for each; the weights are the mean of the last {len(kept):,}.")
