@@ -1,14 +1,23 @@
-"""Kernels are compiled before anybody installs them: where nothing can be written they work like anywhere else."""
+"""Kernels work where nothing can be written; blocks run on the threads of whoever trains, in the same bits."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import pytest
+
 import toprank
+from toprank.compute import each_block, on_threads_of
 
 SCRIPT = """
 import numpy as np
@@ -30,3 +39,126 @@ def test_kernels_work_where_nothing_can_be_written(tmp_path):
     command = [sys.executable, "-W", "error", "-c", SCRIPT]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert (found.returncode, found.stdout) == (0, "1.0\n"), found.stderr
+
+
+# ---- whose threads run the blocks ----
+
+
+def lightgbm_library():
+    library = pytest.importorskip("lightgbm").basic._LIB
+    if not hasattr(library, "GOMP_parallel"):
+        pytest.skip("LightGBM brings no OpenMP runtime that GNU's programs can call")
+    return library
+
+
+def seen_threads(n_blocks=8, threads=2):
+    """The threads on which blocks run, with time enough for each to take one."""
+    return set(each_block(lambda _: (time.sleep(0.02), threading.get_ident())[1], range(n_blocks), threads))
+
+
+def test_blocks_run_on_the_threads_that_a_library_has():
+    library = lightgbm_library()
+    own = {thread.ident for thread in threading.enumerate()} | seen_threads()
+    with on_threads_of(library, 2) as whose:
+        assert whose == "LightGBM's threads"
+        borrowed = seen_threads()
+        assert each_block(lambda i: i * i, range(1_000), 2) == [i * i for i in range(1_000)]
+    assert threading.get_ident() in borrowed  # the caller works, too
+    assert len(borrowed) == 2
+    assert not borrowed - {threading.get_ident()} & own  # and the other thread is none of ours
+    assert seen_threads() <= own | {thread.ident for thread in threading.enumerate()}
+
+
+def test_an_error_in_a_borrowed_thread_is_raised_and_ends_the_work():
+    library, done = lightgbm_library(), []
+
+    def work(i):
+        if i == 3:
+            raise ZeroDivisionError("block 3")
+        done.append(i)
+
+    with on_threads_of(library, 2), pytest.raises(ZeroDivisionError, match="block 3"):
+        each_block(work, range(10_000), 2)
+    assert len(done) < 10_000
+
+
+def test_a_second_training_of_the_process_keeps_our_pool():
+    library = lightgbm_library()
+    with on_threads_of(library, 2), ThreadPoolExecutor(1) as other:
+
+        def second():
+            with on_threads_of(library, 2) as whose:
+                return whose, each_block(lambda i: -i, range(50), 2)
+
+        whose, answers = other.submit(second).result()
+        assert whose.startswith("our own threads")
+        assert answers == [-i for i in range(50)]
+        # a thread of ours inside the first training, whose team is not its own
+        assert other.submit(lambda: each_block(lambda i: -i, range(50), 2)).result() == answers
+    with on_threads_of(library, 2) as whose:
+        assert whose == "LightGBM's threads"  # given back
+
+
+def test_a_library_without_a_runtime_leaves_us_our_pool():
+    with on_threads_of(ctypes.CDLL(None), 2) as whose:
+        assert whose.startswith("our own threads")
+        assert each_block(lambda i: i, range(9), 2) == list(range(9))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_forked_child_has_a_pool_of_its_own():
+    """The parent's pool and LightGBM's team have no threads there: work handed to them would never be done."""
+    library = lightgbm_library()
+    seen_threads()
+    for context in (nullcontext(), on_threads_of(library, 2)):
+        with context:
+            seen_threads()
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if each_block(lambda i: i, range(40), 2) == list(range(40)) else 1)
+            end = time.monotonic() + 60
+            while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < end:
+                time.sleep(0.01)
+            if ended == (0, 0):
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            assert ended == (child, 0)
+
+
+def test_blocks_inside_blocks_do_not_wait_for_each_other():
+    """More callers than the pool has threads: those that find none free do their work alone."""
+    inner = each_block(lambda i: sum(each_block(lambda j: i * j, range(20), 8)), range(64), 8)
+    assert inner == [i * sum(range(20)) for i in range(64)]
+    with on_threads_of(lightgbm_library(), 2):
+        assert each_block(lambda i: sum(each_block(lambda j: i * j, range(20), 2)), range(64), 2) == inner
+
+
+def test_trees_are_the_same_bits_whoever_runs_the_blocks(monkeypatch):
+    data = toprank.synthetic(n_queries=300, seed=0)
+    borrowed = toprank.TreeRanker("LambdaRank", n_trees=5, threads=2).fit(data).predict(data)
+
+    @contextmanager
+    def pool(*_):
+        yield "our pool"
+
+    monkeypatch.setattr("toprank.rankers.trees.training.on_threads_of", pool)
+    ours = toprank.TreeRanker("LambdaRank", n_trees=5, threads=2).fit(data).predict(data)
+    assert borrowed.tobytes() == ours.tobytes()
+
+
+def test_a_command_has_openmp_spin_shortly_unless_told_otherwise():
+    code = "import sys; sys.argv[1:] = ['--version']; from toprank.cli.main import run\ntry:\n run()\nfinally:\n"
+    code += " import os; print(os.environ.get('GOMP_SPINCOUNT'), file=sys.stderr)"
+    kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+
+    def spins(**more):
+        done = subprocess.run([sys.executable, "-c", code], env=kept | more, capture_output=True, text=True, check=True)
+        return done.stderr.split()[-1]
+
+    assert spins() == "1000"
+    assert spins(GOMP_SPINCOUNT="7") == "7"
+    assert spins(OMP_WAIT_POLICY="active") == "None"
+    plain = "import os, toprank, lightgbm; print(os.environ.get('GOMP_SPINCOUNT'))"
+    done = subprocess.run([sys.executable, "-c", plain], env=kept, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["None"]  # an import sets nothing

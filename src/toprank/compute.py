@@ -5,8 +5,8 @@ queries on ordinary threads. That leaves the order of every sum to us, so result
 threads.
 
 The threads are those of one lasting pool, or, inside `on_threads_of`, those of the OpenMP runtime that another library
-has loaded: OpenMP's threads spin for milliseconds after a parallel region in the hope of the next one, and a pool of our
-own would wait for the cores that they spin on.
+has loaded: OpenMP's threads spin for milliseconds after a parallel region in the hope of the next one, and a pool of
+our own would wait for the cores that they spin on.
 """
 
 from __future__ import annotations

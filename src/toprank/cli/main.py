@@ -5,6 +5,7 @@ Nothing is imported before `run` is called, so that Ctrl-C is a sentence from th
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,18 @@ def __getattr__(name: str) -> Any:
     return app
 
 
+_SPINS = "1000"
+"""How often OpenMP's threads look for work before they sleep (GNU's). By default they spin for milliseconds, and
+beside other processes a round of trees on two threads then takes 10 to 40 times as long as with sleeping ones. So few
+spins cost a quiet machine nothing that can be measured; none would double its rounds (benchmarks/threads.py)."""
+
+
 def run() -> None:
     """The entry point: errors become one sentence on standard error, never a traceback."""
     if "--version" in sys.argv[1:]:  # understood everywhere, behind any command
         sys.argv[1:] = ["--version"]
+    if "OMP_WAIT_POLICY" not in os.environ:  # whoever set that has decided; runtimes read it when they are loaded
+        os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     warnings.showwarning = _say_warning  # type: ignore[assignment]
     stopping.listen()
     try:

@@ -12,7 +12,7 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError
 from toprank.solvers.base import Objective, Solution, offers
 from toprank.solvers.newton import Newton
-from toprank.solvers.run import Point, Run, Solver
+from toprank.solvers.run import Point, Solver, SolverRun
 
 __all__ = ["Redrawn"]
 
@@ -62,7 +62,7 @@ class Redrawn(Solver):
         return self.solver.defaults[0], _STEPS
 
     @override
-    def _solve(self, run: Run, tolerance: float, max_iterations: int) -> Solution:
+    def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         if not offers(run.objective, "drawn"):
             raise DataError(f"Redrawn is for objectives that are drawn; use {type(self.solver).__name__} by itself.")
         objective, weights, after = cast(Drawing, run.objective), run.start, []

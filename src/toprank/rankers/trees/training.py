@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from toprank.compute import FloatArray
+from toprank.compute import FloatArray, on_threads_of
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.importing import first_use
@@ -41,6 +41,7 @@ from toprank.rankers.trees.parameters import (
 )
 from toprank.rankers.trees.text import END_OF_TREES
 from toprank.rankers.watching import RoundWatch, TrainingProgress, judges_of
+from toprank.showing.progress import Told
 
 if TYPE_CHECKING:
     from toprank.rankers.trees.ranker import TreeRanker
@@ -285,17 +286,20 @@ def make_rounds(
         return "metric", metrics[name](raw), watch.higher_is_better
 
     try:
-        library.train(
-            words | {"objective": built_in(asked.loss) if own is None else gradients},
-            sets["train"],
-            num_boost_round=watch.steps,
-            valid_sets=[sets[name] for name in metrics] or None,
-            valid_names=list(metrics) or None,
-            feval=evaluate,
-            init_model=None if start.before is None else start.before.booster,
-            keep_training_booster=True,
-            callbacks=[watch.before_the_first, watch],
-        )
+        with on_threads_of(library.basic._LIB, words["num_threads"]) as whose:
+            if asked.verbose:
+                Told()(f"Losses and metrics run on {whose}.")
+            library.train(
+                words | {"objective": built_in(asked.loss) if own is None else gradients},
+                sets["train"],
+                num_boost_round=watch.steps,
+                valid_sets=[sets[name] for name in metrics] or None,
+                valid_names=list(metrics) or None,
+                feval=evaluate,
+                init_model=None if start.before is None else start.before.booster,
+                keep_training_booster=True,
+                callbacks=[watch.before_the_first, watch],
+            )
     except library.basic.LightGBMError as problem:
         raise (too_little_memory(X, sampled) if "bad_alloc" in str(problem) else _untrainable(problem)) from None
     except MemoryError:
