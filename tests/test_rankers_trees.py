@@ -483,7 +483,8 @@ def test_a_diverging_training_says_so(data):
 
 def test_progress_tells_the_metric_and_the_time_left(halves, capfd):
     trees(verbose=True, n_trees=3).fit(halves[0], valid=halves[1])
-    lines = capfd.readouterr().err.splitlines()
+    whose, *lines = capfd.readouterr().err.splitlines()
+    assert whose.startswith("Losses and metrics run on ")
     assert lines[0].startswith("round 1/3  train ndcg@10 0.")
     assert " left" not in lines[0]
     assert "valid ndcg@10 0." in lines[-1]
