@@ -34,7 +34,7 @@ _WRITTEN = {"--output", "--html", "--model", "--naive", "--plot", "target"}  # w
 _JSON_LINES = ("serve",)  # commands whose standard error programs read, from its first byte
 
 
-class Command(helping.Command):
+class Command(helping.GroupedOptions):
     """What goes wrong is told with the options of the command; it says that it works."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -46,7 +46,7 @@ class Command(helping.Command):
             return super().invoke(ctx)
 
 
-class Commands(helping.Commands):
+class Commands(helping.GroupedCommands):
     """Ctrl-C is a sentence wherever a command has none of its own for it."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
-__all__ = ["COLUMNS", "LOG", "OUTPUT", "READING", "RUNNING", "Command", "Commands", "hidden", "named"]
+__all__ = ["COLUMNS", "LOG", "OUTPUT", "READING", "RUNNING", "GroupedCommands", "GroupedOptions", "hidden", "named"]
 
 OUTPUT, LOG, COLUMNS, READING, RUNNING = "Output", "Columns of the log", "Columns of a table", "Reading", "Running"
 _ORDER = ("Arguments", "Options", OUTPUT, LOG, COLUMNS, READING, RUNNING)
@@ -46,7 +46,7 @@ def hidden(annotation: Any) -> Any:
     return Annotated[kind, info]
 
 
-class Command(TyperCommand):
+class GroupedOptions(TyperCommand):
     """A command whose help has its options in groups."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -66,7 +66,7 @@ class Command(TyperCommand):
         _write(formatter, ((name, groups.get(name, [])) for name in _ORDER))
 
 
-class Commands(TyperGroup):
+class GroupedCommands(TyperGroup):
     """Commands whose help has them in groups, each with a whole sentence."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
