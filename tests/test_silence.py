@@ -67,7 +67,10 @@ def test_nothing_is_said_that_was_not_asked_for(tmp_path, needed, script):
     pytest.importorskip(needed)
     (tmp_path / "script.py").write_text(_BEGIN + script)  # a file: processes of a cluster read it again
     done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    said = done.stdout
+    if needed == "distributed":  # what LightGBM's listening thread says comes from C, and no setting of ours reaches it
+        said = said.replace("[LightGBM] [Info] Listening...\n", "")
+    assert (done.returncode, said, done.stderr) == (0, "", "")
 
 
 @pytest.mark.nightly
