@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 import toprank
+from toprank import compute
 from toprank.compute import each_block, on_threads_of
 
 SCRIPT = """
@@ -132,6 +133,32 @@ def test_blocks_inside_blocks_do_not_wait_for_each_other():
     assert inner == [i * sum(range(20)) for i in range(64)]
     with on_threads_of(lightgbm_library(), 2):
         assert each_block(lambda i: sum(each_block(lambda j: i * j, range(20), 2)), range(64), 2) == inner
+
+
+def test_an_interrupt_while_waiting_is_raised_when_no_thread_writes_any_more(monkeypatch):
+    """Ctrl-C that comes when the caller's own blocks are done, and another thread still has one."""
+    begun, written, calls = threading.Event(), [], []
+
+    def work(_):
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            time.sleep(0.3)
+        else:
+            assert begun.wait(10)
+        written.append(time.monotonic())
+
+    def interrupted(helpers):
+        calls.append(helpers)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return plain(helpers)
+
+    plain = compute.wait
+    monkeypatch.setattr(compute, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        each_block(work, range(2), 2)
+    assert len(calls) > 1
+    assert len(written) == 2  # nobody is at work any more
 
 
 def test_trees_are_the_same_bits_whoever_runs_the_blocks(monkeypatch):

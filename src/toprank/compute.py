@@ -16,7 +16,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -124,9 +124,17 @@ def _on_pool(work: Callable[[], None], helpers: int) -> None:
         except RuntimeError:  # the system starts no more of them (memory, limits); fewer do the same work
             break
     work()
+    interrupt: KeyboardInterrupt | None = None
     for helper in started:
-        if not helper.cancel():  # one that all threads were too busy for is not needed any more
-            helper.result()
+        # One that all threads were too busy for is not needed. Whoever is interrupted waits for the others all the
+        # same: they write into the arrays that the caller takes back.
+        while not helper.cancel() and not helper.done():
+            try:
+                wait([helper])
+            except KeyboardInterrupt as asked:
+                interrupt = asked
+    if interrupt is not None:
+        raise interrupt
 
 
 class _Borrowed:
