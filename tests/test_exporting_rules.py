@@ -13,7 +13,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError
 from toprank.exporting import parity as module
 from toprank.exporting.formats import Prepared
-from toprank.exporting.parity import ComparedRows, OfKind, Parity, _runs, _some, _taken, changed_rankings, compared
+from toprank.exporting.parity import ComparedRows, OfKind, Parity, _runs, _scored, _spread, changed_rankings, compared
 from toprank.exporting.walking import SplitCounts
 
 
@@ -182,8 +182,8 @@ def test_neighbours_of_one_kind_are_counted():
 
 @pytest.mark.parametrize(("n", "step"), [(1, 1), (1999, 1), (3999, 1), (4000, 2), (6000, 3)])
 def test_some_rows_come_from_all_over_the_data(n, step):
-    assert _some(np.arange(n)[:, None]).ravel().tolist() == list(range(0, n, step))
-    assert _some(np.zeros((0, 1))) is None
+    assert _spread(np.arange(n)[:, None]).ravel().tolist() == list(range(0, n, step))
+    assert _spread(np.zeros((0, 1))) is None
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_kinds_that_the_ranker_refuses_are_left_out_and_no_others(refused, left)
             raise DataError("no")
         return data.X[:, 0]
 
-    rest, scores = _taken(SimpleNamespace(predict=predict, encoding_=None), made)
+    rest, scores = _scored(SimpleNamespace(predict=predict, encoding_=None), made)
     assert rest.kinds.tolist() == left
     assert len(scores) == len(left)
 

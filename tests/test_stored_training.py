@@ -204,8 +204,8 @@ def test_a_large_sparse_query_is_multiplied_in_parts(both, monkeypatch):
 def test_predictions_come_in_blocks(both, monkeypatch):
     data = both[1]
     calls = []
-    dense = Features.dense
-    monkeypatch.setattr(Features, "dense", lambda self, rows: calls.append(rows) or dense(self, rows))
+    times = Features.times
+    monkeypatch.setattr(Features, "times", lambda self, rows, w: calls.append(rows) or times(self, rows, w))
     ranker = tr.ExpectedGainRanker("Multinomial", max_iterations=50).fit(data)
     whole, probabilities = ranker.predict(data), ranker.predict_proba(data)
     in_two = lambda X: [slice(0, 9), slice(9, X.shape[0])]  # noqa: E731
@@ -213,7 +213,9 @@ def test_predictions_come_in_blocks(both, monkeypatch):
     calls.clear()
     np.testing.assert_allclose(ranker.predict(data), whole, rtol=1e-14)
     np.testing.assert_allclose(ranker.predict_proba(data), probabilities, rtol=1e-13)
-    assert calls == 2 * [slice(0, 9), slice(9, data.n_documents)]
+    grades = len(ranker.coef_)  # each has weights of its own
+    assert sorted(rows.start for rows in calls) == 2 * grades * [0] + 2 * grades * [9]
+    assert {rows.stop for rows in calls} == {9, data.n_documents}
     np.testing.assert_allclose(probabilities @ [0.0, 1.0, 3.0], whole, rtol=1e-14)
 
 

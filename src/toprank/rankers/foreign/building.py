@@ -63,10 +63,16 @@ def tree(number: int, nodes: RawNodes, features: int) -> Tree:
     return Tree(feature, threshold, default_left, decision // 4, categories, left, right, values, gain)
 
 
-def forest(trees: Sequence[Tree], features: int) -> Forest:
-    """Trees of one output."""
+def feature_count(features: int) -> int:
+    """The number of features, refused before anything is looked up by it."""
     if not 1 <= features <= MOST_FEATURES:
         raise DataError(f"it has {features:,} features; from 1 to {MOST_FEATURES:,} are read")
+    return features
+
+
+def forest(trees: Sequence[Tree], features: int) -> Forest:
+    """Trees of one output."""
+    feature_count(features)
     return Forest.of(trees or [Tree.constant(0.0)], features, np.zeros(1))
 
 

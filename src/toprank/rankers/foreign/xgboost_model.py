@@ -49,7 +49,8 @@ def read(model: Any) -> ForestRanker:
         raise DataError(f"it gives {classes} numbers for each row (classes), not one score")
     if (targets := _whole(parameters, "num_target", 1)) > 1:
         raise DataError(f"it has {targets} targets, not one score")
-    features, objective = _whole(parameters, "num_feature"), of_object(learner, "objective", "name")
+    features = building.feature_count(_whole(parameters, "num_feature"))
+    objective = of_object(learner, "objective", "name")
     base = _margin(str(objective), _base_score(parameters))
     model_part, weights = _booster(as_object(learner.get("gradient_booster"), "gradient_booster"))
     described = model_part.get("trees")

@@ -41,7 +41,7 @@ from toprank.rankers.trees.parameters import (
 )
 from toprank.rankers.trees.text import END_OF_TREES
 from toprank.rankers.watching import RoundWatch, TrainingProgress, judges_of
-from toprank.showing.progress import Told
+from toprank.showing.progress import Told, in_notebook
 
 if TYPE_CHECKING:
     from toprank.rankers.trees.ranker import TreeRanker
@@ -287,7 +287,7 @@ def make_rounds(
 
     try:
         with on_threads_of(library.basic._LIB, words["num_threads"]) as whose:
-            if asked.verbose:
+            if asked.verbose and not in_notebook():  # there progress is one line, which is written over
                 Told()(f"Losses and metrics run on {whose}.")
             library.train(
                 words | {"objective": built_in(asked.loss) if own is None else gradients},
