@@ -21,7 +21,7 @@ import toprank as tr
 from toprank.compute import one_blas_thread
 from toprank.rankers.source import RankingObjective
 from toprank.scorers.features import Features, Standardisation
-from toprank.scorers.linear import Linear
+from toprank.scorers.linear import LinearScorer
 
 
 def best(function: Callable[[], object], cpu: bool) -> float:
@@ -56,7 +56,7 @@ def main() -> None:
         bound = tr.losses.make(name).on(labels, queries)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for threads in (1,) if options.cpu else (None, 1):
-            objective = RankingObjective(Linear(d), features, bound, threads)
+            objective = RankingObjective(LinearScorer(d), features, bound, threads)
             with one_blas_thread():
                 seconds = best(lambda one=objective: one.value_and_grad(w.astype(np.float64)), options.cpu)
             ratio = f"{seconds / passes:.2f}x the two passes"

@@ -1,23 +1,13 @@
 /* Σ_j t_j (−s_j + log Σ_k e^{s_k}) in each query, and its curvature c (diag(p) − p pᵀ), p = softmax(s). */
-#include "sums.h"
+#include "cross_entropy.h"
 
 /* The loss of each query, and its gradient times the query's scale. `mass` is the sum of its targets. */
 KERNEL(void, cross_entropy)
 (i8 n, i8 q, const f8 scores[n], const f8 targets[n], const f8 mass[q], const f8 scale[q], const i8 offsets[q + 1],
  f8 grad[restrict n], f8 losses[restrict q]) {
     for (i8 k = 0; k < q; k++) {
-        const i8 m = offsets[k + 1] - offsets[k];
-        const f8 *s = scores + offsets[k], *t = targets + offsets[k];
-        f8 *restrict g = grad + offsets[k];
-        if (mass[k] == 0.0) {
-            losses[k] = 0.0;
-            for (i8 i = 0; i < m; i++) g[i] = 0.0;
-            continue;
-        }
-        const f8 top = largest(m, s), total = exponentials_below(m, s, top, g);
-        losses[k] = gap_below(m, s, top, t) + mass[k] * log1(total);
-        const f8 share = scale[k] * mass[k] / total, own = scale[k];
-        for (i8 i = 0; i < m; i++) g[i] = share * g[i] - own * t[i];
+        const i8 start = offsets[k], m = offsets[k + 1] - start;
+        losses[k] = query_cross_entropy(m, scores + start, targets + start, mass[k], scale[k], grad + start);
     }
 }
 

@@ -104,6 +104,51 @@ def test_features_equal_plain_standardisation(rows, columns, seed, missing):
     np.testing.assert_allclose(features.transposed_times(every, g), Z.T @ g, atol=1e-7)
 
 
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    columns=st.integers(1, 20),
+    seed=st.integers(0, 999),
+    missing=st.booleans(),
+    single=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_sums_of_rows_are_taken_row_after_row(sizes, columns, seed, missing, single):
+    """However many rows a kernel takes at a time, and however a query begins."""
+    rng, n = np.random.default_rng(seed), sum(sizes)
+    X = rng.normal(size=(n, columns)).astype(np.float32 if single else np.float64)
+    X[rng.uniform(size=X.shape) < 0.2 * missing] = np.nan
+    values, by_row = rng.normal(size=n), np.zeros(columns)
+    features = Features(X, Standardisation(np.zeros(columns), np.ones(columns)), complete=not missing)
+    for row, value in zip(np.nan_to_num(X.astype(np.float64)), values, strict=True):
+        by_row += row * value
+    assert features.transposed_times(slice(0, n), values).tobytes() == by_row.tobytes()
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    loss=st.sampled_from([losses.ListNet(), losses.Multicategory(), losses.XENDCG()]),
+    seed=st.integers(0, 999),
+    missing=st.booleans(),
+    single=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_kernel_of_scores_loss_and_gradient_has_the_bits_of_the_three(sizes, loss, seed, missing, single):
+    rng, queries = np.random.default_rng(seed), tr.Queries.from_sizes(sizes)
+    n = queries.n_documents
+    X = rng.normal(size=(n, 11)).astype(np.float32 if single else np.float64) * 3 + 1
+    X[rng.uniform(size=X.shape) < 0.2 * missing] = np.nan
+    labels = rng.integers(0, 3, n) * rng.integers(0, 2, len(sizes))[queries.document_query]  # some have no mass
+    weights = {"document_weights": rng.uniform(0.1, 1, n), "query_weights": rng.uniform(0.1, 1, len(sizes))}
+    features, w = Features(X, seen := Standardisation.of(X), complete=seen.complete), rng.normal(size=11) * 10
+    joined = RankingObjective(LinearScorer(11), features, loss.on(labels, queries, **weights))
+    assert joined._cross_entropy() is not None
+    by_three = RankingObjective(LinearScorer(11), features, loss.on(labels, queries, **weights))
+    by_three._cross_entropy = lambda: None
+    value, grad = joined.value_and_grad(w)
+    expected = by_three.value_and_grad(w)
+    assert (value, grad.tobytes()) == (expected[0], expected[1].tobytes())
+
+
 @pytest.mark.parametrize("name", SMOOTH)
 def test_the_gradient_vanishes_at_the_fit(data, name):
     ranker = tr.LinearRanker(name, l2=0.01).fit(data)

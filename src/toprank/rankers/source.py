@@ -26,12 +26,13 @@ from toprank.data.dataset import RankingData
 from toprank.data.encoding import Encoding, OneHot
 from toprank.losses import Loss
 from toprank.losses.base import Block, BoundLoss, Curvature, Judgments, Want
+from toprank.losses.softmax import SoftmaxBound
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
 from toprank.rankers.outputs import weighted_grades
 from toprank.scorers.features import Features, Standardisation
-from toprank.scorers.linear import Scored, ScoredByClass, ScoredOnce, Scorer
+from toprank.scorers.linear import LinearScorer, Scored, ScoredByClass, ScoredOnce, Scorer
 from toprank.solvers.base import WithHessian
 
 __all__ = ["InMemory", "RankingObjective", "ScoreJudge", "Source", "source_of"]
@@ -57,6 +58,8 @@ class RankingObjective:
     def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """The mean loss and its gradient."""
         losses = np.empty(len(self.loss.queries))
+        if (loss := self._cross_entropy()) is not None:
+            return self._cross_entropy_and_grad(weights, loss, losses)
 
         def work(block: Block) -> FloatArray:
             scored = self._forward(weights, block)
@@ -66,6 +69,22 @@ class RankingObjective:
 
         grad = self._sum(work, self.blocks, self.n_weights)
         return float(np.sum(losses * self.loss.scale)), grad
+
+    def _cross_entropy(self) -> SoftmaxBound | None:
+        """The loss, where loss and scorer have a kernel in common, which runs through the rows of a query once."""
+        joined = isinstance(self.scorer, LinearScorer) and not self.scorer.intercept and not self.features.sparse
+        return self.loss if joined and type(self.loss) is SoftmaxBound else None
+
+    def _cross_entropy_and_grad(
+        self, weights: FloatArray, loss: SoftmaxBound, losses: FloatArray
+    ) -> tuple[float, FloatArray]:
+        def work(block: Block) -> FloatArray:
+            of_labels = loss.targets[block.rows], loss.mass[block.queries], block.scale, block.offsets
+            losses[block.queries], grad = self.features.cross_entropy(block.rows, weights, *of_labels)
+            return grad
+
+        grad = self._sum(work, self.blocks, self.n_weights)
+        return float(np.sum(losses * loss.scale)), grad
 
     def hessian(self, weights: FloatArray) -> FloatArray:
         """Jᵀ H J: exact for a linear scorer, Gauss-Newton for others. Holds J of a block at a time."""
