@@ -22,7 +22,7 @@ FLOORS = [
     {"errors", "kernels"},
     {"compute", "drawing"},
     {"data"},
-    {"showing", "significance"},
+    {"showing", "significance", "text"},
     {"metrics"},
     {"losses", "scorers", "solvers"},
     {"doctor", "theory"},

@@ -1,0 +1,157 @@
+"""Texts as flat arrays: which words each has and how often, and their order."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.errors import DataError
+from toprank.text.words import Analyzer, WordTable, texts_of
+
+__all__ = ["Bags", "Tokens", "Vocabulary", "merged", "sums_of", "tokens_of"]
+
+Terms = npt.NDArray[np.int32]
+_LAST = chr(0x10FFFF)
+
+
+class Vocabulary:
+    """Words in alphabetical order, numbered by it.
+
+    >>> Vocabulary(["book", "bookcase", "lamp"]).range("book")
+    (0, 2)
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words)}
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def number(self, word: str) -> int:
+        """The number of a word; −1 where it is none of these."""
+        return self._numbers.get(word, -1)
+
+    def numbers(self, words: Sequence[str]) -> Terms:
+        """The numbers of words; −1 for those that are none of these."""
+        get = self._numbers.get
+        return np.fromiter((get(word, -1) for word in words), dtype=np.int32, count=len(words))
+
+    def range(self, start: str) -> tuple[int, int]:
+        """The words that begin like this: the first number, and the one behind the last."""
+        low = bisect_left(self.words, start)
+        return low, bisect_left(self.words, start + _LAST, lo=low)
+
+    def array(self) -> npt.NDArray[np.uint8]:
+        """As bytes: UTF-8, one word a line."""
+        return np.frombuffer("\n".join(self.words).encode(), dtype=np.uint8).copy()
+
+    @classmethod
+    def restore(cls, written: Any) -> Self:
+        """What `array` wrote, which may be damaged."""
+        if not isinstance(written, np.ndarray) or written.ndim != 1 or written.dtype != np.uint8:
+            raise DataError("the vocabulary is no text")
+        try:
+            words = written.tobytes().decode().split("\n") if len(written) else []
+        except UnicodeDecodeError:
+            raise DataError("the vocabulary is no text") from None
+        if any(a >= b for a, b in pairwise(words)) or not all(words):
+            raise DataError("the words of the vocabulary are not in order")
+        return cls(words)
+
+
+class Bags(NamedTuple):
+    """Texts of one field: text i has the words ``terms[starts[i]:starts[i + 1]]`` in ascending order."""
+
+    starts: IntArray
+    terms: Terms
+    counts: npt.NDArray[np.float32]
+    lengths: FloatArray
+    """Words of each text, function words left out."""
+
+    @classmethod
+    def of(cls, matrix: Any, lengths: FloatArray) -> Self:
+        """From a sparse matrix with a row for each text and a column for each word."""
+        matrix.sort_indices()
+        counts = matrix.data.astype(np.float32)
+        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), counts, lengths)
+
+    def matrix(self, width: int, values: npt.NDArray[Any]) -> Any:
+        """A sparse matrix with a row for each text and a value for each entry."""
+        from scipy import sparse
+
+        return sparse.csr_matrix((values, self.terms, self.starts), shape=(len(self.starts) - 1, width))
+
+
+def sums_of(starts: IntArray, values: FloatArray) -> FloatArray:
+    """The sum of the values of each part, one after the other: its bits do not depend on the other parts."""
+    n = len(starts) - 1
+    owner: Any = np.repeat(np.arange(n), np.diff(starts))
+    summed: FloatArray = np.bincount(owner, values, minlength=n).astype(np.float64)
+    return summed
+
+
+class Tokens(NamedTuple):
+    """The words of all texts in their order, function words among them: text i has ``ids[starts[i]:starts[i + 1]]``."""
+
+    starts: IntArray
+    ids: Terms
+
+    def bags(self, counted: npt.NDArray[np.bool_]) -> Bags:
+        """How often each text has each word; `counted` says which words count."""
+        from scipy import sparse
+
+        takes = counted[self.ids]
+        starts = np.concatenate([[0], np.cumsum(takes)])[self.starts]
+        ones, shape = np.ones(int(starts[-1]), dtype=np.float32), (len(self.starts) - 1, max(len(counted), 1))
+        matrix = sparse.csr_matrix((ones, self.ids[takes], starts), shape=shape)
+        matrix.sum_duplicates()
+        return Bags.of(matrix, np.diff(starts).astype(np.float64))
+
+
+def merged(bags: Sequence[Bags], weights: Sequence[FloatArray] | None = None) -> Bags:
+    """All fields of each text in one bag; with `weights`, one for each text and field, counts are weighted."""
+    if len(bags) == 1 and weights is None:
+        return bags[0]
+    width, total = 1 + max((int(bag.terms.max()) for bag in bags if len(bag.terms)), default=0), None
+    for place, bag in enumerate(bags):
+        counts = bag.counts.astype(np.float64)
+        if weights is not None:
+            counts *= np.repeat(weights[place], np.diff(bag.starts))
+        matrix = bag.matrix(width, counts)
+        total = matrix if total is None else total + matrix
+    return Bags.of(total, np.sum([bag.lengths for bag in bags], axis=0))
+
+
+def tokens_of(fields: Mapping[str, Any], analyzer: Analyzer) -> tuple[Vocabulary, dict[str, Tokens]]:
+    """The words of texts, field by field, and all of them in alphabetical order."""
+    if not fields:
+        raise DataError("There is no text: name at least one field of the documents.")
+    table = WordTable(analyzer)
+    read: dict[str, tuple[IntArray, Any]] = {}
+    for name, given in fields.items():
+        texts = texts_of(given, f"The field '{name}'")
+        ids, ends = array("i"), np.zeros(len(texts) + 1, dtype=np.int64)
+        for place, text in enumerate(texts):
+            ids.extend(table.numbers(text))
+            ends[place + 1] = len(ids)
+        read[name] = (ends, ids)
+    if len({len(ends) for ends, _ in read.values()}) > 1:
+        sizes = ", ".join(f"'{name}' {len(ends) - 1:,}" for name, (ends, _) in read.items())
+        raise DataError(f"Every field needs one text for each document, but they have: {sizes}.")
+    words = sorted(table.stems)
+    rank = np.empty(len(words) + 1, dtype=np.int32)
+    rank[np.fromiter(map(table.stems.__getitem__, words), dtype=np.int64, count=len(words))] = np.arange(len(words))
+    tokens = {name: Tokens(ends, rank[np.frombuffer(ids, dtype=np.int32)]) for name, (ends, ids) in read.items()}
+    return Vocabulary(words), tokens

@@ -1,0 +1,209 @@
+"""Documents and queries as arrays, in the light of what is known of the words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.errors import DataError
+from toprank.text.bags import Bags, Terms, Tokens, Vocabulary, merged, sums_of
+from toprank.text.words import texts_of
+
+if TYPE_CHECKING:
+    from toprank.text.statistics import Statistics
+
+__all__ = ["EncodedDocuments", "EncodedQueries", "cosine_values"]
+
+K1, B = 1.2, 0.75  # of BM25, as in Robertson & Zaragoza (2009); tuning them gains a learned order nothing
+_SHORTEST = 3  # letters that begin a longer word: shorter ones begin too many
+
+
+def cosine_values(bags: Bags, idf: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(1 + log tf)·idf for each entry, and the length of each text's vector; `idf` by number of word."""
+    values = (1.0 + np.log(bags.counts.astype(np.float64))) * idf[bags.terms]
+    return values, np.sqrt(sums_of(bags.starts, values * values))
+
+
+class Field(NamedTuple):
+    """One field of documents, or all of them together."""
+
+    bags: Bags
+    norms: FloatArray
+    """k₁(1 − b + b·length/mean length) of BM25, for each document."""
+    cosine_norms: FloatArray
+    smoothing: float
+    """μ of the language model."""
+
+
+class EncodedQueries(NamedTuple):
+    """Queries as arrays: query q has the distinct words ``offsets[q]:offsets[q + 1]``, function words left out."""
+
+    offsets: IntArray
+    known: Terms
+    """Their numbers in the statistics; −1 where nobody knows them."""
+    words: Terms
+    """Their numbers among the documents' words; −1 where no document has them."""
+    low: Terms
+    high: Terms
+    """The range of the documents' words that begin with each of them."""
+    repeats: FloatArray
+    """How often each stands in its query."""
+    phrase_offsets: IntArray
+    phrase: Terms
+    """All words of each query in their order."""
+
+    def sums(self, values: FloatArray) -> FloatArray:
+        """The sum of a value for each word over each query."""
+        return sums_of(self.offsets, values)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedDocuments:
+    """The words of documents as arrays; made once by `Statistics.encode`, asked by any number of queries."""
+
+    statistics: Statistics
+    vocabulary: Vocabulary
+    """The words of these documents, which number them here."""
+    known: Terms
+    """The number of each in the statistics; −1 where it is new."""
+    tokens: Mapping[str, Tokens]
+    counted: npt.NDArray[np.bool_]
+    """Which words count: all but the function words."""
+
+    @classmethod
+    def of(cls, statistics: Statistics, vocabulary: Vocabulary, tokens: Mapping[str, Tokens], counted: Any) -> Self:
+        """From the words of texts."""
+        return cls(statistics, vocabulary, statistics.vocabulary.numbers(vocabulary.words), tokens, counted)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.tokens.values())).starts) - 1
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """All fields together, then each field."""
+        bags = [one.bags(self.counted) for one in self.tokens.values()]
+        return tuple(self._field(number, bag) for number, bag in enumerate([merged(bags), *bags]))
+
+    def _field(self, number: int, bags: Bags) -> Field:
+        mean = float(self.statistics.mean_lengths[number])
+        norms = K1 * (1.0 - B + B * bags.lengths / mean) if mean > 0 else np.full(len(bags.lengths), K1)
+        _, lengths = cosine_values(bags, self.statistics.idf(self.known, number))
+        return Field(bags, norms, lengths, max(3.0 * mean, 1.0))
+
+    @cached_property
+    def weighted(self) -> Bags:
+        """All fields in one bag, each count less in a long field (BM25F): tf / (1 − b + b·length/mean length)."""
+        fields = self.fields[1:]
+        return merged([field.bags for field in fields], [K1 / field.norms for field in fields])
+
+    @cached_property
+    def vectors(self) -> npt.NDArray[np.float32]:
+        """Each document in the directions of LSA, of length 1 (or 0, where it has none of its words)."""
+        bags, (weights, _) = self.fields[0].bags, cosine_values(self.fields[0].bags, self.statistics.idf(self.known))
+        return folded(self.statistics, bags.starts, self.known[bags.terms], weights)
+
+    def queries(self, texts: Sequence[str]) -> EncodedQueries:
+        """Queries as arrays; a query may be empty."""
+        from toprank.text.words import WordTable
+
+        table = WordTable(self.statistics.analyzer)
+        numbers = [table.numbers(text) for text in texts_of(texts, "A query")]
+        stems = list(table.stems)
+        function_words = self.statistics.analyzer.function_words
+        own = _terms(self.vocabulary.numbers(stems))
+        known = _terms(self.statistics.vocabulary.numbers(stems))
+        ranges = np.array([self._range(word, int(number)) for word, number in zip(stems, own, strict=True)])
+        ranges = ranges.reshape(len(stems), 2).astype(np.int32)
+        counted = np.array([word not in function_words for word in stems], dtype=bool)
+        bags = [_repeats(sequence, counted) for sequence in numbers]
+        words = np.array([word for bag in bags for word in bag], dtype=np.int64)
+        repeats = np.array([count for bag in bags for count in bag.values()], dtype=np.float64)
+        phrase = np.array([word for sequence in numbers for word in sequence], dtype=np.int64)
+        return EncodedQueries(
+            _offsets(bags), known[words], own[words], ranges[words, 0], ranges[words, 1], repeats,
+            _offsets(numbers), own[phrase],
+        )  # fmt: skip
+
+    def _range(self, word: str, number: int) -> tuple[int, int]:
+        """The documents' words that begin with a word; a short word begins itself alone."""
+        if len(word) < _SHORTEST:
+            return (number, number + 1) if number >= 0 else (0, 0)
+        return self.vocabulary.range(word)
+
+    def query_vectors(self, queries: EncodedQueries) -> npt.NDArray[np.float32]:
+        """Each query in the directions of LSA, of length 1 or 0."""
+        weights = (1.0 + np.log(queries.repeats)) * self.statistics.idf(queries.known)
+        return folded(self.statistics, queries.offsets, queries.known, weights)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What a file needs to hold: the words, and their order in each field."""
+        written: dict[str, npt.NDArray[Any]] = {"words": self.vocabulary.array()}
+        for place, one in enumerate(self.tokens.values()):
+            written |= {f"starts_{place}": one.starts, f"ids_{place}": one.ids}
+        return written
+
+    @classmethod
+    def restore(cls, statistics: Statistics, arrays: Mapping[str, Any]) -> Self:
+        """What `arrays` wrote, which may be damaged; a refusal ends "… is inconsistent: …"."""
+        from toprank.text.statistics import counted_words
+
+        if "words" not in arrays:
+            raise DataError("the words of the documents are missing")
+        vocabulary = Vocabulary.restore(arrays["words"])
+        tokens = {}
+        for place, name in enumerate(statistics.fields):
+            starts = _whole(arrays.get(f"starts_{place}"), np.int64, name)
+            ids = _whole(arrays.get(f"ids_{place}"), np.int32, name)
+            fits = len(starts) > 0 and starts[0] == 0 and starts[-1] == len(ids) and (np.diff(starts) >= 0).all()
+            if not fits or (ids < 0).any() or (ids >= len(vocabulary)).any():
+                raise DataError(f"the words of the field '{name}' are damaged")
+            tokens[name] = Tokens(starts, ids)
+        if len({len(one.starts) for one in tokens.values()}) > 1:
+            raise DataError("the fields have different numbers of documents")
+        return cls.of(statistics, vocabulary, tokens, counted_words(vocabulary, statistics.analyzer))
+
+
+def _whole(array: Any, kind: Any, name: str) -> npt.NDArray[Any]:
+    if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != kind:
+        raise DataError(f"the words of the field '{name}' are missing or no whole numbers")
+    return array
+
+
+def _terms(numbers: Any) -> Terms:
+    return np.asarray(numbers, dtype=np.int32)
+
+
+def _repeats(sequence: Sequence[int], counted: npt.NDArray[np.bool_]) -> dict[int, int]:
+    repeats: dict[int, int] = {}
+    for word in sequence:
+        if counted[word]:
+            repeats[word] = repeats.get(word, 0) + 1
+    return repeats
+
+
+def _offsets(parts: Sequence[Any]) -> IntArray:
+    return np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+
+
+def folded(statistics: Statistics, starts: IntArray, known: Terms, weights: FloatArray) -> npt.NDArray[np.float32]:
+    """Texts in the directions of LSA: rows of unit length, or of zeros."""
+    from scipy import sparse
+
+    n, (width, dimension) = len(starts) - 1, statistics.basis.shape
+    if not width:
+        return np.zeros((n, dimension), dtype=np.float32)
+    places = np.searchsorted(statistics.basis_words, known)
+    places[places == width] = 0
+    there = statistics.basis_words[places] == known
+    ends = np.concatenate([[0], np.cumsum(there)])[starts]
+    matrix = sparse.csr_matrix((weights[there].astype(np.float32), places[there], ends), shape=(n, width))
+    vectors = np.asarray(matrix @ statistics.basis)
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+    result: npt.NDArray[np.float32] = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return result

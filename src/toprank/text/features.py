@@ -1,0 +1,189 @@
+"""What a query and a document have in common, as named features.
+
+Everything is computed from the texts and the `Statistics` alone, row by row: the other candidates of a query do not
+matter. An empty query or text has 0 everywhere, and no feature is ever missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank import kernels
+from toprank.compute import FloatArray, IntArray
+from toprank.errors import DataError
+from toprank.text.bags import Bags, Tokens
+from toprank.text.documents import K1, EncodedDocuments, EncodedQueries, Field
+from toprank.text.statistics import Statistics
+
+__all__ = ["MEANINGS", "MatchFeatures"]
+
+_ROWS = 1 << 15  # of a block for LSA, so that the vectors of its rows fit in the cache
+
+MEANINGS = {
+    "bm25": "BM25 (k1 = 1.2, b = 0.75)",
+    "tf-idf": "cosine of the tf-idf vectors, (1 + log tf) · idf",
+    "language model": "log likelihood of the query, Dirichlet smoothing with three mean lengths",
+    "coverage": "share of the query's words that are there",
+    "idf coverage": "the same, each word weighted by its idf",
+    "largest idf": "the largest idf of a word that is there",
+    "prefixes": "share of the query's words that begin a word there",
+    "phrase": "1 where the query stands there word for word",
+    "exact": "1 where it is the query and nothing else",
+    "length": "number of words, function words left out",
+    "bm25f": "BM25 of all fields, each with its own mean length",
+    "lsa": "cosine in the directions of LSA",
+    "query words": "number of distinct words of the query",
+    "query idf": "sum of their idf",
+    "query largest idf": "the largest idf among them",
+    "query mean idf": "their mean idf",
+}
+"""What each feature is; those of a field are called ``title bm25``."""
+
+
+@dataclass(frozen=True, eq=False)
+class MatchFeatures:
+    """Features of pairs of a query and a document.
+
+    >>> known = Statistics.learnt({"title": ["red shoes", "red lamp", "running shoes"]})
+    >>> features = MatchFeatures(known)
+    >>> documents = known.encode({"title": ["red shoes", "blue shoes"]})
+    >>> matrix = features.matrix(["red shoe"], documents, np.array([0, 1]), np.array([0, 2]))
+    >>> matrix[:, features.names.index("coverage")].tolist()
+    [1.0, 0.5]
+    """
+
+    statistics: Statistics
+
+    of_field: ClassVar[tuple[str, ...]] = tuple(MEANINGS)[:10]
+    over_all: ClassVar[tuple[str, ...]] = tuple(MEANINGS)[10:]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Over all fields first, then field by field where there are several, then those of the query alone."""
+        fields = self.statistics.fields if len(self.statistics.fields) > 1 else ()
+        return (*self.of_field, *(f"{field} {name}" for field in fields for name in self.of_field), *self.over_all)
+
+    def matrix(
+        self, queries: Sequence[str], documents: EncodedDocuments, rows: npt.ArrayLike, offsets: npt.ArrayLike
+    ) -> npt.NDArray[np.float32]:
+        """A row for each pair, a column for each name.
+
+        Args:
+            queries: the text of each query.
+            documents: the documents, encoded by the same statistics.
+            rows: numbers of documents; ``rows[offsets[q]:offsets[q + 1]]`` are the candidates of query q.
+            offsets: where the candidates of each query begin, and the end of the last.
+        """
+        if documents.statistics is not self.statistics:
+            raise DataError("The documents were encoded in the light of other statistics; encode them by these.")
+        rows, offsets = _checked(rows, offsets, len(documents), len(queries))
+        encoded = documents.queries(queries)
+        query = np.repeat(np.arange(len(queries)), np.diff(offsets))
+        wanted = range(1 if len(self.statistics.fields) == 1 else len(documents.fields))
+        phrases = [_phrases(tokens, encoded, rows, offsets) for tokens in documents.tokens.values()]
+        phrases = [np.max(phrases, axis=0), *phrases]
+        columns: list[Any] = []
+        for number in wanted:
+            field = documents.fields[number]
+            columns += self._of_field(number, field, encoded, rows, offsets, query)
+            columns += [phrases[number] > 0, phrases[number] == kernels.Phrase.EQUAL, field.bags.lengths[rows]]
+        columns += [self._bm25f(documents, encoded, rows, offsets), _cosines(documents, encoded, rows, query)]
+        columns += [column[query] for column in self._of_queries(encoded)]
+        out = np.empty((len(rows), len(self.names)), dtype=np.float32)
+        for place, column in enumerate(columns):
+            out[:, place] = column
+        return out
+
+    def _of_field(
+        self, number: int, field: Field, queries: EncodedQueries, rows: IntArray, offsets: IntArray, query: IntArray
+    ) -> list[FloatArray]:
+        """The columns of one field that count words."""
+        idf, importance = self.statistics.idf(queries.known, number), self.statistics.idf(queries.known)
+        background = field.smoothing * self.statistics.background(queries.known, number)
+        sums = _sums(field.bags, field.norms, queries, rows, offsets, idf, importance, background)
+        match, n_words = kernels.Match, np.diff(queries.offsets)
+        own = np.sqrt(queries.sums(((1.0 + np.log(queries.repeats)) * idf) ** 2))
+        lengths = field.bags.lengths[rows]
+        unmatched = np.log(field.smoothing / (field.bags.lengths + field.smoothing))[rows]
+        return [
+            sums[:, match.BM25],
+            _shares(sums[:, match.COSINE], own[query] * field.cosine_norms[rows]),
+            np.where(lengths > 0, sums[:, match.DIRICHLET] + queries.sums(queries.repeats)[query] * unmatched, 0.0),
+            _shares(sums[:, match.WORDS], n_words[query]),
+            _shares(sums[:, match.IDF], queries.sums(importance)[query]),
+            sums[:, match.LARGEST],
+            _shares(sums[:, match.PREFIXES], n_words[query]),
+        ]
+
+    def _bm25f(
+        self, documents: EncodedDocuments, queries: EncodedQueries, rows: IntArray, offsets: IntArray
+    ) -> FloatArray:
+        idf, norms = self.statistics.idf(queries.known), np.full(len(documents), K1)
+        sums = _sums(documents.weighted, norms, queries, rows, offsets, idf, idf, np.ones_like(idf))
+        column: FloatArray = sums[:, kernels.Match.BM25]
+        return column
+
+    def _of_queries(self, queries: EncodedQueries) -> list[FloatArray]:
+        """The columns that are the same for all candidates of a query."""
+        idf, n_words = self.statistics.idf(queries.known), np.diff(queries.offsets).astype(np.float64)
+        total, largest = queries.sums(idf), np.zeros(len(n_words))
+        filled = np.flatnonzero(n_words)
+        largest[filled] = np.maximum.reduceat(idf, queries.offsets[filled]) if len(filled) else 0.0
+        return [n_words, total, largest, _shares(total, n_words)]
+
+
+def _checked(rows: Any, offsets: Any, n_documents: int, n_queries: int) -> tuple[IntArray, IntArray]:
+    """Pairs that index what is there: kernels follow them without looking."""
+    rows, offsets = np.asarray(rows, dtype=np.int64), np.asarray(offsets, dtype=np.int64)
+    if rows.ndim != 1 or offsets.shape != (n_queries + 1,):
+        raise DataError("offsets must say where the candidates of each query begin, and where the last end.")
+    if offsets[0] != 0 or offsets[-1] != len(rows) or (np.diff(offsets) < 0).any():
+        raise DataError("offsets must rise from 0 to the number of rows.")
+    if len(rows) and (rows.min() < 0 or rows.max() >= n_documents):
+        raise DataError(f"rows must be numbers of the {n_documents:,} documents.")
+    return np.ascontiguousarray(rows), np.ascontiguousarray(offsets)
+
+
+def _sums(
+    bags: Bags, norms: FloatArray, queries: EncodedQueries, rows: IntArray, offsets: IntArray,
+    idf: FloatArray, importance: FloatArray, background: FloatArray,
+) -> FloatArray:  # fmt: skip
+    """What the words that query and document share sum up to, for each row (native/text.c)."""
+    out = np.zeros((len(rows), int(kernels.Match.LARGEST) + 1))
+    kernels.text_matches(
+        rows, offsets, queries.offsets, queries.words, queries.low, queries.high, queries.repeats,
+        idf, importance, background, bags.starts, bags.terms, bags.counts, norms, K1, out,
+    )  # fmt: skip
+    return out
+
+
+def _phrases(tokens: Tokens, queries: EncodedQueries, rows: IntArray, offsets: IntArray) -> npt.NDArray[np.uint8]:
+    found = np.zeros(len(rows), dtype=np.uint8)
+    kernels.text_phrases(rows, offsets, queries.phrase_offsets, queries.phrase, tokens.starts, tokens.ids, found)
+    return found
+
+
+def _cosines(
+    documents: EncodedDocuments, queries: EncodedQueries, rows: IntArray, query: IntArray
+) -> npt.NDArray[np.float32]:
+    """Cosines in the directions of LSA."""
+    out = np.zeros(len(rows), dtype=np.float32)
+    if documents.statistics.basis.shape[1]:
+        asked, vectors = documents.query_vectors(queries), documents.vectors
+        for start in range(0, len(rows), _ROWS):
+            part = slice(start, start + _ROWS)
+            out[part] = np.einsum("ij,ij->i", vectors[rows[part]], asked[query[part]])
+    return out
+
+
+def _shares(parts: Any, wholes: Any) -> FloatArray:
+    """Parts of wholes; 0 where there is nothing."""
+    wholes = np.asarray(wholes, dtype=np.float64)
+    shares: FloatArray = np.divide(parts, wholes, out=np.zeros(len(wholes)), where=wholes > 0)
+    return shares

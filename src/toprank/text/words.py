@@ -1,0 +1,160 @@
+"""Texts become words: the same for documents and for queries, whatever the script."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from toprank.errors import DataError, UnknownNameError
+from toprank.importing import first_use
+
+__all__ = ["Analyzer", "WordTable"]
+
+_LONGEST = 64  # characters of a word: beyond it, it is data that somebody pasted, and no two are alike
+_PLAIN = re.compile("[0-9a-z]+")
+_STOP = """
+a about above after again against all also am an and any are as at be because been before being below between both but
+by can could did do does doing down during each few for from further had has have having he her here hers herself him
+himself his how i if in into is it its itself just ll me more most my myself no nor not now of off on once only or
+other our ours ourselves out over own re s same she should so some such t than that the their theirs them themselves
+then there these they this those through to too under until up ve very was we were what when where which while who whom
+why will with would you your yours yourself yourselves
+"""
+"""English words that say how others belong together. Other languages have none here: idf makes little of such words."""
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # kana, Han
+    "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+"""Scripts that write no blanks between words: they are cut into pairs of characters."""
+
+
+_LETTERS = re.compile(r"[^\W_]+")
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """What asks for more than letters, a word of any script, and a run of one that writes no blanks.
+
+    Signs that join a letter, as in Hindi or Thai, are part of its word, though `re` takes them for no letters.
+    """
+    marks = (chr(code) for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+    signs = "".join(re.escape(mark) for mark in marks)
+    run, letter = f"[{_UNSPACED}]", f"[^\\W_]|[{signs}]"
+    word = f"(?:(?={run})(?:{letter}))+|(?:(?!{run})(?:{letter}))+"
+    return re.compile(f"[{_UNSPACED}{signs}]"), re.compile(word), re.compile(run)
+
+
+@dataclass(frozen=True)
+class Analyzer:
+    """How a text is cut into words.
+
+    Case, width and other ways to write the same letter (Unicode NFKC) make no difference. A word is a run of letters
+    and digits; where a script writes no blanks, each pair of neighbouring characters is one.
+
+    Args:
+        language: of the stems, as Snowball calls it: ``english``, ``german``, ``french`` …
+        stop: whether English function words are left out where words are counted. A phrase still needs them.
+        stem: whether words are reduced to stems.
+
+    >>> Analyzer().words("The RUNNING shoes, size ４２")
+    ['run', 'shoe', 'size', '42']
+    >>> Analyzer().words("東京タワー tower")
+    ['東京', '京タ', 'タワ', 'ワー', 'tower']
+    """
+
+    language: str = "english"
+    stop: bool = True
+    stem: bool = True
+
+    def __post_init__(self) -> None:
+        known = first_use("Stemmer").algorithms()
+        if self.language not in known:
+            raise UnknownNameError("language of stems", str(self.language), known)
+        for name in ("stop", "stem"):
+            if not isinstance(getattr(self, name), bool):
+                raise DataError(f"{name} of an analyzer must be True or False, not {getattr(self, name)!r}.")
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text in their order, function words left out."""
+        return [word for word in self.sequence(text) if word not in self.function_words]
+
+    def sequence(self, text: str) -> list[str]:
+        """All words of a text in their order."""
+        table = WordTable(self)
+        numbers = table.numbers(text)
+        words = list(table.stems)
+        return [words[number] for number in numbers]
+
+    @cached_property
+    def function_words(self) -> frozenset[str]:
+        """Stems of the function words."""
+        if not self.stop or self.language not in ("english", "porter"):
+            return frozenset()
+        return frozenset(map(self.stemmed(), _STOP.split()))
+
+    def stemmed(self) -> Callable[[str], str]:
+        """The stem of a word; each caller gets a stemmer of its own, since one serves a single thread."""
+        if not self.stem:
+            return str
+        stemmer = first_use("Stemmer").Stemmer(self.language, 0)  # no cache: a table asks for each word once
+        stem: Callable[[str], str] = stemmer.stemWord
+        return stem
+
+
+class WordTable(dict[str, int]):
+    """The number of each way to write a word, found out when it is first met; different ways have one stem.
+
+    Reading is a dictionary's own (`__missing__` is called for new words alone), which is what makes a long text quick.
+    """
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        super().__init__()
+        self.stems: dict[str, int] = {}
+        self._stem = analyzer.stemmed()
+
+    def __missing__(self, word: str) -> int:
+        stem = self._stem(word[:_LONGEST]) or word[:_LONGEST]
+        number = self[word] = self.stems.setdefault(stem, len(self.stems))
+        return number
+
+    def numbers(self, text: str) -> list[int]:
+        """The numbers of a text's words in their order."""
+        return list(map(self.__getitem__, pieces(text)))
+
+
+def pieces(text: str) -> list[str]:
+    """The words of a text as they are written, in lower case.
+
+    >>> pieces("It's read_csv(…)")
+    ['it', 's', 'read', 'csv']
+    """
+    if text.isascii():
+        return _PLAIN.findall(text.lower())
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    special, word, unspaced = _patterns()
+    if special.search(folded) is None:
+        return _LETTERS.findall(folded)
+    return [piece for run in word.findall(folded) for piece in (_pairs(run) if unspaced.match(run) else (run,))]
+
+
+def _pairs(run: str) -> list[str]:
+    return [run[place : place + 2] for place in range(max(len(run) - 1, 1))]
+
+
+def texts_of(values: Any, what: str) -> list[str]:
+    """Texts of a caller: what is missing (None, NaN) is empty; anything but text is refused."""
+    texts = values.tolist() if hasattr(values, "tolist") else list(values)
+    for place, text in enumerate(texts):
+        if isinstance(text, str):
+            continue
+        if text is None or text != text:
+            texts[place] = ""
+        else:
+            raise DataError(f"{what} must be text; number {place + 1} is a {type(text).__name__}: {text!r:.80}.")
+    return texts
