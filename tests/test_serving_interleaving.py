@@ -43,7 +43,8 @@ def served(folder):
 def made(interleaving, served, ids, top=10):
     """A list of documents that one model ranks as given, the other the other way round."""
     order = list(range(len(ids)))
-    return interleaving.shown(served, (order, order[::-1]), ids, top)
+    impression, teams = interleaving.shown(served, (order, order[::-1]), ids, top)
+    return impression, list(teams)
 
 
 def coin(seed):
@@ -112,7 +113,7 @@ def test_users_who_prefer_a_model_are_found_out_and_those_who_do_not_are_not(fol
         for _ in range(300):
             good, bad = list(range(10)), random.Random(3).sample(range(10), 10)
             impression, ids = interleaving.shown(served, (good, bad), list(range(10)), 4)
-            clicked = min(ids) if kind == "prefers a" else rng.choice(ids)
+            clicked = min(ids) if kind == "prefers a" else rng.choice(list(ids))
             interleaving.click(impression, [clicked])
         (found[kind],) = interleaving.analysis()["comparisons"]
     assert found["prefers a"]["p"] < 1e-3

@@ -24,8 +24,8 @@ from toprank.serving.requests import (
 from toprank.serving.rows import RequestRows
 
 __all__ = [
-    "Comparisons", "Counted", "Done", "InterleavedList", "ModelList", "PairExplanation", "PlacedDocument", "Ranking",
-    "Refusal", "Scores", "Status", "both", "explained", "ranked", "scored",
+    "Comparisons", "Counted", "CountedEvents", "Done", "InterleavedList", "ModelList", "PairExplanation",
+    "PlacedDocument", "Ranking", "Refusal", "Scores", "Status", "both", "explained", "ranked", "scored",
 ]  # fmt: skip
 
 
@@ -44,12 +44,13 @@ class RankedDocument(Struct, gc=False):
     rank: int
 
 
-class Ranking(Struct):
+class Ranking(Struct, omit_defaults=True):
     """Documents in order of rank, and the model that ranked them."""
 
     model: str
     version: str
     ranking: list[RankedDocument]
+    request: Annotated[str | None, Meta(description="What events of this list name; of a service with a log.")] = None
 
 
 class Scores(Struct):
@@ -115,6 +116,13 @@ class Counted(Struct):
     counted: bool
 
 
+class CountedEvents(Struct):
+    """How many events were taken, and how many had been told before."""
+
+    counted: int
+    again: int
+
+
 class VersionComparison(Struct):
     """What clicks say of two versions; share, interval and p are null where no list had a winner."""
 
@@ -161,13 +169,14 @@ class Refusal(Struct):
 
 
 class Done(NamedTuple):
-    """A request that was answered."""
+    """A request that was answered; `order` has the rows that were shown, best first."""
 
     X: FloatArray
     scores: FloatArray
     unseen: Mapping[str, int]
     missing: int
     written: bytes
+    order: list[int]
 
 
 _encode = msgspec.json.Encoder().encode
@@ -190,16 +199,19 @@ def scored(model: Served, asked: ScoreRequest, limit: int) -> Done:
     ids, (X, unseen) = read(model, asked, limit)
     scores = model.scores(X) if ids else np.empty(0)
     listed = [ScoredDocument(one, score) for one, score in zip(ids, scores.tolist(), strict=True)]
-    return Done(X, scores, unseen, int(np.isnan(X).sum()), _encode(Scores(model.name, model.version, listed)))
+    return Done(X, scores, unseen, int(np.isnan(X).sum()), _encode(Scores(model.name, model.version, listed)), [])
 
 
-def ranked(model: Served, asked: RankRequest, limit: int) -> Done:
-    """The documents in order of rank."""
+def ranked(model: Served, asked: RankRequest, limit: int, request: str | None = None, swap: int | None = None) -> Done:
+    """The documents in order of rank; the one at the place `swap` is exchanged with the next."""
     ids, (X, unseen) = read(model, asked, limit)
     scores = model.scores(X) if ids else np.empty(0)
     order, values = model.order(scores, asked.top) if ids else [], scores.tolist()
+    if swap is not None:
+        order[swap : swap + 2] = order[swap : swap + 2][::-1]
     listed = [RankedDocument(ids[row], values[row], rank) for rank, row in enumerate(order, start=1)]
-    return Done(X, scores, unseen, int(np.isnan(X).sum()), _encode(Ranking(model.name, model.version, listed)))
+    written = _encode(Ranking(model.name, model.version, listed, request))
+    return Done(X, scores, unseen, int(np.isnan(X).sum()), written, order)
 
 
 def both(models: tuple[Served, Served], asked: InterleaveRequest, limit: int) -> tuple[list[Any], list[int], list[int]]:

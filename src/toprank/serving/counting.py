@@ -59,6 +59,10 @@ class Counters:
         self.shadow_overlap = self._spread("shadow_overlap_at_10", "Share of the first 10 in both.", SHARES, *pair)
         self.impressions = self._count("interleaved_lists", "Interleaved lists that were made.")
         self.clicks = self._count("interleaved_clicks", "Clicks on interleaved lists, by the model's team.", "model")
+        self.log_records = self._count("log_records", "Lists and events written to the log.", "kind")
+        self.log_dropped = self._count("log_dropped", "Lists and events that were lost, and why.", "kind", "reason")
+        self.events = self._count("events", "Events by kind, and whether they were taken.", "kind", "outcome")
+        self.split = self._count("split_requests", "Requests by the arm of the split.", "arm")
         self.drift_failed = self._count("drift_failures", "Comparisons with the reference that failed.", "model")
 
     def _count(self, name: str, help: str, *labels: str) -> Counter:

@@ -1,8 +1,8 @@
-"""The id of an interleaved list: which documents are of whose team, in a few bytes that nobody else can write.
+"""The id of a list that was served: when, by which versions; of an interleaved one, which documents are of whose team.
 
-A document is told by four bytes of a keyed hash, whose last bit is turned round where it is of the second team; who
-does not know the key learns neither ids nor teams. The whole is signed, so that a replica with the same key need not
-have made the list to count its clicks.
+Nobody else can write one. A document of an interleaved list is told by four bytes of a keyed hash, whose last bit is
+turned round where it is of the second team; who does not know the key learns neither ids nor teams. The whole is
+signed, so that a replica with the same key need not have made the list to count what users did with it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,22 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["GROUPS", "Seal", "OpenedList"]
+__all__ = ["GROUPS", "OpenedList", "Seal", "name_of"]
 
-_HEAD = struct.Struct(">Q4s8s6s6sH")  # when it was made, by which process, a random word, the two versions, the group
+# When it was made, by which process, a random word, the two versions, the group, and which models are interleaved.
+_HEAD = struct.Struct(">Q4s8s6s6sH4s")
 _MARK = struct.Struct(">I")
 _SIGNATURE = 16
+_NAME = 16  # letters of an id, 96 bits of its signature: enough to tell lists apart, too few to write an id
+_ONE_MODEL = "0" * 12  # the second version of a list that one model made
 GROUPS = 4096
 """Queries fall into so many groups by a hash. Groups are as independent as queries, and a tally of them stays small; of
 a few hundred queries nearly every one has a group of its own."""
+
+
+def name_of(impression: str) -> str:
+    """What a list is called in a log, where its id in full would say too much, and be too long."""
+    return impression[:_NAME]
 
 
 class OpenedList:
@@ -35,10 +43,12 @@ class OpenedList:
     def __init__(self, seal: Seal, key: bytes, head: bytes, marks: bytes) -> None:
         self.key = key
         """What tells it from all others."""
-        self.made, process, self._word, first, second, self.group = _HEAD.unpack(head)
+        self.made, process, self._word, first, second, self.group, self.pair = _HEAD.unpack(head)
         self.versions = (first.hex(), second.hex())
         self.own = process == seal.process
         self._seal, self._places = seal, {mark: place for place, (mark,) in enumerate(_MARK.iter_unpack(marks))}
+        self.listed = bool(self._places)
+        """Whether the id knows its documents: that of a list of one model does not."""
 
     def place(self, document: Any) -> tuple[int, int] | None:
         """Where a document stands in the list, and whose team it is in; None: it is not there."""
@@ -53,7 +63,8 @@ class Seal:
     """Makes ids and opens them.
 
     Args:
-        names: the models that are interleaved; another pair has another key.
+        names: the models that are interleaved; none for lists of one model. Who holds the secret opens ids of other
+            names, too: `OpenedList.pair` tells them apart.
         secret: what replicas share; without one, ids hold for this process alone.
 
     >>> seal = Seal(("a", "b"), b"a long random word")
@@ -62,8 +73,9 @@ class Seal:
     ((1, 1), None, ('0123456789ab', 'ba9876543210'))
     """
 
-    def __init__(self, names: tuple[str, str], secret: bytes | None) -> None:
-        self._key = hashlib.sha256(msgspec.json.encode(names) + (secret or secrets.token_bytes(32))).digest()
+    def __init__(self, names: Sequence[str], secret: bytes | None) -> None:
+        self._key = hashlib.sha256(secret or secrets.token_bytes(32)).digest()
+        self.pair = hashlib.sha256(msgspec.json.encode(list(names))).digest()[:4]
         self.process = os.urandom(4)
 
     def mark(self, word: bytes, document: Any) -> int:
@@ -80,6 +92,10 @@ class Seal:
         text = word if query is None else msgspec.json.encode(query)
         return int.from_bytes(hashlib.blake2b(text, digest_size=2, key=self._key, person=b"query").digest()) % GROUPS
 
+    def ranked(self, version: str) -> str:
+        """The id of a new list of one model, which does not say what it shows: a log does."""
+        return self.made((), (version, _ONE_MODEL))
+
     def made(self, teams: Sequence[tuple[Any, int]], versions: tuple[str, str], query: Any = None) -> str:
         """The id of a new list of documents with their teams."""
         while True:
@@ -87,7 +103,8 @@ class Seal:
             marks = [self.mark(word, document) for document, _ in teams]
             if len({mark | 1 for mark in marks}) == len(marks):  # else another word, which tells them apart
                 break
-        head = _HEAD.pack(time.time_ns(), self.process, word, *map(bytes.fromhex, versions), self.group(word, query))
+        both = map(bytes.fromhex, versions)
+        head = _HEAD.pack(time.time_ns(), self.process, word, *both, self.group(word, query), self.pair)
         content = head + b"".join(_MARK.pack(mark ^ team) for mark, (_, team) in zip(marks, teams, strict=True))
         return base64.urlsafe_b64encode(self._signature(content) + content).rstrip(b"=").decode()
 
@@ -101,6 +118,11 @@ class Seal:
         if len(head) < _HEAD.size or not hmac.compare_digest(signature, self._signature(head + marks)):
             return None
         return OpenedList(self, signature, head, marks)
+
+    def keyed(self, word: Any) -> str:
+        """What stands for a key of a client (a user, a visit) in a log: the same for everybody with our secret."""
+        text = msgspec.json.encode(word)
+        return hashlib.blake2b(text, digest_size=8, key=self._key, person=b"client").hexdigest()
 
     def _signature(self, told: bytes) -> bytes:
         return hashlib.blake2b(told, digest_size=_SIGNATURE, key=self._key, person=b"list").digest()

@@ -75,7 +75,6 @@ class InterleavedModels:
 
     def __init__(self, a: str, b: str, rng: random.Random | None = None, secret: bytes | None = None) -> None:
         self.names = (a, b)
-        self.shared = secret is not None
         self._rng, self._seal = rng or random.Random(), Seal(self.names, secret)
         self._clicked: OrderedDict[bytes, _Clicked] = OrderedDict()
         self._forgotten = -1  # when the newest list was made of those that were clicked and forgotten
@@ -84,17 +83,26 @@ class InterleavedModels:
     def shown(
         self, models: tuple[Served, Served], rankings: tuple[Sequence[int], Sequence[int]], ids: Sequence[Any],
         top: int, query: Any = None,
-    ) -> tuple[str, list[Any]]:  # fmt: skip
-        """A new list: its impression, and the ids of its documents; one without a query is of a query of its own."""
+    ) -> tuple[str, dict[Any, int]]:  # fmt: skip
+        """A new list: its impression, and the ids of its documents with their teams, 0 or 1, in order.
+
+        One without a query is of a query of its own.
+        """
         drafted = team_draft(*rankings, min(top, _LONGEST), lambda: self._rng.getrandbits(1))
         versions = (models[0].version, models[1].version)
         impression = self._seal.made([(ids[document], team) for document, team in drafted.items()], versions, query)
         self._tally(versions).unclicked += 1
-        return impression, [ids[document] for document in drafted]
+        return impression, {ids[document]: team for document, team in drafted.items()}
+
+    def made(self, shown: OpenedList) -> bool:
+        """Whether a list is of these two models."""
+        return bool(shown.pair == self._seal.pair)
 
     def click(self, impression: str, documents: Sequence[Any]) -> list[str]:
         """Note clicks; a document that was clicked before counts once. Gives the models whose teams were clicked."""
         shown = self._seal.opened(impression)
+        if shown is not None and not self.made(shown):
+            shown = None
         if shown is None or (shown.key not in self._clicked and shown.made <= self._forgotten):
             raise RefusedError(
                 404,

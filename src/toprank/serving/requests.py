@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -15,8 +15,8 @@ from msgspec import Meta, Raw, Struct
 from toprank.errors import ToprankError
 
 __all__ = [
-    "Clicks", "ExplainRequest", "Id", "InterleaveRequest", "RankRequest", "RefusedError", "RequestedDocument",
-    "ScoreRequest", "understood",
+    "Clicks", "Event", "Events", "ExplainRequest", "Id", "InterleaveRequest", "RankRequest", "RefusedError",
+    "RequestedDocument", "ScoreRequest", "understood",
 ]  # fmt: skip
 
 _SAFE = 2**53 - 1  # beyond it, a number of JSON is another one in JavaScript
@@ -64,10 +64,16 @@ class ScoreRequest(_Candidates, kw_only=True):
 Top = Annotated[Annotated[int, Meta(ge=1, le=_SAFE)] | None, _about("So many of the best; all by default.")]
 
 
+Key = Annotated[
+    Id | None, _about("Whose request it is, such as a user: decides the arm of a split, and is logged hashed.")
+]
+
+
 class RankRequest(ScoreRequest, kw_only=True):
     """The documents of one query, to be ranked."""
 
     top: Top = None
+    key: Key = None
 
 
 class ExplainRequest(ScoreRequest, kw_only=True):
@@ -81,6 +87,7 @@ class InterleaveRequest(_Candidates, kw_only=True):
     """The documents of one query, to be ranked by two models at once; the service was told which."""
 
     top: Top = None
+    key: Key = None
 
 
 class Clicks(Struct, forbid_unknown_fields=True):
@@ -90,7 +97,29 @@ class Clicks(Struct, forbid_unknown_fields=True):
     clicked: list[Id]
 
 
-Asked = TypeVar("Asked", RankRequest, ScoreRequest, ExplainRequest, InterleaveRequest, Clicks)
+class Event(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a user did with a document of a list."""
+
+    kind: Literal["click", "cart", "purchase", "return", "dwell"]
+    document: Id
+    value: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        _about("What a purchase or return was worth, or the seconds of a dwell; clicks and carts have none."),
+    ] = None
+    id: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=64)] | None,
+        _about("Tells several events of a kind on one document from one that is sent again."),
+    ] = None
+
+
+class Events(Struct, forbid_unknown_fields=True):
+    """What a user did with a list; sent again, an event counts once."""
+
+    request: Annotated[str, _about("The request of a ranking, or the impression of an interleaved list.")]
+    events: Annotated[list[Event], Meta(max_length=1000)]
+
+
+Asked = TypeVar("Asked", RankRequest, ScoreRequest, ExplainRequest, InterleaveRequest, Clicks, Events)
 _DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in Asked.__constraints__}
 _NO_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b")
 

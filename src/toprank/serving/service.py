@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -22,10 +23,14 @@ from toprank.errors import DataError, ToprankError
 from toprank.serving import answers, openapi, page
 from toprank.serving.aside import Threads
 from toprank.serving.counting import Counters
+from toprank.serving.impressions import Seal
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, Served
+from toprank.serving.recording import Recorder
 from toprank.serving.requests import (
     Clicks,
+    Event,
+    Events,
     ExplainRequest,
     InterleaveRequest,
     RankRequest,
@@ -33,12 +38,14 @@ from toprank.serving.requests import (
     ScoreRequest,
     understood,
 )
-from toprank.serving.settings import Limits
+from toprank.serving.settings import Limits, LogFiles
 from toprank.serving.shadowing import Shadow
+from toprank.serving.trials import Arm, Exploration, Split, Swap
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
     from toprank.serving.interleaving import InterleavedModels
+    from toprank.serving.journal import Journal
     from toprank.serving.watching import DriftWatch
 
 __all__ = ["Limits", "Service"]
@@ -56,7 +63,6 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Result = TypeVar("Result")
-Ranks = TypeVar("Ranks", RankRequest, ScoreRequest)
 
 
 class Answer(NamedTuple):
@@ -82,7 +88,11 @@ class Service:
         limits: of a request.
         shadows: models that score the requests to the primary one, too, without being answered with.
         interleave: two models whose rankings are interleaved at /v1/interleave.
-        secret: signs the ids of interleaved lists; services that share it take each other's clicks.
+        secret: signs the ids of lists; services that share it take each other's events.
+        files: where lists and events are written; None: nowhere.
+        event_days: how old a list may be when something is told of it.
+        explore: which lists are changed a little (`Exploration`).
+        split: models that some keys get instead of the primary one (`Split`).
         reference: queries as the primary model was trained for; drift from them is told at /metrics.
         log: where lines are written.
     """
@@ -96,6 +106,10 @@ class Service:
         shadows: tuple[str, ...] = (),
         interleave: tuple[str, str] | None = None,
         secret: str | None = None,
+        files: LogFiles | None = None,
+        event_days: float = 30.0,
+        explore: str | None = None,
+        split: Sequence[str] = (),
         reference: RankingData | None = None,
         log: Log | None = None,
     ) -> None:
@@ -106,19 +120,26 @@ class Service:
         # What takes too long goes on for minutes after its client was told so; it must not keep others waiting.
         self._threads = Threads(self.limits.threads, self.limits.queue, "serving")
         self._explaining, self._telling = Threads(1, self.limits.queue, "explaining"), Threads(1, _SCRAPES, "telling")
+        self._split = Split(models.primary, split) if split else None
+        self._exploration = None if explore is None else Exploration(explore)
         self._check_roles(shadows, interleave)
+        self._check_trials(files)
         self._shadows = [Shadow(name, models, self.counters) for name in dict.fromkeys(shadows)]
-        self._interleaving = None if interleave is None else _interleaved(interleave, secret)
-        if self._interleaving is not None and not self._interleaving.shared:
+        word = (secret or secrets.token_hex(32)).encode()
+        self._interleaving = None if interleave is None else _interleaved(interleave, word)
+        journal = None if files is None else _journal(files, self.counters, self.log)
+        self._recorder = Recorder(journal, Seal((), word), self.counters, event_days)
+        if secret is None and (interleave is not None or files is not None):
             self.log("remark", says=_ONE_PROCESS)
         self._watch = None if reference is None else _watch(reference, models, self.counters)
         self.counters.gauge("toprank_model_info", "Models that serve.", ("model", "version", "kind"), self._infos)
         self._routes: dict[str, tuple[str, Callable[..., Awaitable[Answer]]]] = {
-            "/v1/rank": ("POST", partial(self._ranked, RankRequest, answers.ranked)),
-            "/v1/score": ("POST", partial(self._ranked, ScoreRequest, answers.scored)),
+            "/v1/rank": ("POST", self._ranked),
+            "/v1/score": ("POST", self._scored),
             "/v1/explain": ("POST", self._explained),
             "/v1/interleave": ("POST", self._interleaved),
             "/v1/clicks": ("POST", self._clicked),
+            "/v1/events": ("POST", self._told),
             "/v1/interleaving": ("GET", self._analysed),
             "/v1/models": ("GET", self._listed),
             "/metrics": ("GET", self._counted),
@@ -139,6 +160,18 @@ class Service:
             raise DataError(f"'{self.models.primary}' is the primary model and cannot be its own shadow; name another.")
         if interleave is not None and interleave[0] == interleave[1]:
             raise DataError(f"Interleaving compares two models, but '{interleave[0]}' was named twice.")
+
+    def _check_trials(self, files: LogFiles | None) -> None:
+        for name in () if self._split is None else self._split.names:
+            try:
+                model = self.models.get(name)
+            except RefusedError as problem:
+                raise DataError(str(problem)) from None
+            if not model.columns.take_the_same(self.models.get(None).columns):
+                raise DataError(f"'{name}' and '{self.models.primary}' take different columns and cannot share users.")
+        for given, what in ((self._exploration, "Exploring"), (self._split, "A split")):
+            if given is not None and files is None:
+                raise DataError(f"{what} needs a log: without one nobody learns what came of it. Give a folder for it.")
 
     def _infos(self) -> dict[tuple[str, ...], float]:
         return {(one.name, one.version, type(one.ranker).__name__): 1.0 for one in self.models}
@@ -236,12 +269,38 @@ class Service:
 
     # ---- endpoints ----
 
-    async def _ranked(
-        self, kind: type[Ranks], answer: Callable[[Served, Ranks, int], answers.Done], body: bytes
-    ) -> Answer:
-        asked = understood(kind, body)
+    async def _ranked(self, body: bytes) -> Answer:
+        asked = understood(RankRequest, body)
+        arm = self._arm(asked)
+        model = self.models.get(asked.model if arm is None else arm.model)
+        request = self._recorder.request(model.version) if asked.documents else None
+        swap = self._swap(asked)
+        answer = partial(answers.ranked, model, asked, self.limits.documents, request, swap.place)
+        done = await self._work(answer, asked, len(body), model)
+        if request is not None:
+            self._recorder.ranked(request, model, asked, done, swap, arm)
+        return self._noticed(model, asked, done)
+
+    async def _scored(self, body: bytes) -> Answer:
+        asked = understood(ScoreRequest, body)
         model = self.models.get(asked.model)
-        done = await self._work(partial(answer, model, asked, self.limits.documents), asked, len(body), model)
+        scored = partial(answers.scored, model, asked, self.limits.documents)
+        return self._noticed(model, asked, await self._work(scored, asked, len(body), model))
+
+    def _arm(self, asked: RankRequest) -> Arm | None:
+        """The arm of a split that a request belongs to; who asks for a model by name, or has no key, is in none."""
+        if self._split is None or asked.key is None or asked.model is not None:
+            return None
+        arm = self._split.arm(asked.key)
+        self.counters.split.labels(arm.model).inc()
+        return arm
+
+    def _swap(self, asked: RankRequest) -> Swap:
+        n = len(asked.documents)
+        return _AS_RANKED if self._exploration is None else self._exploration.drawn(min(asked.top or n, n))
+
+    def _noticed(self, model: Served, asked: ScoreRequest, done: answers.Done) -> Answer:
+        """The answer, counted, and shown to shadows and to who looks for drift."""
         name, n = model.name, len(done.scores)
         self.counters.documents.labels(name).observe(n)
         if done.missing:
@@ -274,6 +333,8 @@ class Service:
             models, (rankings[0], rankings[1]), ids, asked.top or len(ids), asked.query
         )
         self.counters.impressions.inc()
+        if listed:
+            self._recorder.interleaved(impression, models, asked, listed)
         ranking = [answers.PlacedDocument(one, rank) for rank, one in enumerate(listed, start=1)]
         return Answer(200, _json(answers.InterleavedList(impression, ranking)), told={"documents": len(ids)})
 
@@ -282,7 +343,23 @@ class Service:
         asked = understood(Clicks, body)
         for name in interleaving.click(asked.impression, asked.clicked):
             self.counters.clicks.labels(name).inc()
+        if self._recorder.journal is not None:
+            clicks = [Event(kind="click", document=one) for one in dict.fromkeys(asked.clicked)]
+            self._recorder.done(Events(asked.impression, clicks))
         return Answer(200, _json(answers.Counted(True)))
+
+    async def _told(self, body: bytes) -> Answer:
+        if self._recorder.journal is None and self._interleaving is None:
+            raise RefusedError(404, "This service keeps no log of what users do; start it with a folder for one.")
+        told = understood(Events, body)
+        shown = self._recorder.opened(told)
+        new = self._recorder.done(told)
+        if self._interleaving is not None and self._interleaving.made(shown):
+            clicked = [event.document for event in new if event.kind == "click"]
+            with suppress(RefusedError):  # so old that its tally was closed; the log has its clicks
+                for name in self._interleaving.click(told.request, clicked):
+                    self.counters.clicks.labels(name).inc()
+        return Answer(200, _json(answers.CountedEvents(len(new), len(told.events) - len(new))))
 
     async def _analysed(self) -> Answer:
         analysis = self._known_interleaving().analysis
@@ -336,23 +413,30 @@ class Service:
     def close(self) -> None:
         """Stop the threads."""
         others = (*self._shadows, *(() if self._watch is None else (self._watch,)))
-        for threads in (self._threads, self._explaining, self._telling, *others):
+        for threads in (self._threads, self._explaining, self._telling, self._recorder, *others):
             threads.close()
 
 
 _ONE_PROCESS = (
-    "Ids of interleaved lists hold for this process alone: clicks that reach another one, or this one after a restart, "
-    "are refused. Give all replicas the same secret file."
+    "Ids of lists hold for this process alone: what is told of them to another one, or to this one after a restart, is "
+    "refused. Give all replicas the same secret file."
 )
+_AS_RANKED = Swap(None, 1.0)
 _BEARER = ((b"www-authenticate", b"Bearer"),)
 _LEAVE = ((b"connection", b"close"),)
 _AGAIN = ((b"retry-after", b"1"),)
 
 
-def _interleaved(names: tuple[str, str], secret: str | None) -> InterleavedModels:
+def _interleaved(names: tuple[str, str], secret: bytes) -> InterleavedModels:
     from toprank.serving.interleaving import InterleavedModels  # which only some services need, and statistics with it
 
-    return InterleavedModels(*names, secret=None if secret is None else secret.encode())
+    return InterleavedModels(*names, secret=secret)
+
+
+def _journal(files: LogFiles, counters: Counters, log: Log) -> Journal:
+    from toprank.serving.journal import Journal
+
+    return Journal(files, counters, log)
 
 
 def _watch(reference: RankingData, models: Models, counters: Counters) -> DriftWatch:

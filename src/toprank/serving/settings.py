@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-__all__ = ["Limits", "Option", "Settings"]
+__all__ = ["Limits", "LogFiles", "Option", "Settings"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,19 @@ class Limits:
     """On which large requests are worked on, and those to slow models."""
     queue: int = 256
     """Requests that may wait for one of these threads; the next are told to come back."""
+
+
+@dataclass(frozen=True)
+class LogFiles:
+    """Where a service writes what it served and what users did, and what is kept of it."""
+
+    folder: Path
+    days: float = 30.0
+    """Files that were last written to so long ago are removed."""
+    bytes: float = 10e9
+    """And the oldest, where all together are larger."""
+    features: bool = False
+    """Whether lists are written with the values of their documents."""
 
 
 class Option(NamedTuple):
@@ -51,7 +64,29 @@ class Settings:
     ] = None
     secret_file: Annotated[
         Path | None,
-        Option("A file with a secret that replicas share, so that each accepts clicks on the others' lists."),
+        Option("A file with a secret that replicas share, so that each accepts events on the others' lists."),
+    ] = None
+    log: Annotated[
+        Path | None, Option("A folder for what was served and what users did with it, for `toprank clicks`.")
+    ] = None
+    log_days: Annotated[float, Option("Days after which files of the log are removed.", 0.01)] = LogFiles.days
+    log_megabytes: Annotated[float, Option("Size of the log at which its oldest files are removed.", 10)] = (
+        LogFiles.bytes / 1e6
+    )
+    log_features: Annotated[bool, Option("Log the values of the documents, too.")] = False
+    event_days: Annotated[float, Option("Days after which events of a list are refused; returns may come late.", 0)] = (
+        30.0
+    )
+    explore: Annotated[
+        str | None,
+        Option(
+            "swap-neighbours:SHARE: exchange two random neighbours of so many lists, such as 0.05, so that the log "
+            "can tell positions from documents; swap-neighbours:SHARE:DEPTH does so in the first DEPTH, 10 by default."
+        ),
+    ] = None
+    split: Annotated[
+        list[str] | None,
+        Option("NAME=PERCENT: rank for so many percent of the keys by this model, such as new=5; repeat for more."),
     ] = None
     max_documents: Annotated[int, Option("Maximum number of documents in a request.", 1)] = Limits.documents
     max_body: Annotated[int, Option("Maximum size of a request in bytes.", 1024)] = Limits.body

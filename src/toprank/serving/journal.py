@@ -1,0 +1,273 @@
+"""What was served and what users did, as files from which `toprank.clicks.read` learns.
+
+They are lines of JSON in the terms of OpenSearch's User Behavior Insights: ``queries-….jsonl`` says what was shown,
+``events-….jsonl`` what was done with it. A request is never kept waiting: records go to a queue of bounded size, and a
+thread writes what is there several times a second. What finds no room there, or on the disk, is counted and dropped.
+
+Every process writes files of its own, so that nothing is written behind a line that was torn. A line that could be
+written in part only is taken back; where the process is killed in between, the last line of a file is torn, and readers
+leave it out.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event as Signal
+from threading import Thread
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from toprank.errors import DataError
+from toprank.serving.counting import Counters
+from toprank.serving.settings import LogFiles
+
+__all__ = ["Journal", "ObjectOf", "ShownAttributes", "ShownList", "UserAttributes", "UserEvent"]
+
+_SECONDS = 0.25  # between two writes: who kills the process loses what came since
+_WAITING = 1_000_000  # documents of lists, and events, that may wait to be written
+_AT_ONCE = 500  # records that are encoded in one go, so that requests get their turn between
+_FILE = 64 << 20  # bytes of a file at most
+_SHARE = 8  # a file has at most one in so many of all bytes, so that removing the oldest removes little
+_HOUR = 3600.0  # a file is no longer open than that, so that what is too old can be removed
+_LOOK = 60.0  # seconds between looks at what is too old, and between complaints
+_KINDS = ("queries", "events")
+
+
+class ShownAttributes(Struct, omit_defaults=True, gc=False):
+    """What else is known of a list; of an interleaved one `model` and `version` are those of both, joined by a plus."""
+
+    model: str
+    version: str
+    scores: list[float] | None = None
+    teams: list[str] | None = None
+    explored: bool = False
+    propensity: float | None = None
+    """The chance that this list is shown, of all those that exploring might have made of the ranking; None: 1."""
+    arm: str | None = None
+    share: float | None = None
+    """Of the arm, how many of all keys it gets."""
+    features: dict[str, list[float | None]] | None = None
+
+
+class ShownList(Struct, omit_defaults=True, gc=False):
+    """A list that was served, as a row of ``ubi_queries``."""
+
+    query_id: str
+    timestamp: int
+    user_query: str | None
+    query_response_hit_ids: list[str]
+    query_attributes: ShownAttributes
+    client_id: str | None = None
+
+
+class ObjectOf(Struct, gc=False):
+    """What an event is about."""
+
+    object_id: str
+
+
+class UserAttributes(Struct, omit_defaults=True, gc=False):
+    """What else is known of an event: an amount of money, or seconds; and an id, where one may happen several times."""
+
+    object: ObjectOf
+    value: float | None = None
+    event_id: str | None = None
+
+
+class UserEvent(Struct, omit_defaults=True, gc=False):
+    """What a user did with a document of a list, as a row of ``ubi_events``."""
+
+    action_name: str
+    query_id: str
+    timestamp: int
+    event_attributes: UserAttributes
+
+
+_MARK = b'{"application":"toprank",'  # the first field of every line, which UBI has for the program that writes
+
+
+class Journal:
+    """Files of what was shown and done, written by a thread.
+
+    Args:
+        options: where, and how much of it is kept.
+        counters: where records are counted.
+        complain: is told of a disk that does not take them, now and then.
+    """
+
+    def __init__(self, options: LogFiles, counters: Counters, complain: Callable[..., None]) -> None:
+        self.options, self._counters, self._complain = options, counters, complain
+        _make_folder(options.folder)
+        self._waiting: deque[tuple[str, Any, int]] = deque()
+        self._added = self._taken = 0  # each is written by one thread alone: the loop's, and the writer's
+        word = secrets.token_hex(4)
+        most = max(1 << 20, min(_FILE, int(options.bytes / _SHARE)))
+        self._files = {kind: _File(options.folder, kind, word, most) for kind in _KINDS}
+        self._stopped, self._failed = Signal(), -_LOOK
+        self._looked = -_LOOK
+        self._thread = Thread(target=self._write_on, name="journal", daemon=True)
+        self._thread.start()
+
+    def shown(self, record: ShownList) -> bool:
+        """Take a list that was served; False: there was no room, and it is lost."""
+        return self._add("queries", record, len(record.query_response_hit_ids) + 1)
+
+    def done(self, record: UserEvent) -> bool:
+        """Take what a user did; False: there was no room."""
+        return self._add("events", record, 1)
+
+    def _add(self, kind: str, record: Any, size: int) -> bool:
+        if self._added - self._taken + size > _WAITING and self._waiting:
+            self._counters.log_dropped.labels(kind, "queue").inc()
+            return False
+        self._added += size
+        self._waiting.append((kind, record, size))
+        return True
+
+    def close(self) -> None:
+        """Write what waits, and stop."""
+        self._stopped.set()
+        self._thread.join(10.0)
+
+    # ---- on the thread ----
+
+    def _write_on(self) -> None:
+        while not self._stopped.wait(_SECONDS):
+            self._write()
+        self._write()
+        for file in self._files.values():
+            file.close()
+
+    def _write(self) -> None:
+        while self._waiting:
+            lines: dict[str, list[bytes]] = {kind: [] for kind in _KINDS}
+            size = 0
+            for _ in range(min(_AT_ONCE, len(self._waiting))):
+                kind, record, documents = self._waiting.popleft()
+                lines[kind].append(_line(record))
+                size += documents
+            for kind, written in lines.items():
+                if written:
+                    self._append(kind, written)
+            self._taken += size
+        now = time.monotonic()
+        if now - self._looked >= _LOOK:
+            self._looked = now
+            self._remove_old()
+
+    def _append(self, kind: str, lines: list[bytes]) -> None:
+        try:
+            self._files[kind].append(b"".join(lines))
+        except OSError as problem:
+            self._counters.log_dropped.labels(kind, "disk").inc(len(lines))
+            if time.monotonic() - self._failed >= _LOOK:
+                self._failed = time.monotonic()
+                self._complain("log not written", folder=str(self.options.folder), error=problem.strerror)
+        else:
+            self._counters.log_records.labels(kind).inc(len(lines))
+
+    def _remove_old(self) -> None:
+        """Remove the oldest files where they are too old, or all together too large; those of other processes too."""
+        own = {file.path for file in self._files.values()}
+        found = []
+        with suppress(OSError):
+            for kind in _KINDS:
+                for path in self.options.folder.glob(f"{kind}-*.jsonl"):
+                    with suppress(OSError):  # another process was quicker
+                        known = path.stat()
+                        found.append((known.st_mtime, known.st_size, path))
+        total, oldest = sum(size for _, size, _ in found), time.time() - self.options.days * 86_400.0
+        for when, size, path in sorted(found):
+            if path in own or (when >= oldest and total <= self.options.bytes):
+                continue
+            with suppress(OSError):
+                path.unlink()
+                total -= size
+
+
+def _line(record: Any) -> bytes:
+    return _MARK + _encode(record)[1:] + b"\n"
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass
+class _Open:
+    """A file that is written to."""
+
+    path: Path
+    descriptor: int
+    since: float
+    size: int = 0
+
+
+class _File:
+    """The files of one kind, one behind the other; readable by their owner alone."""
+
+    def __init__(self, folder: Path, kind: str, word: str, most: int) -> None:
+        self._folder, self._kind, self._word, self._most = folder, kind, word, most
+        self._number = 0
+        self._open: _Open | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """That of the one that is open."""
+        return None if self._open is None else self._open.path
+
+    def append(self, text: bytes) -> None:
+        """Write whole lines, or none of them: where there is no room for all, the part is taken back."""
+        file = self._open
+        if file is not None and (file.size + len(text) > self._most or time.monotonic() - file.since > _HOUR):
+            self.close()
+        file = self._open = self._open or self._new()
+        try:
+            left = memoryview(text)
+            while left:
+                left = left[os.write(file.descriptor, left) :]
+        except OSError:
+            try:
+                os.ftruncate(file.descriptor, file.size)
+                os.lseek(file.descriptor, file.size, os.SEEK_SET)
+            except OSError:  # what was written of a line stays, so that nothing may follow it
+                self.close()
+            raise
+        file.size += len(text)
+
+    def _new(self) -> _Open:
+        self._number += 1
+        when = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        path = self._folder / f"{self._kind}-{when}-{self._word}-{self._number}.jsonl"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+        return _Open(path, descriptor, time.monotonic())
+
+    def close(self) -> None:
+        """Finish the file; what was not written to it goes with it."""
+        file, self._open = self._open, None
+        if file is None:
+            return
+        with suppress(OSError):
+            os.close(file.descriptor)
+        if not file.size:
+            with suppress(OSError):
+                file.path.unlink()
+
+
+def _make_folder(folder: Path) -> None:
+    """The folder, made where it is not there; refused where it cannot be written to."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = folder / f".{secrets.token_hex(8)}"
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        probe.unlink()
+    except OSError as problem:
+        raise DataError(f"{folder}: the log cannot be written there: {problem.strerror}.") from None

@@ -1,0 +1,146 @@
+"""What a service shows and is told of it, in the terms of its journal: every list has an id, and events name it."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.serving.answers import Done
+from toprank.serving.counting import Counters
+from toprank.serving.impressions import OpenedList, Seal, name_of
+from toprank.serving.journal import Journal, ObjectOf, ShownAttributes, ShownList, UserAttributes, UserEvent
+from toprank.serving.models import Served
+from toprank.serving.requests import Event, Events, InterleaveRequest, RankRequest, RefusedError
+from toprank.serving.trials import Arm, Swap
+
+__all__ = ["Recorder"]
+
+_KEPT = 100_000  # events that are remembered, so that one that is sent again is known; readers know them all
+_ACTIONS = {"cart": "add_to_cart"}  # as UBI calls them; the others are called alike
+_VALUED = ("purchase", "return", "dwell")
+
+
+class Recorder:
+    """Writes lists and events.
+
+    Args:
+        journal: takes them; None: nothing is written, but events are understood.
+        seal: signs the ids of lists.
+        counters: where events are counted.
+        days: how old a list may be when something is told of it.
+    """
+
+    def __init__(self, journal: Journal | None, seal: Seal, counters: Counters, days: float) -> None:
+        self.journal, self._seal, self._counters, self._days = journal, seal, counters, days
+        self._told: OrderedDict[tuple[Any, ...], None] = OrderedDict()
+
+    def request(self, version: str) -> str | None:
+        """The id of a new list; None where no list is kept."""
+        return None if self.journal is None else self._seal.ranked(version)
+
+    def ranked(self, request: str, model: Served, asked: RankRequest, done: Done, swap: Swap, arm: Arm | None) -> None:
+        """Keep a list of one model."""
+        if self.journal is None:
+            return
+        ids, values = [str(one.id) for one in asked.documents], done.scores.tolist()
+        attributes = ShownAttributes(
+            model.name,
+            model.version,
+            [values[row] for row in done.order],
+            explored=swap.place is not None,
+            propensity=None if swap.propensity == 1 else swap.propensity,
+            arm=None if arm is None else arm.model,
+            share=None if arm is None else arm.share,
+            features=self._features(model, done.X, done.order) if self.journal.options.features else None,
+        )
+        self.journal.shown(self._list(request, asked, [ids[row] for row in done.order], attributes))
+
+    def interleaved(
+        self, impression: str, models: tuple[Served, Served], asked: InterleaveRequest, teams: Mapping[Any, int]
+    ) -> None:
+        """Keep a list of two models."""
+        if self.journal is None:
+            return
+        a, b = models
+        attributes = ShownAttributes(
+            f"{a.name}+{b.name}", f"{a.version}+{b.version}", teams=[models[team].name for team in teams.values()]
+        )
+        self.journal.shown(self._list(impression, asked, [str(one) for one in teams], attributes))
+
+    def _list(
+        self, request: str, asked: RankRequest | InterleaveRequest, ids: list[str], attributes: ShownAttributes
+    ) -> ShownList:
+        query = None if asked.query is None else str(asked.query)
+        key = None if asked.key is None else self._seal.keyed(asked.key)
+        return ShownList(name_of(request), _now(), query, ids, attributes, key)
+
+    def _features(self, model: Served, X: FloatArray, order: Sequence[int]) -> dict[str, list[float | None]]:
+        names = model.columns.names or [str(place) for place in range(1, model.columns.count + 1)]
+        shown: dict[str, list[float | None]] = {}
+        for name, column in zip(names, np.asarray(X)[order].T.tolist(), strict=True):
+            shown[name] = [None if value != value else value for value in column]
+        return shown
+
+    # ---- events ----
+
+    def opened(self, told: Events) -> OpenedList:
+        """The list that events are of, and that they may be; refused where nobody with our secret made it."""
+        shown = self._seal.opened(told.request)
+        if shown is None:
+            self._count(told.events, "forged")
+            raise RefusedError(
+                404, f"There is no list {told.request[:40]!r}; it may be of a process with another secret."
+            )
+        if time.time_ns() - shown.made > self._days * 86_400e9:
+            self._count(told.events, "late")
+            raise RefusedError(404, f"The list is older than {self._days:g} days; what is told of it now is too late.")
+        for event in told.events:
+            if (event.value is None) == (event.kind in _VALUED):
+                needs = "a value" if event.kind in _VALUED else "no value"
+                raise RefusedError(422, f"A {event.kind} has {needs}: the event of document {event.document!r}.")
+            if shown.listed and shown.place(event.document) is None:
+                self._count([event], "unknown document")
+                raise RefusedError(422, f"Document {event.document!r} is not in this list.")
+        return shown
+
+    def done(self, told: Events) -> list[Event]:
+        """Keep events of a list that was opened; gives those that were not told before."""
+        name, new = name_of(told.request), []
+        for event in told.events:
+            key = (name, event.kind, event.id if event.id is not None else ("document", event.document))
+            if key in self._told:
+                self._count([event], "again")
+                continue
+            if self.journal is not None and not self.journal.done(_written(name, event)):
+                self._count([event], "dropped")
+                raise RefusedError(503, "The log cannot take more events now; send them again later.")
+            self._told[key] = None
+            if len(self._told) > _KEPT:
+                self._told.popitem(last=False)
+            self._count([event], "counted")
+            new.append(event)
+        return new
+
+    def _count(self, events: Sequence[Event], outcome: str) -> None:
+        for event in events:
+            self._counters.events.labels(event.kind, outcome).inc()
+
+    def close(self) -> None:
+        """Write what waits."""
+        if self.journal is not None:
+            self.journal.close()
+
+
+def _written(name: str, event: Event) -> UserEvent:
+    attributes = UserAttributes(ObjectOf(str(event.document)), event.value, event.id)
+    return UserEvent(_ACTIONS.get(event.kind, event.kind), name, _now(), attributes)
+
+
+def _now() -> int:
+    """Milliseconds since 1970, as UBI takes times."""
+    return time.time_ns() // 1_000_000
