@@ -431,6 +431,9 @@ def test_models_beside_the_rates():
     assert 0 < low[place] < found.gains[place] < high[place]
     assert "the best rate" in str(found)
     assert found.to_frame()["model"].tolist() == list(found.names)
+    drawn = found.plot().svg()
+    assert all(f">{name}</text>" in drawn for name in found.names)
+    assert drawn.count("<title>by position, rank") == log.depth
 
 
 def test_what_a_model_holds_for_impossible_is_told():

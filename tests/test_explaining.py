@@ -685,8 +685,8 @@ def test_dense_data_are_tried_in_every_feature(linear):
     for one in (data, data.replace(X=np.nan_to_num(data.X))):
         found = tr.explaining.changes(ranker, one, one.qids[0])
         assert found.features == data.n_features
-        assert not any("Only features that one" in note for note in found.notes)
+        assert not any("Only features that one" in note for note in found.caveats)
     thin = data.replace(X=sparse.csr_matrix(np.where(np.arange(data.n_features) == 0, 0.0, np.nan_to_num(data.X))))
     found = tr.explaining.changes(ranker, thin, thin.qids[0])
     assert found.features < data.n_features
-    assert found.notes[-1].startswith("Only features that one of the two documents has")
+    assert found.caveats[-1].startswith("Only features that one of the two documents has")

@@ -382,6 +382,21 @@ def test_a_feature_may_be_called_score():
     assert edges["score"][-1] == new.X[:, 0].max()
     assert edges["age"][-1] == max(old.X[:, 1].max(), new.X[:, 1].max())
     assert of_scores.edges[-1] == max(ranker.predict(data).max() for data in (old, new))
+    assert drift.plot("score").svg() != drift.plot().svg()
+    page = drift_page(drift, "m")
+    assert all(drift.plot(one, named=False).figure() in page for one in (None, "score", "age"))
+
+
+def test_the_plot_of_a_feature_is_that_of_the_page(calibrated, parts):
+    drift = tr.monitor(calibrated, parts[2], moved(parts[3], 1, 9.0), resamples=99)
+    farthest = drift.features[0].name
+    drawn = drift.plot(farthest).svg()
+    assert drawn.count('class="curve s') == 4  # two curves, and the key to them
+    assert ">before</text>" in drawn
+    assert ">now</text>" in drawn
+    assert drift.plot(farthest, named=False).figure() in drift_page(drift, "m")
+    with pytest.raises(tr.errors.UnknownNameError, match="no feature"):
+        drift.plot("nobody")
 
 
 def test_features_without_names_have_the_numbers_of_their_file(tmp_path):

@@ -12,12 +12,6 @@ from toprank.showing.tables import Shown, Table
 
 FORMER = {"sentence", "words", "verdicts", "verdict", "remarks", "notes", "untold"}
 """Names that prose had in places; it is `summary` everywhere."""
-STILL_TO_COME: dict[str, set[str]] = {
-    "Explanation": {"notes"},
-    "Changes": {"notes"},
-    "QueryExplanation": {"notes"},
-    "Content": {"notes", "to_dict"},
-}
 
 
 def results() -> list[type]:
@@ -38,8 +32,20 @@ def results() -> list[type]:
 def test_a_result_speaks_the_one_vocabulary(kind):
     missing = {name for name in ("to_frame", "to_dict", "_repr_html_", "summary") if not hasattr(kind, name)}
     names = {*dir(kind), *getattr(kind, "__dataclass_fields__", ())}
-    assert missing | (FORMER & names) <= STILL_TO_COME.get(kind.__name__, set())
+    assert not missing | (FORMER & names)
     assert isinstance(kind.summary, property)
+
+
+DRAWN = {
+    "Comparison", "ComparedModels", "Content", "Drift", "Evaluation", "Explanation", "Importance", "LogReport",
+    "Propensities", "QueryExplanation", "Results", "Trained",
+}  # fmt: skip
+"""Results whose page has a picture."""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in results() if kind.__name__ in DRAWN], ids=lambda kind: kind.__name__)
+def test_a_result_whose_page_has_a_picture_plots_it(kind):
+    assert callable(kind.plot)
 
 
 def test_a_summary_is_what_is_said_without_the_tables():

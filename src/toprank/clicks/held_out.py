@@ -25,6 +25,7 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
+from toprank.showing.pictures import Chart, Line, Picture, curves
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows
 from toprank.significance import Interval, redrawn_interval
 
@@ -117,6 +118,22 @@ class ComparedModels(Shown):
         if np.isfinite(self.log_likelihoods).all():
             return words
         return f"{words} A log-likelihood of -inf: the model holds something that happened for impossible."
+
+    def plot(self, named: bool = True) -> Picture:
+        """Perplexity by rank, a curve for each model whose perplexity is finite at every rank."""
+        if not self.finite:
+            raise DataError("There is nothing to draw: no model has a finite perplexity at every rank.")
+        lines = [
+            Line(name, tuple(k + 1.0 for k in range(len(values))), tuple(values.tolist()), style)
+            for style, (name, values) in enumerate(self.finite.items())
+        ]
+        return curves(Chart("Perplexity by rank", "rank", "perplexity", tuple(lines)), named)
+
+    @property
+    def finite(self) -> dict[str, FloatArray]:
+        """The perplexity of each rank, of the models for which it is finite everywhere."""
+        of_models = zip(self.names, self.by_rank, strict=True)
+        return {name: values for name, values in of_models if np.isfinite(values).all()}
 
     def _parts(self) -> Sequence[Part]:
         return [self.summary, self.table()]

@@ -58,7 +58,7 @@ class Changes(Shown):
         changes: One for each feature that can do it alone.
         features: How many features were tried.
         exact: Whether these are the smallest changes; else they were searched for, between the values of the data.
-        notes: Further sentences.
+        caveats: Further sentences.
     """
 
     query: str
@@ -67,7 +67,7 @@ class Changes(Shown):
     changes: tuple[FeatureChange, ...]
     features: int
     exact: bool
-    notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -93,7 +93,7 @@ class Changes(Shown):
             f"{(_FINER - 1.0) ** -_ROUNDS / (_GRID - 1):.0e} of that range"
         )  # fmt: skip
         how_many = f"{len(self.changes)} of {self.features} features can do it alone ({how})."
-        return [self.summary, *([Table(header, rows, names=3)] if rows else []), how_many, *self.notes]
+        return [self.summary, *([Table(header, rows, names=3)] if rows else []), how_many, *self.caveats]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each change."""
@@ -108,7 +108,7 @@ class Changes(Shown):
             "summary": self.summary,
             "changes": [one._asdict() for one in self.changes],
             "exact": self.exact,
-            "notes": list(self.notes),
+            "caveats": list(self.caveats),
         }
 
 
@@ -138,10 +138,10 @@ def changes_of(asked: AskedQuery, first: int, second: int, features: FeatureColu
     """The same for two rows of a query that was looked up before."""
     a, b = sorted((first, second), key=lambda row: asked.places[row])
     tried = np.arange(len(asked.features))
-    notes = list(asked.notes)
+    caveats = list(asked.caveats)
     if features.data.is_sparse:
         tried = np.flatnonzero((asked.X[[a, b]] != 0).any(axis=0))
-        notes.append("Only features that one of the two documents has were tried.")
+        caveats.append("Only features that one of the two documents has were tried.")
     found, exact = [], True
     for number in tried.tolist():
         feature = features[number]
@@ -154,7 +154,7 @@ def changes_of(asked: AskedQuery, first: int, second: int, features: FeatureColu
         if change is not None:
             found.append(change)
     found.sort(key=lambda change: change.size)
-    return Changes(asked.qid, asked.document(a), asked.document(b), tuple(found), len(tried), exact, tuple(notes))
+    return Changes(asked.qid, asked.document(a), asked.document(b), tuple(found), len(tried), exact, tuple(caveats))
 
 
 def _margins(asked: AskedQuery, a: int, b: int, feature: int) -> Margins:

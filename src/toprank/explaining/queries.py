@@ -44,7 +44,7 @@ class QueryExplanation(Shown):
         against: Which documents these are, in words.
         method: How the contributions were found.
         changes: What would lift a document above the one before it, for the first places.
-        notes: Further sentences.
+        caveats: Further sentences.
     """
 
     query: str
@@ -56,7 +56,7 @@ class QueryExplanation(Shown):
     against: str
     method: str
     changes: tuple[Changes, ...] = ()
-    notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
     def contributions(self, document: Any) -> dict[str, float]:
         """What moved a document, by feature, the largest first."""
@@ -89,7 +89,7 @@ class QueryExplanation(Shown):
             f"Contributions sum to the score less {self.mean:.4g}, {self.against} ({self.method})."
             + (f" {left:,} more documents are not shown; to_frame() has them." if left > 0 else "")
         )  # fmt: skip
-        return [self._heading(), table, sums, tuple(one.summary for one in self.changes), *self.notes]
+        return [self._heading(), table, sums, tuple(one.summary for one in self.changes), *self.caveats]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each document and feature."""
@@ -122,7 +122,7 @@ class QueryExplanation(Shown):
             "changes": [one.to_dict() for one in self.changes],
             "exact": self.errors is None,
             "method": self.method,
-            "notes": list(self.notes),
+            "caveats": list(self.caveats),
         }
 
     def plot(self, document: Any = None) -> Picture:
@@ -181,7 +181,7 @@ def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, s
         words,
         found.method,
         tuple(lifts),
-        asked.notes,
+        asked.caveats,
     )
 
 

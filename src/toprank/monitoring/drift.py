@@ -12,7 +12,8 @@ import numpy as np
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, joined
+from toprank.drawing import WIDTH, Box, Markup, Scale, axes, tag, ticks
+from toprank.errors import DataError, UnknownNameError, joined
 from toprank.metrics.ranking import ranking
 from toprank.monitoring.shifts import (
     MOST_QUERIES,
@@ -28,6 +29,7 @@ from toprank.monitoring.shifts import (
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.probabilities import ExpectedValue
+from toprank.showing.pictures import Picture, curve, key
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance.effects import bootstrap_interval
 from toprank.significance.results import Interval, number, p_value, signed
@@ -178,6 +180,19 @@ class Drift(Shown):
         header = ("", "PSI", f"{self.confidence:.0%} interval", "KS", "p", "missing", "outside")
         return Table(header, [_row(shift) for shift in (self.scores, *self.features)[:rows]], names=1)
 
+    def plot(self, feature: str | None = None, *, named: bool = True) -> Picture:
+        """The distribution of a feature before and now; None: of the scores.
+
+        Where the two curves lie on each other nothing has moved. `named`: with the key to the curves.
+        """
+        of_scores, *of_features = self.cells
+        if feature is None:
+            return _before_and_after("Scores", of_scores, named)
+        cells = dict(zip([shift.name for shift in self.features], of_features, strict=True))
+        if feature not in cells:
+            raise UnknownNameError("feature", feature, cells)
+        return _before_and_after(feature, cells[feature], named)
+
     @property
     def outlook(self) -> tuple[str, ...]:
         """What to expect: of the DCG without labels, then of the shadow where there is one."""
@@ -198,6 +213,31 @@ class Drift(Shown):
         more = len(self.features) + 1 - _ROWS
         rest = (f"… and {more:,} more features that moved less.",) if more > 0 else ()
         return [opening, self.alarms or "No alarm.", self.table(_ROWS), *rest, *self.outlook, caveat]
+
+
+def _before_and_after(name: str, cells: CellCounts, named: bool) -> Picture:
+    """Distribution functions; of categories, and where all values are one, the shares of the cells."""
+    box = Box(44, 10, WIDTH - 12, 170)
+    y = Scale(0, 1, box.bottom, box.top)
+    shares = [np.asarray(share, dtype=np.float64) for share in cells.shares()]
+    y_ticks = [(v, f"{v:g}") for v in (0.0, 0.5, 1.0)]
+    ends = np.flatnonzero(np.isfinite(cells.edges))  # infinite ones have no place on a page
+    if len(ends) > 1:
+        x = Scale(float(cells.edges[ends[0]]), float(cells.edges[ends[-1]]), box.left, box.right)
+        x_ticks = [(v, f"{v:g}") for v in ticks(x.low, x.high, 4)]
+        curves = [
+            (np.cumsum(share[: cells.ordered]) / max(share[: cells.ordered].sum(), 1e-300))[ends] for share in shares
+        ]
+        at = [x(float(edge)) for edge in cells.edges[ends]]
+    else:
+        x = Scale(0, len(shares[0]), box.left, box.right)
+        x_ticks, curves, at = [], shares, [x(place + 0.5) for place in range(len(shares[0]))]
+    lines = [
+        tag("g", curve(side, [(a, y(float(v))) for a, v in zip(at, shown, strict=True)]), data_s=side)
+        for side, shown in enumerate(curves)
+    ]
+    names = key({"before": 0, "now": 1}, 204) if named else Markup()
+    return Picture(f"{name} before and now", 240 if named else 210, axes(box, x, y, x_ticks, y_ticks), *lines, names)
 
 
 def _facts(part: Shift | ExpectedChange | Disagreement) -> dict[str, Any]:

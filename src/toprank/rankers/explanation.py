@@ -102,7 +102,7 @@ class AskedQuery:
         return cells(self.part, feature, self.X[[row], feature])[0]
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def caveats(self) -> tuple[str, ...]:
         """What is to be said of every explanation of this query."""
         return (OTHERS_FIXED,) if self.ranker.sees_queries else ()
 
@@ -176,7 +176,7 @@ class Explanation(Shown):
         errors: The standard error of each, where they are estimates; None where they are exact.
         a_values, b_values: The values of the features, as they stand in the table.
         method: How the contributions were found.
-        notes: Further sentences.
+        caveats: Further sentences.
     """
 
     query: str
@@ -188,7 +188,7 @@ class Explanation(Shown):
     a_values: tuple[str, ...]
     b_values: tuple[str, ...]
     method: str
-    notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
     @property
     def total(self) -> float:
@@ -250,7 +250,7 @@ class Explanation(Shown):
         if silent:
             verb = "makes" if silent == 1 else "make"
             said += f" {silent} of {len(self.features)} features {verb} no difference between the two."
-        return [heading, self.summary, *([table] if rows else []), said, *self.notes]
+        return [heading, self.summary, *([table] if rows else []), said, *self.caveats]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each feature, the largest contribution first."""
@@ -279,7 +279,7 @@ class Explanation(Shown):
             "contributions": rows,
             "exact": self.errors is None,
             "method": self.method,
-            "notes": list(self.notes),
+            "caveats": list(self.caveats),
         }
 
     def plot(self) -> Picture:
@@ -317,5 +317,5 @@ def explained(asked: AskedQuery, first: int, second: int, sampling: Sampling) ->
         tuple(asked.shown(first, j) for j in columns),
         tuple(asked.shown(second, j) for j in columns),
         found.method,
-        asked.notes,
+        asked.caveats,
     )

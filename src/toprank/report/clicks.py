@@ -12,9 +12,9 @@ from toprank.clicks.harvests import Graph
 from toprank.clicks.held_out import ComparedModels
 from toprank.clicks.training import Trained
 from toprank.drawing import WIDTH, Markup, colour, figure, join, tag, title
-from toprank.report.content import Chart, Line
 from toprank.report.page import document, section, write_page
-from toprank.report.parts import chart, legend, panel, plain_table, side_by_side
+from toprank.report.parts import legend, panel, plain_table, side_by_side
+from toprank.showing.pictures import Chart, Line, curves
 
 __all__ = ["Extra", "clicks_page", "rankers_section", "write_clicks"]
 
@@ -67,7 +67,7 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
             "On sessions that no model was fitted to; the rates are what a model must beat. Perplexity: 2 to the mean "
             "surprise of a rank in bits, over the sessions that have it, mean over ranks; 1 is perfect, 2 a coin."
         )
-        sections.append(("models", "Models", words, join([_surprise(models), plain_table(models.table(), "Models")])))
+        sections.append(("models", "Models", words, join([*_surprise(models), plain_table(models.table(), "Models")])))
     sections += further
     body = [opening, *(section(key, heading, words, shown) for key, heading, words, shown in sections)]
     return document(name, join(body), [(key, heading) for key, heading, _, _ in sections])
@@ -101,18 +101,12 @@ def _drawn(graph: Graph) -> Markup:
     return figure("Positions joined by documents that both showed", top + side * depth + 10, *drawn)
 
 
-def _surprise(models: ComparedModels) -> Markup:
-    """Perplexity by rank, a curve for each model whose perplexity is finite everywhere."""
-    shown = [(name, one) for name, one in zip(models.names, models.by_rank, strict=True) if np.isfinite(one).all()]
-    if not shown:
-        return Markup()
-    styles = {name: place for place, (name, _) in enumerate(shown)}
-    lines = tuple(
-        Line(name, tuple(float(k + 1) for k in range(len(one))), tuple(one.tolist()), styles[name])
-        for name, one in shown
-    )
-    drawn = Chart("Perplexity by rank", "rank", "perplexity", lines)
-    return join([legend(styles), side_by_side(panel("Perplexity by rank", chart(drawn)))])
+def _surprise(models: ComparedModels) -> list[Markup]:
+    styles = {name: place for place, name in enumerate(models.finite)}
+    if not styles:
+        return []
+    drawn = models.plot(named=False).figure()
+    return [legend(styles), side_by_side(panel("Perplexity by rank", drawn))]
 
 
 def rankers_section(done: Trained) -> Extra:
@@ -144,4 +138,5 @@ def _corrected_by(done: Trained) -> Markup:
     shown = {name: values for name, values in named.items() if np.nan_to_num(values).any()}
     styles = {name: place for place, name in enumerate(shown)}
     lines = tuple(Line(name, places, tuple(values.tolist()), styles[name]) for name, values in shown.items())
-    return join([legend(styles), chart(Chart(f"P(click), {done.curves.told}", "position", "P(click)", lines))])
+    drawn = Chart(f"P(click), {done.curves.told}", "position", "P(click)", lines)
+    return join([legend(styles), curves(drawn, named=False).figure()])

@@ -165,16 +165,16 @@ def _part(
         spreads=spreads(scores, data, styles),
         documents=Documents(data.labels, data.queries, ids, scores),
         hardest=hardest(firsts, metric in comparison.lower_is_better, solvable),
-        notes=notes_of(comparison, solvable),
+        caveats=notes_of(comparison, solvable),
     )
 
 
 def notes_of(comparison: Comparison, solvable: npt.NDArray[np.bool_]) -> tuple[str, ...]:
     """What is to be said of the queries and plots of a comparison."""
-    notes = [*comparison.omissions, *nothing_to_gain(solvable)]
+    caveats = [*comparison.omissions, *nothing_to_gain(solvable)]
     if len(comparison.systems) > PLOTTED:
-        notes.append(f"Plots show {PLOTTED} of the {len(comparison.systems)} systems, the best; tables show all.")
-    return tuple(notes)
+        caveats.append(f"Plots show {PLOTTED} of the {len(comparison.systems)} systems, the best; tables show all.")
+    return tuple(caveats)
 
 
 def _with_rankers(

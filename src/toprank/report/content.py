@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.explaining import Importance
 from toprank.rankers.explanation import Explanation
-from toprank.showing.pictures import Picture
+from toprank.showing.pictures import Chart, Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval
 
@@ -125,28 +125,6 @@ class Explained:
 
 
 @dataclass(frozen=True)
-class Line:
-    """One curve. `style` is the number of its system, which settles colour, marker and dashes."""
-
-    name: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    style: int
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Curves over one axis."""
-
-    title: str
-    x_label: str
-    y_label: str
-    lines: tuple[Line, ...]
-    scale: Literal["linear", "log"] = "linear"
-    markers: bool = True
-
-
-@dataclass(frozen=True)
 class RankedCollection:
     """One collection: its judgements, the main one first, and all that is known about the systems on it.
 
@@ -163,7 +141,7 @@ class RankedCollection:
         explained: The best of them.
         documents: Where scores are known; without them the explorer shows numbers only.
         hardest: Numbers of the queries that all systems rank worst, worst first.
-        notes: Sentences about this part: what was left out, what is pooled.
+        caveats: Sentences about this part: what was left out, what is pooled.
         against_leader: Nobody asked for the baseline of the comparison: it is simply the best system.
     """
 
@@ -179,7 +157,7 @@ class RankedCollection:
     explained: Explained | None = None
     documents: Documents | None = None
     hardest: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
     against_leader: bool = False
 
     def __post_init__(self) -> None:
@@ -235,7 +213,7 @@ class Content(Shown):
         facts: Versions, seeds, options: the small print.
         command: The command that made the report, to be typed again.
         date: Shown where it is given; without it the same input gives the same bytes on any day.
-        notes: Sentences about the whole.
+        caveats: Sentences about the whole.
     """
 
     title: str
@@ -245,7 +223,7 @@ class Content(Shown):
     facts: tuple[Fact, ...] = ()
     command: str | None = None
     date: str | None = None
-    notes: tuple[str, ...] = field(default=())
+    caveats: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -258,8 +236,8 @@ class Content(Shown):
             place = {name: i for i, name in enumerate(part.ranked_systems)}
             ranked = Table(means.header, sorted(means.rows, key=lambda row: place[row[0]]), names=1)
             verdicts = tuple(map(part.comparison.summary_of, part.comparison.differences))
-            said += [f"{part.name}: {part.comparison.heading}", ranked, verdicts, *part.notes]
-        return [*said, *self.notes, "The whole page, to hand on: toprank.report.write_html(path, content)."]
+            said += [f"{part.name}: {part.comparison.heading}", ranked, verdicts, *part.caveats]
+        return [*said, *self.caveats, "The whole page, to hand on: toprank.report.write_html(path, content)."]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each part, convention, system and metric: the mean and its interval."""
@@ -272,6 +250,15 @@ class Content(Shown):
             for metric, mean in means.items()
         ]
         return frame_of(dict(zip(names, zip(*rows, strict=True), strict=True)), kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was compared, as plain values for JSON: each part under each of its conventions."""
+        parts = [
+            {"name": part.name, "comparisons": [one.comparison.to_dict() for one in part.judgements],
+             "caveats": list(part.caveats)}
+            for part in self.parts
+        ]  # fmt: skip
+        return {"title": self.title, "summary": self.summary, "parts": parts, "caveats": list(self.caveats)}
 
     def plot(self, metric: str | None = None, part: str | None = None) -> Picture:
         """The differences of a part, the first if none is named, with their intervals."""

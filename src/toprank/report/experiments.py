@@ -21,7 +21,6 @@ from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.report.comparing import facts_of, judged_intervals, nothing_to_gain
 from toprank.report.content import (
-    Chart,
     Content,
     DataSource,
     Documents,
@@ -36,6 +35,7 @@ from toprank.report.panels.features import weights_of_cells
 from toprank.report.panels.queries import hardest
 from toprank.report.panels.scores import calibration, spreads
 from toprank.report.parts import plotted
+from toprank.showing.pictures import Chart
 from toprank.showing.tables import Table
 
 __all__ = ["from_results"]
@@ -78,7 +78,7 @@ def from_results(
             "see Results.failures."
         )
     left = [name for name in results.datasets if name not in {part.name for part in parts}]
-    notes = [f"{name} is left out: fewer than two systems ran on all of its folds." for name in left]
+    caveats = [f"{name} is left out: fewer than two systems ran on all of its folds." for name in left]
     provenance = results.provenance
     return Content(
         title=title or f"{len(results.systems)} systems on {', '.join(results.datasets)}",
@@ -88,7 +88,7 @@ def from_results(
         facts=tuple(_facts(results, parts[0])),
         command=command or provenance.get("command"),
         date=date,
-        notes=(*notes, *results.inapplicable),
+        caveats=(*caveats, *results.inapplicable),
     )
 
 
@@ -121,7 +121,7 @@ def _part(results: Results, dataset: str) -> RankedCollection | None:
         weights=weights_of_cells(of, styles, folds[0].get("feature_names")),
         documents=documents,
         hardest=hardest(firsts, metric in main.lower_is_better, relevant > 0),
-        notes=tuple(_notes(results, dataset, relevant, documents is not None)),
+        caveats=tuple(_notes(results, dataset, relevant, documents is not None)),
         against_leader=results.provenance["baseline"] != main.baseline,
     )
 
@@ -273,19 +273,19 @@ def _choices(results: Results, dataset: str) -> Titled:
 
 def _notes(results: Results, dataset: str, relevant: npt.NDArray[Any], documents: bool) -> list[str]:
     folds, seeds = results.folds(dataset), results.repeats
-    notes = [f"The queries of {len(folds)} folds are pooled."]
+    caveats = [f"The queries of {len(folds)} folds are pooled."]
     if seeds > 1:
         plots = " Rankings, scores and curves are those of the first." if documents else ""
-        notes.append(f"For systems that draw, a query's number is the mean over {seeds} seeds.{plots}")
-    notes += nothing_to_gain(relevant > 0)
+        caveats.append(f"For systems that draw, a query's number is the mean over {seeds} seeds.{plots}")
+    caveats += nothing_to_gain(relevant > 0)
     failed = {one.system: one.error for one in results.failures if one.dataset == dataset}
-    notes += [f"{system} failed and is left out: {error}" for system, error in failed.items()]
+    caveats += [f"{system} failed and is left out: {error}" for system, error in failed.items()]
     if not documents:
-        notes.append(
+        caveats.append(
             "Scores were not kept, or the rows of the results are in another order than the test data, so documents "
             "and what needs them are left out."
         )
-    return notes
+    return caveats
 
 
 def _sources(results: Results, dataset: str) -> list[DataSource]:

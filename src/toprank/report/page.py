@@ -104,12 +104,12 @@ def _opening(content: Content) -> Markup:
             name,
             tag(kind, found.sentence, cls="lead"),
             tag("p", chip, " ", found.support, cls="support"),
-            tag("p", f"{_heading(part)} {' '.join(part.notes)}", cls="remark"),
+            tag("p", f"{_heading(part)} {' '.join(part.caveats)}", cls="remark"),
         ])))  # fmt: skip
     title = tag("p" if len(content.parts) == 1 else "h1", content.title, cls="kicker")
-    notes = [tag("p", note, cls="remark") for note in content.notes]
+    caveats = [tag("p", note, cls="remark") for note in content.caveats]
     date = tag("p", content.date, cls="remark") if content.date else None
-    return tag("header", title, *leads, *notes, date, cls="opening")
+    return tag("header", title, *leads, *caveats, date, cls="opening")
 
 
 def _heading(part: RankedCollection) -> str:

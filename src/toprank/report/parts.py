@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
 from toprank.comparison import Comparison
-from toprank.drawing import (
-    WIDTH,
-    Box,
-    Markup,
-    Scale,
-    axes,
-    colour,
-    dashes,
-    figure,
-    join,
-    marker,
-    path,
-    swatch,
-    tag,
-    ticks,
-    title,
-)
-from toprank.report.content import Chart, Line, RankedCollection, ranked_systems
+from toprank.drawing import Markup, swatch, tag
+from toprank.report.content import RankedCollection, ranked_systems
 from toprank.showing.tables import Table
-from toprank.significance.results import number
 
 __all__ = [
     "PLOTTED",
     "Panel",
-    "chart",
-    "curve",
     "legend",
     "panel",
     "plain_table",
@@ -44,7 +22,6 @@ __all__ = [
 ]
 
 PLOTTED = 12  # systems in the plots; the tables hold all
-_POINTS = 200  # a curve of more is drawn at so many of its points
 
 
 def plotted(comparison: Comparison) -> dict[str, int]:
@@ -104,48 +81,3 @@ def plain_table(table: Table, name: str) -> Markup:
 
     head = tag("thead", cells(table.header, "th"))
     return scrolling(tag("table", head, tag("tbody", *(cells(row, "td") for row in table.rows))), name)
-
-
-def chart(what: Chart) -> Markup:
-    """Curves with their markers."""
-    xs = [v for line in what.lines for v in line.x]
-    ys = [v for line in what.lines for v in line.y if math.isfinite(v)]
-    low, high = min(ys), max(ys)
-    room = (high - low) * 0.08 or 0.05
-    box = Box(44, 10, WIDTH - 12, 190)
-    log = what.scale == "log"
-    x = Scale(min(xs), max(xs), box.left + 6, box.right - 6, log)
-    y = Scale(low - room, high + room, box.bottom, box.top)
-    frame = axes(box, x, y, _x_ticks(xs, log), [(v, f"{v:g}") for v in ticks(y.low, y.high, 5)], what.x_label)
-    lines = join(_line(line, x, y, what) for line in what.lines)
-    return figure(f"{what.title}: {what.y_label} by {what.x_label}", 230, frame, lines)
-
-
-def _x_ticks(xs: list[float], log: bool) -> list[tuple[float, str]]:
-    low, high = min(xs), max(xs)
-    if log:
-        powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
-        step = max(1, math.ceil(len(powers) / 6))
-        chosen = [10.0**power for power in powers[::step]] if len(powers) > 1 else [low, high]
-    else:
-        distinct = sorted(set(xs))
-        chosen = distinct if len(distinct) <= 12 else ticks(low, high, 5)
-    return [(value, f"{value:.3g}") for value in chosen]
-
-
-def _line(line: Line, x: Scale, y: Scale, what: Chart) -> Markup:
-    known = [(a, b) for a, b in zip(line.x, line.y, strict=True) if math.isfinite(b)]
-    if not known:
-        return Markup()
-    points = [known[i] for i in np.unique(np.linspace(0, len(known) - 1, min(len(known), _POINTS)).astype(int))]
-    marks = [
-        marker(line.style, x(a), y(b), f"{line.name}, {what.x_label} {a:g}: {number(b)}")
-        for a, b in (points if what.markers else points[-1:])
-    ]
-    drawn = curve(line.style, [(x(a), y(b)) for a, b in points], title(line.name))
-    return tag("g", drawn, *marks, data_s=line.style)
-
-
-def curve(style: int, points: Sequence[tuple[float, float]], *about: Markup) -> Markup:
-    """The line of a system through points of the figure."""
-    return tag("path", *about, d=path(points), cls=f"curve {colour(style)}", stroke_dasharray=dashes(style))

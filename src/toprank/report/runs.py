@@ -65,7 +65,7 @@ def content_of_runs(
         spreads=_spreads(scores, data, styles),
         documents=Documents(data.labels, data.queries, names, scores),
         hardest=hardest(firsts, metric in comparison.lower_is_better, solvable),
-        notes=notes_of(comparison, solvable),
+        caveats=notes_of(comparison, solvable),
     )
     return Content(
         title=title or f"{len(comparison.systems)} systems on {name}",

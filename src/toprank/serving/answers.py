@@ -93,7 +93,7 @@ class PairExplanation(Struct):
     contributions: list[FeatureContribution]
     exact: bool
     method: str
-    notes: list[str]
+    caveats: list[str]
 
 
 class PlacedDocument(Struct):

@@ -6,18 +6,40 @@ on white and on black. As a file it brings its own paper, light or dark as the r
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.bytesource import output
-from toprank.drawing import WIDTH, Box, Markup, Scale, axes, figure, marker, shortened, tag, ticks, title
+from toprank.drawing import (
+    WIDTH,
+    Box,
+    Markup,
+    Scale,
+    axes,
+    colour,
+    dashes,
+    figure,
+    join,
+    marker,
+    path,
+    shortened,
+    tag,
+    ticks,
+    title,
+)
 from toprank.errors import DataError
 
-__all__ = ["Picture", "check_picture_path", "framed", "histogram", "signed_bars", "strips"]
+__all__ = [
+    "Chart", "Line", "Picture", "check_picture_path", "curve", "curves", "framed", "histogram", "key", "signed_bars",
+    "strips",
+]  # fmt: skip
 
 _WORDS = """
 .toprank{line-height:1.45}.toprank p{margin:.5em 0;max-width:60em;white-space:pre-line}.toprank .note{opacity:.75}
@@ -35,6 +57,11 @@ _LINES = """
 .toprank .line{fill:none}.toprank .loss{stroke:#d9681d;stroke-width:2}.toprank .dot.loss{fill:#d9681d}
 .toprank .flat{stroke:#868c94;stroke-width:2}.toprank .rest,.toprank .dot.flat{fill:#868c94}
 .toprank .faint{fill-opacity:.4}.toprank .hit{fill:none}
+.toprank .s0{color:#0072b2}.toprank .s1{color:#d55e00}.toprank .s2{color:#009e73}.toprank .s3{color:#b8609a}
+.toprank .s4{color:#b87e00}.toprank .s5{color:#3896cf}.toprank .s6{color:#868c94}
+.toprank .curve{fill:none;stroke:currentColor;stroke-width:2}
+.toprank .mark[class*=" s"]{fill:currentColor;stroke:currentColor}
+.toprank .mark.hollow{fill:none}
 """
 _PAPER = """
 svg{background:#fff;color:#1b1f24}@media (prefers-color-scheme:dark){svg{background:#14171a;color:#e6e9ec}}
@@ -175,3 +202,88 @@ def signed_bars(
             tag("text", shown, x=width - 4, y=at + 14.5, cls="tick end"),
         ))  # fmt: skip
     return Picture(name, bottom + (40 if label else 24), *drawn, width=width)
+
+
+_POINTS = 200  # a curve of more is drawn at so many of its points
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve. `style` is the number of its system, which settles colour, marker and dashes."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    style: int
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves over one axis."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    scale: Literal["linear", "log"] = "linear"
+    markers: bool = True
+
+
+def curves(what: Chart, named: bool = True) -> Picture:
+    """Curves with their markers; `named` below, where the page around has no legend."""
+    xs = [v for line in what.lines for v in line.x]
+    ys = [v for line in what.lines for v in line.y if math.isfinite(v)]
+    low, high = min(ys), max(ys)
+    room = (high - low) * 0.08 or 0.05
+    box = Box(44, 10, WIDTH - 12, 190)
+    log = what.scale == "log"
+    x = Scale(min(xs), max(xs), box.left + 6, box.right - 6, log)
+    y = Scale(low - room, high + room, box.bottom, box.top)
+    frame = axes(box, x, y, _x_ticks(xs, log), [(v, f"{v:g}") for v in ticks(y.low, y.high, 5)], what.x_label)
+    lines = join(_line(line, x, y, what) for line in what.lines)
+    styles = {line.name: line.style for line in what.lines} if named and len(what.lines) > 1 else {}
+    height = 230 + _KEY * len(styles)
+    return Picture(f"{what.title}: {what.y_label} by {what.x_label}", height, frame, lines, key(styles, 228))
+
+
+_KEY = 16.0
+
+
+def key(styles: Mapping[str, int], top: float) -> Markup:
+    """Names with line and mark, one below the other, as a part of the picture."""
+    rows = []
+    for place, (name, style) in enumerate(styles.items()):
+        at = top + _KEY * (place + 0.5)
+        rows += [curve(style, [(44, at), (68, at)]), marker(style, 56, at)]
+        rows.append(tag("text", shortened(name, 44), x=76, y=at + 4))
+    return join(rows)
+
+
+def _x_ticks(xs: list[float], log: bool) -> list[tuple[float, str]]:
+    low, high = min(xs), max(xs)
+    if log:
+        powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
+        step = max(1, math.ceil(len(powers) / 6))
+        chosen = [10.0**power for power in powers[::step]] if len(powers) > 1 else [low, high]
+    else:
+        distinct = sorted(set(xs))
+        chosen = distinct if len(distinct) <= 12 else ticks(low, high, 5)
+    return [(value, f"{value:.3g}") for value in chosen]
+
+
+def _line(line: Line, x: Scale, y: Scale, what: Chart) -> Markup:
+    known = [(a, b) for a, b in zip(line.x, line.y, strict=True) if math.isfinite(b)]
+    if not known:
+        return Markup()
+    points = [known[i] for i in np.unique(np.linspace(0, len(known) - 1, min(len(known), _POINTS)).astype(int))]
+    marks = [
+        marker(line.style, x(a), y(b), f"{line.name}, {what.x_label} {a:g}: {b:.4g}")
+        for a, b in (points if what.markers else points[-1:])
+    ]
+    drawn = curve(line.style, [(x(a), y(b)) for a, b in points], title(line.name))
+    return tag("g", drawn, *marks, data_s=line.style)
+
+
+def curve(style: int, points: Sequence[tuple[float, float]], *about: Markup) -> Markup:
+    """The line of a system through points of the figure."""
+    return tag("path", *about, d=path(points), cls=f"curve {colour(style)}", stroke_dasharray=dashes(style))

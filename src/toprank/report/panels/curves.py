@@ -17,8 +17,9 @@ from toprank.metrics import NDCG
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
-from toprank.report.content import Chart, Line, RankedCollection
-from toprank.report.parts import Panel, chart, legend, panel, plain_table, plotted, side_by_side
+from toprank.report.content import RankedCollection
+from toprank.report.parts import Panel, legend, panel, plain_table, plotted, side_by_side
+from toprank.showing.pictures import Chart, Line, curves
 from toprank.showing.tables import Table
 from toprank.significance.results import number
 
@@ -79,7 +80,7 @@ def _cutoffs_shown(part: RankedCollection, _: str) -> Markup | None:
     """Metrics by cut-off, with the numbers to open below."""
     if not part.at_k:
         return None
-    panels = [panel(one.title, chart(one)) for one in part.at_k]
+    panels = [panel(one.title, curves(one, named=False).figure()) for one in part.at_k]
     tables = []
     for one in part.at_k:
         rows = [(line.name, *(number(y) for y in line.y)) for line in one.lines]
@@ -196,10 +197,11 @@ def _learning_shown(part: RankedCollection, _: str) -> Markup | None:
     panels = []
     for one in part.learning:
         heading = f"{shortened(one.title, 40)}: {one.y_label}"
+        drawn = curves(one, named=False).figure()
         if len(one.lines) == 1:
-            panels.append(panel(f"{heading} on {one.lines[0].name}", chart(one)))
+            panels.append(panel(f"{heading} on {one.lines[0].name}", drawn))
         else:
-            panels.append(panel(heading, legend({line.name: line.style for line in one.lines}), chart(one)))
+            panels.append(panel(heading, legend({line.name: line.style for line in one.lines}), drawn))
     return side_by_side(*panels)
 
 

@@ -72,7 +72,7 @@ def _shown(part: RankedCollection, _: str) -> Markup | None:
         panels.append(panel(f"Importance of features to {found.system}", found.importance.plot().figure(), words))
     pair = found.pair
     if pair is not None:
-        words = tag("p", f"{pair.summary} {found.change} {' '.join(pair.notes)}", cls="remark")
+        words = tag("p", f"{pair.summary} {found.change} {' '.join(pair.caveats)}", cls="remark")
         drawn = [pair.plot().figure()] if pair.values.any() else []
         heading = f"{found.system}, query {pair.query}: {pair.a.name} above {pair.b.name}, which is more relevant"
         panels.append(panel(heading, *drawn, words))

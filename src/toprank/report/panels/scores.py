@@ -27,7 +27,8 @@ from toprank.drawing import (
 from toprank.errors import DataError
 from toprank.rankers.probabilities import calibration_curve
 from toprank.report.content import DrawnCalibration, RankedCollection, ScoreSpread
-from toprank.report.parts import Panel, curve, panel, side_by_side
+from toprank.report.parts import Panel, panel, side_by_side
+from toprank.showing.pictures import curve
 
 __all__ = ["CALIBRATION", "SCORES", "calibration", "calibrations", "spreads"]
 

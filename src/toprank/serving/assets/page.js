@@ -137,7 +137,7 @@ async function explain(a, b) {
       return row;
     }));
     const more = count.length > 20 ? `${count.length - 20} further features count less. ` : "";
-    at("method").textContent = more + told.notes.join(" ");
+    at("method").textContent = more + told.caveats.join(" ");
     at("why").hidden = false;
     at("why").focus();
   } catch (problem) {
