@@ -1,7 +1,8 @@
 """Which system ranks best untuned: what `toprank train DATA --model M` should do when nobody names one.
 
     TOPRANK_DATA=... python benchmarks/default_system.py [--sets MQ2008,OHSUMED] [--systems cs-RgList,LambdaMART]
-                                                         [--queries 500] [--folds 5] [--stopped] [--processes 2]
+                                                         [--queries 500] [--folds 5] [--chosen] [--stopped]
+                                                         [--processes 2] [--keep RESULTS.jsonl] [--minutes 10]
 
 Every system as it stands: its defaults, no grid, no search, fitted on the training part of every fold and judged by the
 NDCG@10 of the fold's *validation* part, of which it has seen nothing. Test parts are never read, so that they stay good
@@ -12,7 +13,11 @@ sub-sampled, by a hash of each query's id (seed 0).
 Candidates are all systems but networks: those need PyTorch, which the plain installation has not. `--folds 2` takes the
 first two folds of each set. With `--stopped`, rankers that learn in rounds are shown a second time as "NAME, stopped
 early": trained on four fifths of the training queries and stopped on the fifth. These lines do not compete for the
-first place: they need data to stop on, which the plain command does not have.
+first place: they need data to stop on, which the plain command does not have. With `--chosen`, systems are judged as
+`toprank train --valid` trains them instead: on four fifths, with the grid searched and trees stopped on the fifth.
+
+`--keep` writes every fit to a file and does not make again what is there, so that `--minutes` may end a run that is
+gone on with later; the tables are those of the folds on which every system was tried.
 
 Prints a Markdown table: the mean over collections of NDCG@10, the share of all duels won (a system against another on a
 fold, a tie being half a win), the mean rank on a fold, the folds on which it is first, and the seconds of processor
@@ -23,11 +28,12 @@ features is one collection, its queries being the same.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +48,7 @@ from toprank.errors import ToprankError
 METRIC, SEED = "ndcg@10", 0
 SETS = ("MQ2008", "OHSUMED", "OHSUMED-null", "MSLR", "LightGBM-example")
 COLLECTION = {"OHSUMED-null": "OHSUMED"}
-STOPPED = ", stopped early"
+STOPPED, CHOSEN = ", stopped early", ", chosen"
 
 
 class Task(NamedTuple):
@@ -82,12 +88,15 @@ def work(task: Task) -> Found:
     if train.n_queries > task.queries:
         share = task.queries / train.n_queries
         train = tr.split(train, (share, 1 - share), seed=SEED)[0]
-    if task.system.endswith(STOPPED):
+    name, _, how = task.system.partition(",")
+    if how:
         train, stop = tr.split(train, (0.8, 0.2), seed=SEED)
     start = time.process_time()
     try:
-        ranker = tr.systems.make(task.system.removesuffix(STOPPED)).set_params(threads=1)
-        ranker.fit(train) if stop is None else ranker.fit(train, valid=stop)
+        if task.system.endswith(CHOSEN):
+            ranker = tr.select(name, train, stop, threads=1).ranker
+        else:
+            ranker = tr.systems.make(name).set_params(threads=1).fit(train, valid=stop)
     except ToprankError as problem:
         return Found(float("nan"), time.process_time() - start, str(problem))
     seconds = time.process_time() - start
@@ -141,6 +150,41 @@ def printed(lines: list[Standing]) -> None:
         print("| " + " | ".join(map(str, cells)) + " |")
 
 
+def kept(path: Path | None) -> dict[Task, Found]:
+    """What earlier runs found."""
+    if path is None or not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {Task(*task): Found(*(float("nan") if part is None else part for part in found)) for task, found in lines}
+
+
+def run(tasks: list[Task], found: dict[Task, Found], keep: Path | None, processes: int, minutes: float) -> None:
+    """Make the fits that are not there yet, until the minutes are over; each is written down at once."""
+    missing, end = [task for task in tasks if task not in found], time.perf_counter() + 60 * minutes
+    with ProcessPoolExecutor(processes) as pool:
+        waiting = {}
+        while waiting or (missing and time.perf_counter() < end):
+            while missing and len(waiting) < processes and time.perf_counter() < end:
+                task = missing.pop(0)
+                waiting[pool.submit(work, task)] = task
+            for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+                task, one = waiting.pop(done), done.result()
+                found[task] = one
+                print(*task, *one, f"[{len(found)}/{len(tasks)}]", file=sys.stderr, flush=True)
+                if keep is not None:
+                    with keep.open("a") as file:
+                        plain = [None if part != part else part for part in one]
+                        file.write(json.dumps([task, plain]) + "\n")
+
+
+def complete(found: dict[Task, Found], systems: list[str]) -> dict[Task, Found]:
+    """The results of these systems on the folds on which all of them were tried."""
+    tried: dict[tuple[str, int, int], set[str]] = {}
+    for task in found:
+        tried.setdefault(task[1:], set()).add(task.system)
+    return {task: one for task, one in found.items() if task.system in systems and set(systems) <= tried[task[1:]]}
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--sets", default=",".join(SETS))
@@ -149,33 +193,39 @@ def main() -> None:
     arguments.add_argument("--queries", type=int, default=500, help="training queries at most")
     arguments.add_argument("--folds", type=int, default=5, help="folds of a set at most")
     arguments.add_argument("--stopped", action="store_true")
+    arguments.add_argument("--chosen", action="store_true")
     arguments.add_argument("--processes", type=int, default=2)
+    arguments.add_argument("--keep", type=Path, help="file of results, read and added to")
+    arguments.add_argument("--minutes", type=float, default=float("inf"), help="begin no fit after so many")
     given = arguments.parse_args()
     sets = given.sets.split(",")
-    plain = [tr.systems.get(name).name for name in given.systems.split(",")]
-    in_rounds = [name for name in plain if tr.systems.get(name).kind.rounds is not None]
-    stopped = [name + STOPPED for name in in_rounds] if given.stopped else []
-    tasks = [
+    plain = [tr.systems.get(name).name + (CHOSEN if given.chosen else "") for name in given.systems.split(",")]
+    in_rounds = [name for name in plain if tr.systems.get(name.partition(",")[0]).kind.rounds is not None]
+    stopped = [name + STOPPED for name in in_rounds] if given.stopped and not given.chosen else []
+    tasks = [  # a fold of all sets after the other, so that a run that ends early has whole folds
         Task(system, name, fold, given.queries)
-        for system in (*plain, *stopped)
+        for fold in range(given.folds)
         for name in sets
-        for fold in range(min(given.folds, len(folds_of(name))))
+        if fold < len(folds_of(name))
+        for system in (*plain, *stopped)
     ]
-    start, found = time.perf_counter(), dict[Task, Found]()
-    with ProcessPoolExecutor(given.processes) as pool:
-        for task, one in zip(tasks, pool.map(work, tasks), strict=True):
-            found[task] = one
-            print(*task, *one, f"[{len(found)}/{len(tasks)}]", file=sys.stderr, flush=True)
-    printed(standings(plain, {task: one for task, one in found.items() if task.system in plain}))
-    if stopped:
+    start, before = time.perf_counter(), kept(given.keep)
+    found = {task: before[task] for task in tasks if task in before}
+    run(tasks, found, given.keep, given.processes, given.minutes)
+    folds = {task[1:3] for task in complete(found, plain)}
+    if folds:
+        printed(standings(plain, complete(found, plain)))
+    if stopped and complete(found, plain + stopped):
         print("\nWith data to stop on, among the others:\n")
-        printed([line for line in standings(plain + stopped, found) if line.system in stopped])
-    for text in sorted(
-        {f"{task.system} refuses {task.set}: {one.refusal}" for task, one in found.items() if one.refusal}
-    ):
+        lines = standings(plain + stopped, complete(found, plain + stopped))
+        printed([line for line in lines if line.system in stopped])
+    refusals = {f"{task.system} refuses {task.set}: {one.refusal}" for task, one in found.items() if one.refusal}
+    for text in sorted(refusals):
         print(f"\n{text}")
-    folds = len({(task.set, task.fold) for task in tasks})
-    print(f"\n{', '.join(sets)}: {folds} folds, {len(plain)} systems; {time.perf_counter() - start:.0f} s.")
+    counted = ", ".join(f"{name} {sum(of == name for of, _ in folds)}" for name in sets)
+    print(f"\nFolds on which all {len(plain)} systems were tried: {counted}; {time.perf_counter() - start:.0f} s.")
+    if len(found) < len(tasks):
+        print(f"{len(tasks) - len(found)} of {len(tasks)} fits are missing; the same command with --keep goes on.")
 
 
 if __name__ == "__main__":

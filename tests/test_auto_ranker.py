@@ -17,7 +17,7 @@ from sklearn.preprocessing import MinMaxScaler
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.choosing import automatic, portfolio
+from toprank.choosing import automatic, search
 from toprank.cli.main import app
 from toprank.errors import DataError, UnknownNameError
 from toprank.experiment.spec import entries_of
@@ -127,7 +127,7 @@ def test_as_many_trials_as_asked_for_give_the_same_bits_however_slow_the_machine
     quick = tr.AutoRanker(**asked, threads=1).fit(train)
     assert sum(row["state"] == "complete" and row["name"] != "blend" for row in quick.choice_.trials) == 5
     hours = iter(range(10**6))
-    monkeypatch.setattr(portfolio, "time", SimpleNamespace(perf_counter=lambda: 3600.0 * next(hours)))
+    monkeypatch.setattr(search, "time", SimpleNamespace(perf_counter=lambda: 3600.0 * next(hours)))
     slow = tr.AutoRanker(**asked, threads=2).fit(train)
     assert slow.choice_.refitted
     assert not slow.choice_.budget_bound
@@ -141,8 +141,8 @@ def test_as_many_trials_as_asked_for_give_the_same_bits_however_slow_the_machine
 def test_each_fit_has_the_whole_budget(parts, monkeypatch):
     begun = []
 
-    class Clock(portfolio.Clock):
-        def __init__(self, budget):
+    class Clock(search.Clock):
+        def __init__(self, budget=None):
             begun.append(budget)
             super().__init__(budget)
 

@@ -10,16 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.choosing import automatic
-from toprank.choosing import portfolio as trials
-from toprank.choosing.automatic import settled
+from toprank import compute
+from toprank.choosing import automatic, search
+from toprank.choosing.automatic import _again
 from toprank.choosing.decision import MOST_MEMBERS, decide, plausibility
-from toprank.choosing.portfolio import Deadline, PortfolioEntry, PortfolioSearch, portfolio
-from toprank.choosing.trial import Trial
+from toprank.choosing.portfolio import PortfolioEntry, PortfolioSearch, portfolio
+from toprank.choosing.search import Trial
 from toprank.cli.main import app
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import Judge
-from toprank.rankers.watching import Round
 from toprank.showing import progress
 from toprank.significance import Interval, t_interval
 
@@ -153,7 +152,8 @@ def test_held_out_queries_and_training_again(data, short):
     assert choice.ranker.training_["queries"] == data.n_queries
     best = next(entry for entry in entries() if entry.name == choice.name).ranker.fit(learned, valid=held_out)
     assert choice.value == pytest.approx(tr.evaluate(best.predict(held_out), held_out).mean["ndcg@10"])
-    again = settled(Trial("", fitted=best)).fit(data)
+    rounds = () if best.rounds is None else (best.best_iteration_,)
+    again = _again(Trial("", fitted=best, rounds=rounds), data)
     np.testing.assert_array_equal(choice.ranker.predict(data), again.predict(data))
     assert "12 queries of 48, drawn by seed 3, were held out" in choice.summary
     assert "trained again on all 48 queries" in choice.summary
@@ -209,7 +209,7 @@ def trial(name, values, ranker=None):
 def test_one_that_is_clearly_better_is_taken_alone():
     judge = Judge(queries_of_three(6), "mrr")
     good, bad = trial("good", [1, 0.9, 1, 0.8, 1, 0.9]), trial("bad", [0.5, 0.3, 0.4, 0.2, 0.5, 0.3])
-    decision = decide([bad, good], judge, blend=True)
+    decision = decide([good, bad], judge, blend=True)
     assert [one.name for one in decision.order] == ["good", "bad"]
     assert [one.name for one in decision.members] == ["good"]
     assert decision.blend is None
@@ -262,6 +262,13 @@ class FakeTime:
     def __init__(self):
         self.now = 0.0
 
+    @classmethod
+    def instead_of_the_machines(cls, monkeypatch):
+        clock = cls()
+        for module in (search, compute):
+            monkeypatch.setattr(module, "time", clock)
+        return clock
+
     def perf_counter(self):
         return self.now
 
@@ -269,6 +276,7 @@ class FakeTime:
 def slow(name, seconds, clock, in_rounds=False, work=1.0):
     class Slow(tr.LinearRanker):
         rounds = tr.TreeRanker.rounds if in_rounds else None
+        best_iteration_ = 1
 
         def fit(self, X, y=None, qid=None, *, valid=None):
             clock.now += seconds
@@ -282,8 +290,7 @@ def slow(name, seconds, clock, in_rounds=False, work=1.0):
 
 
 def test_what_does_not_fit_is_left_out(parts, monkeypatch):
-    clock = FakeTime()
-    monkeypatch.setattr(trials, "time", clock)
+    clock = FakeTime.instead_of_the_machines(monkeypatch)
     made = [
         slow("a", 5, clock),
         slow("b", 4, clock),
@@ -303,8 +310,7 @@ def test_what_does_not_fit_is_left_out(parts, monkeypatch):
 
 
 def test_the_first_is_fitted_whatever_it_takes(parts, monkeypatch):
-    clock = FakeTime()
-    monkeypatch.setattr(trials, "time", clock)
+    clock = FakeTime.instead_of_the_machines(monkeypatch)
     monkeypatch.setattr(automatic, "portfolio", lambda *_: [slow("a", 99, clock), slow("b", 1, clock)])
     choice = tr.auto(*parts, budget=1)
     assert choice.name == "a"
@@ -313,8 +319,7 @@ def test_the_first_is_fitted_whatever_it_takes(parts, monkeypatch):
 
 
 def test_there_is_no_training_again_without_time(data, monkeypatch):
-    clock = FakeTime()
-    monkeypatch.setattr(trials, "time", clock)
+    clock = FakeTime.instead_of_the_machines(monkeypatch)
     monkeypatch.setattr(automatic, "portfolio", lambda *_: [slow("a", 6, clock)])
     choice = tr.auto(data, budget=10)
     assert not choice.refitted
@@ -336,12 +341,19 @@ def test_trees_are_stopped_when_their_time_is_over(parts, monkeypatch):
     assert "Cut short for lack of time: endless" in choice.summary
 
 
-def test_the_last_round_is_not_cut_short():
-    def at(number, seconds):
-        return Round(number, 10, None, None, number, seconds, 0.0, None)
+def test_the_last_round_is_not_cut_short(parts, monkeypatch):
+    clock = FakeTime.instead_of_the_machines(monkeypatch)
+    train, valid = parts
 
-    deadline = Deadline(2.0)
-    assert [deadline(at(1, 1.0)), deadline(at(5, 2.5)), deadline(at(10, 9.0))] == [False, True, False]
+    def rounds(seconds):
+        clock.now = 0.0
+        ranker = tr.TreeRanker(n_trees=5, num_leaves=3, min_data_in_leaf=2, threads=1, early_stopping=None)
+        ranker.callbacks = (lambda now: setattr(clock, "now", float(now.number)),)
+        with compute.TimeLimit(seconds) as limit:
+            ranker.fit(train, valid=valid)
+        return ranker.best_iteration_, limit.passed
+
+    assert [rounds(2.5), rounds(4.5), rounds(9.0)] == [(3, True), (5, False), (5, False)]
 
 
 @pytest.mark.parametrize("stopper", [Stopped, HalfDone])
@@ -363,7 +375,7 @@ def test_an_interrupt_before_anything_is_there(data, short):
 
 
 def test_an_interrupt_while_training_again(data, short, monkeypatch):
-    monkeypatch.setattr(automatic, "settled", lambda _: Stopped())
+    monkeypatch.setattr(automatic, "fit_again", lambda *_: Stopped().fit(None))
     choice = tr.auto(data, budget=600)
     assert choice.interrupted
     assert not choice.refitted
@@ -459,7 +471,7 @@ def test_a_choice_that_cannot_be_trained_again_is_kept(data, short, monkeypatch)
         def fit(self, X, y=None, qid=None, *, valid=None):
             raise DataError("No.")
 
-    monkeypatch.setattr(automatic, "settled", lambda _: Refusing())
+    monkeypatch.setattr(automatic, "fit_again", lambda *_: Refusing().fit(None))
     choice = tr.auto(data, budget=600)
     assert not choice.refitted
     assert not choice.interrupted
@@ -514,7 +526,7 @@ def test_the_command_saves_the_best_so_far_when_interrupted(data, short, tmp_pat
 
 def test_the_command_says_that_training_again_was_interrupted(data, short, monkeypatch, tmp_path):
     tr.write(data, tmp_path / "d.txt")
-    monkeypatch.setattr(automatic, "settled", lambda _: Stopped())
+    monkeypatch.setattr(automatic, "fit_again", lambda *_: Stopped().fit(None))
     paths = (tmp_path / "d.txt", "--model", tmp_path / "m.toprank")
     result = invoke("train", *paths, "--system", "auto", "--budget", 600, status=130)
     assert f"Interrupted: {tmp_path / 'm.toprank'} is the best so far, not the end of the training." in result.stderr
@@ -546,9 +558,9 @@ def dated(data):
 def test_the_latest_queries_are_held_out_by_time(data, short, monkeypatch):
     seen, run = [], PortfolioSearch.run
 
-    def noted(search, *rest):
+    def noted(search):
         seen.extend(search.judge.division.parts)
-        return run(search, *rest)
+        return run(search)
 
     monkeypatch.setattr(PortfolioSearch, "run", noted)
     choice = tr.auto(dated(data), by="day", budget=60, seed=7)

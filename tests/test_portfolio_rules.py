@@ -26,8 +26,8 @@ from toprank.choosing.decision import (
     plausibility,
     rows_of,
 )
-from toprank.choosing.portfolio import NO_TIME, Deadline, PortfolioEntry, PortfolioSearch, tree_settings
-from toprank.choosing.trial import Trial
+from toprank.choosing.portfolio import NO_TIME, PortfolioEntry, PortfolioSearch, tree_settings
+from toprank.choosing.search import Clock, Trial, TrialJudge
 from toprank.errors import DataError
 from toprank.rankers.blend import BlendRanker
 from toprank.significance import Interval
@@ -42,15 +42,6 @@ def test_trees_are_small_where_documents_are_few(n, leaves):
     assert tree_settings(SimpleNamespace(n_documents=n))["num_leaves"] == leaves
 
 
-@pytest.mark.parametrize(
-    ("seconds", "number", "over"), [(4.9, 1, False), (5.0, 1, True), (5.0, 9, True), (5.0, 10, False), (4.9, 10, False)]
-)
-def test_a_deadline_ends_what_is_not_at_its_end(seconds, number, over):
-    deadline = Deadline(5.0)
-    assert deadline(SimpleNamespace(seconds=seconds, number=number, last=10)) is over
-    assert deadline.passed is over
-
-
 class Time:
     """A clock that moves when an entry is fitted."""
 
@@ -60,25 +51,25 @@ class Time:
 
 def tried(budget, plan, monkeypatch, **more):
     """Run entries of (name, in rounds, work, seconds, what happens); which were done with which share of the time."""
-    clock, shares = Time(budget), {}
+    clock, shares, judge = Time(budget), {}, TrialJudge(None, "ndcg", "standard", 1)
     kinds = {True: SimpleNamespace(rounds=1), False: SimpleNamespace(rounds=None)}
     entries = [PortfolioEntry(name, kinds[rounds], work) for name, rounds, work, *_ in plan]
     happens = {name: (seconds, what) for name, _, _, seconds, what in plan}
 
-    def fit(_, entry, share):
-        seconds, what = happens[entry.name]
+    def attempt(search, candidate):
+        seconds, what = happens[candidate.name]
         if isinstance(what, KeyboardInterrupt):
             raise what
         if isinstance(what, DataError):
-            return Trial(entry.name, state="refused", remark=str(what))
-        shares[entry.name] = share
+            return Trial(candidate.name, state="refused", remark=str(what))
+        shares[candidate.name] = candidate.seconds
         clock.left -= seconds
-        ranker = SimpleNamespace(was_interrupted=what == "interrupted", rounds=entry.ranker.rounds)
-        return Trial(entry.name, value=1.0, seconds=seconds, fitted=ranker)
+        search.interrupts.happened |= what == "interrupted"
+        return Trial(candidate.name, value=1.0, seconds=seconds)
 
-    monkeypatch.setattr(PortfolioSearch, "_try", fit)
-    search = PortfolioSearch(SimpleNamespace(metric="ndcg"), clock, **more)
-    search.run(entries)
+    monkeypatch.setattr(PortfolioSearch, "attempt", attempt)
+    search = PortfolioSearch(judge, clock, entries, **more)
+    search.run()
     return search, shares
 
 
@@ -88,7 +79,7 @@ def names(search, *states):
 
 def test_half_of_the_time_is_for_each_and_all_for_the_last(monkeypatch):
     found, shares = tried(16, [("a", True, 1, 4, ""), ("b", True, 1, 4, ""), ("c", True, 1, 4, "")], monkeypatch)
-    assert shares == {"a": 8, "b": 6, "c": 8}
+    assert shares == {"a": np.inf, "b": 6, "c": 8}
     assert (names(found, "complete"), found.interrupts.happened, found.budget_bound) == (["a", "b", "c"], False, False)
     assert found.stopped == "All candidates were tried."
 
@@ -116,7 +107,7 @@ def test_the_quickest_of_a_kind_tells_what_the_next_will_take(monkeypatch):
 def test_the_first_that_goes_with_the_data_is_fitted_whatever_it_takes(monkeypatch):
     plan = [("a", False, 1, 4, DataError("labels")), ("b", False, 1, 4, ""), ("c", False, 1, 4, "")]
     found, shares = tried(-1.0, plan, monkeypatch)
-    assert (names(found, "refused"), names(found, "not tried"), shares) == (["a"], ["c"], {"b": 0.0})
+    assert (names(found, "refused"), names(found, "not tried"), shares) == (["a"], ["c"], {"b": np.inf})
     with pytest.raises(DataError, match=r"can learn from these data\. labels"):
         tried(9, plan[:1], monkeypatch)
 
@@ -146,8 +137,8 @@ def test_as_many_are_tried_as_were_asked_for(monkeypatch):
 
 
 def a_search(*trials, max_trials=None, interrupted=False):
-    search = PortfolioSearch(None, None, max_trials=max_trials)
-    search.trials += trials
+    search = PortfolioSearch(TrialJudge(None, "ndcg", "standard", 1), Clock(), [], max_trials=max_trials)
+    search.trials.extend(trials)
     search.interrupts.happened = interrupted
     return search
 
@@ -194,7 +185,7 @@ def test_one_alone_or_all_alike_is_taken_without_a_blend():
 
 
 def test_errors_are_best_where_they_are_least():
-    order = decide([trial("a", 0.5, 0.6), trial("b", 0.1, 0.1)], a_judge(higher=False), blend=False).order
+    order = TrialJudge(None, "owa", "standard", 1).ranked([trial("a", 0.5, 0.6), trial("b", 0.1, 0.1)])
     assert [one.name for one in order] == ["b", "a"]
 
 

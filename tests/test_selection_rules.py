@@ -9,30 +9,33 @@ import numpy as np
 import pytest
 
 from toprank.choosing.choice import Choice, _cell
-from toprank.choosing.grid import _distinct, _GridSearch, _key, select
+from toprank.choosing.grid import GridSearch, _distinct, _key, select
 from toprank.choosing.picture import _best_so_far
-from toprank.choosing.trial import Interrupts, Trial, TrialJudge
+from toprank.choosing.search import Interrupts, Trial, TrialJudge
 from toprank.errors import DataError
+from toprank.significance import Interval
 
 
-def search(values, *, better=1.0, penalties=(0.1, 1.0, 10.0), found=None, refine=()):
-    """A search that has fitted its grid: l2 → metric. `found` says the metric of any further l2."""
-    one = object.__new__(_GridSearch)
+def search(values, *, better=1.0, penalties=(0.1, 1.0, 10.0), refine=()):
+    """A search that has fitted its grid: l2 → metric."""
+    one = object.__new__(GridSearch)
     one.judge = TrialJudge(None, "ndcg" if better > 0 else "owa", "standard", 1)
     one.penalties, one.interrupts = penalties, Interrupts()
-    one.system = SimpleNamespace(refine=refine, name="System")
-    one.sentences, one.kept, one.asked = [], None, []
-    one.trials = [Trial("System", {"l2": l2}, value) for l2, value in values.items()]
-
-    def fit(_combination, l2s):
-        one.asked += l2s
-        return [Trial("System", {"l2": l2}, found(l2)) for l2 in l2s]
-
-    def add(_combination, trials):
-        one.trials += trials
-
-    one._fit, one._add = fit, add
+    one.system = SimpleNamespace(refine=refine, name="System", exact_grid=False)
+    one.sentences, one.kept, one.combinations = [], None, []
+    one._trials = [Trial("System", {"l2": l2}, value) for l2, value in values.items()]
+    one._candidate = lambda options, l2: l2
     return one
+
+
+def go_on(one, batches, found=lambda l2: 0.0):
+    """Try what is proposed after the grid, `found` says the metric of each l2; what was proposed."""
+    asked = []
+    for batch in batches:
+        for penalties in batch:
+            asked += penalties
+            one.trials.extend(Trial("System", {"l2": l2}, found(l2)) for l2 in penalties)
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -68,46 +71,41 @@ def test_the_first_of_the_best_is_kept():
 
 
 def test_a_walk_goes_on_as_long_as_it_gets_better():
-    one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, found=lambda l2: 0.6 if l2 <= 100 else 0.2)
-    one.walk()
-    assert one.asked == [100.0, 1000.0]
+    one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5})
+    assert go_on(one, one.walk(), lambda l2: 0.6 if l2 <= 100 else 0.2) == [100.0, 1000.0]
     assert one.best.options["l2"] == 100.0
     assert one.sentences == ["The best l2 of the grid lay at its edge, 10; tried on to 1000, the best is 100."]
 
 
 def test_a_walk_that_finds_nothing_better_says_so():
-    one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, found=lambda l2: 0.1)
-    one.walk()
-    assert one.asked == [100.0]
+    one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5})
+    assert go_on(one, one.walk()) == [100.0]
     assert one.sentences == ["The best l2 of the grid lay at its edge, 10; tried on to 100, which was no better."]
 
 
+def test_a_walk_that_is_broken_off_says_how_far_it_came():
+    one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5})
+    walk = one.walk()
+    one.trials.append(Trial("System", {"l2": next(walk)[0][0]}, 0.9))
+    walk.close()  # as where Ctrl-C ends the search
+    assert one.sentences == ["The best l2 of the grid lay at its edge, 10; tried on to 100, the best is 100."]
+
+
 def test_a_walk_ends_after_five_steps_and_begins_at_an_edge_alone():
-    one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, found=lambda l2: float(l2))
-    one.walk()
-    assert one.asked == [100.0, 1e3, 1e4, 1e5, 1e6]
+    one = search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5})
+    assert go_on(one, one.walk(), float) == [100.0, 1e3, 1e4, 1e5, 1e6]
     for still in (
         search({0.1: 0.3, 1.0: 0.5, 10.0: 0.4}),
         search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, penalties=None),
-        search({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}),
     ):
-        still.interrupts.happened = still.penalties is not None and still.best.options["l2"] == 10.0
-        still.walk()
-        assert (still.asked, still.sentences) == ([], [])
+        assert (go_on(still, still.walk()), still.sentences) == ([], [])
 
 
 def test_a_second_search_goes_around_the_best():
-    one = search({0.1: 0.3, 1.0: 0.5}, refine=(0.5, 2.0), found=lambda l2: 0.0)
-    one.refine()
-    assert one.asked == [2.0, 0.5]  # C = 1/l2 is multiplied
-    for still in (
-        search({1.0: 0.5}, found=lambda l2: 0.0),
-        search({1.0: 0.5}, refine=(2.0,), penalties=None, found=lambda l2: 0.0),
-        search({1.0: 0.5}, refine=(2.0,), found=lambda l2: 0.0),
-    ):
-        still.interrupts.happened = bool(still.system.refine) and still.penalties is not None
-        still.refine()
-        assert still.asked == []
+    one = search({0.1: 0.3, 1.0: 0.5, 10.0: 0.4}, refine=(0.5, 2.0))
+    assert go_on(one, one.batches()) == [2.0, 0.5]  # C = 1/l2 is multiplied
+    for still in (search({1.0: 0.5}), search({1.0: 0.5}, refine=(2.0,), penalties=None)):
+        assert go_on(still, still.batches()) == []
 
 
 def cautious(gains, caution, *, better=1.0, default=0.1):
@@ -191,9 +189,11 @@ def test_a_choice_of_errors_shows_the_least_first():
 
 def test_a_choice_as_plain_values():
     row = {"value": 0.5, "difference_low": -np.inf}
-    plain = a_choice(row, value=np.nan, interval=(-np.inf, np.inf), sentences=("x",)).to_dict()
+    open_ended = Interval(0.5, -np.inf, np.inf, 0.95, 1, "")
+    plain = a_choice(row, value=np.nan, interval=open_ended, sentences=("x",)).to_dict()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-    assert (plain["value"], plain["interval"], plain["trials"][0]["difference_low"]) == (None, [None, None], None)
+    ends = {"value": 0.5, "low": None, "high": None}
+    assert (plain["value"], plain["interval"], plain["trials"][0]["difference_low"]) == (None, ends, None)
     assert plain["summary"] == "x"
     assert "ranker" not in plain
 

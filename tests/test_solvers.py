@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from objectives import Barrier, Logistic, Quadratic, Watched, classification, random_quadratic, total
+from toprank import compute
 from toprank.errors import DataError
 from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, StopSolving
 
@@ -281,3 +284,39 @@ def test_solvers_stop_when_their_texts_say(solver, tolerance, limit):
     assert limit in text
     said = float(tolerance.replace("default", "").replace("by", "")), int("".join(filter(str.isdigit, limit)))
     assert solver.defaults == said
+
+
+@every
+def test_when_the_time_is_over_the_next_evaluation_is_not_made(solver, monkeypatch):
+    """The clock stands still but for evaluations, so that what is made after the end would show."""
+    clock, made = SimpleNamespace(now=0.0), []
+    monkeypatch.setattr(compute, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    X, y = classification(1)
+    objective = Logistic(X, y)
+    real = objective.value_and_grad
+
+    def timed(weights):
+        clock.now += 1.0
+        made.append(clock.now)
+        return real(weights)
+
+    objective.value_and_grad = timed
+    with compute.TimeLimit(2.5) as limit:
+        solution = solver.solve(objective, np.zeros(X.shape[1]), Penalty.uniform(X.shape[1], l2=0.1), tolerance=0.0)
+    assert limit.passed
+    assert made == [1.0, 2.0, 3.0]  # the third was begun in time
+    assert not solution.converged
+    assert not solution.interrupted
+    assert "the time was over" in solution.message
+    assert np.isfinite(solution.weights).all()
+    assert compute.out_of_time() is False
+
+
+def test_a_limit_within_another_ends_no_later():
+    with compute.TimeLimit(0.0), compute.TimeLimit(1e9):
+        assert compute.out_of_time()
+    with compute.TimeLimit(1e9) as outer:
+        with compute.TimeLimit(0.0) as inner:
+            assert compute.out_of_time()
+        assert not compute.out_of_time()
+    assert (outer.passed, inner.passed) == (False, True)

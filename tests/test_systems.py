@@ -16,7 +16,7 @@ import pytest
 import toprank as tr
 from test_cli import toprank
 from toprank import systems
-from toprank.choosing import grid
+from toprank.choosing import search as searching
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.linear.single_feature import _best_threshold
@@ -349,7 +349,7 @@ def faint(parts):
 @pytest.mark.parametrize("name", ["RankSVM", "RankBoost", "AdaRank-MAP", "CoordinateAscent", "LambdaMART", "PlugIn"])
 def test_a_metric_that_is_blind_chooses_nothing(faint, name):
     with pytest.raises(DataError, match=r"^map has the same value for the best and for the worst order .* 0 to 0\.5\)"):
-        grid.select(name, *faint, metric="map")
+        tr.select(name, *faint, metric="map")
 
 
 @pytest.mark.parametrize(
@@ -461,10 +461,10 @@ def test_an_interrupt_between_candidates_or_before_any(parts, monkeypatch):
         return each
 
     small = {"n_trees": 3, "min_data_in_leaf": 5}
-    monkeypatch.setattr(grid, "each_block", interrupted_after(2))
+    monkeypatch.setattr(searching, "each_block", interrupted_after(2))
     with pytest.warns(ConvergenceWarning, match="interrupted; the best of the 2 candidates"):
         assert len(tr.select("LambdaMART", train, valid, threads=1, **small).trials) == 2
-    monkeypatch.setattr(grid, "each_block", interrupted_after(0))
+    monkeypatch.setattr(searching, "each_block", interrupted_after(0))
     with pytest.raises(KeyboardInterrupt):
         tr.select("LambdaMART", train, valid, threads=1, **small)
 

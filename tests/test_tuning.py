@@ -23,10 +23,9 @@ from typer.testing import CliRunner
 import toprank as tr
 from toprank.choosing import tuning
 from toprank.choosing.hold_out import divide
-from toprank.choosing.search import OutOfTimeError, Question, TrialRun
+from toprank.choosing.search import Candidate, TrialJudge
 from toprank.choosing.space import OneOf, Range, default_space, read_space
 from toprank.choosing.study import _began
-from toprank.choosing.trial import Interrupts, TrialJudge
 from toprank.cli.main import app
 from toprank.cli.training import _space
 from toprank.errors import DataError, FileError, FormatError, MissingExtraError, UnknownNameError
@@ -84,7 +83,9 @@ def test_a_search_beats_a_bad_default(parts):
     assert tuned.ranker.min_data_in_leaf == tuned.options["min_data_in_leaf"] < 100
     per_query = tr.evaluate(tuned.ranker.predict(valid), valid).per_query["ndcg@10"]
     assert tuned.value == pytest.approx(per_query.mean())
-    assert tuned.interval == pytest.approx(tuple(tr.significance.t_interval(per_query)))
+    expected = tr.significance.t_interval(per_query)
+    assert tuple(tuned.interval) == pytest.approx(tuple(expected))
+    assert (tuned.interval.value, tuned.interval.n, tuned.interval.confidence) == (tuned.value, expected.n, 0.95)
 
 
 def test_less_is_better_for_errors(parts):
@@ -264,9 +265,11 @@ def test_the_time_is_kept_and_the_first_trial_is_made(parts):
     assert len(tuned.trials) == 1
     assert tuned.stopped == "The 1e-09 seconds were over after 1 trial."
     judge = TrialJudge(divide(parts[0], None, folds=2), "ndcg@10", "standard", None)
-    question = Question(SYSTEMS["LeastSquares"], judge, {}, 0)
-    with pytest.raises(OutOfTimeError):
-        TrialRun(question, lambda *_: False, deadline=0.0, interrupts=Interrupts())({"l2": 1.0})
+    system = SYSTEMS["LeastSquares"]
+    search = tuning.StudySearch(optuna, system, judge, {}, read_space(system, L2, {}), 0)
+    fits = []
+    cut = search.attempt(Candidate("", lambda: fits.append(1) or search.ranker({"l2": 1.0}), {}, seconds=0.0))
+    assert (cut.state, len(fits)) == ("cut short", 1)  # the second fold is not begun
 
 
 def test_callbacks_see_each_trial_and_may_end_the_search(parts):

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +31,13 @@ from toprank.errors import DataError
 __all__ = [
     "FloatArray",
     "IntArray",
+    "TimeLimit",
     "available_threads",
     "blocks_of",
     "each_block",
     "on_threads_of",
     "one_blas_thread",
+    "out_of_time",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -196,3 +200,37 @@ def one_blas_thread() -> Iterator[None]:
 
     with threadpool_limits(1, "blas"):
         yield
+
+
+_LIMIT: ContextVar[TimeLimit | None] = ContextVar("toprank_time_limit", default=None)
+
+
+class TimeLimit:
+    """Within, trainings end once so many seconds are over, and keep what they have.
+
+    Rounds, a solver's steps and its line searches ask whether it is time. Only what this thread itself does is
+    limited. A limit within another ends no later than that one.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.passed, self._end = seconds, False, math.inf
+
+    def __enter__(self) -> Self:
+        around, end = _LIMIT.get(), time.perf_counter() + self.seconds
+        self._end = end if around is None else min(end, around._end)
+        self._token = _LIMIT.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _LIMIT.reset(self._token)
+
+    def over(self) -> bool:
+        """Whether the time is over; then `passed` says so, since whoever asks gives something up for it."""
+        self.passed = self.passed or time.perf_counter() >= self._end
+        return self.passed
+
+
+def out_of_time() -> bool:
+    """Whether the time is over that a `TimeLimit` sets, if there is one."""
+    limit = _LIMIT.get()
+    return limit is not None and limit.over()

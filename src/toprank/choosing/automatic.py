@@ -12,8 +12,8 @@ from typing_extensions import override
 from toprank.choosing.choice import Choice
 from toprank.choosing.decision import Decision, Refit, StoryFacts, decide, rows_of, story_of
 from toprank.choosing.hold_out import as_data, divide
-from toprank.choosing.portfolio import Clock, PortfolioSearch, portfolio
-from toprank.choosing.trial import Interrupts, Trial, TrialJudge, noting
+from toprank.choosing.portfolio import PortfolioSearch, portfolio
+from toprank.choosing.search import Clock, Interrupts, Trial, TrialJudge, fit_again, noting
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_flag, check_number, check_whole
 from toprank.data.dataset import RankingData, same_content
@@ -113,13 +113,14 @@ class AutoRanker(Ranker):
         judge = TrialJudge(division, self.metric, self.convention, self.threads)
         judge.check()
         searching = clock if valid is not None or self.budget is None else Clock(_SEARCH_SHARE * self.budget)
-        search = PortfolioSearch(judge, searching, max_trials=self.max_trials, also=_new_to(learned, data))
         quiet, line = self.verbose is False, Line(after=SILENCE if self.verbose is None else 0.0)
         entries = portfolio(learned, judge.metric, judge.convention, int(self.seed), self.threads)
+        also, told = _new_to(learned, data), None if quiet else line
+        search = PortfolioSearch(judge, searching, entries, max_trials=self.max_trials, also=also, tell=told)
         limit = "" if self.budget is None else f" for about {self.budget:g} s"
         with step(f"Trying systems{limit} …", quiet, line):
-            search.run(entries, None if quiet else line)
-        decision = decide(search.judged, judge.of(division.parts[0]), self.blend)
+            search.run()
+        decision = decide(search.ranked, judge.of(division.parts[0]), self.blend)
         with step(f"Training the choice again on all {data.n_queries:,} queries …", quiet, line):
             refit = Refit(decision.ranker) if valid is not None else _on_all(decision, data, clock, search)
         self.ranker_, self.choice_ = refit.ranker, self._chosen(decision, search, refit)
@@ -356,7 +357,7 @@ def _on_all(decision: Decision, train: RankingData, clock: Clock, search: Portfo
         with interrupts, noting():
             for trial in chosen:
                 with interrupts.cutting():
-                    members.append(settled(trial).fit(train))
+                    members.append(_again(trial, train))
                 if interrupts.happened or members[-1].was_interrupted:
                     sentence = "Training it again on all the data was interrupted, so it is as it was chosen."
                     return Refit(decision.ranker, sentence, interrupted=True)
@@ -369,12 +370,10 @@ def _on_all(decision: Decision, train: RankingData, clock: Clock, search: Portfo
     return Refit(ranker, sentence)
 
 
-def settled(trial: Trial) -> Ranker:
-    """An unfitted copy whose penalty or number of rounds is the one that validation found."""
+def _again(trial: Trial, train: RankingData) -> Ranker:
+    """The ranker of a trial with the penalty and the rounds that validation found, fitted on all the data."""
     ranker: Ranker = unfitted(trial.ranker)
-    rounds = ranker.rounds
-    if rounds is None:
+    if ranker.rounds is None:
         ranker.set_params(l2=trial.ranker.l2_)
-    else:
-        ranker.set_params(**{rounds.option: getattr(trial.ranker, rounds.kept), "early_stopping": None})
-    return ranker
+    again: Ranker = fit_again(ranker, trial.rounds, train)
+    return again

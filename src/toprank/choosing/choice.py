@@ -14,6 +14,7 @@ from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
+    from toprank.significance import Interval
 
 __all__ = ["Choice"]
 
@@ -49,7 +50,7 @@ class Choice(Shown):
     """What there is to know about the search."""
     stopped: str = ""
     """Why the search ended."""
-    interval: tuple[float, float] | None = None
+    interval: Interval[float] | None = None
     """95 % interval of `value` over queries (Student's t), blind to the choice, where the search looked at one."""
     importance: dict[str, float] = field(default_factory=dict)
     """How much of the variance of the metric each hyper-parameter explains by itself, as shares of 1, largest first
@@ -96,7 +97,7 @@ class Choice(Shown):
 
     def _parts(self) -> Sequence[Part]:
         chosen = ", ".join(f"{name}={_cell(value)}" for name, value in self.options.items())
-        within = "" if self.interval is None else f" [{self.interval[0]:.4f}, {self.interval[1]:.4f}]"
+        within = "" if self.interval is None else f" [{self.interval.low:.4f}, {self.interval.high:.4f}]"
         reached = f"{self.name}: {self.metric} ({self.convention}) {self.value:.4f}{within} on {self.judged_on}"
         shown = [row for row in self.trials if row["state"] in ("complete", "cut short")]
         table = [self._table(shown)] if shown else []
@@ -155,6 +156,8 @@ def _signed(value: float) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
     if isinstance(value, dict):
         return {name: _plain(of) for name, of in value.items()}
     if isinstance(value, list | tuple):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from toprank.choosing.portfolio import NO_TIME, PortfolioSearch
-from toprank.choosing.trial import Trial
+from toprank.choosing.search import Trial
 from toprank.compute import FloatArray
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.blend import BlendRanker
@@ -62,15 +62,14 @@ class Decision:
         return isinstance(self.ranker, BlendRanker)
 
 
-def decide(trials: Sequence[Trial], judge: Judge, blend: bool) -> Decision:
-    """Choose by the mean of the metric; blend those that the 95 % interval of the difference does not rule out.
+def decide(order: Sequence[Trial], judge: Judge, blend: bool) -> Decision:
+    """Take the first of trials from best to worst; blend those that the 95 % interval of the difference leaves in.
 
     With the interval [−g − h, −g + h] of a trial's difference to the best, its weight is 1 − g/h: 1 for the best, 0 for
     one whose interval just reaches 0.
     """
     sign = 1.0 if judge.higher_is_better else -1.0
-    order = sorted(trials, key=lambda trial: -sign * _mean(trial))
-    best = order[0]
+    order, best = list(order), order[0]
     intervals = [t_interval(trial.values, best.values) for trial in order]
     worth = [plausibility(seen, sign) for seen in intervals]
     kept = [(trial, weight) for trial, weight in zip(order, worth, strict=True) if weight > 0][:MOST_MEMBERS]
@@ -85,10 +84,6 @@ def decide(trials: Sequence[Trial], judge: Judge, blend: bool) -> Decision:
     taken = plausibility(seen, sign) > 0
     ranker, of_it = (mixed, values) if taken else (best.ranker, best.values)
     return Decision(order, intervals, members, weights, ranker, of_it, seen, float(np.nanmean(values)))
-
-
-def _mean(trial: Trial) -> float:
-    return float(np.nanmean(trial.values))
 
 
 def _all_alike(trials: Sequence[Trial]) -> bool:
@@ -113,7 +108,7 @@ def plausibility(interval: Interval, sign: float) -> float:
 
 def rows_of(decision: Decision) -> list[dict[str, Any]]:
     """The trials that were judged, from best to worst, behind the blend where one was made."""
-    best = _mean(decision.order[0])
+    best = decision.order[0].value or 0.0
     members = [trial.name for trial in decision.members] if decision.blended else []
     weights = dict(zip(members, decision.weights, strict=False))
     judged = list(zip(decision.order, decision.intervals, strict=True))
@@ -182,15 +177,15 @@ def _data(facts: StoryFacts) -> str:
 
 def _winner(decision: Decision, judge: Judge) -> str:
     order = decision.order
-    best = f"{order[0].name} ({_mean(order[0]):.4f})"
+    best = f"{order[0].name} ({order[0].value:.4f})"
     if len(order) == 1:
         return f"One candidate was tried, {best}."
     if decision.all_alike:
         return (
             f"All {len(order)} candidates have the same value on every one of these queries "
-            f"({_mean(order[0]):.4f}), so that there is nothing to choose by."
+            f"({order[0].value:.4f}), so that there is nothing to choose by."
         )
-    lead = abs(_mean(order[0]) - _mean(order[1]))
+    lead = abs((order[0].value or 0.0) - (order[1].value or 0.0))
     sign = -1.0 if judge.higher_is_better else 1.0  # intervals are those of the next one's difference to the best
     low, high = sorted(sign * bound for bound in decision.intervals[1])
     sentence = f"Of {len(order)} candidates {best} did best, {lead:.4f} ahead of {order[1].name}, the next"

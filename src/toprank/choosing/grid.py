@@ -7,16 +7,18 @@ asks of it to beat the system's default clearly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from toprank.choosing.choice import Choice
-from toprank.choosing.trial import Division, Interrupts, Trial, TrialJudge
-from toprank.compute import FloatArray, each_block
+from toprank.choosing.search import Candidate, Division, Search, Trial, TrialJudge
+from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import warn_user
 from toprank.losses import make as make_loss
@@ -72,85 +74,69 @@ def select(
     options = chosen.plain_options(options)
     options.pop("threads", None)
     judge = TrialJudge(Division.of(train, valid), judged, convention, threads)
-    with Interrupts() as interrupts:
-        search = _GridSearch(chosen, judge, options, interrupts)
-        if len(search.combinations) * len(search.penalties or (None,)) > 1:
-            judge.check()
-        search.grid()
-        if not chosen.exact_grid:
-            search.walk()
-        search.refine()
-        if caution > 0:
-            search.keep_default(caution)
-        return search.finish()
+    search = GridSearch(chosen, judge, options)
+    if len(search.combinations) * len(search.penalties or (None,)) > 1:
+        judge.check()
+    search.run()
+    if caution > 0:
+        search.keep_default(caution)
+    return search.choice()
 
 
-class _GridSearch:
-    """The trials of a grid: every combination, each with the whole path of penalties, and where these lead.
+class GridSearch(Search):
+    """Every combination of a grid, each with the whole path of penalties, and where these lead."""
 
-    Ctrl-C ends it; what was fitted until then is judged. A candidate that it leaves nothing of is `lost`.
-    """
+    hushed = False
 
-    def __init__(self, system: System, judge: TrialJudge, options: dict[str, Any], interrupts: Interrupts) -> None:
-        self.system, self.judge, self.options, self.interrupts = system, judge, options, interrupts
+    def __init__(self, system: System, judge: TrialJudge, options: dict[str, Any]) -> None:
+        # Several combinations share the cores, one each; a single one may have them all, and so may each of several
+        # that are trained one after the other.
+        super().__init__(judge, at_once=1 if system.kind.trains_alone else judge.threads)
+        self.system, self.options = system, options
         grid = {name: values for name, values in system.grid.items() if name not in options}
         self.searched = tuple(grid)
         self.penalties = grid.pop("l2", None) if system.kind.walks_penalties else None
         self.combinations = _distinct([dict(zip(grid, values, strict=True)) for values in product(*grid.values())])
-        # Several combinations share the cores, one each; a single one may have them all, and so may each of several
-        # that are trained one after the other.
-        self.at_once = 1 if system.kind.trains_alone else judge.threads
         own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else judge.threads
         asked = {"metric": judge.metric, "convention": judge.convention, "threads": own_threads}
         self.shared = {**options, **asked}
         kinked = system.kind.solves_to_a_gap and system.loss is not None and not make_loss(system.loss).traits.smooth
         self.rough = {"tolerance": _ROUGH} if kinked else {}
-        self.trials: list[Trial] = []
         self.kept: Trial | None = None
         self.sentences: list[str] = []
-        self.lost = False
 
-    def grid(self) -> None:
-        """Fit every combination, each with the whole path of penalties."""
-        fits: dict[int, Any] = {}
+    @override
+    def batches(self) -> Iterator[list[Candidate]]:
+        yield [self._candidate(combination, self.penalties) for combination in self.combinations]
+        if not self.system.exact_grid:
+            yield from self.walk()
+        if self.system.refine and self.penalties is not None:  # a second search around the best C = 1/l2
+            yield [self._around(tuple(self.best.options["l2"] / factor for factor in self.system.refine))]
 
-        def work(i: int) -> None:
-            fits[i] = self._fit(self.combinations[i], self.penalties)
-
-        with self.interrupts.cutting():
-            try:
-                each_block(work, range(len(self.combinations)), self.at_once)
-            except KeyboardInterrupt:  # while waiting for the other threads
-                self.lost = True
-                raise
-        for i in sorted(fits):
-            self._add(self.combinations[i], fits[i])
-        if not self.trials:
-            raise KeyboardInterrupt
-
-    def walk(self) -> None:
+    def walk(self) -> Iterator[list[Candidate]]:
         """Beyond the edge, where the best penalty lies at one and is better than its neighbour."""
         edge = None
-        for _ in range(_STEPS):
-            here = self.best
-            beyond = None if self.penalties is None or self.interrupts.happened else self._beyond(here)
-            if beyond is None:
-                break
-            edge = here.options["l2"] if edge is None else edge
-            self._add(_combination(here), self._fit(_combination(here), (beyond,)))
-            if self.best is here:
-                break
-        if edge is not None:
-            best, last = self.best.options["l2"], self.trials[-1].options["l2"]
-            ended = f"the best is {best:g}" if best != edge else "which was no better"
-            self.sentences.append(f"The best l2 of the grid lay at its edge, {edge:g}; tried on to {last:g}, {ended}.")
+        try:
+            for _ in range(_STEPS):
+                here = self.best
+                beyond = None if self.penalties is None else self._beyond(here)
+                if beyond is None:
+                    break
+                edge = here.options["l2"] if edge is None else edge
+                yield [self._around((beyond,))]
+                if self.best is here:
+                    break
+        finally:  # also where Ctrl-C ends the search here
+            if edge is not None:
+                best, last = self.best.options["l2"], self.trials[-1].options["l2"]
+                ended = f"the best is {best:g}" if best != edge else "which was no better"
+                words = f"The best l2 of the grid lay at its edge, {edge:g}; tried on to {last:g}, {ended}."
+                self.sentences.append(words)
 
-    def refine(self) -> None:
-        """A second search around the best C = 1/l2, where the system has one."""
-        if self.system.refine and self.penalties is not None and not self.interrupts.happened:
-            here = self.best
-            around = tuple(here.options["l2"] / factor for factor in self.system.refine)
-            self._add(_combination(here), self._fit(_combination(here), around))
+    @override
+    def take(self, candidate: Candidate, trial: Trial | None) -> None:
+        if trial is not None:
+            self.trials.extend(self._stops(trial))
 
     def keep_default(self, caution: float) -> None:
         """The default, unless the best is better by so many standard errors of the differences by query."""
@@ -169,16 +155,19 @@ class _GridSearch:
                 f"{self.judge.metric} on the validation data, at a standard error of {error:.4f}."
             )
 
-    def finish(self) -> Choice:
+    def choice(self) -> Choice:
         """The candidate that is kept, solved to the end where the search was content with less."""
         kept = self.kept or self.best
-        ranker, value, final = kept.ranker, self.judge.sign * self.judge.worth(kept), dict(kept.options)
+        ranker, final = kept.ranker, dict(kept.options)
         if self.penalties is not None or "l2" in self.options:
             final["l2"] = getattr(ranker, "l2_", self.options.get("l2"))
         if self.rough and not self.interrupts.happened:
-            exact = self._fit(final, None, rough=False)
-            if exact is not None and not exact.solution_.interrupted:
-                ranker, value = exact, self.judge.sign * max(map(self.judge.worth, self._stops(final, exact)))
+            exact = None
+            with self.interrupts, self.interrupts.cutting():
+                exact = self.attempt(self._candidate(final, None, rough={}))
+            self.lost |= exact is None
+            if exact is not None and not self.interrupts.happened:
+                kept, ranker = self.judge.ranked(self._stops(exact))[0], exact.fitted
         if self.lost:
             warn_user(
                 f"select: interrupted; the best of the {len(self.trials)} candidates tried until then is kept.",
@@ -191,7 +180,7 @@ class _GridSearch:
             options=final,
             metric=self.judge.metric,
             convention=self.judge.convention,
-            value=value,
+            value=float(kept.value or 0.0),
             judged_on=self.judge.division.words,
             trials=[trial.row() for trial in self.trials],
             sentences=(*self.sentences, *self._short_of_the_optimum()),
@@ -208,43 +197,31 @@ class _GridSearch:
             f"{'; '.join(map(_named, short[:_NAMED]))}{'; …' if len(short) > _NAMED else ''}."
         ]
 
-    @property
-    def best(self) -> Trial:
-        """The first of the best."""
-        return max(self.trials, key=self.judge.worth)
+    def _candidate(
+        self, options: dict[str, Any], l2: tuple[float, ...] | None, rough: dict[str, Any] | None = None
+    ) -> Candidate:
+        path = {} if l2 is None else {"l2": list(l2)}
+        given = {**self.shared, **options, **path, **(self.rough if rough is None else rough)}
+        return Candidate(self.system.name, partial(self.system.make, **given), options)
 
-    def _fit(self, options: dict[str, Any], l2: tuple[float, ...] | None, rough: bool = True) -> Any:
-        """The ranker with these options, fitted; None where Ctrl-C leaves nothing of it."""
-        if rough and self.interrupts.happened:
-            return None
-        [part] = self.judge.division.parts
-        more = {**({} if l2 is None else {"l2": list(l2)}), **(self.rough if rough else {})}
-        ranker = None
-        with self.interrupts.cutting():
-            ranker = self.system.make(**{**self.shared, **options, **more}).fit(part.train, valid=part.valid)
-        if ranker is None:
-            self.lost = True
-        elif ranker.was_interrupted:
-            self.interrupts.happened = True
-        return ranker
+    def _around(self, l2: tuple[float, ...]) -> Candidate:
+        """The best, with other penalties."""
+        return self._candidate(_combination(self.best), l2)
 
-    def _add(self, combination: dict[str, Any], fitted: Any) -> None:
-        if fitted is not None:
-            self.trials += self._stops(combination, fitted, len(self.trials))
-
-    def _stops(self, combination: dict[str, Any], fitted: Any, first: int = 0) -> list[Trial]:
+    def _stops(self, trial: Trial) -> list[Trial]:
         """The trials that a ranker makes by itself: one for each penalty of its path, else one in all."""
-        made = partial(Trial, self.system.name, fitted=fitted)
-        if not hasattr(fitted, "path_"):
-            value = float(fitted.training_["valid"][str(self.judge.metric)])
-            return [made(combination, value, first)]
+        first, trial = len(self.trials), replace(trial, seconds=None)  # several share the cores
+        if not hasattr(trial.fitted, "path_"):
+            return [replace(trial, number=first)]
         trials = []
-        for stop, row in enumerate(fitted.path_):
+        for stop, row in enumerate(trial.fitted.path_):
             facts = {"objective" if name == "value" else name: of for name, of in row.items()}
-            value = facts.pop("valid")
-            options = combination if self.penalties is None else {**combination, "l2": facts.pop("l2")}
-            place = stop if hasattr(fitted, "on_path") else None
-            trials.append(made(options, value, first + stop, facts=facts, stop=place))
+            value, options = facts.pop("valid"), trial.options
+            if self.penalties is not None:
+                options = {**options, "l2": facts.pop("l2")}
+            place = stop if hasattr(trial.fitted, "on_path") else None
+            made = replace(trial, options=options, value=value, facts=facts, stop=place)
+            trials.append(replace(made, number=first + stop, values=trial.values[:0]))
         return trials
 
     def _beyond(self, here: Trial) -> float | None:
@@ -263,9 +240,11 @@ class _GridSearch:
         """The candidate with the hyper-parameters that the system has unasked, if it was tried."""
         plain = self.system.make(**self.options).get_params(deep=False)
         own = {name: plain[name] if name in plain else getattr(plain.get("loss"), name, None) for name in self.searched}
-        return self.judge.best(trial for trial in self.trials if _key(trial.options) == _key(own)) if own else None
+        alike = [trial for trial in self.ranked if own and _key(trial.options) == _key(own)]
+        return alike[0] if alike else None
 
     def _per_query(self, trial: Trial) -> FloatArray:
+        """Of a stop of a path, too, of which the search has only the mean."""
         [part] = self.judge.division.parts
         return self.judge.values(trial.ranker, part)
 

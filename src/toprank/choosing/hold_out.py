@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.choosing.trial import Division, HoldOut
+from toprank.choosing.search import Division, HoldOut
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split

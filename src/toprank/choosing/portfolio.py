@@ -1,28 +1,28 @@
-"""The portfolio: which rankers are tried, in which order, and their fits one after the other while time is left."""
+"""The portfolio: which rankers are tried, in which order, and which of them there is no time for."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
-from toprank.choosing.trial import Interrupts, Trial, TrialJudge, noting
+from toprank.choosing.search import Candidate, Clock, Search, State, Trial, TrialJudge
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.parsing import parse
 from toprank.rankers.estimator import unfitted
-from toprank.rankers.watching import Epoch, Round
 from toprank.showing.progress import Told
 from toprank.systems import System, get
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["NO_TIME", "Clock", "PortfolioEntry", "PortfolioSearch", "portfolio"]
+__all__ = ["NO_TIME", "PortfolioEntry", "PortfolioSearch", "portfolio"]
 
 NO_TIME = "There was no time for it."
 """Why an entry is not tried that does not fit into the budget."""
@@ -40,9 +40,9 @@ class PortfolioEntry(NamedTuple):
 
     name: str
     ranker: Ranker
-    """Not fitted. One that learns in rounds can be stopped; a solver runs to its end."""
+    """Not fitted."""
     work: float
-    """Expected time, in units that the entries of one kind share."""
+    """Expected time, in units that the entries of one kind share: solvers, and what learns in rounds."""
 
     @property
     def in_rounds(self) -> bool:
@@ -107,54 +107,34 @@ def tree_settings(data: RankingData) -> dict[str, Any]:
     return {"num_leaves": 63, "learning_rate": 0.1, "min_data_in_leaf": 100}
 
 
-class Clock:
-    """A budget of seconds that runs from now on; None: without end."""
-
-    def __init__(self, budget: float | None) -> None:
-        self.budget, self._begin = math.inf if budget is None else budget, time.perf_counter()
-
-    @property
-    def left(self) -> float:
-        """Seconds that are left, below 0 where the budget is overdrawn."""
-        return self.budget - (time.perf_counter() - self._begin)
-
-
-class Deadline:
-    """A callback of rankers that learn in rounds, which ends the training when its time is over."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.passed = seconds, False
-
-    def __call__(self, now: Round | Epoch) -> bool:
-        """True when the time is over."""
-        self.passed = now.seconds >= self.seconds and now.number < now.last
-        return self.passed
-
-
-class PortfolioSearch:
-    """Fits what fits into the time; the first entry that goes with the data is fitted whatever it takes.
+class PortfolioSearch(Search):
+    """Tries what fits into the time; the first entry that goes with the data is fitted whatever it takes.
 
     What an entry will take is estimated from the quickest of its kind before it: the first of a kind also pays for
-    what is loaded once. Trees may use half of the time that is left, the last entry all of it. An entry
+    what is loaded once. Each may use half of the time that is left, the last entry all of it. An entry
     that cannot learn from `also`, a few further queries, is refused too. After `max_trials` fits the others are not
     tried.
     """
 
+    failures: ClassVar[tuple[type[Exception], ...]] = (DataError,)  # labels that one cannot learn from
+    failed: ClassVar[State] = "refused"
+
     def __init__(
-        self, judge: TrialJudge, clock: Clock, *, max_trials: int | None = None, also: RankingData | None = None
+        self,
+        judge: TrialJudge,
+        clock: Clock,
+        entries: Sequence[PortfolioEntry],
+        *,
+        max_trials: int | None = None,
+        also: RankingData | None = None,
+        tell: Told | None = None,
     ) -> None:
-        self.judge, self.clock, self.max_trials, self.also = judge, clock, max_trials, also
-        self.trials: list[Trial] = []
-        self.interrupts = Interrupts()
+        super().__init__(judge, clock)
+        self.entries, self.max_trials, self.also, self.tell = entries, max_trials, also, tell
 
     def of(self, *states: str) -> list[Trial]:
         """The trials that ended so."""
         return [trial for trial in self.trials if trial.state in states]
-
-    @property
-    def judged(self) -> list[Trial]:
-        """The trials that there is a choice among."""
-        return self.of("complete", "cut short")
 
     @property
     def budget_bound(self) -> bool:
@@ -165,77 +145,50 @@ class PortfolioSearch:
     def stopped(self) -> str:
         """Why the search ended, as a sentence."""
         if self.interrupts.happened:
-            return f"Interrupted after {len(self.judged)} candidates."
+            return f"Interrupted after {len(self.ranked)} candidates."
         skipped = self.of("not tried")
         return skipped[0].remark if skipped else "All candidates were tried."
 
-    def run(self, entries: Sequence[PortfolioEntry], tell: Told | None = None) -> None:
-        """Try the entries in their order; an interrupt from the keyboard ends that, and what was fitted is kept."""
+    @override
+    def run(self) -> None:
+        super().run()
+        if not self.ranked:
+            raise DataError(f"No ranker of the portfolio can learn from these data. {self.trials[0].remark}")
+
+    @override
+    def batches(self) -> Iterator[list[Candidate]]:
         rates: dict[bool, float] = {}
-        with self.interrupts:
-            for number, entry in enumerate(entries):
-                left = self.clock.left
-                why = self._skipped(left, rates.get(entry.in_rounds, 0.0) * entry.work)
-                trial = None
-                if why is None:
-                    with noting(), self.interrupts.cutting():
-                        share = left / 2 if number + 1 < len(entries) else left
-                        trial = self._try(entry, max(share, 0.0))
-                    if trial is not None and trial.fitted is not None and trial.fitted.was_interrupted:
-                        self.interrupts.happened = True
-                else:
-                    trial = Trial(entry.name, state="not tried", remark=why)
-                if trial is not None:
-                    self.trials.append(replace(trial, number=number))
-                if trial is not None and trial.seconds is not None:
-                    rate = trial.seconds / entry.work
-                    rates[entry.in_rounds] = min(rates.get(entry.in_rounds, math.inf), rate)
-                    self._tell(trial, tell)
-                if self.interrupts.happened:
-                    break
-        self._check()
+        for number, entry in enumerate(self.entries):
+            left = self.clock.left
+            why = self._skipped(left, rates.get(entry.in_rounds, 0.0) * entry.work)
+            if why is not None:
+                self.trials.append(Trial(entry.name, number=number, state="not tried", remark=why))
+                continue
+            share = left / 2 if number + 1 < len(self.entries) else left
+            yield [Candidate(entry.name, partial(self._rehearsed, entry), {}, math.inf if not self.ranked else share)]
+            if (seconds := self.trials[-1].seconds) is not None:
+                rates[entry.in_rounds] = min(rates.get(entry.in_rounds, math.inf), seconds / entry.work)
 
     def _skipped(self, left: float, expected: float) -> str | None:
         """Why an entry is not tried; None where it is."""
-        if self.max_trials is not None and len(self.judged) >= self.max_trials:
+        if self.max_trials is not None and len(self.ranked) >= self.max_trials:
             return _ENOUGH
-        return NO_TIME if self.judged and (left <= 0 or expected > left) else None
+        return NO_TIME if self.ranked and (left <= 0 or expected > left) else None
 
-    def _check(self) -> None:
-        if self.judged:
+    def _rehearsed(self, entry: PortfolioEntry) -> Ranker:
+        if self.also is not None:
+            _rehearse(entry, self.also)
+        return entry.ranker
+
+    @override
+    def take(self, candidate: Candidate, trial: Trial | None) -> None:
+        if trial is None:
             return
-        if self.interrupts.happened:  # nothing to keep
-            raise KeyboardInterrupt
-        raise DataError(f"No ranker of the portfolio can learn from these data. {self.trials[0].remark}")
-
-    def _try(self, entry: PortfolioEntry, seconds: float) -> Trial:
-        begin, deadline, ranker = time.perf_counter(), Deadline(seconds), entry.ranker
-        [part] = self.judge.division.parts
-        try:
-            if self.also is not None:
-                _rehearse(entry, self.also)
-            if entry.in_rounds:
-                ranker.set_params(callbacks=(deadline,))
-            ranker.fit(part.train, valid=part.valid)
-        except DataError as problem:  # labels that this one cannot learn from
-            return Trial(entry.name, state="refused", remark=str(problem))
-        if entry.in_rounds:
-            ranker.set_params(callbacks=())
-        values = self.judge.values(ranker, part)
-        return Trial(
-            entry.name,
-            value=float(np.nanmean(values)),
-            state="cut short" if deadline.passed else "complete",
-            seconds=time.perf_counter() - begin,
-            values=values,
-            fitted=ranker,
-        )
-
-    def _tell(self, trial: Trial, tell: Told | None) -> None:
-        if tell is not None:
+        self.trials.append(replace(trial, number=len(self.trials)))
+        if self.tell is not None and trial.value is not None:
             left = max(self.clock.left, 0.0)
             spent = f"{trial.seconds:6.1f} s" + ("" if math.isinf(left) else f", {left:.0f} s left")
-            tell(f"{trial.name:<22} {self.judge.metric} {trial.value:.4f}  {spent}", last=True)
+            self.tell(f"{trial.name:<22} {self.judge.metric} {trial.value:.4f}  {spent}", last=True)
 
 
 def _rehearse(entry: PortfolioEntry, data: RankingData) -> None:

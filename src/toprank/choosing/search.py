@@ -1,347 +1,366 @@
-"""The trials of a search by Optuna: each stops where it is not worth the time; and their loop."""
+"""One search: trials, who judges them, what may end them, and the loop that makes them.
+
+`grid`, `tuning` and `portfolio` are its strategies: each says what to try next, and what becomes of a trial.
+"""
 
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
-from toprank.choosing.space import Space
-from toprank.choosing.study import process, trials_of
-from toprank.choosing.trial import Interrupts, Trial, TrialJudge, noting
-from toprank.errors import DataError, MissingExtraError, ToprankError
-from toprank.rankers.watching import seconds_left
-from toprank.showing.progress import Told
-from toprank.significance import t_interval
-from toprank.systems import System
+from toprank.compute import FloatArray, TimeLimit, each_block
+from toprank.errors import DataError, MissingExtraError
+from toprank.metrics.evaluation import Judge
+from toprank.metrics.parsing import parse
+from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 
 if TYPE_CHECKING:
-    from toprank.compute import FloatArray
     from toprank.data.dataset import RankingData
     from toprank.rankers.base import Ranker
 
-__all__ = ["OutOfTimeError", "Question", "Search", "Standing", "TrialRun", "tell"]
+__all__ = [
+    "JUDGED",
+    "Candidate",
+    "Clock",
+    "Division",
+    "HoldOut",
+    "Interrupts",
+    "PrunedError",
+    "Search",
+    "State",
+    "Trial",
+    "TrialJudge",
+    "fit_again",
+    "noting",
+]
 
-_REPORTS = 30  # looks at a training in rounds: each asks Optuna, which takes milliseconds
+State = Literal["complete", "cut short", "pruned", "failed", "interrupted", "refused", "not tried"]
+"""How a trial ended: judged; stopped for lack of time, and judged; given up behind the others; with an error; by
+Ctrl-C; by data that it cannot learn from; before it began."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One ranker that was tried, what it is worth on the queries that judge, and how it ended."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The hyper-parameters that make it another one than the others."""
+    value: float | None = None
+    """The metric on the queries that judge; of a pruned trial, as far as it came."""
+    number: int = 0
+    state: State = "complete"
+    seconds: float | None = None
+    remark: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else its strategy knows of it."""
+    values: FloatArray = field(default_factory=lambda: np.empty(0))
+    """The metric of every query that judges, where this process judged it."""
+    fitted: Any = None
+    """The ranker that was fitted for it."""
+    stop: int | None = None
+    """Where a ranker walks a path of penalties: the stop on it that this trial is."""
+    rounds: tuple[int, ...] = ()
+    """How many rounds it kept on each part of the data, where it learns in rounds."""
+    warned: Sequence[warnings.WarningMessage] = ()
+    """What the ranker warned of."""
+
+    @property
+    def ranker(self) -> Any:
+        """The ranker of this trial; every stop of a path can be taken up again."""
+        path = self.fitted
+        if self.stop is None or path.path_solutions_[self.stop] is path.solution_:
+            return path
+        return path.on_path(self.stop)
+
+    def row(self) -> dict[str, Any]:
+        """What there is to tell of it, in plain values."""
+        names = ("number", "name", "options", "value", "state", "seconds", "remark")
+        row = {name: getattr(self, name) for name in names}
+        return {**row, "options": dict(self.options), **self.facts}
+
+
+JUDGED: tuple[State, ...] = ("complete", "cut short")
+"""The states of trials that there is a choice among."""
+
+
+class HoldOut(NamedTuple):
+    """To learn from, and to judge by."""
+
+    train: RankingData
+    valid: RankingData
+
+
+class Division(NamedTuple):
+    """The parts of the data, and what they are in words."""
+
+    parts: tuple[HoldOut, ...]
+    words: str
+    folded: bool = False
+    """Whether there are folds: then the answer may learn from all queries."""
+    held_out: int | None = None
+    """How many queries of the training data were held out; None where there are validation data or folds."""
+
+    @classmethod
+    def of(cls, train: RankingData, valid: RankingData) -> Division:
+        """Validation data that were given."""
+        n = valid.n_queries
+        return cls((HoldOut(train, valid),), f"{n:,} {'query' if n == 1 else 'queries'} of validation data")
+
+
+class TrialJudge(NamedTuple):
+    """Says what trials are worth: by a metric under a convention, on the queries of a division that judge."""
+
+    division: Division
+    metric: str
+    convention: str
+    threads: int | None
+
+    def of(self, part: HoldOut) -> Judge:
+        """The judge of one part."""
+        return Judge(part.valid, self.metric, convention=self.convention, threads=self.threads)
+
+    @property
+    def sign(self) -> float:
+        """1 where more of the metric is better, -1 where less is."""
+        return 1.0 if parse(self.metric).higher_is_better else -1.0
+
+    def check(self) -> None:
+        """Refuse, before the first fit, what cannot be judged, or is the same on every part whatever the order."""
+        judges = [self.of(part) for part in self.division.parts]
+        for judge in judges:
+            judge(np.zeros(judge.data.n_documents))
+        if all(np.array_equal(*judge.extremes(), equal_nan=True) for judge in judges):
+            judges[0].for_choosing()
+
+    def values(self, ranker: Ranker, part: HoldOut) -> FloatArray:
+        """The metric of every query of a part."""
+        judge = self.of(part)
+        return judge.per_query(ranker.predict(judge.data))
+
+    def worth(self, trial: Trial) -> float:
+        """The value of a trial, more of which is better; what could not be judged is worth least."""
+        return self.sign * trial.value if trial.value == trial.value and trial.value is not None else -math.inf
+
+    def ranked(self, trials: Iterable[Trial]) -> list[Trial]:
+        """The trials that were judged, from the best to the worst; the first of equals comes first."""
+        return sorted((one for one in trials if one.state in JUDGED), key=self.worth, reverse=True)
+
+
+_OURS = (ConstantScoresWarning, ConvergenceWarning)
+
+
+@contextmanager
+def noting() -> Iterator[list[warnings.WarningMessage]]:
+    """Collect what rankers warn of: a trial is judged by its metric. Other warnings go where they would have gone."""
+    ours: list[warnings.WarningMessage] = []
+    seen: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as seen:
+            for category in _OURS:
+                warnings.simplefilter("always", category)
+            yield ours
+    finally:
+        for warning in seen:
+            if issubclass(warning.category, _OURS):
+                ours.append(warning)
+            else:
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+class Interrupts:
+    """Notes Ctrl-C while it is open, also where a ranker answers it itself by keeping the best so far.
+
+    Only training is cut off: between trials a study is written, and the note is enough. A second Ctrl-C always counts.
+    """
+
+    def __init__(self) -> None:
+        self.happened, self._cutting = False, False
+
+    def __enter__(self) -> Self:
+        here = threading.current_thread() is threading.main_thread()  # no other thread may listen to signals
+        self._before = signal.getsignal(signal.SIGINT) if here else None
+        if callable(self._before):
+            signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if callable(self._before):
+            signal.signal(signal.SIGINT, self._before)
+
+    @contextmanager
+    def cutting(self) -> Iterator[None]:
+        """Within, Ctrl-C cuts off what is going on, and `happened` says so."""
+        around, self._cutting = self._cutting, True
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.happened = True
+        finally:
+            self._cutting = around
+
+    def _note(self, number: int, frame: Any) -> None:
+        again, self.happened = self.happened, True
+        if (self._cutting or again) and callable(self._before):
+            self._before(number, frame)
+
+
+class Clock:
+    """A budget of seconds that runs from now on; None: without end."""
+
+    def __init__(self, budget: float | None = None) -> None:
+        self.budget, self._begin = math.inf if budget is None else budget, time.perf_counter()
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the beginning."""
+        return time.perf_counter() - self._begin
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left, below 0 where the budget is overdrawn."""
+        return self.budget - self.spent
 
 
 class PrunedError(Exception):
     """The trial lies behind the others and is not continued."""
 
 
-class OutOfTimeError(Exception):
-    """The time is over."""
+class Candidate(NamedTuple):
+    """What to try: a ranker, made anew for each part of the data."""
+
+    name: str
+    make: Callable[[], Any]
+    options: Mapping[str, Any]
+    seconds: float = math.inf
+    """When its training is cut short, and judged as far as it came."""
+    look: Callable[[float, int], None] | None = None
+    """Told the metric so far after each part but the last; raises `PrunedError` to give the candidate up."""
 
 
-class Question(NamedTuple):
-    """What is to be found out; everything but the hyper-parameters that are searched."""
+class Search(ABC):
+    """Fits and judges what its strategy proposes until there is no more, or Ctrl-C; what was judged by then is kept."""
 
-    system: System
-    judge: TrialJudge
-    fixed: Mapping[str, Any]
-    seed: int
+    failures: ClassVar[tuple[type[Exception], ...]] = ()
+    """What a candidate may fail of without ending the search."""
+    failed: ClassVar[State] = "failed"
+    hushed: ClassVar[bool] = True
+    """Whether what rankers warn of is noted in the trial instead."""
 
-    def ranker(self, options: Mapping[str, Any], callback: Callable[[Any], Any] | None = None) -> Any:
-        """An unfitted ranker with these options."""
-        own = {
-            "metric": self.judge.metric,
-            "convention": self.judge.convention,
-            "seed": self.seed,
-            "threads": self.judge.threads,
-            "callbacks": () if callback is None else (callback,),
-        }
-        made = self.system.make(**{**self.fixed, **options})
-        taken = {*self.fixed, *options, *self.system.options}
-        known = made.get_params(deep=False)
-        return made.set_params(**{name: value for name, value in own.items() if name in known and name not in taken})
+    def __init__(self, judge: TrialJudge, clock: Clock | None = None, at_once: int | None = 1) -> None:
+        self.judge, self.clock, self.at_once = judge, clock or Clock(), at_once
+        self.interrupts, self.lost = Interrupts(), False  # whether Ctrl-C left nothing of a candidate
+        self._trials: list[Trial] = []
+
+    @abstractmethod
+    def batches(self) -> Iterator[Sequence[Candidate]]:
+        """What to try next, again and again; the candidates of a batch may be tried at once."""
+
+    @abstractmethod
+    def take(self, candidate: Candidate, trial: Trial | None) -> None:
+        """See to what became of a candidate; None where Ctrl-C left nothing of it."""
 
     @property
-    def rounds(self) -> int | None:
-        """How many rounds a ranker of this kind makes at most; None where it does not learn in rounds."""
-        rounds = self.system.kind.rounds
-        return None if rounds is None else int(getattr(self.ranker({}), rounds.option))
+    def trials(self) -> list[Trial]:
+        """Everything that was tried."""
+        return self._trials
 
-    def rounds_of(self, ranker: Ranker) -> int | None:
-        """How many rounds a fitted ranker kept."""
-        return None if ranker.rounds is None else int(getattr(ranker, ranker.rounds.kept))
+    @property
+    def ranked(self) -> list[Trial]:
+        """The trials that there is a choice among, the best first."""
+        return self.judge.ranked(self.trials)
 
-    def fitted_on_all(self, options: Mapping[str, Any], rounds: list[int], train: RankingData) -> Any:
-        """A ranker fitted with the mean of the rounds that were best: without validation data nothing stops the fit."""
-        kind = self.system.kind.rounds
-        if not rounds or kind is None:
-            return self.ranker(options).fit(train)
-        best = max(1, round(float(np.mean(rounds))))
-        if kind.nested:
-            return self.ranker({**options, kind.option: best}).fit(train)
-        ranker = self.ranker(options, lambda now: now.number >= best)
-        return ranker.fit(train).set_params(callbacks=())
+    @property
+    def best(self) -> Trial:
+        """The first of the best, once something was judged."""
+        return self.ranked[0]
 
+    def run(self) -> None:
+        """Try what is proposed; `KeyboardInterrupt` where that is interrupted before anything was judged."""
+        with self.interrupts:
+            try:
+                for batch in self.batches():
+                    self._try(batch)
+                    if self.interrupts.happened:
+                        break
+            except KeyboardInterrupt:
+                self.interrupts.happened = True
+        if self.interrupts.happened and not self.ranked:
+            raise KeyboardInterrupt
 
-class TrialRun:
-    """Fits and judges, until the deadline by `time.perf_counter()`, if there is one.
+    def _try(self, batch: Sequence[Candidate]) -> None:
+        made, ended = dict[int, Trial](), False
 
-    `report` is called with a value and the step it belongs to; it says whether the trial is behind the others.
-    """
+        def work(number: int) -> None:
+            if not self.interrupts.happened:
+                made[number] = self.attempt(batch[number])
 
-    def __init__(
-        self,
-        question: Question,
-        report: Callable[[float, int], bool],
-        deadline: float | None,
-        interrupts: Interrupts,
-    ) -> None:
-        self.question, self.report, self.deadline, self.interrupts = question, report, deadline, interrupts
+        with self.interrupts.cutting():
+            each_block(work, range(len(batch)), self.at_once)
+            ended = True
+        self.lost |= not ended
+        for number, candidate in enumerate(batch):
+            self.take(candidate, made.get(number))
 
-    def __call__(self, options: Mapping[str, Any]) -> Trial:
-        """The trial with these options, complete.
-
-        Raises:
-            PrunedError: the trial is behind the others.
-            OutOfTimeError: the time is over.
-            KeyboardInterrupt: Ctrl-C, also where the ranker itself was content with what it had.
-            DataError: the metric is undefined, or the ranker refuses.
-        """
-        judge = self.question.judge
-        parts = judge.division.parts
-        judged: list[FloatArray] = []
-        rounds, warned, ranker = [], [], None
-        for number, part in enumerate(parts):
-            with noting() as notes, self.interrupts.cutting():
-                ranker = self.question.ranker(options, self._watch() if len(parts) == 1 else None)
-                ranker.fit(part.train, valid=part.valid)
-                values = judge.values(ranker, part)
-            if self.interrupts.happened:
-                raise KeyboardInterrupt
-            warned += notes
-            kept = self.question.rounds_of(ranker)
-            rounds += [] if kept is None else [kept]
-            judged.append(values[~np.isnan(values)])
-            if number + 1 < len(parts):
-                self._check(float(np.concatenate(judged).mean()) if any(map(len, judged)) else np.nan, number)
-        values = np.concatenate(judged)
-        if len(values) == 0:
-            raise DataError(f"{judge.metric} is undefined for every query of the validation data.")
-        interval = t_interval(values)
-        facts = {
-            "interval": list(interval) if math.isfinite(interval.low) else None,
-            "queries": len(values),
-            "rounds": rounds,
-        }
-        return Trial(
-            self.question.system.name,
-            options,
-            float(values.mean()),
-            remark=str(warned[0].message) if warned else "",
-            facts=facts,
-            values=values,
-            fitted=ranker,
+    def attempt(self, candidate: Candidate) -> Trial:
+        """Fit a candidate to each part of the data, and judge it on what that part holds out."""
+        clock, values, rounds = Clock(), list[FloatArray](), list[int]()
+        ended: Callable[..., Trial] = partial(Trial, candidate.name, candidate.options)
+        notes = noting() if self.hushed else nullcontext(list[warnings.WarningMessage]())
+        with notes as warned, TimeLimit(candidate.seconds) as limit:
+            try:
+                for step, part in enumerate(self.judge.division.parts):
+                    if values and limit.over():
+                        break
+                    if values and candidate.look is not None:
+                        candidate.look(_mean(values), step - 1)
+                    fitted = candidate.make().fit(part.train, valid=part.valid)
+                    values.append(self.judge.values(fitted, part))
+                    rounds += [] if fitted.rounds is None else [int(getattr(fitted, fitted.rounds.kept))]
+                if math.isnan(value := _mean(values)):
+                    raise DataError(f"{self.judge.metric} is undefined for every query of the validation data.")
+            except PrunedError:
+                return ended(state="pruned")
+            except self.failures as problem:
+                if isinstance(problem, MissingExtraError):  # what one lacks, all lack
+                    raise
+                words = "There was not enough memory." if isinstance(problem, MemoryError) else str(problem)
+                return ended(state=self.failed, remark=words or type(problem).__name__)
+        self.interrupts.happened |= fitted.was_interrupted
+        return ended(
+            value,
+            state="cut short" if limit.passed else "complete",
+            seconds=clock.spent,
+            values=np.concatenate(values),
+            fitted=fitted,
+            rounds=tuple(rounds),
             warned=warned,
         )
 
-    def _check(self, value: float, step: int) -> None:
-        if self.deadline is not None and time.perf_counter() > self.deadline:
-            raise OutOfTimeError
-        if value == value and self.report(value, step):
-            raise PrunedError
 
-    def _watch(self) -> Callable[[Any], None]:
-        """A callback for rankers that learn in rounds: the best validation metric so far, every few rounds."""
-        best, sign = -np.inf, self.question.judge.sign
-        every = max(1, (self.question.rounds or 1) // _REPORTS)
-
-        def look(now: Any) -> None:
-            nonlocal best
-            if now.valid is not None and now.valid == now.valid:
-                best = max(best, sign * now.valid)
-            if now.number % every == 0:
-                self._check(sign * best if np.isfinite(best) else np.nan, now.number)
-
-        return look
+def _mean(values: Sequence[FloatArray]) -> float:
+    """Over the queries for which the metric is defined; NaN where it is for none."""
+    every = np.concatenate(values)
+    return math.nan if np.isnan(every).all() else float(np.nanmean(every))
 
 
-_FAILURES = (ToprankError, ArithmeticError, MemoryError, np.linalg.LinAlgError)
-_HOPELESS = 10  # so many failures, and nothing else, end a search
-
-
-class Standing(NamedTuple):
-    """What a callback sees after each trial; one that returns True ends the search."""
-
-    trial: dict[str, Any]
-    """The trial that was just made: a row of `Choice.trials`."""
-    made: int
-    """Trials of the study so far."""
-    last: int
-    """Trials that it shall have."""
-    best: dict[str, Any] | None
-    """The best so far."""
-    seconds: float
-    """Time since the search began."""
-    seconds_left: float
-    """Time until its end, if trials go on like this; NaN after the first where no limit was given: the start is in its
-    time."""
-
-
-class Search:
-    """Makes the trials of a study until there are enough, or the time is over, or somebody stops it.
-
-    What is drawn for a trial depends on the seed, the number of trials before it and their outcomes, and not on the
-    process that makes it: a search that is interrupted and resumed draws what an uninterrupted one draws.
-    """
-
-    def __init__(
-        self,
-        optuna: Any,
-        study: Any,
-        question: Question,
-        space: Space,
-        *,
-        trials: int,
-        seconds: float | None,
-        callbacks: Sequence[Callable[[Standing], Any]],
-    ) -> None:
-        self.optuna, self.study, self.question, self.space = optuna, study, question, space
-        self.trials, self.seconds, self.callbacks = trials, seconds, callbacks
-        self.distributions = space.distributions(optuna)
-        self.begin, self.ended = time.perf_counter(), False
-        self.fresh: list[float] = []  # seconds of the trials that this process made
-        self.kept: Trial | None = None  # the best that this process made, with its ranker
-        self.out_of_time = False
-
-    # ---- the table ----
-
-    def table(self) -> list[Trial]:
-        """Everything that was tried, trials that were cut off included."""
-        return trials_of(self.study, self.space, self.question.system.name)
-
-    def settled(self) -> list[Trial]:
-        """The trials that count."""
-        return [trial for trial in self.table() if trial.state != "interrupted"]
-
-    def best(self) -> Trial | None:
-        """The complete trial with the best value; the first of equals."""
-        return self.question.judge.best(self.table())
-
-    # ---- the loop ----
-
-    def run(self, interrupts: Interrupts) -> str:
-        """Make the trials; why they ended, as a sentence."""
-        with interrupts:
-            while True:
-                done = self.settled()
-                if (why := self._enough(done, interrupts)) is not None:
-                    return why
-                try:
-                    self._make(len(done), interrupts)
-                except OutOfTimeError:
-                    return self._out_of_time(done)
-                except KeyboardInterrupt:
-                    if self.best() is None:
-                        raise
-                    interrupts.happened = True
-
-    def _enough(self, done: list[Trial], interrupts: Interrupts) -> str | None:
-        if self.best() is None:
-            if len(done) >= min(self.trials, _HOPELESS):
-                raise DataError(f"All {_trials(len(done))} failed. The first said: {done[0].remark}")
-            if interrupts.happened:
-                raise KeyboardInterrupt
-            return None
-        if interrupts.happened:
-            return f"Interrupted after {_trials(len(done))}."
-        if len(done) >= self.trials:
-            return f"All {_trials(self.trials)} were made."
-        if self.ended:
-            return f"A callback ended the search after {_trials(len(done))}."
-        if self.seconds is not None and time.perf_counter() - self.begin > self.seconds:
-            return self._out_of_time(done)
-        return None
-
-    def _out_of_time(self, done: list[Trial]) -> str:
-        self.out_of_time = True
-        return f"The {self.seconds:g} seconds were over after {_trials(len(done))}."
-
-    def _make(self, index: int, interrupts: Interrupts) -> None:
-        """Draw a trial, try it, and write down what came of it."""
-        state = self.optuna.trial.TrialState
-        trial = self._draw(index)
-        # There must be an answer, so the first trial may take longer than the time that was given.
-        deadline = None if self.seconds is None or self.best() is None else self.begin + self.seconds
-        run = TrialRun(self.question, lambda value, step: _is_behind(trial, value, step), deadline, interrupts)
-        began = time.perf_counter()
-        try:
-            made = run(self.space.options(trial.params))
-        except PrunedError:
-            self.study.tell(trial, state=state.PRUNED)
-        except (KeyboardInterrupt, OutOfTimeError, MissingExtraError):
-            self.study.tell(trial, state=state.FAIL)
-            raise
-        except _FAILURES as problem:
-            trial.set_user_attr("failure", _sentence(problem))
-            self.study.tell(trial, state=state.FAIL)
-        else:
-            trial.set_user_attr("noted", {**made.facts, "remark": made.remark})
-            self.study.tell(trial, made.value)
-            best = self.best()
-            if best is not None and best.number == trial.number:
-                self.kept = replace(made, number=trial.number)
-        self.fresh.append(time.perf_counter() - began)
-        self._tell(trial.number)
-
-    def _draw(self, index: int) -> Any:
-        seed = int(np.random.SeedSequence([self.question.seed, index]).generate_state(1)[0])
-        self.study.sampler = self.optuna.samplers.TPESampler(seed=seed)
-        if index == 0:  # the search begins with the system as it is, so that it cannot end with less
-            # One that was cut off is made again, so Optuna's skip_if_exists, which counts it, is no help.
-            waiting = self.study.get_trials(deepcopy=False, states=(self.optuna.trial.TrialState.WAITING,))
-            if not waiting:
-                self.study.enqueue_trial(self.space.start())
-        trial = self.study.ask(self.distributions)
-        trial.set_user_attr("process", process())
-        return trial
-
-    def _tell(self, number: int) -> None:
-        done = self.settled()
-        seconds = time.perf_counter() - self.begin
-        left = seconds_left(sum(self.fresh[1:]), len(self.fresh) - 1, self.trials - len(done))
-        if self.seconds is not None:
-            left = float(np.fmin(left, max(0.0, self.seconds - seconds)))
-        [row] = [trial.row() for trial in done if trial.number == number]
-        best = self.best()
-        seen = Standing(row, len(done), self.trials, None if best is None else best.row(), seconds, left)
-        wishes = [callback(seen) for callback in self.callbacks]
-        self.ended = any(wish is True for wish in wishes)
-
-
-def _is_behind(trial: Any, value: float, step: int) -> bool:
-    trial.report(value, step)
-    return bool(trial.should_prune())
-
-
-def _sentence(problem: BaseException) -> str:
-    if isinstance(problem, MemoryError):
-        return "There was not enough memory."
-    return str(problem) or type(problem).__name__
-
-
-def _trials(trials: int) -> str:
-    return "1 trial" if trials == 1 else f"{trials:,} trials"
-
-
-def tell(metric: str, line: Told) -> Callable[[Standing], None]:
-    """A callback that says on standard error where the search stands."""
-
-    def say(now: Standing) -> None:
-        row = now.trial
-        value = row["state"] if row["value"] is None else f"{metric} {row['value']:.4f}"
-        parts = [f"{now.made}/{now.last} trials", value if row["state"] == "complete" else f"{value} ({row['state']})"]
-        if now.best is not None:
-            parts.append(f"best {now.best['value']:.4f} in trial {now.best['number']}")
-        if now.seconds_left == now.seconds_left:
-            parts.append(f"about {now.seconds_left:.0f} s left")
-        line("  ".join(parts), last=True)
-
-    return say
+def fit_again(ranker: Any, rounds: Sequence[int], train: RankingData) -> Any:
+    """Fit on all the data, in the mean of the rounds that were best: without validation data nothing stops the fit."""
+    kind, best = ranker.rounds, max(1, round(float(np.mean(rounds)))) if rounds else None
+    if kind is not None and best is not None:
+        # The rate of some falls until the last round, so that they are told of all of them and are stopped.
+        stop = {kind.option: best} if kind.nested else {"callbacks": (lambda now: now.number >= best,)}
+        ranker.set_params(**stop)
+    ranker.fit(train)
+    return ranker if kind is None else ranker.set_params(callbacks=())

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from toprank.choosing.search import State, Trial
 from toprank.choosing.space import Space
-from toprank.choosing.trial import State, Trial
 from toprank.errors import DataError, FileError, FormatError, Remedy
 
 __all__ = ["NAME", "open_study", "process", "storage_path", "trials_of"]

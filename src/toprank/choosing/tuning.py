@@ -2,38 +2,248 @@
 
 from __future__ import annotations
 
-import contextlib
+import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from toprank import losses, rankers
 from toprank.choosing.choice import Choice
 from toprank.choosing.hold_out import as_data, divide
-from toprank.choosing.search import Question, Search, Standing, tell
+from toprank.choosing.search import Candidate, Clock, PrunedError, Search, Trial, TrialJudge, fit_again
 from toprank.choosing.space import OneOf, Space, read_space
-from toprank.choosing.study import NAME, open_study, storage_path
-from toprank.choosing.trial import Interrupts, Trial, TrialJudge
+from toprank.choosing.study import NAME, open_study, process, storage_path, trials_of
 from toprank.compute import available_threads
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, Remedy, needs, warn_user
+from toprank.errors import DataError, Remedy, ToprankError, needs, warn_user
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConvergenceWarning, Ranker
+from toprank.rankers.watching import seconds_left
 from toprank.showing.progress import SILENCE, Told, step
+from toprank.significance import Interval, t_interval
 from toprank.systems import SYSTEMS, System, get
 
-__all__ = ["tune"]
+__all__ = ["Standing", "StudySearch", "tune"]
 
 _TELLING = 10
 _TELLING_EACH = 2
 """Complete trials, in all and for each hyper-parameter, below which its share of the variance is chance."""
+_REPORTS = 30  # looks at a training in rounds: each asks Optuna, which takes milliseconds
+_HOPELESS = 10  # so many failures, and nothing else, end a search
+_OWN = ("metric", "convention", "seed", "threads")
+
+
+class Standing(NamedTuple):
+    """What a callback sees after each trial; one that returns True ends the search."""
+
+    trial: dict[str, Any]
+    """The trial that was just made: a row of `Choice.trials`."""
+    made: int
+    """Trials of the study so far."""
+    last: int
+    """Trials that it shall have."""
+    best: dict[str, Any] | None
+    """The best so far."""
+    seconds: float
+    """Time since the search began."""
+    seconds_left: float
+    """Time until its end, if trials go on like this; NaN after the first where no limit was given: the start is in its
+    time."""
+
+
+class StudySearch(Search):
+    """The trials of a study by Optuna, until there are enough, or the time is over, or a callback says so.
+
+    What is drawn for a trial depends on the seed, the number of trials before it and their outcomes, and not on the
+    process that makes it: a search that is interrupted and resumed draws what an uninterrupted one draws.
+    """
+
+    failures: ClassVar[tuple[type[Exception], ...]] = (
+        ToprankError, ArithmeticError, MemoryError, np.linalg.LinAlgError,
+    )  # fmt: skip
+
+    def __init__(
+        self, optuna: Any, system: System, judge: TrialJudge, fixed: Mapping[str, Any], space: Space, seed: int
+    ) -> None:
+        super().__init__(judge)
+        self.optuna, self.system, self.fixed, self.space, self.seed = optuna, system, fixed, space, seed
+        self.distributions = space.distributions(optuna)
+        self.fresh: list[float] = []  # seconds of the trials that this process made
+        self.kept: Trial | None = None  # the best that this process made, with its ranker
+        self.ended = self.out_of_time = False
+
+    def on(
+        self, study: Any, trials: int, seconds: float | None, callbacks: Sequence[Callable[[Standing], Any]]
+    ) -> None:
+        """Make the trials of a study."""
+        self.study, self.wanted, self.callbacks, self.clock = study, trials, callbacks, Clock(seconds)
+        self.run()
+
+    # ---- rankers ----
+
+    def ranker(self, options: Mapping[str, Any], callback: Callable[[Any], Any] | None = None) -> Any:
+        """An unfitted ranker with these options."""
+        made = self.system.make(**{**self.fixed, **options})
+        values = (self.judge.metric, self.judge.convention, self.seed, self.judge.threads)
+        own = dict(zip(_OWN, values, strict=True)) | {"callbacks": () if callback is None else (callback,)}
+        taken = {*self.fixed, *options, *self.system.options}
+        known = made.get_params(deep=False)
+        return made.set_params(**{name: value for name, value in own.items() if name in known and name not in taken})
+
+    @property
+    def rounds(self) -> int | None:
+        """How many rounds a ranker of this kind makes at most; None where it does not learn in rounds."""
+        rounds = self.system.kind.rounds
+        return None if rounds is None else int(getattr(self.ranker({}), rounds.option))
+
+    # ---- the table ----
+
+    @property
+    @override
+    def trials(self) -> list[Trial]:
+        """Everything that was tried, trials that were cut off included."""
+        return trials_of(self.study, self.space, self.system.name)
+
+    @property
+    def settled(self) -> list[Trial]:
+        """The trials that count."""
+        return [trial for trial in self.trials if trial.state != "interrupted"]
+
+    # ---- the loop ----
+
+    @override
+    def batches(self) -> Iterator[list[Candidate]]:
+        while len(done := self.settled) < self.wanted and not self.ended and not self.out_of_time:
+            if len(done) >= _HOPELESS and not self.ranked:
+                break
+            trial = self._draw(len(done))
+            options = self.space.options(trial.params)
+            look = partial(_report, trial)
+            watch = self._watch(look) if len(self.judge.division.parts) == 1 else None
+            # There must be an answer, so the first trial may take longer than the time that was given.
+            seconds = self.clock.left if self.ranked else math.inf
+            self.open, self.began = trial, self.clock.spent
+            yield [Candidate(self.system.name, partial(self.ranker, options, watch), options, seconds, look)]
+            self.out_of_time |= bool(self.ranked) and self.clock.left < 0
+        if not self.ranked:
+            raise DataError(f"All {_trials(len(done))} failed. The first said: {done[0].remark}")
+
+    @property
+    def stopped(self) -> str:
+        """Why the search ended, as a sentence."""
+        made = _trials(len(self.settled))
+        if self.interrupts.happened:
+            return f"Interrupted after {made}."
+        if len(self.settled) >= self.wanted:
+            return f"All {_trials(self.wanted)} were made."
+        if self.ended:
+            return f"A callback ended the search after {made}."
+        return f"The {self.clock.budget:g} seconds were over after {made}."
+
+    @override
+    def take(self, candidate: Candidate, trial: Trial | None) -> None:
+        """Write down what came of a trial; one that was cut off counts for nothing."""
+        states = self.optuna.trial.TrialState
+        self.out_of_time |= trial is not None and trial.state == "cut short"
+        if trial is None or self.out_of_time or self.interrupts.happened:
+            self.study.tell(self.open, state=states.FAIL)
+            return
+        if trial.state == "failed":
+            self.open.set_user_attr("failure", trial.remark)
+        if trial.state == "complete":
+            self._note(trial)
+        else:
+            self.study.tell(self.open, state=states.PRUNED if trial.state == "pruned" else states.FAIL)
+        self.fresh.append(self.clock.spent - self.began)
+        self._tell(self.open.number)
+
+    def _note(self, trial: Trial) -> None:
+        values = trial.values[~np.isnan(trial.values)]
+        interval = t_interval(values)
+        facts = {
+            "interval": list(interval) if math.isfinite(interval.low) else None,
+            "queries": len(values),
+            "rounds": list(trial.rounds),
+        }
+        remark = str(trial.warned[0].message) if trial.warned else ""
+        self.open.set_user_attr("noted", {**facts, "remark": remark})
+        self.study.tell(self.open, trial.value)
+        if self.best.number == self.open.number:
+            self.kept = replace(trial, number=self.open.number)
+
+    def _draw(self, index: int) -> Any:
+        seed = int(np.random.SeedSequence([self.seed, index]).generate_state(1)[0])
+        self.study.sampler = self.optuna.samplers.TPESampler(seed=seed)
+        if index == 0:  # the search begins with the system as it is, so that it cannot end with less
+            # One that was cut off is made again, so Optuna's skip_if_exists, which counts it, is no help.
+            waiting = self.study.get_trials(deepcopy=False, states=(self.optuna.trial.TrialState.WAITING,))
+            if not waiting:
+                self.study.enqueue_trial(self.space.start())
+        trial = self.study.ask(self.distributions)
+        trial.set_user_attr("process", process())
+        return trial
+
+    def _watch(self, look: Callable[[float, int], None]) -> Callable[[Any], None]:
+        """A callback for rankers that learn in rounds: the best validation metric so far, every few rounds."""
+        best, sign = -math.inf, self.judge.sign
+        every = max(1, (self.rounds or 1) // _REPORTS)
+
+        def watch(now: Any) -> None:
+            nonlocal best
+            if now.valid is not None and now.valid == now.valid:
+                best = max(best, sign * now.valid)
+            if now.number % every == 0 and math.isfinite(best):
+                look(sign * best, now.number)
+
+        return watch
+
+    def _tell(self, number: int) -> None:
+        done, seconds = self.settled, self.clock.spent
+        left = seconds_left(sum(self.fresh[1:]), len(self.fresh) - 1, self.wanted - len(done))
+        if math.isfinite(self.clock.budget):
+            left = float(np.fmin(left, max(0.0, self.clock.left)))
+        [row] = [trial.row() for trial in done if trial.number == number]
+        best = self.best.row() if self.ranked else None
+        seen = Standing(row, len(done), self.wanted, best, seconds, left)
+        wishes = [callback(seen) for callback in self.callbacks]
+        self.ended = any(wish is True for wish in wishes)
+
+
+def _report(trial: Any, value: float, step: int) -> None:
+    """Tell Optuna how far a trial is; where that is behind the others, it is given up."""
+    if value == value:
+        trial.report(value, step)
+        if trial.should_prune():
+            raise PrunedError
+
+
+def _trials(trials: int) -> str:
+    return "1 trial" if trials == 1 else f"{trials:,} trials"
+
+
+def _telling(metric: str, line: Told) -> Callable[[Standing], None]:
+    """A callback that says on standard error where the search stands."""
+
+    def say(now: Standing) -> None:
+        row = now.trial
+        value = row["state"] if row["value"] is None else f"{metric} {row['value']:.4f}"
+        parts = [f"{now.made}/{now.last} trials", value if row["state"] == "complete" else f"{value} ({row['state']})"]
+        if now.best is not None:
+            parts.append(f"best {now.best['value']:.4f} in trial {now.best['number']}")
+        if now.seconds_left == now.seconds_left:
+            parts.append(f"about {now.seconds_left:.0f} s left")
+        line("  ".join(parts), last=True)
+
+    return say
 
 
 def tune(
@@ -111,26 +321,23 @@ def tune(
     learn, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
     division = divide(learn, valid, folds=folds, seed=seed, by=by)
     judge = TrialJudge(division, metric or chosen.metric, Convention.of(convention).name, threads)
-    question = Question(chosen, judge, chosen.plain_options(fixed), seed)
-    searched = read_space(chosen, space, question.fixed)
+    options = chosen.plain_options(fixed)
+    search = StudySearch(optuna, chosen, judge, options, read_space(chosen, space, options), seed)
     if division.folded:
-        _check_single(question, searched)
+        _check_single(search)
     measure = parse(judge.metric)
     judge.check()
     quiet, line = verbose is False, Told(after=SILENCE if verbose is None else 0.0)
-    listeners = [*callbacks, *([] if quiet else [tell(judge.metric, line)])]
-    identity = {} if path is None else _identity(question, searched, learn, valid)
-    pruner = optuna.pruners.MedianPruner(n_warmup_steps=_warm_up(question))
+    listeners = [*callbacks, *([] if quiet else [_telling(judge.metric, line)])]
+    identity = {} if path is None else _identity(search, learn, valid)
+    pruner = optuna.pruners.MedianPruner(n_warmup_steps=_warm_up(search))
     with open_study(optuna, path, study or NAME, identity, maximize=measure.higher_is_better, pruner=pruner) as opened:
-        search = Search(optuna, opened, question, searched, trials=trials, seconds=seconds, callbacks=listeners)
-        interrupts = Interrupts()
         with step(f"Searching hyper-parameters of {chosen.name}, trial by trial …", quiet, line):
-            stopped = search.run(interrupts)
-        importance = _importance(optuna, opened, search)
+            search.on(opened, trials, seconds, listeners)
         with step(f"Fitting the best of {chosen.name} once more …", quiet, line):
-            choice = _choice(search, learn, stopped, importance, interrupts.happened)
+            choice = _choice(search, learn)
     if choice.interrupted:
-        warn_user(f"tune: {stopped} The best of them is returned.", ConvergenceWarning)
+        warn_user(f"tune: {choice.stopped} The best of them is returned.", ConvergenceWarning)
     return choice
 
 
@@ -176,11 +383,11 @@ def _check(trials: Any, seconds: Any, seed: Any, threads: int | None, callbacks:
     return storage_path(storage)
 
 
-def _check_single(question: Question, space: Space) -> None:
+def _check_single(search: StudySearch) -> None:
     """Refuse several penalties at once, which a ranker chooses among on validation data: after folds there are none."""
-    options = question.ranker({}).get_params(deep=False)
+    options = search.ranker({}).get_params(deep=False)
     for name in ("l2", "tolerance"):
-        dimension = space.dimensions.get(name)
+        dimension = search.space.dimensions.get(name)
         values = dimension.values if isinstance(dimension, OneOf) else (options.get(name),)
         for value in values:
             if isinstance(value, list | tuple | np.ndarray):
@@ -191,17 +398,17 @@ def _check_single(question: Question, space: Space) -> None:
                 )
 
 
-def _identity(question: Question, space: Space, train: RankingData, valid: RankingData | None) -> dict[str, Any]:
+def _identity(search: StudySearch, train: RankingData, valid: RankingData | None) -> dict[str, Any]:
     """What a study must agree in to be resumed."""
     return {
-        "system": question.system.name,
-        "metric": f"{question.judge.metric} ({question.judge.convention})",
+        "system": search.system.name,
+        "metric": f"{search.judge.metric} ({search.judge.convention})",
         "train": train.fingerprint,
-        "judges": question.judge.division.words,
+        "judges": search.judge.division.words,
         "valid": "" if valid is None else valid.fingerprint,
-        "fixed": _listed({**question.system.options, **question.fixed}),
-        "space": _listed(space.dimensions),
-        "seed": question.seed,
+        "fixed": _listed({**search.system.options, **search.fixed}),
+        "space": _listed(search.space.dimensions),
+        "seed": search.seed,
     }
 
 
@@ -209,64 +416,58 @@ def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={values[name]}" for name in sorted(values)) or "none"
 
 
-def _warm_up(question: Question) -> int:
+def _warm_up(search: StudySearch) -> int:
     """A fifth of the rounds, in which small steps cannot yet show what they are good for; folds need none."""
-    rounds = question.rounds
-    return 0 if question.judge.division.folded or rounds is None else rounds // 5
+    return 0 if search.judge.division.folded else (search.rounds or 0) // 5
 
 
-def _importance(optuna: Any, study: Any, search: Search) -> dict[str, float]:
-    values = [trial.value for trial in search.table() if trial.state == "complete"]
+def _importance(search: StudySearch) -> dict[str, float]:
+    values = [trial.value for trial in search.ranked]
     if len(set(values)) < 2 or len(values) < max(_TELLING, _TELLING_EACH * len(search.space.dimensions)):
         return {}
-    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=search.question.seed)
-    shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    importance = search.optuna.importance
+    evaluator = importance.FanovaImportanceEvaluator(seed=search.seed)
+    shares = importance.get_param_importances(search.study, evaluator=evaluator)
     return {name: float(share) for name, share in shares.items()}
 
 
-def _choice(
-    search: Search, train: RankingData, stopped: str, importance: dict[str, float], interrupted: bool
-) -> Choice:
-    judge, best = search.question.judge, search.best()
-    assert best is not None  # a search without a complete trial does not come here
-    assert best.value is not None
-    table, interval = search.table(), best.facts["interval"]
+def _choice(search: StudySearch, train: RankingData) -> Choice:
+    judge, best, table = search.judge, search.best, search.trials
+    importance, seen = _importance(search), best.facts["interval"]
     states = ", ".join(f"{number} {state}" for state, number in Counter(trial.state for trial in table).items())
     shares = ", ".join(f"{name} {share:.0%}" for name, share in importance.items())
+    value = float(best.value or 0.0)
     return Choice(
         ranker=_ranker(search, best, train),
-        name=search.question.system.name,
+        name=search.system.name,
         options=dict(best.options),
         metric=judge.metric,
         convention=judge.convention,
-        value=best.value,
+        value=value,
         judged_on=judge.division.words,
         trials=[trial.row() for trial in table],
         sentences=(
             *([f"What mattered: {shares}."] if shares else []),
-            f"{stopped} ({states})",
+            f"{search.stopped} ({states})",
             "The value is the best of many, so it is optimistic; judge the ranker on data that chose nothing.",
         ),
-        stopped=stopped,
-        interval=None if interval is None else (interval[0], interval[1]),
+        stopped=search.stopped,
+        interval=seen and Interval(value, seen[0], seen[1], 0.95, best.facts["queries"], "Student's t", judge.metric),
         importance=importance,
         held_out=judge.division.held_out,
         refitted=judge.division.folded,
         budget_bound=search.out_of_time,
-        interrupted=interrupted,
+        interrupted=search.interrupts.happened,
     )
 
 
-def _ranker(search: Search, best: Trial, train: RankingData) -> Any:
+def _ranker(search: StudySearch, best: Trial, train: RankingData) -> Any:
     """The ranker to hand back: that of the best trial where this process made it, else fitted again."""
-    question, kept = search.question, search.kept
-    if question.judge.division.folded:
-        return question.fitted_on_all(best.options, best.facts["rounds"], train)
+    kept, parts = search.kept, search.judge.division.parts
+    if search.judge.division.folded:
+        return fit_again(search.ranker(best.options), best.facts["rounds"], train)
     if kept is None or kept.number != best.number:  # a resumed study: its best trial was made by another process
-        [part] = question.judge.division.parts
-        return question.ranker(best.options).fit(part.train, valid=part.valid)
+        return search.ranker(best.options).fit(parts[0].train, valid=parts[0].valid)
     for warning in kept.warned:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    with contextlib.suppress(ValueError):  # not every kind of ranker has callbacks
-        kept.fitted.set_params(callbacks=())
-    return kept.fitted
+    return kept.fitted if kept.fitted.rounds is None else kept.fitted.set_params(callbacks=())

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from toprank.choosing.trial import Interrupts
+from toprank.choosing.search import Interrupts
 from toprank.compute import FloatArray
 from toprank.data.folds import Fold
 from toprank.data.store import SUFFIX, open_store, write_store

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 from typing_extensions import override
 
+from toprank.compute import out_of_time
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
@@ -158,6 +159,8 @@ class TrainingWatch(ABC):
         self._tell(row, metrics.get("train"), metrics.get("valid"))
         if self.interrupted:
             self.stop(self._interruption)
+        if number < self.last and out_of_time():
+            self.stop(f"The time was over after {number} {self.unit}s.")
         if decisive is not None and self.patience is not None and self.done - self.best >= self.patience:
             name = "validation" if self.decides == "valid" else "training"
             self.stop(f"The {name} metric did not improve for {self.patience} {self.unit}s.")

@@ -17,13 +17,15 @@ from typing import ClassVar, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray
+from toprank.compute import FloatArray, out_of_time
 from toprank.errors import DataError
 from toprank.solvers.base import Callback, Objective, Penalty, Solution, StopSolving, WithHessian
 
 __all__ = ["Point", "SolverRun", "Solver", "backtrack", "counted", "descend", "hessian_of", "until_finite", "wolfe"]
 
 ROUNDING = 1e-15  # a change of the value by less than this part of it is beyond what its floating-point sum can show
+
+OUT_OF_TIME = "the time was over; these are the best weights so far."
 
 
 class Point(NamedTuple):
@@ -76,6 +78,8 @@ class SolverRun:
 
     def at(self, weights: FloatArray, *, candidate: bool = True) -> Point:
         """Evaluate, and remember the point if it is the best, finite, and a `candidate` for the solution."""
+        if self.best is not None and out_of_time():
+            raise Stuck(OUT_OF_TIME)
         if not np.isfinite(weights).all():  # a trial may go too far; the objective need not know what to do then
             return Point(weights, math.nan, weights, math.nan, weights, math.nan)
         loss, grad = self.objective.value_and_grad(weights)
@@ -119,6 +123,8 @@ class SolverRun:
         self.last = point
         if self.callback is not None:
             self.callback(self.iterations, point.weights.copy(), point.value, message)
+        if self.keeps_last and out_of_time():  # elsewhere the next evaluation asks, unless this point is the end
+            raise Stuck(OUT_OF_TIME)
 
     def solution(self, message: str, *, converged: Point | None = None, **further: bool) -> Solution:
         """The end: at the point that `converged`, else at the best one (the last, in a run that keeps that).
@@ -208,6 +214,8 @@ def counted(iterations: int) -> str:
 
 def hessian_of(run: SolverRun, weights: FloatArray) -> FloatArray:
     """The Hessian of L plus the quadratic penalty, (d, d), a fresh array."""
+    if out_of_time():
+        raise Stuck(OUT_OF_TIME)
     hessian = np.array(cast(WithHessian, run.objective).hessian(weights), dtype=np.float64)
     if not np.isfinite(hessian).all():
         raise Stuck("the curvature is not finite. Scale the features, or use LBFGS.")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from typing_extensions import override
 
-from toprank.compute import FloatArray
+from toprank.compute import FloatArray, out_of_time
 from toprank.data.checks import check_flag, check_number, check_whole
 from toprank.errors import DataError, Remedy
 from toprank.metrics.conventions import Convention
@@ -87,7 +87,7 @@ class PathRanker(Ranker):
                 best, self.solution_, self.l2_ = value, solution, l2
             self.path_.append(row)
             self.path_solutions_.append(solution)
-            if solution.interrupted:
+            if solution.interrupted or out_of_time():
                 break
         if judge is not None:
             self.training_["valid"] = {judge.name: sign * best, "convention": judge.convention.name}
