@@ -193,13 +193,26 @@ def test_claims_are_compared_with_what_happens(traits, sentence):
     assert (sentence is None and found == []) or any(sentence in one for one in found)
 
 
-@pytest.mark.parametrize(("name", "word"), [("curvature", "Exact"), ("curvature", "newton"), ("space", "grades")])
+@pytest.mark.parametrize(
+    ("name", "word"), [("curvature", "Exact"), ("curvature", "newton"), ("space", "grades"), ("columns", "odds")]
+)
 def test_traits_speak_of_what_there_is(name, word):
     found = check_loss(claiming(Traits(convex=True, smooth=True, shift_invariant=False, **{name: word})))
     assert found == [
         f"The traits claim {name}='{word}', which says nothing to a ranker: it is one of "
-        + {"curvature": "'exact', 'gauss-newton', 'majoriser'.", "space": "'score', 'class'."}[name]
+        + {
+            "curvature": "'exact', 'gauss-newton', 'majoriser'.",
+            "space": "'score', 'class'.",
+            "columns": "'grades', 'thresholds'.",
+        }[name]
     ]
+
+
+def test_labels_are_gains_where_that_is_claimed():
+    class Boast(losses.Squared):  # whose value grows with the square of its labels
+        traits = replace(losses.Squared.traits, labels_are_gains=True)
+
+    assert ["labels_are_gains=True" in sentence for sentence in check_loss(Boast(gain=None))] == [True]
 
 
 @pytest.mark.parametrize(("loose", "said"), [(1.0, 0), (99.0, 0), (101.0, 1), (1e9, 1)])

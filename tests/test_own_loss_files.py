@@ -11,6 +11,7 @@ import toprank as tr
 from toprank.errors import DataError
 from toprank.losses import BoundLoss, Loss, Traits
 from toprank.losses.base import Diagonal
+from toprank.rankers.schema import from_plain
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,25 @@ def test_rankers_under_a_loss_of_ones_own_are_saved_and_predict(tmp_path, name):
     assert tr.load(path).loss == loaded.loss
     trained = loaded.set_params(loss=Careful()).fit(data)
     assert trained.predict(data).shape == (data.n_documents,)
+
+
+class Odds(tr.losses.Ordinal):
+    """A loss of one's own whose columns are thresholds."""
+
+
+def test_the_file_says_what_the_columns_of_a_loss_of_ones_own_are(tmp_path):
+    data, path = tr.synthetic(n_queries=30, n_grades=3, seed=0), tmp_path / "m.toprank"
+    ranker = tr.ExpectedGainRanker(Odds()).fit(data)
+    assert ranker.coef_.shape == (1, data.n_features)  # one score, and thresholds as intercepts
+    ranker.save(path)
+    loaded = tr.load(path)
+    assert loaded.predict(data).tobytes() == ranker.predict(data).tobytes()
+    assert loaded.loss.traits.columns == "thresholds"
+
+
+def test_files_of_before_say_nothing_of_columns():
+    stated = {"own_loss": {"name": "Mine", "space": "class"}}
+    assert from_plain(stated).traits.columns == "grades"
 
 
 def test_a_loss_of_ours_with_a_function_inside_is_named_too(tmp_path):

@@ -22,11 +22,12 @@ SOURCE = Path(tr.__file__).parent
 # The most modules of ours in which a function may run, imports left out.
 READING = 10
 EVALUATING = 16
+FITTING_LINEARLY = 23
 FITTING_TREES = 27
 TRAINING = 50
 FITTING_ON_A_CLUSTER = 19
 LEARNING_FROM_CLICKS = 54
-ANSWERING = 15
+ANSWERING = 14
 EXPORTING = 40
 
 
@@ -92,6 +93,14 @@ def test_evaluating(files):
     tr.evaluate(scores, data, "ndcg@10")
     seen = modules_run(lambda: tr.evaluate(scores, data, "ndcg@10"))  # each family of measures has a module of its own
     assert len(seen) <= EVALUATING, " ".join(sorted(seen))
+
+
+def test_fitting_linearly(files):
+    data, ranker = tr.read(files[0]), tr.LinearRanker("ListNet")
+    ranker.fit(data)
+    seen = modules_run(lambda: ranker.fit(data))
+    assert "rankers/linear/ranker.py" in seen
+    assert len(seen) <= FITTING_LINEARLY, " ".join(sorted(seen))
 
 
 def test_fitting_trees_with_validation_data(files):

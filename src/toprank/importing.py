@@ -7,12 +7,14 @@ different points find a module half made, or a deadlock. So one thread at a time
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
+from os.path import dirname
 from threading import RLock
 from types import FrameType
 from typing import Any
 
-__all__ = ["first_use", "installed"]
+__all__ = ["door", "exports", "first_use", "installed"]
 
 _ONE_AT_A_TIME = RLock()
 
@@ -38,6 +40,31 @@ def installed(module: str) -> Any:
         return first_use(module)
     except ModuleNotFoundError:
         return None
+
+
+def exports(package: str) -> dict[str, str]:
+    """The names that a package exports, and the module of each; what comes from the package itself is a module.
+
+    They are said once, for type checkers too: by the imports of the package's stub `__init__.pyi`, one a line.
+    """
+    with open(f"{dirname(str(sys.modules[package].__file__))}/__init__.pyi", encoding="utf-8") as stub:
+        words = [line.split() for line in stub if line.startswith("from ")]
+    return {name: home for _, home, _, name, *_ in words}
+
+
+def door(package: str) -> tuple[dict[str, str], Callable[[str], Any]]:
+    """The names that a package `exports`, and its `__getattr__`, which imports them at first use."""
+    homes = exports(package)
+
+    def opened(name: str) -> Any:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        value = first_use(f"{package}.{name}") if home == package else getattr(first_use(home), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return homes, opened
 
 
 def _importing() -> bool:

@@ -155,7 +155,8 @@ class Traits:
         curvature: ``exact`` (the Hessian), ``gauss-newton`` (its positive part) or ``majoriser`` (a diagonal that
             bounds the growth where the loss has no curvature of its own); positive semi-definite, but for gains that
             are negative.
-        space: ``score`` (one score a document) or ``class`` (one column of scores for each grade).
+        space: ``score`` (one score a document) or ``class`` (several columns of scores for each).
+        columns: what these columns are: one for each of the ``grades``, or for the ``thresholds`` between them.
         cost: cost of one evaluation of a query with m documents.
         consistent: for which metric the population minimiser orders optimally, in words; empty: none known.
         random: what is judged by is drawn, anew for each `draw` (`BoundLoss.drawn`): the order of a query's documents
@@ -163,6 +164,8 @@ class Traits:
         linear_in_gain: the gradient is an affine function of the documents' gains G(y), which may be any real numbers
             (``gain=None``: the labels are the gains). So gains that are right in expectation, as clicks corrected for
             their positions are, give a gradient that is right in expectation; under no other loss do they.
+        labels_are_gains: labels are gains themselves, any real numbers: with twice the labels, value and gradient are
+            twice as large.
     """
 
     convex: bool
@@ -175,6 +178,8 @@ class Traits:
     consistent: str = ""
     linear_in_gain: bool = False
     random: bool = False
+    labels_are_gains: bool = False
+    columns: Literal["grades", "thresholds"] = "grades"
 
 
 class Curvature(ABC):

@@ -259,7 +259,7 @@ def _form(trial: _Trial, matrix: FloatArray, diagonal: FloatArray) -> Iterator[s
 
 def _words(trial: _Trial) -> Iterator[str]:
     """The traits speak of a curvature and a space that there are."""
-    for name in ("curvature", "space"):
+    for name in ("curvature", "space", "columns"):
         word, known = getattr(trial.loss.traits, name), get_args(get_type_hints(Traits)[name])
         if word not in known:
             choices = ", ".join(f"'{choice}'" for choice in known)
@@ -341,6 +341,19 @@ def _gains(trial: _Trial) -> Iterator[str]:
         )
 
 
+def _labels(trial: _Trial) -> Iterator[str]:
+    """Labels are gains where that is claimed."""
+    if not trial.loss.traits.labels_are_gains:
+        return
+    gains = trial.rng.uniform(-1.0, 3.0, len(trial.labels))
+    once, twice = (trial.on(factor * gains).at(trial.scores) for factor in (1.0, 2.0))
+    if _worst(twice.value, 2 * once.value, _SAME) is not None or _worst(twice.grad, 2 * once.grad, _SAME) is not None:
+        yield (
+            "The loss claims labels_are_gains=True, but with twice the labels value and gradient are not twice as "
+            "large."
+        )
+
+
 def _order(trial: _Trial) -> Iterator[str]:
     """The order of a query's rows does not matter."""
     if trial.loss.traits.random:
@@ -413,6 +426,6 @@ def _extremes(trial: _Trial) -> Iterator[str]:
 
 
 _CHECKS: tuple[Callable[[_Trial], Iterator[str]], ...] = (
-    _words, _answers, _gradient, _blocks, _curvature, _looseness, _convexity, _shifts, _gains, _order, _weights,
-    _extremes,
+    _words, _answers, _gradient, _blocks, _curvature, _looseness, _convexity, _shifts, _gains, _labels, _order,
+    _weights, _extremes,
 )  # fmt: skip

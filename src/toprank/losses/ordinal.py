@@ -160,8 +160,9 @@ class Ordinal(_ClassLoss):
     """
 
     traits: ClassVar[Traits] = Traits(
-        convex=True, smooth=True, shift_invariant=False, space="class", cost="O(m K)", consistent=_ANY_GAIN_OF_ODDS
-    )
+        convex=True, smooth=True, shift_invariant=False, space="class", columns="thresholds", cost="O(m K)",
+        consistent=_ANY_GAIN_OF_ODDS,
+    )  # fmt: skip
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:

@@ -18,15 +18,17 @@ class OwnLoss(Loss):
     Args:
         name: what its class is called.
         space: ``score`` or ``class``; see `Traits`.
+        columns: ``grades`` or ``thresholds``.
     """
 
     name: str = ""
     space: Literal["score", "class"] = "score"
+    columns: Literal["grades", "thresholds"] = "grades"
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
         """Nothing is claimed but the space."""
-        return Traits(convex=False, smooth=False, shift_invariant=False, space=self.space)
+        return Traits(convex=False, smooth=False, shift_invariant=False, space=self.space, columns=self.columns)
 
     def bind(self, judgments: Judgments) -> NoReturn:
         """Refuses, since what the loss computes is not known."""
@@ -41,4 +43,4 @@ class OwnLoss(Loss):
 def named(loss: Loss) -> dict[str, Any]:
     """What a file says of it."""
     name = loss.name if isinstance(loss, OwnLoss) else type(loss).__name__
-    return {"name": name, "space": loss.traits.space}
+    return {"name": name, "space": loss.traits.space, "columns": loss.traits.columns}

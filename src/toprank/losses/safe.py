@@ -49,7 +49,9 @@ class SafeDCG(Loss):
     (True, False)
     """
 
-    traits: ClassVar[Traits] = Traits(convex=False, smooth=True, curvature="majoriser", cost="O(m²)")
+    traits: ClassVar[Traits] = Traits(
+        convex=False, smooth=True, curvature="majoriser", cost="O(m²)", labels_are_gains=True
+    )
 
     within: float = 1.5
     temperature: float = 0.5

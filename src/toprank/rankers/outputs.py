@@ -76,9 +76,9 @@ def loss_and_gains(
     training goes on from, where there is one; `without_thresholds`: who does not learn thresholds: "trees do".
     """
     name = type(loss).__name__
-    if name == "Ordinal":
+    if loss.traits.columns == "thresholds":
         raise DataError(
-            f"Ordinal needs thresholds, which {without_thresholds} not learn; use Multinomial with outputs='grades'."
+            f"{name} needs thresholds, which {without_thresholds} not learn; use Multinomial with outputs='grades'."
         )
     if loss.traits.space == "class" and outputs != "grades":
         raise DataError(f"{name} needs an output for each grade; set outputs='grades'.")

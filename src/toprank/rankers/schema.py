@@ -80,8 +80,10 @@ def from_plain(value: Any) -> Any:
     if isinstance(value, dict) and "loss" in value:
         return losses.from_spec(value["loss"])
     if isinstance(value, dict) and "own_loss" in value:
-        said = value["own_loss"]
-        return OwnLoss(read_value(said, "name", str), read_value(said, "space", Literal["score", "class"]))
+        kinds, stated = get_type_hints(OwnLoss), value["own_loss"]
+        if isinstance(stated, dict):
+            stated.setdefault("columns", "grades")  # which older files do not say
+        return OwnLoss(*(read_value(stated, field.name, kinds[field.name]) for field in fields(OwnLoss)))
     if isinstance(value, dict) and "solver" in value:
         options = dict(value["solver"])
         name = options.pop("name")

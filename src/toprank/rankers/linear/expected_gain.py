@@ -164,7 +164,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     def _learns_gains(self) -> bool:
         """Whether labels are gains, any real numbers, which expected gains over given grades are to come near."""
         loss = make_loss(self.loss)
-        takes = loss.traits.linear_in_gain or type(loss).__name__ == "SafeDCG"
+        takes = loss.traits.linear_in_gain or loss.traits.labels_are_gains
         return self.n_grades is not None and takes and getattr(loss, "gain", None) is None
 
     def _count_grades(self, grades: FloatArray) -> int:
@@ -183,8 +183,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     @property
     def _head(self) -> Logits | Thresholds:
         """How P(grade | x) hangs on the weights."""
-        kind = Thresholds if type(make_loss(self.as_fitted.loss)).__name__ == "Ordinal" else Logits
-        return kind(self.n_columns_, self.n_grades_)
+        by_threshold = make_loss(self.as_fitted.loss).traits.columns == "thresholds"
+        return (Thresholds if by_threshold else Logits)(self.n_columns_, self.n_grades_)
 
     def _solve(self, source: Source, start: FloatArray | None, l2: float, _: float | None) -> Solution:
         loss, head = make_loss(self.loss), self._head

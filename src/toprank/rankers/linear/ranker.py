@@ -238,11 +238,6 @@ class LinearRanker(WeightedSum, PathRanker):
         return given
 
     @property
-    @override
-    def _at_centre(self) -> float:
-        return self.intercept_ + float(self.coef_ @ self.standardisation_.centre)
-
-    @property
     def feature_importances_(self) -> FloatArray:
         """|w| on the standardised scale, as shares of 1: how much a usual change of each feature moves the score.
 

@@ -22,14 +22,18 @@ class WeightedSum(LinearTerms):
     """What a ranker with `coef_` has before `Ranker` among its bases; missing values count as the centre."""
 
     saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
+    saved_values: ClassVar[Mapping[str, Any]]
     standardises: ClassVar[bool] = True
 
+    intercept_: float
     threads: int | None
 
     @property
     def _at_centre(self) -> float:
-        """The score of a document that has every feature at the centre."""
-        return 0.0
+        """The score of a document that has every feature at the centre: 0 where the ranker keeps no intercept."""
+        if "intercept_" not in self.saved_values:
+            return 0.0
+        return self.intercept_ + float(self.coef_ @ self.standardisation_.centre)
 
     def _scores(self, X: Any) -> FloatArray:
         unscaled = Standardisation(self.standardisation_.centre, np.ones(X.shape[1]))
