@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
-from enum import EnumType
+from enum import Enum
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
@@ -29,7 +29,7 @@ def named(name: str, annotation: Any) -> Any:
     if info.metavar is None and inner is not bool:
         if isinstance(info, ArgumentInfo):
             info.metavar = name.upper() + "..." * of_list
-        elif isinstance(inner, EnumType):  # no subclass is asked for: a pair such as tuple[str, str] is no class
+        elif isinstance(inner, type) and issubclass(inner, Enum):  # a pair such as tuple[str, str] is no class
             info.metavar = "|".join(str(one.value) for one in inner)
         else:
             declared = (str(one) for one in (info.default, *(info.param_decls or ())))
