@@ -47,6 +47,11 @@ static f8 bound_of_best(i8 n, const f8 *scores, i8 depth) {
 /* The documents of a query whose scores are at least the bound, or NaN. */
 INLINE i8 reaching(i8 n, const f8 *restrict scores, i8 start, f8 bound, f8 *restrict found, i8 *restrict numbers) {
     i8 count = 0;
+    if (bound == -INFINITY) {
+        for (i8 i = 0; i < n; i++) numbers[i] = start + i;
+        memcpy(found, scores, (size_t)n * sizeof(f8));
+        return n;
+    }
     for (i8 i = 0; i < n; i++) {
         found[count] = scores[i];
         numbers[count] = start + i;
@@ -68,17 +73,17 @@ KERNEL(i8, rank_queries)(i8 n, i8 q, i8 room, const f8 scores[n], const i8 offse
         i8 start = offsets[query], m = offsets[query + 1] - start, wanted = least(depth, m);
         f8 bound = depth <= DEEPEST && 4 * depth <= m ? bound_of_best(m, scores + start, depth) : -INFINITY;
         i8 count = reaching(m, scores + start, start, bound, found, numbers);
-        for (i8 i = 0; i < count; i++)
-            if (found[i] != found[i]) {
-                bad = numbers[i];
-                break;
-            }
+        i8 missing = 0;
+        for (i8 i = 0; i < count; i++) missing |= found[i] != found[i];
+        if (UNLIKELY(missing)) {
+            for (i8 i = count; i-- > 0;) bad = found[i] != found[i] ? numbers[i] : bad;
+            break;
+        }
         sort_down(count, found, numbers, &sorter);
         while (keep_ties && wanted < count && sorter.sorted[wanted] == sorter.sorted[wanted - 1]) wanted++;
-        for (i8 i = 0; i < wanted; i++) {
-            order[at + i] = sorter.order[i];
-            ends[at + i] = !keep_ties || i + 1 == wanted || sorter.sorted[i] != sorter.sorted[i + 1];
-        }
+        memcpy(order + at, sorter.order, (size_t)wanted * sizeof(i8));
+        for (i8 i = 0; i < wanted - 1; i++) ends[at + i] = !keep_ties | (sorter.sorted[i] != sorter.sorted[i + 1]);
+        ends[at + wanted - 1] = true; /* at least one is wanted: no query is empty, and no depth 0 */
         at += wanted;
         starts[query + 1] = at;
     }

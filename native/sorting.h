@@ -6,13 +6,15 @@ same on every machine. NaN has no place in an order: callers leave it out, and i
 #include "vectors.h"
 
 #define COUNTED 32     /* up to so many values, comparing all pairs without a branch is fastest */
-#define SPREAD 2       /* buckets for each value */
+#define SPREAD 3       /* buckets for each value */
 #define FULL_BUCKET 32 /* values in one bucket before merging beats insertion */
+#define MOST_DEALT (1 << 28) /* values: buckets are numbered in 32 bits */
 
 /* Memory to sort up to `n` values: what `sort_down` leaves in `sorted` and `order`, and its scratch. */
 typedef struct {
     f8 *sorted, *other_sorted;
-    i8 *order, *other_order, *heads;
+    i8 *order, *other_order;
+    i4 *buckets;
 } Sorter;
 
 INLINE void end_sorter(Sorter *sorter) { give_back(sorter->sorted); }
@@ -22,7 +24,7 @@ INLINE bool make_sorter(Sorter *sorter, i8 n) {
     *sorter = (Sorter){0};
     if (!all) return false;
     i8 *whole = (i8 *)(all + 2 * room);
-    *sorter = (Sorter){all, all + room, whole, whole + room, whole + 2 * room};
+    *sorter = (Sorter){all, all + room, whole, whole + room, (i4 *)(whole + 2 * room)};
     return true;
 }
 
@@ -50,31 +52,80 @@ static void sort_by_counting(i8 n, const f8 *restrict values, const i8 *restrict
     }
 }
 
+/* counts[b] = how many values lie in buckets before b, of the n ≤ 255 that are counted: eight bytes are added up at a time,
+by a product. Whether no bucket holds more than `full`. */
+INLINE bool add_up_bytes(i8 words, u1 *counts, u1 full) {
+    u1 fullest = 0;
+    for (i8 b = 0; b < 8 * words; b++) fullest = counts[b] > fullest ? counts[b] : fullest;
+    u8 before = 0;
+    for (i8 word = 0; word < words; word++) {
+        u8 here;
+        memcpy(&here, counts + 8 * word, 8);
+        const u8 up_to = here * 0x0101010101010101, firsts = (up_to << 8) + before * 0x0101010101010101;
+        memcpy(counts + 8 * word, &firsts, 8);
+        before += up_to >> 56;
+    }
+    return fullest <= full;
+}
+
+INLINE bool add_up(i8 buckets, i4 *counts, i4 full) {
+    i4 before = 0, fullest = 0;
+    for (i8 b = 0; b < buckets; b++) {
+        const i4 here = counts[b];
+        fullest = here > fullest ? here : fullest;
+        counts[b] = before;
+        before += here;
+    }
+    return fullest <= full;
+}
+
 /* SPREAD · n buckets of equal width, highest values first, then insertion mends the order inside them: linear for values that
 spread. False where one bucket is so full that insertion would be slow. */
 static bool sort_by_buckets(i8 n, const f8 *restrict values, const i8 *restrict numbers, f8 high, f8 scale,
-                            f8 *restrict sorted, i8 *restrict order, i8 *restrict heads) {
+                            f8 *restrict sorted, i8 *restrict order, i4 *restrict buckets) {
     const f8 last = (f8)(SPREAD * n - 1);
-#define BUCKET_OF(value) ((i8)smaller((high - (value)) * scale, last))
-    memset(heads, 0, (size_t)(SPREAD * n) * sizeof(i8));
-    for (i8 i = 0; i < n; i++) heads[BUCKET_OF(values[i])]++;
-    i8 before = 0, fullest = 0;
-    for (i8 b = 0; b < SPREAD * n; b++) {
-        const i8 here = heads[b];
-        fullest = most(fullest, here);
-        heads[b] = before;
-        before += here;
+    for (i8 i = 0; i < n; i++) buckets[i] = (i4)smaller((high - values[i]) * scale, last);
+    const i8 words = (SPREAD * n + 7) / 8;
+#define DEAL(counts)                                \
+    for (i8 i = 0; i < n; i++) {                    \
+        const i8 place = (counts)[buckets[i]]++;    \
+        sorted[place] = values[i];                  \
+        order[place] = numbers[i];                  \
     }
-    if (fullest > FULL_BUCKET) return false;
-    for (i8 i = 0; i < n; i++) {
-        i8 place = heads[BUCKET_OF(values[i])]++;
-        sorted[place] = values[i];
-        order[place] = numbers[i];
+    if (n <= 255) {
+        u1 *counts = (u1 *)(buckets + n);
+        memset(counts, 0, (size_t)(8 * words));
+        for (i8 i = 0; i < n; i++) counts[buckets[i]]++;
+        if (!add_up_bytes(words, counts, FULL_BUCKET)) return false;
+        DEAL(counts)
+    } else {
+        i4 *counts = buckets + n;
+        memset(counts, 0, (size_t)(SPREAD * n) * sizeof(i4));
+        for (i8 i = 0; i < n; i++) counts[buckets[i]]++;
+        if (!add_up(SPREAD * n, counts, FULL_BUCKET)) return false;
+        DEAL(counts)
     }
-#undef BUCKET_OF
+#undef DEAL
+    /* Most buckets hold one value or two, and whether two stand the wrong way round nobody can foresee: one pass without a
+    branch carries the smaller one on. Then few are left for insertion, whose branch is nearly always the same. */
+    f8 carried = sorted[0];
+    i8 carried_number = order[0];
     for (i8 i = 1; i < n; i++) {
-        f8 value = sorted[i];
-        i8 number = order[i], j = i;
+        const f8 value = sorted[i];
+        const i8 number = order[i];
+        const i8 turned = -(i8)(carried < value), changes = (number ^ carried_number) & turned;
+        sorted[i - 1] = larger(value, carried);
+        carried = smaller(value, carried);
+        order[i - 1] = carried_number ^ changes;
+        carried_number = number ^ changes;
+    }
+    sorted[n - 1] = carried;
+    order[n - 1] = carried_number;
+    for (i8 i = 1; i < n; i++) {
+        const f8 value = sorted[i];
+        if (LIKELY(!(sorted[i - 1] < value))) continue;
+        const i8 number = order[i];
+        i8 j = i;
         for (; j > 0 && sorted[j - 1] < value; j--) {
             sorted[j] = sorted[j - 1];
             order[j] = order[j - 1];
@@ -132,8 +183,8 @@ static void sort_down(i8 n, const f8 *values, const i8 *numbers, Sorter *sorter)
     f8 high = highs[0], low = lows[0];
     for (int lane = 1; lane < 8; lane++) high = larger(high, highs[lane]), low = smaller(low, lows[lane]);
     f8 scale = (f8)(SPREAD * n - 1) / (high - low); /* 0 or NaN where the range is infinite, infinite where it is nothing */
-    if (!(scale > 0.0 && scale < INFINITY) ||
-        !sort_by_buckets(n, values, numbers, high, scale, sorter->sorted, sorter->order, sorter->heads))
+    if (!(scale > 0.0 && scale < INFINITY) || n > MOST_DEALT ||
+        !sort_by_buckets(n, values, numbers, high, scale, sorter->sorted, sorter->order, sorter->buckets))
         sort_by_merging(n, values, numbers, sorter);
 }
 

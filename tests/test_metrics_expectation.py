@@ -82,12 +82,14 @@ def test_the_order_of_rows_never_leaks_into_a_number(problem, seed):
         np.testing.assert_allclose(here.per_query[name], there.per_query[name], rtol=0, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("m", [2, 7, 32, 33, 65, 300, 2500])
-@pytest.mark.parametrize("spread", ["even", "clustered", "tied", "infinite", "huge"])
+@pytest.mark.parametrize("m", [2, 7, 32, 33, 65, 254, 255, 256, 300, 2500])
+@pytest.mark.parametrize("spread", ["even", "normal", "heaped", "clustered", "tied", "infinite", "huge"])
 def test_long_lists_rank_like_a_stable_sort(m, spread):
     rng = np.random.default_rng(m)
     scores = {
         "even": rng.uniform(size=m),
+        "normal": rng.normal(size=m),
+        "heaped": rng.integers(0, max(m // 20, 1), m) + rng.integers(0, 30, m) * 1e-7,  # full buckets, some ties
         "clustered": np.append(rng.normal(size=m - 1) * 1e-9, 1e6),
         "tied": rng.integers(0, 3, m).astype(float),
         "infinite": np.where(rng.uniform(size=m) < 0.3, -np.inf, rng.normal(size=m)),
