@@ -188,7 +188,11 @@ def complete(found: dict[Task, Found], systems: list[str]) -> dict[Task, Found]:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--sets", default=",".join(SETS))
-    candidates = [name for name in tr.systems.names() if tr.systems.get(name).kind.family != "networks"]
+    candidates = [
+        name
+        for name, one in tr.systems.SYSTEMS.items()
+        if one.kind.family != "networks" and not one.learns_from_teacher
+    ]
     arguments.add_argument("--systems", default=",".join(candidates))
     arguments.add_argument("--queries", type=int, default=500, help="training queries at most")
     arguments.add_argument("--folds", type=int, default=5, help="folds of a set at most")

@@ -37,7 +37,9 @@ def work(task: tuple[str, str, int]) -> tuple[dict[str, float], float]:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--sets", default="MQ2008,OHSUMED")
-    arguments.add_argument("--systems", default=",".join(tr.systems.names()))
+    arguments.add_argument(
+        "--systems", default=",".join(name for name, one in tr.systems.SYSTEMS.items() if not one.learns_from_teacher)
+    )
     options = arguments.parse_args()
     names = [tr.systems.get(name).name for name in options.systems.split(",")]
     names.sort(key=lambda name: name in APART)

@@ -27,6 +27,26 @@ INLINE u8 mixed(u8 word) {
     return word ^ (word >> 31);
 }
 
+/* A number for each place of a query, uniform in (0, 1): 52 bits and a half, so strictly between, without rounding. */
+INLINE f8 uniform_at(u8 key, i8 place) {
+    return ((f8)(i8)(mixed(key + (u8)(place + 1) * STEP_OF_PLACES) >> 12) + 0.5) * 0x1p-52;
+}
+
+/* The key of a query's order (or sample) number `number`. */
+INLINE u8 key_of(u8 key, i8 number) { return mixed(key + (u8)(number + 1) * STEP_OF_PLACES); }
+
+/* Gumbel noise −log(−log u) of a sample, by the queries' keys and the documents' places (losses/composed.py). */
+KERNEL(void, gumbel_noise)
+(i8 n, i8 q, const i8 offsets[q + 1], const u8 keys[q], i8 number, f8 noise[n]) {
+    for (i8 i = 0; i < q; i++) {
+        const i8 m = offsets[i + 1] - offsets[i];
+        const u8 key = key_of(keys[i], number);
+        f8 *restrict at = noise + offsets[i];
+        for (i8 j = 0; j < m; j++) at[j] = uniform_at(key, j);
+        for (i8 j = 0; j < m; j++) at[j] = -log1(-log1(at[j]));
+    }
+}
+
 /* The pairs of one order: who, and how much. */
 typedef struct {
     f8 *noisy, *weight, *slope, *loss;
@@ -68,10 +88,9 @@ typedef struct {
 /* The pairs of order number `number`, and how many there are. */
 static i8 pairs_of(const Options *options, const Query *of, i8 number, Room *room) {
     const i8 m = of->m;
-    const u8 key = mixed(of->key + (u8)(number + 1) * STEP_OF_PLACES);
+    const u8 key = key_of(of->key, number);
     for (i8 j = 0; j < m; j++) {
-        /* 52 bits and a half: strictly between 0 and 1, without rounding. */
-        f8 u = ((f8)(i8)(mixed(key + (u8)(j + 1) * STEP_OF_PLACES) >> 12) + 0.5) * 0x1p-52;
+        const f8 u = uniform_at(key, j);
         room->noisy[j] = u / (1.0 - u);
     }
     for (i8 j = 0; j < m; j++) room->noisy[j] = of->base[j] + log1(room->noisy[j]);

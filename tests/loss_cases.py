@@ -53,6 +53,7 @@ class Problem:
     queries: Queries
     document_weights: np.ndarray
     scores: np.ndarray
+    teacher: np.ndarray
 
     @classmethod
     def of(cls, loss: Loss, options: dict[str, Any], seed: int = 0) -> Problem:
@@ -62,7 +63,8 @@ class Problem:
         equal = slice(*queries.offsets[4:6])
         labels[equal] = labels[equal][0]
         weights = rng.uniform(0.5, 2.0, n)
-        return cls(loss, options, labels, queries, weights, random_scores(rng, n, options))
+        scores = random_scores(rng, n, options)
+        return cls(loss, options, labels, queries, weights, scores, rng.standard_normal(n))
 
     @property
     def weights_allowed(self) -> bool:
@@ -71,7 +73,7 @@ class Problem:
     def bound(self, weighted: bool = False, **more: Any) -> BoundLoss:
         if weighted:
             more["document_weights"] = self.document_weights
-        return self.loss.on(self.labels, self.queries, **more)
+        return self.loss.on(self.labels, self.queries, teacher=self.teacher, **more)
 
 
 def labels_of_kind(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:

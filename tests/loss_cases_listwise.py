@@ -5,7 +5,8 @@ from __future__ import annotations
 from toprank.losses.boltzrank import BoltzRank
 from toprank.losses.cosine import Cosine
 from toprank.losses.listmle import CostSensitiveListMLE, ListMLE, PListMLE
-from toprank.losses.softmax import XENDCG, ListNet, Multicategory
+from toprank.losses.softmax import XENDCG, CalibratedSoftmax, ListNet, Multicategory
+from toprank.losses.unique import UniqueSoftmax
 
 _SILENT = {"silent": True}
 _BY_ROW = {"order_dependent": True}
@@ -21,6 +22,12 @@ CASES = [
     ("multicategory-linear", Multicategory(gain="linear"), {"labels": "real"}),
     ("multicategory-gains", Multicategory(gain=None), {"labels": "real"}),
     ("multicategory-binary", Multicategory(gain=(0.0, 1.0)), {"labels": "binary"}),
+    ("calibrated-softmax", CalibratedSoftmax(), {}),
+    ("calibrated-softmax-gains", CalibratedSoftmax(anchor=0.3, gain=None), {"labels": "real"}),
+    ("unique-softmax", UniqueSoftmax(), _SILENT),
+    ("unique-softmax-real", UniqueSoftmax(gain="linear"), {**_SILENT, "labels": "real"}),
+    ("unique-softmax-binary", UniqueSoftmax(gain=(0.0, 2.0)), {**_SILENT, "labels": "binary"}),
+    ("unique-softmax-all-terms", UniqueSoftmax(gain=(1.0, 2.0, 4.0, 8.0, 16.0)), _SILENT),
     ("xendcg", XENDCG(), _DRAWN),
     ("xendcg-expected", XENDCG(gamma=0.5), {}),
     ("listmle-efron", ListMLE(), _SILENT),

@@ -55,6 +55,7 @@ def ranking_data(draw, sparse=EITHER, ids=texts):
         document_weights=sometimes(hnp.arrays(np.float64, n, elements=WEIGHTS)),
         query_weights=sometimes(hnp.arrays(np.float64, q, elements=WEIGHTS)),
         positions=sometimes(hnp.arrays(np.int64, n, elements=st.integers(0, 99))),
+        teacher=sometimes(hnp.arrays(np.float64, n, elements=st.floats(-1e300, 1e300))),
         feature_names=sometimes(
             st.lists(names.map(lambda name: f"f {name}"), min_size=width, max_size=width, unique=True)
         ),

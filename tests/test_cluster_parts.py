@@ -48,6 +48,7 @@ def graded(labels="graded", n_queries=14, seed=0):
         queries=tr.Queries.from_sizes(sizes),
         document_weights=rng.uniform(0.5, 2, n),
         query_weights=rng.uniform(0.5, 2, n_queries),
+        teacher=rng.normal(size=n),
     )
 
 

@@ -213,6 +213,7 @@ def test_the_constructor_accepts_what_it_gave(data):
         document_weights=data.document_weights,
         query_weights=data.query_weights,
         positions=data.positions,
+        teacher=data.teacher,
         feature_names=data.feature_names,
     )
     assert again.equals(data)
@@ -266,6 +267,7 @@ def test_every_difference_shows_in_equals_and_in_the_fingerprint():
         small(document_weights=[1, 1, 1]),
         small(query_weights=[1, 1]),
         small(positions=[1, 2, 1]),
+        small(teacher=[1.0, 2.0, 1.0]),
         small(feature_names=["f", "g"]),
     ]
     assert base.equals(small())
@@ -413,6 +415,8 @@ def test_unjudged_documents_have_no_label_or_minus_one():
         ({"query_weights": [1, np.nan]}, "finite"),
         ({"query_weights": [1, 2, 3]}, "3 query_weights for 2 queries"),
         ({"positions": [1.0, 2.0, 3.0]}, "whole numbers"),
+        ({"teacher": [1.0, np.nan, 3.0]}, "teacher's scores must be finite; row 1 has nan"),
+        ({"teacher": [1.0, 2.0]}, "teacher"),
         ({"feature_names": ["f"]}, "1 feature names for 2 features"),
         ({"feature_names": ["f", "f"]}, "Two features are called 'f'"),
     ],

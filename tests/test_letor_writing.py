@@ -59,6 +59,7 @@ def data_sets(draw):
         document_ids=draw(st.none() | st.lists(word, min_size=n, max_size=n)),
         document_weights=draw(st.none() | weights),
         positions=draw(st.none() | st.lists(st.integers(-(2**63), 2**63 - 1), min_size=n, max_size=n)),
+        teacher=draw(st.none() | st.lists(st.floats(-1e300, 1e300), min_size=n, max_size=n)),
     )
 
 
@@ -182,7 +183,8 @@ def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch):
 def full_data(**changes):
     fields = {
         "qid": ["b", "b", "a"], "query_weights": [0.25, 3.0], "document_weights": [1.0, 2.0, 0.5],
-        "positions": [1, 2, 1], "document_ids": ["x", "y", "z"], "feature_names": ["bm25", "the price, in €"],
+        "positions": [1, 2, 1], "teacher": [0.1, -3.0, 1e-9], "document_ids": ["x", "y", "z"],
+        "feature_names": ["bm25", "the price, in €"],
     }  # fmt: skip
     return RankingData(np.array([[1.0, 2.0], [3.0, np.nan], [np.nan, 0.5]]), [np.nan, 2.0, -1.0], **(fields | changes))
 

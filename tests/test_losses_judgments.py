@@ -44,8 +44,9 @@ def test_the_scale_is_that_of_the_whole_mean():
         ({"query_weights": np.ones(6)}, "6 query_weights, but 3 are needed"),
         ({"query_weights": np.zeros(3)}, "query_weights must be finite, not negative, and not all zero"),
         ({"document_weights": -np.ones(6), "total_weight": 9.0}, "document_weights must be finite, not negative"),
-        ({"teacher_scores": np.ones(5)}, "5 teacher_scores, but 6 are needed"),
-        ({"teacher_scores": np.ones((6, 1))}, "teacher_scores, but 6 are needed"),
+        ({"teacher": np.ones(5)}, "5 scores of the teacher, but 6 are needed"),
+        ({"teacher": np.ones((6, 1))}, "scores of the teacher, but 6 are needed"),
+        ({"teacher": np.full(6, np.inf)}, "teacher's score of document 0 is inf"),
     ],
 )
 def test_what_does_not_fit_is_refused(given, sentence):
@@ -67,7 +68,9 @@ def test_parts_that_know_of_the_whole_add_up_to_it(name, loss, options):
     problem = Problem.of(loss, options)
     queries, weights = problem.queries, np.arange(1.0, len(problem.queries) + 1)
     documents = problem.document_weights if problem.weights_allowed else None
-    whole = loss.on(problem.labels, queries, document_weights=documents, query_weights=weights)
+    whole = problem.loss.on(
+        problem.labels, queries, document_weights=documents, query_weights=weights, teacher=problem.teacher
+    )
     expected, value, grads = whole.at(problem.scores), 0.0, []
     for first, last in ((0, 2), (2, 3), (3, 7)):
         rows = slice(*queries.offsets[[first, last]])
@@ -78,6 +81,7 @@ def test_parts_that_know_of_the_whole_add_up_to_it(name, loss, options):
             weights[first:last],
             grades=np.unique(problem.labels),
             total_weight=float(weights.sum()),
+            teacher=problem.teacher[rows],
         )
         now = loss.bound_to(part).at(problem.scores[rows])
         value += now.value

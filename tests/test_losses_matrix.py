@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from loss_cases import LOSSES, Problem, random_scores
+from toprank import losses
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses import Squared, base, from_spec, to_spec
@@ -88,7 +89,13 @@ def test_what_a_loss_promises_is_kept(problem, weighted):
         pytest.skip("the loss refuses document weights, in a sentence")
     weights = problem.document_weights if weighted else None
     found = check_loss(
-        problem.loss, problem.labels, problem.queries, document_weights=weights, scores=problem.scores, seed=1
+        problem.loss,
+        problem.labels,
+        problem.queries,
+        document_weights=weights,
+        scores=problem.scores,
+        teacher=problem.teacher,
+        seed=1,
     )
     assert [sentence.split(":")[0] for sentence in found] == (
         ["The order of a query's rows changes the loss"]
@@ -120,10 +127,13 @@ def in_gains(loss, gain):
     return replace(loss, **{name: value for name, value in (("gain", gain), ("max_grade", None)) if name in own})
 
 
-def half_way(loss, queries, scores, low, high):
+def half_way(loss, problem, low, high):
     """The gradient for gains half-way between two, and half-way between the gradients for the two."""
-    ends = [loss.on(gains, queries).at(scores).grad for gains in (low, high)]
-    return loss.on((low + high) / 2, queries).at(scores).grad, (ends[0] + ends[1]) / 2
+
+    def grad(gains):
+        return loss.on(gains, problem.queries, teacher=problem.teacher).at(problem.scores).grad
+
+    return grad((low + high) / 2), (grad(low) + grad(high)) / 2
 
 
 def test_an_affine_gradient_is_claimed_and_right_for_negative_gains(problem):
@@ -132,18 +142,20 @@ def test_an_affine_gradient_is_claimed_and_right_for_negative_gains(problem):
     if not problem.loss.traits.linear_in_gain:
         if problem.loss.traits.space == "class":
             pytest.skip("grades are classes there, not gains")
+        if not problem.loss.traits.labels:
+            pytest.skip("labels are not read")
         loss = in_gains(problem.loss, "linear")
         try:
-            middle, mean = half_way(loss, queries, scores, *(rng.uniform(0, 3, (2, n))))
+            middle, mean = half_way(loss, problem, *(rng.uniform(0, 3, (2, n))))
             if not differ(middle, mean):  # on part of the real numbers alone
-                middle, mean = half_way(loss, queries, scores, *(rng.uniform(-3, 3, (2, n))))
+                middle, mean = half_way(loss, problem, *(rng.uniform(-3, 3, (2, n))))
         except DataError:
             return
         assert differ(middle, mean), "the gradient is affine in the gains: claim it"
         return
     loss, gains = in_gains(problem.loss, None), rng.uniform(-1, 3, (2, n))
     for one in (*gains, -np.abs(gains[0])):  # where sums are negative too
-        bound = loss.on(one, queries, document_weights=problem.document_weights)
+        bound = loss.on(one, queries, document_weights=problem.document_weights, teacher=problem.teacher)
         close(bound.at(scores).grad, numeric_gradient(bound, scores))
         curvature = bound.at(scores, curvature=True).curvature
         close(matrix_of(curvature, scores), numeric_hessian(bound, scores), rtol=1e-5, atol=1e-7)
@@ -242,7 +254,7 @@ def test_duplicated_data_leave_the_mean(problem):
         pytest.skip("other rows draw other numbers")
     once = problem.bound().at(problem.scores)
     rows, queries = repeated(problem, [2] * len(problem.queries))
-    twice = problem.loss.on(problem.labels[rows], queries).at(problem.scores[rows])
+    twice = problem.loss.on(problem.labels[rows], queries, teacher=problem.teacher[rows]).at(problem.scores[rows])
     close(twice.value, once.value, rtol=1e-12, atol=1e-13)
     close(twice.grad, once.grad[rows] / 2, rtol=1e-10, atol=1e-13)
 
@@ -252,7 +264,8 @@ def test_query_weights_are_repetitions(problem):
         pytest.skip("other rows draw other numbers")
     counts = [1, 3, 2, 0, 1, 1, 2]
     rows, queries = repeated(problem, counts)
-    expected = problem.loss.on(problem.labels[rows], queries).at(problem.scores[rows], curvature=True)
+    expected = problem.loss.on(problem.labels[rows], queries, teacher=problem.teacher[rows])
+    expected = expected.at(problem.scores[rows], curvature=True)
     actual = problem.bound(query_weights=counts).at(problem.scores, curvature=True)
     close(actual.value, expected.value, rtol=1e-12, atol=1e-13)
     for ours, theirs in (
@@ -273,8 +286,10 @@ def test_ragged_is_query_by_query(problem):
     for rows in list(problem.queries)[1:]:
         index = np.r_[0:first, rows]
         queries = Queries([0, first, len(index)])
-        parts.append(problem.loss.on(problem.labels[index], queries).at(problem.scores[index]))
-    alone = problem.loss.on(problem.labels[:first], Queries([0, first])).at(problem.scores[:first])
+        bound = problem.loss.on(problem.labels[index], queries, teacher=problem.teacher[index])
+        parts.append(bound.at(problem.scores[index]))
+    alone = problem.loss.on(problem.labels[:first], Queries([0, first]), teacher=problem.teacher[:first])
+    alone = alone.at(problem.scores[:first])
     total = alone.value + sum(2 * part.value - alone.value for part in parts)
     close(total / len(problem.queries), whole.value, rtol=1e-11, atol=1e-12)
     grads = [alone.grad, *(2 * part.grad[first:] for part in parts)]
@@ -291,7 +306,7 @@ def test_one_document(problem):
         labels, queries, scores = np.array([label, 0.0]), Queries([0, 1, 2]), problem.scores[:2]
     else:
         labels, queries = np.array([label]), Queries([0, 1])
-    result = problem.loss.on(labels, queries).at(scores, curvature=True)
+    result = problem.loss.on(labels, queries, teacher=problem.teacher[: len(labels)]).at(scores, curvature=True)
     assert np.isfinite(result.value)
     assert np.isfinite(result.grad).all()
     if problem.loss.traits.shift_invariant and problem.loss.traits.space == "score":
@@ -306,7 +321,8 @@ def test_equal_labels(problem):
     if problem.options.get("silent"):
         assert not result.grad[rows].any()
         assert not result.curvature.diagonal()[rows].any()
-        alone = problem.loss.on(problem.labels[rows], Queries([0, rows.stop - rows.start]))
+        queries = Queries([0, rows.stop - rows.start])
+        alone = problem.loss.on(problem.labels[rows], queries, teacher=problem.teacher[rows])
         assert alone.at(problem.scores[rows]).value == 0.0
 
 
@@ -335,7 +351,7 @@ def test_same_bits_on_any_number_of_threads(problem, monkeypatch):
 
 def test_repr_is_the_constructor(problem):
     loss = problem.loss
-    assert eval(repr(loss), {type(loss).__name__: type(loss)}) == loss
+    assert eval(repr(loss), {name: getattr(losses, name) for name in losses.names()}) == loss
 
 
 def test_a_loss_is_a_value(problem):
@@ -350,7 +366,7 @@ def test_a_loss_is_a_value(problem):
     for loss in made:
         assert loss == made[0]
         assert hash(loss) == hash(made[0])
-        assert repr(loss) == repr(eval(repr(loss), {kind.__name__: kind}))
+        assert repr(loss) == repr(eval(repr(loss), {name: getattr(losses, name) for name in losses.names()}))
         assert "np." not in repr(loss)
         again = pickle.loads(pickle.dumps(loss))
         assert again == loss

@@ -50,6 +50,11 @@ class System:
     exact_grid: bool = False
 
     @property
+    def learns_from_teacher(self) -> bool:
+        """Whether its data must bring a teacher's scores."""
+        return self.loss is not None and losses.make(self.loss).traits.teacher
+
+    @property
     def kind(self) -> type[Ranker]:
         """The class of its ranker, which says what it can do."""
         from toprank import rankers
@@ -219,6 +224,17 @@ SYSTEMS |= {
     name: System(name, "NeuralRanker", loss, source, idea, options=options, grid=_RATES)
     for name, loss, source, idea, options in _NETWORKS
 }
+_HINTON = "Hinton, Vinyals & Dean 2015"
+_SHARES = {"share": (1.0, 0.75, 0.5, 0.25)}
+for _name, _ranker, _idea, _grid in (
+    ("Distilled", "LinearRanker", "a linear ranker that learns from a teacher's scores", _SHORT_PATH),
+    ("Distilled-trees", "TreeRanker", "trees that learn from a teacher's scores", _LEAVES),
+    ("Distilled-network", "NeuralRanker", "a network that learns from a teacher's scores", _RATES),
+):
+    # The teacher alone by default, as where nothing is judged; a search weighs it against ListNet on the labels.
+    SYSTEMS[_name] = System(
+        _name, _ranker, "Mix", _HINTON, _idea, options={"share": 1.0}, grid={**_SHARES, **_grid}
+    )  # fmt: skip
 DEFAULT = "OWPC-constant"
 """What `toprank train` trains where nobody names a system: untuned, it wins as many duels on the validation parts of
 folds as any, in little time (benchmarks/default_system.py)."""
@@ -226,7 +242,7 @@ _BY_KEY = {name.lower().replace("_", "-"): name for name in SYSTEMS}
 
 
 def names() -> tuple[str, ...]:
-    """The names of all systems."""
+    """The names of all systems, those that learn from a teacher among them."""
     return tuple(SYSTEMS)
 
 

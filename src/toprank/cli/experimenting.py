@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DECIDED = {"threads": "threads", "metric": "select-by", "convention": "select-convention"}
 
 
-@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache")
+@options.reads_data(*options.COLUMNS, "teacher", "missing", "layout", "regroup", "cache")
 def cv(
     data: Annotated[
         list[Path], typer.Argument(help="Folders with folds (Fold1 …, or S1.txt … S5.txt), or data files to divide.")
@@ -206,7 +206,11 @@ def _systems(text: str, settings: list[str]) -> dict[str, Any]:
 
     names: dict[str, dict[str, Any]] = {}
     for word in (part.strip() for part in text.split(",") if part.strip()):
-        group = [one.name for one in SYSTEMS.values() if word.lower() in ("all", f"all-{one.kind.family}")]
+        group = [
+            one.name
+            for one in SYSTEMS.values()
+            if word.lower() in ("all", f"all-{one.kind.family}") and not one.learns_from_teacher
+        ]
         for name in group or [name_of(word)]:
             names.setdefault(name, {})
     for setting in settings:

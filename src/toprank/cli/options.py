@@ -85,6 +85,7 @@ class _Keywords:
     weight: Annotated[str | None, _column("document weights")] = None
     query_weight: Annotated[str | None, _column("query weights")] = None
     position: Annotated[str | None, _column("positions")] = None
+    teacher: Annotated[str | None, _column("a teacher's scores, to learn from")] = None
     features: Annotated[
         str | None,
         typer.Option(

@@ -49,8 +49,8 @@ def check(
 
 
 @options.reads_data(
-    *("missing", "layout", "regroup", "label", "qid", "document_id", "weight", "query_weight", "position", "features"),
-    *("carry", "dtype", "n_features"),
+    *("missing", "layout", "regroup", "label", "qid", "document_id", "weight", "query_weight", "position", "teacher"),
+    *("features", "carry", "dtype", "n_features"),
 )
 def convert(
     source: Annotated[

@@ -29,7 +29,7 @@ _UNSEARCHED = (
 )
 
 
-@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache")
+@options.reads_data(*options.COLUMNS, "teacher", "missing", "layout", "regroup", "cache")
 def train(
     data: options.Learned,
     model: options.Model,
@@ -295,7 +295,7 @@ def _summary(ranker: Ranker, choice: Choice | None, solver: str | None) -> str:
     return "\n".join(lines if solver is None else [*lines, solver])
 
 
-@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache")
+@options.reads_data(*options.COLUMNS, "teacher", "missing", "layout", "regroup", "cache")
 def tune(
     data: options.Learned,
     model: options.Model,

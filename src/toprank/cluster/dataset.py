@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import fields
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -522,6 +523,9 @@ def check_loss(loss: Loss, facts: Sequence[work.Facts]) -> None:
     from toprank.losses.listmle import PlackettLuce
     from toprank.losses.softmax import XENDCG
 
+    for field in fields(loss):
+        if isinstance(part := getattr(loss, field.name), Loss):  # a loss made of others
+            check_loss(part, facts)
     name, drawn = type(loss).__name__, ""
     if isinstance(loss, XENDCG) and loss.gamma == "uniform":
         drawn, instead = "gamma='uniform'", "gamma=0.5, its expectation"

@@ -226,6 +226,7 @@ def _stacked(parts: Sequence[RankingData], qid: Array, sorting: IntArray) -> Ran
         document_ids=rows(part.document_ids for part in parts),
         document_weights=rows(part.document_weights for part in parts),
         positions=rows(part.positions for part in parts),
+        teacher=rows(part.teacher for part in parts),
         carried={name: np.concatenate([_spread(part, name) for part in parts])[sorting] for name in parts[0].carried},
         feature_names=parts[0].feature_names,
         encoding=parts[0].encoding,

@@ -150,6 +150,7 @@ class _Company:
             weights = weights * data.document_weights
         return RankingData.trusted(
             X=data.X, labels=data.labels, queries=data.queries, qids=data.qids, document_weights=weights,
+            teacher=data.teacher,
             feature_names=data.feature_names, encoding=data.encoding,
         )  # fmt: skip
 

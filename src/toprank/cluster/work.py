@@ -102,7 +102,7 @@ class Facts(NamedTuple):
     encoding: Encoding | None
     sparse: bool
     columns: tuple[str, ...]
-    """Optional columns that are there: weights, ids, positions."""
+    """Optional columns that are there: weights, ids, positions, a teacher's scores."""
     qids: npt.NDArray[Any]
     sizes: IntArray
     """Documents of each query."""
@@ -117,7 +117,7 @@ class Facts(NamedTuple):
     """A typical row of features."""
 
 
-_OPTIONAL = ("document_weights", "query_weights", "document_ids", "positions")
+_OPTIONAL = ("document_weights", "query_weights", "document_ids", "positions", "teacher")
 
 
 @in_sentences

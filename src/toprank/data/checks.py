@@ -428,6 +428,21 @@ def positions(
     return array.astype(np.int64, copy=False)
 
 
+def teacher(given: npt.ArrayLike | None, n: int, first_row: int = 0) -> FloatArray | None:
+    """Finite scores, one for each document; None stays None. Messages count rows from `first_row`."""
+    if given is None:
+        return None
+    array = numbers(given, "teacher").astype(np.float64, copy=False)
+    check_length(array, n, "teacher", "documents")
+    if not np.isfinite(array).all():
+        row = int(np.argmin(np.isfinite(array)))
+        raise DataError(
+            f"A teacher's scores must be finite; row {first_row + row} has {array[row]}. Leave out documents that the "
+            "teacher did not score."
+        )
+    return array
+
+
 def names(given: Sequence[str] | None, width: int) -> tuple[str, ...] | None:
     """Feature names, all different, one for each of `width` columns; None where there is nothing to name."""
     if given is None or (width == 0 and len(given) == 0):
@@ -589,7 +604,17 @@ def unshortened(X: Matrix) -> Matrix:
     return X
 
 
-_MAPPED = ("X", "labels", "qids", "document_ids", "document_weights", "query_weights", "positions", "source_rows")
+_MAPPED = (
+    "X",
+    "labels",
+    "qids",
+    "document_ids",
+    "document_weights",
+    "query_weights",
+    "positions",
+    "teacher",
+    "source_rows",
+)
 
 
 def check_files(data: Any) -> None:

@@ -44,6 +44,8 @@ class RankingData:
         document_weights: one weight for each document, not negative.
         query_weights: one weight for each query, not negative.
         positions: where each document was shown (click data), whole numbers.
+        teacher: scores of another ranker, one for each document, finite, from which losses such as
+            `toprank.losses.SoftmaxKL` learn (distillation).
         source_rows: where each document stood in the file or array it came from, where grouping moved rows:
             their names where they have no ids. `in_source_order` brings values back there; `select`, `keep` and
             `concatenate` carry it along. Not part of what makes two data sets equal.
@@ -79,6 +81,7 @@ class RankingData:
     document_weights: FloatArray | None
     query_weights: FloatArray | None
     positions: npt.NDArray[np.int64] | None
+    teacher: FloatArray | None
     source_rows: npt.NDArray[np.int64] | None
     source_index: Any
     feature_names: tuple[str, ...] | None
@@ -98,6 +101,7 @@ class RankingData:
         document_weights: npt.ArrayLike | None = None,
         query_weights: npt.ArrayLike | None = None,
         positions: npt.ArrayLike | None = None,
+        teacher: npt.ArrayLike | None = None,
         source_rows: npt.ArrayLike | None = None,
         source_index: Any = None,
         feature_names: Sequence[str] | None = None,
@@ -112,7 +116,10 @@ class RankingData:
             raise DataError("There are no documents: X has no rows.")
         order, grouping, ids = checks.grouping(qid, queries, qids, n, checks.asked(regroup, default=True))
         columns = carried if type(carried) is dict else {}
-        checks.common_index(columns, X=X, y=y, qid=qid, document_ids=document_ids, document_weights=document_weights)
+        checks.common_index(
+            columns, X=X, y=y, qid=qid, document_ids=document_ids, document_weights=document_weights,
+            teacher=teacher,
+        )  # fmt: skip
         index = checks.common_index(X=X, y=y, qid=qid) if source_index is None else source_index
         if index is not None and len(index) != n:
             raise DataError(f"source_index has {len(index)} labels for {n} documents; there must be one for each.")
@@ -121,6 +128,7 @@ class RankingData:
             "document_ids": None if document_ids is None else checks.identifiers(document_ids, n, "document_ids"),
             "document_weights": checks.weights(document_weights, n, "document_weights", "documents"),
             "positions": checks.positions(positions, n),
+            "teacher": checks.teacher(teacher, n),
             "source_rows": checks.positions(source_rows, n, "source_rows"),
         }
         if order is not None:
@@ -458,8 +466,8 @@ class RankingData:
         )
 
 
-_PER_DOCUMENT = ("labels", "document_ids", "document_weights", "positions", "source_rows", "source_index")
-_OPTIONAL = ["document_ids", "document_weights", "query_weights", "positions"]
+_PER_DOCUMENT = ("labels", "document_ids", "document_weights", "positions", "teacher", "source_rows", "source_index")
+_OPTIONAL = ["document_ids", "document_weights", "query_weights", "positions", "teacher"]
 CSR_PARTS = ("data", "indices", "indptr")
 
 

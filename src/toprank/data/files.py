@@ -202,7 +202,7 @@ def check_reading(kind: str, options: dict[str, Any]) -> None:
     try:
         check_options(f"option for reading {kind}", reader_of(kind), options)
     except UnknownNameError as problem:
-        columns = ("label", "qid", "document_id", "features", "weight", "query_weight", "position", "carry")
+        columns = ("label", "qid", "document_id", "features", "weight", "query_weight", "position", "teacher", "carry")
         names_column = problem.name in columns
         what = "names a column of a table (Parquet, Arrow or CSV)" if names_column else "is not for this kind of file"
         leave = f"{{{problem.name}}} {what}, but these data are of the format {kind}; leave it out."

@@ -35,6 +35,8 @@ from toprank.losses.lambdas import LambdaRank as LambdaRank
 from toprank.losses.lambdas import LambdaLoss as LambdaLoss
 from toprank.losses.softmax import ListNet as ListNet
 from toprank.losses.softmax import Multicategory as Multicategory
+from toprank.losses.softmax import CalibratedSoftmax as CalibratedSoftmax
+from toprank.losses.unique import UniqueSoftmax as UniqueSoftmax
 from toprank.losses.softmax import XENDCG as XENDCG
 from toprank.losses.listmle import ListMLE as ListMLE
 from toprank.losses.listmle import PListMLE as PListMLE
@@ -48,3 +50,8 @@ from toprank.losses.smooth import NeuralNDCG as NeuralNDCG
 from toprank.losses.safe import SafeDCG as SafeDCG
 from toprank.losses.boltzrank import BoltzRank as BoltzRank
 from toprank.losses.yetirank import YetiRank as YetiRank
+from toprank.losses.teachers import MarginMSE as MarginMSE
+from toprank.losses.teachers import SoftLogistic as SoftLogistic
+from toprank.losses.teachers import SoftmaxKL as SoftmaxKL
+from toprank.losses.composed import Mix as Mix
+from toprank.losses.composed import Gumbel as Gumbel

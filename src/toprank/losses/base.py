@@ -24,7 +24,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
-from toprank.data.checks import PlainArguments
+from toprank.data.checks import PlainArguments, check_whole
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
 from toprank.errors import DataError
@@ -49,7 +49,7 @@ class Judgments:
         grades: the distinct labels of the whole data, rising (the lowest and the highest will do where they are too
             many); None: these labels are all there are.
         total_weight: the sum of the query weights (or the number of queries) of the whole data; None: of these.
-        teacher_scores: scores of another ranker.
+        teacher: scores of another ranker, to learn from.
         query_ids: one for each query, whole numbers or text, by which losses that draw know a query again; None: the
             numbers of the queries.
 
@@ -63,7 +63,7 @@ class Judgments:
     query_weights: FloatArray | None = None
     grades: FloatArray | None = None
     total_weight: float | None = None
-    teacher_scores: FloatArray | None = None
+    teacher: FloatArray | None = None
     query_ids: npt.NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
@@ -83,13 +83,17 @@ class Judgments:
                 f"The grades of the whole data end at {self.top_grade:g}, but document {row} has the label "
                 f"{labels[row]:g}. Give all of them."
             )
-        counts = {"document_weights": n, "teacher_scores": n, "query_weights": q, "query_ids": q}
+        counts = {"document_weights": n, "teacher": n, "query_weights": q, "query_ids": q}
         for name, needed in counts.items():
             values = getattr(self, name)
             if values is None:
                 continue
             if values.shape != (needed,):
-                raise DataError(f"There are {values.size} {name}, but {needed} are needed.")
+                called = "scores of the teacher" if name == "teacher" else name
+                raise DataError(f"There are {values.size} {called}, but {needed} are needed.")
+            if name == "teacher" and not np.isfinite(values).all():
+                row = int(np.argmin(np.isfinite(values)))
+                raise DataError(f"The teacher's score of document {row} is {values[row]}; it must be finite.")
             # A part of the data may weigh nothing; the whole may not, or there would be no mean.
             may_vanish = self.total_weight is not None or values.any()
             if "weights" in name and not (np.isfinite(values).all() and (values >= 0).all() and may_vanish):
@@ -99,7 +103,7 @@ class Judgments:
     def of(cls, data: RankingData, grades: FloatArray | None = None, total_weight: float | None = None) -> Judgments:
         """What a data set says, or a part of one that knows of the whole."""
         weights = data.document_weights, data.query_weights
-        return cls(data.labels, data.queries, *weights, grades, total_weight, query_ids=data.qids)
+        return cls(data.labels, data.queries, *weights, grades, total_weight, data.teacher, data.qids)
 
     @property
     def top_grade(self) -> float:
@@ -159,6 +163,8 @@ class Traits:
         columns: what these columns are: one for each of the ``grades``, or for the ``thresholds`` between them.
         cost: cost of one evaluation of a query with m documents.
         consistent: for which metric the population minimiser orders optimally, in words; empty: none known.
+        teacher: what is learnt from are a teacher's scores (`Judgments.teacher`), without which it cannot be bound.
+        labels: whether it reads the labels; one that does not learns from documents that nobody judged, too.
         random: what is judged by is drawn, anew for each `draw` (`BoundLoss.drawn`): the order of a query's documents
             makes no difference in distribution, while in one draw it does.
         linear_in_gain: the gradient is an affine function of the documents' gains G(y), which may be any real numbers
@@ -180,6 +186,8 @@ class Traits:
     random: bool = False
     labels_are_gains: bool = False
     columns: Literal["grades", "thresholds"] = "grades"
+    teacher: bool = False
+    labels: bool = True
 
 
 class Curvature(ABC):
@@ -334,8 +342,16 @@ class BoundLoss(ABC):
         """All queries in blocks of about so many documents; a longer query is a block of its own."""
         return [self.cut(*ends) for ends in blocks_of(self.queries.offsets, size)]
 
-    def at(self, scores: npt.ArrayLike, *, curvature: bool = False, threads: int | None = None) -> Eval:
-        """Value, gradient and, where asked for, curvature. The same bits on any number of threads."""
+    def at(
+        self, scores: npt.ArrayLike, *, curvature: bool = False, threads: int | None = None, draw: int | None = None
+    ) -> Eval:
+        """Value, gradient and, where asked for, curvature, at a `draw` where the loss draws (by default the first).
+
+        The same bits on any number of threads.
+        """
+        if draw is not None:
+            check_whole("draw", draw, 0)
+            return self.drawn(draw).at(scores, curvature=curvature, threads=threads)
         values, blocks = self._checked(scores), self.blocks(BLOCK)
         grad, losses, want = np.zeros_like(values), np.empty(len(self.queries)), Want(curvature=curvature)
 
@@ -390,11 +406,12 @@ class Loss(ABC, metaclass=PlainArguments):
         document_weights: npt.ArrayLike | None = None,
         query_weights: npt.ArrayLike | None = None,
         query_ids: npt.ArrayLike | None = None,
+        teacher: npt.ArrayLike | None = None,
     ) -> BoundLoss:
         """Bind the loss to labels and queries; see the module's text."""
         ids = None if query_ids is None else np.asarray(query_ids)
         weights: dict[str, Any] = {"document_weights": document_weights, "query_weights": query_weights}
-        return self.bound_to(Judgments(labels, queries, query_ids=ids, **weights))  # type: ignore[arg-type]
+        return self.bound_to(Judgments(labels, queries, query_ids=ids, teacher=teacher, **weights))  # type: ignore[arg-type]
 
     def bound_to(self, judgments: Judgments) -> BoundLoss:
         """Bind the loss to data, or to a part of them that knows of the whole."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -38,6 +39,7 @@ def check_loss(
     *,
     document_weights: npt.ArrayLike | None = None,
     scores: npt.ArrayLike | None = None,
+    teacher: npt.ArrayLike | None = None,
     seed: int = 0,
 ) -> list[str]:
     """Sentences that say which promises a loss does not keep; an empty list where it keeps all.
@@ -57,6 +59,7 @@ def check_loss(
         queries: their queries; by default all labels are one query. Whole queries up to about 200 documents are used.
         document_weights: weights that it takes; by default none. That weights are used is checked in any case.
         scores: where to examine it, (n,), or (n, columns) for a loss in class space; by default random normal.
+        teacher: a teacher's scores, for a loss that learns from one; by default random normal.
         seed: decides everything random.
 
     >>> from toprank.losses import ListNet
@@ -64,7 +67,7 @@ def check_loss(
     []
     """
     try:
-        trial = _Trial.of(loss, labels, queries, document_weights, scores, np.random.default_rng(seed))
+        trial = _Trial.of(loss, labels, queries, document_weights, scores, teacher, np.random.default_rng(seed))
     except Exception as trouble:  # noqa: BLE001 - somebody else's code: what it raises is a finding
         return [f"The loss could not be bound to the labels: {_described(trouble)}"]
     sentences: list[str] = []
@@ -87,13 +90,21 @@ class _Trial:
     labels: FloatArray
     queries: Queries
     document_weights: FloatArray | None
+    teacher: FloatArray | None
     scores: FloatArray
     rng: np.random.Generator
     bound: BoundLoss
 
     @classmethod
     def of(
-        cls, loss: Loss, labels: Any, queries: Queries | None, weights: Any, scores: Any, rng: np.random.Generator
+        cls,
+        loss: Loss,
+        labels: Any,
+        queries: Queries | None,
+        weights: Any,
+        scores: Any,
+        teacher: Any,
+        rng: np.random.Generator,
     ) -> _Trial:
         """The loss on its data, or on data of ours; see `check_loss`."""
         if labels is None:
@@ -110,12 +121,17 @@ class _Trial:
         n = kept.n_documents
         where = rng.standard_normal(n) if scores is None else np.asarray(scores, dtype=np.float64)[:n]
         weights = None if weights is None else np.asarray(weights, dtype=np.float64)[:n]
-        return cls(loss, grades[:n], kept, weights, where, rng, loss.bind(Judgments(grades[:n], kept, weights)))
+        if teacher is None and loss.traits.teacher:
+            teacher = rng.standard_normal(n)
+        taught = None if teacher is None else np.asarray(teacher, dtype=np.float64)[:n]
+        bound = loss.bind(Judgments(grades[:n], kept, weights, teacher=taught))
+        return cls(loss, grades[:n], kept, weights, taught, where, rng, bound)
 
     def on(self, labels: FloatArray, loss: Loss | None = None, order: Any = slice(None)) -> BoundLoss:
-        """The loss, or another one, on other labels; weights in this order."""
+        """The loss, or another one, on other labels; weights and the teacher's scores in this order."""
         weights = None if self.document_weights is None else self.document_weights[order]
-        return (loss or self.loss).on(labels, self.queries, document_weights=weights)
+        teacher = None if self.teacher is None else self.teacher[order]
+        return (loss or self.loss).on(labels, self.queries, document_weights=weights, teacher=teacher)
 
     def elsewhere(self, spread: float) -> FloatArray:
         """Other scores, in the same region."""
@@ -380,18 +396,18 @@ def _weights(trial: _Trial) -> Iterator[str]:
     n, longest = trial.queries.n_documents, int(np.argmax(trial.queries.sizes))
     weights = np.zeros(len(trial.queries))
     weights[longest] = 1.0
-    only = trial.loss.on(trial.labels, trial.queries, query_weights=weights).at(trial.scores)
+    on = partial(trial.loss.on, trial.labels, trial.queries, teacher=trial.teacher)
+    only = on(query_weights=weights).at(trial.scores)
     if not (np.isfinite(only.value) and np.isfinite(only.grad).all()):
         yield "A query with weight 0 makes the value or the gradient infinite or NaN: do not divide by `scale`."
     elif only.grad[trial.queries.document_query != longest].any():
         yield "Query weights are not used: documents of a query with weight 0 have a gradient. Hand them to BoundLoss."
     equal_and_rising = np.ones(n), 1.0 + np.arange(n)
     try:
-        bound = [trial.loss.on(trial.labels, trial.queries, document_weights=w) for w in equal_and_rising]
+        bound = [on(document_weights=w) for w in equal_and_rising]
     except DataError:  # refused, in a sentence of its own
         return
-    unweighted = trial.loss.on(trial.labels, trial.queries)
-    plain, ones, others = (weighted.at(trial.scores, curvature=True) for weighted in (unweighted, *bound))
+    plain, ones, others = (weighted.at(trial.scores, curvature=True) for weighted in (on(), *bound))
     assert plain.curvature is not None
     assert ones.curvature is not None
     diagonals = ones.curvature.diagonal(), plain.curvature.diagonal()

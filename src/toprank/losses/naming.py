@@ -21,7 +21,7 @@ def names() -> tuple[str, ...]:
     return _LOSSES
 
 
-def make(loss: Loss | str, **options: Any) -> Loss:
+def make(loss: Loss | str, /, **options: Any) -> Loss:
     """The loss of that name (capitals and punctuation do not matter), or the loss itself.
 
     >>> make("list-net", alpha=2.0)
@@ -65,6 +65,9 @@ def to_spec(loss: Loss) -> dict[str, Any]:
         value = getattr(loss, field.name)
         if callable(value) or getattr(value, "function", None) is not None:
             raise DataError(f"{field.name} of {spec['name']} is a function of yours, which a model file cannot hold.")
+        if isinstance(value, Loss):
+            spec[field.name] = to_spec(value)
+            continue
         if isinstance(value, tuple):
             value = [float(number) for number in value]
         spec[field.name] = value if isinstance(value, str | int | float | bool | list | None) else str(value)
@@ -75,8 +78,12 @@ def from_spec(spec: dict[str, Any]) -> Loss:
     """The loss that `to_spec` wrote down."""
     options = {name: value for name, value in spec.items() if name != "name"}
     for name, value in options.items():
-        if isinstance(value, list):
+        if isinstance(value, dict):
+            options[name] = from_spec(value)
+        elif isinstance(value, list):
             if not all(isinstance(number, int | float) for number in value):
                 raise DataError(f"{name} of {spec['name']} is a list of numbers, and cannot be {value!r}.")
             options[name] = tuple(value)
+    if "name" not in spec:
+        raise DataError("A loss has no name.")
     return make(spec["name"], **options)

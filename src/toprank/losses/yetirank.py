@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
-from toprank.data.row_hashes import id_hashes
 from toprank.errors import DataError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Eval, Judgments, Loss, Traits, Want, by_columns
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
+from toprank.losses.chance import Chance
 from toprank.losses.labels import readable, reading_of
 from toprank.metrics.gains import Gain
 from toprank.metrics.measure import Measure
@@ -112,29 +111,14 @@ class _BoundYetiRank(BoundLoss):
             self.reads = reading.reads
             self.gains = reading.reads * self.queries.spread(reading.inverse)
             self.drops = -np.diff(reading.rank_weights, append=0.0)  # no pair begins at the last rank of the longest
-        ids = np.arange(len(self.queries)) if judgments.query_ids is None else judgments.query_ids
-        self.hashes = id_hashes(ids)
-        self._draw(0)
-
-    def _draw(self, draw: int) -> None:
-        word = np.random.SeedSequence([self.seed, draw]).generate_state(1, np.uint64)
-        self.keys = self.hashes ^ word  # the kernel mixes it: a bit moves every bit of the noise
+        self.chance = Chance.of(judgments, self.seed)
 
     @override
     def drawn(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:
         other = copy(self)
-        other._draw(draw)
+        other.chance = self.chance.drawn(draw)
         other.base = None if scores is None else self._checked(scores)
         return other
-
-    @override
-    def at(
-        self, scores: npt.ArrayLike, *, curvature: bool = False, threads: int | None = None, draw: int | None = None
-    ) -> Eval:
-        if draw is not None:
-            check_whole("draw", draw, 0)
-            return self.drawn(draw).at(scores, curvature=curvature, threads=threads)
-        return super().at(scores, curvature=curvature, threads=threads)
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
@@ -149,7 +133,7 @@ class _BoundYetiRank(BoundLoss):
         """What the kernels take beside the scores."""
         rows = block.rows
         of_labels = self.gains[rows], self.reads[rows], self.document_weights[rows], self.drops
-        return block.offsets, self.keys[block.queries], *of_labels, self.kind, self.permutations
+        return block.offsets, self.chance.keys[block.queries], *of_labels, self.kind, self.permutations
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,10 @@ class Ranker(Recorded):
         if data.n_features == 0:
             raise DataError("There are no features; a ranker needs at least one.")
         unjudged = int((~data.judged).sum()) if isinstance(data, RankingData) else data.n_unjudged
-        if unjudged:
+        given = data
+        if unjudged and isinstance(data, RankingData) and not self._reads_labels:
+            data = data.replace(labels=np.where(data.judged, data.labels, 0.0))  # any number would do
+        elif unjudged:
             raise DataError(
                 f"{unjudged:,} documents are not judged (label NaN or -1);",
                 remedy=choose_a_rule(
@@ -182,7 +185,7 @@ class Ranker(Recorded):
             if isinstance(one, RankingData):
                 check_finite(one.X, one.feature_names)
         self.training_ = {
-            "fingerprint": data.fingerprint,
+            "fingerprint": given.fingerprint,
             "queries": data.n_queries,
             "documents": data.n_documents,
             "features": data.n_features,
@@ -208,6 +211,18 @@ class Ranker(Recorded):
     def n_columns_(self) -> int:
         """Number of the columns that the ranker sees."""
         return self.n_features_in_ if self.one_hot_ is None else self.one_hot_.width
+
+    @property
+    def _reads_labels(self) -> bool:
+        """Whether what it learns hangs on the labels: not where its loss learns from a teacher alone."""
+        from toprank import losses
+
+        if getattr(self, "outputs", "score") == "grades":
+            return True
+        loss = getattr(self, "loss", None)
+        if isinstance(loss, losses.Loss) or (isinstance(loss, str) and ":" not in loss):  # with a colon: LightGBM's
+            return losses.make(loss).traits.labels
+        return True
 
     def _remembered(self, data: RankingData) -> dict[str, Any]:
         """What more of the training data `training_` keeps, for those who ask later."""

@@ -196,7 +196,7 @@ def with_rows(query: RankingData, X: FloatArray, copies: int = 1) -> RankingData
         "queries": Queries.from_sizes([len(X) // copies] * copies),
         "qids": np.arange(copies),
     }
-    return RankingData.trusted(**{name: value for name, value in (known | dropped | new).items() if name in known})
+    return RankingData.trusted(**(known | dropped | new))
 
 
 def shapley(ranker: Any, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling) -> Contributions:

@@ -71,6 +71,8 @@ def _is_own(loss: losses.Loss) -> bool:
     if not type(loss).__module__.startswith("toprank.losses.") or isinstance(loss, OwnLoss):
         return True
     held = vars(loss).values()
+    if any(isinstance(value, losses.Loss) and _is_own(value) for value in held):
+        return True
     functions = any(callable(value) or getattr(value, "function", None) is not None for value in held)
     return functions and loss.traits.space == "score"
 

@@ -150,6 +150,6 @@ def reversed_rows(data: RankingData) -> RankingData:
     """The same data with the rows of each query in the opposite order; queries keep theirs."""
     offsets = data.queries.offsets
     rows = np.concatenate([np.arange(b - 1, a - 1, -1) for a, b in pairwise(offsets)])
-    per_document = ("labels", "document_ids", "document_weights", "positions")
+    per_document = ("labels", "document_ids", "document_weights", "positions", "teacher")
     own = {name: None if getattr(data, name) is None else getattr(data, name)[rows] for name in per_document}
     return data.replace(X=data.X[rows], **own)

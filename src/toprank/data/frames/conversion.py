@@ -86,6 +86,7 @@ def gather(
         document_weights=values.get("weight"),
         query_weights=query_weights,
         positions=values.get("position"),
+        teacher=values.get("teacher"),
         source_rows=order,
         source_index=index,
         feature_names=layout.feature_names,
@@ -220,6 +221,7 @@ def from_frame(
     weight: Choice = None,
     query_weight: Choice = None,
     position: Choice = None,
+    teacher: Choice = None,
     dtype: npt.DTypeLike | None = None,
     carry: Sequence[str] | None = None,
     regroup: bool | None = None,
@@ -230,7 +232,8 @@ def from_frame(
     Each role is given by a column's name, or `False` for "there is none". Where it is not given, a column with a usual
     name (in any case) takes it: ``label, relevance, grade, rel, y, target``; ``qid, query_id, query, q_id, group``;
     ``document_id, docid, doc_id, docno, did``, else ``product_id, item_id, sku, asin``; ``weight``;
-    ``query_weight``; ``position``. Two candidates for a role, or none for the label or the query id, are an error.
+    ``query_weight``; ``position``; ``teacher, teacher_score``. Two candidates for a role, or none for the label or the
+    query id, are an error.
     Tables written by toprank remember their roles.
 
     Text and categories are stored as codes, dates as days since 1970-01-01 (UTC, with fractions), durations as days;
@@ -248,6 +251,7 @@ def from_frame(
         weight: column of document weights.
         query_weight: column of query weights, the same in all rows of a query.
         position: column of the positions at which documents were shown.
+        teacher: column of another ranker's scores, to learn from.
         dtype: float32 or float64. Default: float32 where that holds every feature column exactly (float32, float16,
             truth values, integers of 8 or 16 bits, categories), else float64.
         carry: columns that are no features but go along (`RankingData.carried`), for splits, slices and reports: text,
@@ -264,7 +268,7 @@ def from_frame(
     RankingData(2 queries, 3 documents, 1 feature, dense float64, grades 0-2)
     """
     table = _emptied(table_of(frame), like)
-    given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position), strict=True))
+    given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position, teacher), strict=True))
     layout = layout_of(table.schema, given, features, dtype, carry, like, words_of(frame))
     layout = learnt(layout, table.to_batches())
     return gather(table.to_batches(), layout, table.num_rows, regroup=regroup, index=checks.index_of(frame))
@@ -301,9 +305,9 @@ def is_mixed(frame: Any) -> bool:
 
 
 def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "arrow") -> Any:
-    """The data as a table: columns qid, document_id, label, position, weight, query_weight (those that there are), what
-    is carried along, then the features by name, or as feature_1, feature_2 … A sparse X becomes dense columns. Rows
-    are in the order of X; a pandas frame has the index of the one that the data came from.
+    """The data as a table: columns qid, document_id, label, position, weight, query_weight, teacher (those that
+    there are), what is carried along, then the features by name, or as feature_1, feature_2 … A sparse X becomes dense
+    columns. Rows are in the order of X; a pandas frame has the index of the one that the data came from.
 
     >>> data = RankingData([[1.5], [2.5]], [0, 1], qid=["a", "a"])
     >>> to_frame(data).to_pydict()
@@ -339,7 +343,7 @@ def role_columns(data: RankingData) -> dict[str, Array]:
     """The columns that are not features, by role, one value for each document."""
     weights = None if data.query_weights is None else data.queries.spread(data.query_weights)
     columns = {"qid": data.qid, "document_id": data.document_ids, "label": data.labels, "position": data.positions}
-    columns |= {"weight": data.document_weights, "query_weight": weights}
+    columns |= {"weight": data.document_weights, "query_weight": weights, "teacher": data.teacher}
     return {role: column for role, column in columns.items() if column is not None}
 
 

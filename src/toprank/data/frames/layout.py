@@ -24,6 +24,7 @@ USUAL_NAMES = {
     "weight": ("weight",),
     "query_weight": ("query_weight",),
     "position": ("position",),
+    "teacher": ("teacher", "teacher_score"),
 }
 PRODUCT_NAMES = ("product_id", "productid", "item_id", "itemid", "sku", "asin")
 """Names of document ids too, where no column has one of the others."""

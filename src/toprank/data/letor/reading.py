@@ -61,7 +61,7 @@ def read_letor(
     `document_ids` come from the comments, where every row has one: the word behind ``docid =``, or the only word.
     LightGBM's side files are used where they lie beside the text `x`: `x.query` or `x.group` (the sizes of queries;
     needed where lines have no qid), `x.weight` (document weights) and `x.position` (positions). So are those that
-    `write_letor` adds: `x.query_weight` and `x.names`.
+    `write_letor` adds: `x.query_weight`, `x.teacher` and `x.names`.
 
     Args:
         paths: one file, or several that make up one data set. A query may go on in the next file.
@@ -110,6 +110,7 @@ def read_letor(
         document_ids=parsed.document_ids,
         document_weights=None if weights is None else grouping.scatter(weights),
         positions=None if positions is None else grouping.scatter(positions),
+        teacher=None if sides.teacher is None else grouping.scatter(sides.teacher),
         query_weights=sides.for_each_query(queries, qids, grouping.scatter),
         source_rows=grouping.moved_rows(),
         first_feature_id=parsed.first_id,

@@ -169,5 +169,6 @@ class LetorStream:
             "document_weights": checks.weights(sides.weights, self.shape[0], "document_weights", "documents"),
             "query_weights": checks.weights(query_weights, len(queries), "query_weights", "queries"),
             "positions": sides.positions,
+            "teacher": sides.teacher,
         }
         return {name: array for name, array in found.items() if array is not None}

@@ -2,11 +2,13 @@
 
 A run is some consecutive rows with one query token. LightGBM's side files `x.query` (or `x.group`), `x.weight` and
 `x.position` belong to the text `x`: one number a line, for the sizes of queries, weights and positions. So do two of
-our own: `x.query_weight`, the weight of each row's query, and `x.names`, the features by id and name.
+our own: `x.query_weight`, the weight of each row's query, `x.teacher`, another ranker's score of each row, and
+`x.names`, the features by id and name.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -287,7 +289,7 @@ def queries_of(
     return np.concatenate(sizes), None
 
 
-SIDES = (".query", ".group", ".weight", ".position", ".query_weight", ".names")
+SIDES = (".query", ".group", ".weight", ".position", ".query_weight", ".teacher", ".names")
 
 
 def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray | None:
@@ -318,6 +320,7 @@ class PerDocument(NamedTuple):
     positions: npt.NDArray[np.int64] | None
     query_weights: FloatArray | None
     """The weight of the row's query, as a column of a table has it."""
+    teacher: FloatArray | None
 
     def for_each_query(self, queries: Queries, qids: Any, grouped: Callable[[Any], Any]) -> FloatArray | None:
         """The weight of each query; refused where it differs within one. `grouped` brings rows into their queries."""
@@ -331,7 +334,7 @@ class PerDocument(NamedTuple):
 
 
 def per_document(paths: Sequence[Path], n_rows: Sequence[int]) -> PerDocument:
-    """Document weights, positions and query weights from the side files.
+    """Document weights, positions, query weights and a teacher's scores from the side files.
 
     Refused where a side file does not fit its text, or some of several texts have one and others do not.
     """
@@ -357,7 +360,9 @@ def per_document(paths: Sequence[Path], n_rows: Sequence[int]) -> PerDocument:
         return _numbers(side, float, np.float64, weight, lambda w: 0 <= w < np.inf)
 
     positions = column(".position", lambda side: _numbers(side, int, np.int64, position, fits))
-    return PerDocument(column(".weight", weights), positions, column(".query_weight", weights))
+    score = "a teacher's score, a finite number"
+    teacher = column(".teacher", lambda side: _numbers(side, float, np.float64, score, math.isfinite))
+    return PerDocument(column(".weight", weights), positions, column(".query_weight", weights), teacher)
 
 
 class Names(NamedTuple):

@@ -35,9 +35,9 @@ def write_letor(
     A line is ``label qid:ID id:value … #docid = ID``. Numbers are the shortest that read back exactly in their type,
     whole numbers are written without a point. A label of NaN (not judged) is written as ``NULL``, which other programs
     refuse instead of taking it for a grade; give -1 where they shall read it. Document weights and positions go into
-    LightGBM's side files `path.weight` and `path.position`; query weights and feature names into side files of our own,
-    `path.query_weight` (a line for each row) and `path.names` (``id name``). Carried columns have no place in the
-    format and are left out. Files appear all or nothing.
+    LightGBM's side files `path.weight` and `path.position`; query weights, a teacher's scores and feature names into
+    side files of our own, `path.query_weight` and `path.teacher` (a line for each row) and `path.names` (``id name``).
+    Carried columns have no place in the format and are left out. Files appear all or nothing.
 
     Categories are written as their codes, which depend on the table that was read; a `CodesWarning` says so.
 
@@ -73,7 +73,8 @@ def write_letor(
     if data.document_ids is not None:
         _check_words(data.document_ids, "[ \t\r\n]", "document id")
     spread = None if data.query_weights is None else data.queries.spread(data.query_weights)
-    columns = {".weight": data.document_weights, ".position": data.positions, ".query_weight": spread}
+    columns = {".weight": data.document_weights, ".position": data.positions}
+    columns |= {".query_weight": spread, ".teacher": data.teacher}
     names = _names(data, first_feature_id)
     written = {suffix for suffix, column in columns.items() if column is not None} | ({".names"} if names else set())
     for suffix in SIDES:

@@ -171,7 +171,9 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         for name in (_SPARSE if sparse else _DENSE) + _REQUIRED:
             arrays[name]
         queries = Queries(arrays["offsets"])
-        lengths = dict.fromkeys(("labels", "document_ids", "document_weights", "positions", "source_rows"), rows)
+        lengths = dict.fromkeys(
+            ("labels", "document_ids", "document_weights", "positions", "teacher", "source_rows"), rows
+        )
         lengths |= dict.fromkeys(("qids", "query_weights"), len(queries))
         shapes: dict[str, tuple[int, ...]] = {name: (length,) for name, length in lengths.items()}
         if sparse:

@@ -24,7 +24,13 @@ __all__ = ["StoreStream", "open_together"]
 
 
 _PART = 32 << 20  # bytes of rows at a time
-_COLUMNS = {"labels": np.float64, "document_ids": str, "document_weights": np.float64, "positions": np.int64}
+_COLUMNS = {
+    "labels": np.float64,
+    "document_ids": str,
+    "document_weights": np.float64,
+    "positions": np.int64,
+    "teacher": np.float64,
+}
 
 
 def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> RankingData:

@@ -106,9 +106,10 @@ def sparse_block(X: Any, entries: int, is_first: bool) -> Block:
 
 
 SUFFIX = ".toprank-data"
-FORMAT, VERSION = "toprank-data", 3  # 1: features are numbers; 2: columns are carried; 3: features are described
+FORMAT, VERSION = "toprank-data", 4
+"""1: features are numbers; 2: columns are carried; 3: features are described; 4: there are scores of a teacher."""
 META = "meta.json"
-KINDS = dict.fromkeys(("X", "X.data", "labels", "document_weights", "query_weights"), "f")
+KINDS = dict.fromkeys(("X", "X.data", "labels", "document_weights", "query_weights", "teacher"), "f")
 KINDS |= dict.fromkeys(("X.indices", "X.indptr", "offsets", "positions", "source_rows"), "i")
 KINDS |= {"qids": "iU", "document_ids": "U"}
 """The arrays there may be, and the kinds of number that each may hold, as NumPy letters."""
@@ -285,6 +286,12 @@ class StoreWriter:
         for name, array in arrays.items():
             self.put(name, array)
 
+    def _version(self, carried: tuple[str, ...], encoding: Encoding | None) -> int:
+        """The lowest format that holds what there is: older releases read the lower."""
+        if "teacher" in self._files:
+            return VERSION
+        return 3 if encoding is not None else 2 if carried else 1
+
     def finish(
         self,
         shape: tuple[int, ...],
@@ -300,7 +307,7 @@ class StoreWriter:
         with os_errors(self.path, "written"):
             meta = {
                 "format": FORMAT,
-                "version": VERSION if encoding is not None else 2 if carried else 1,  # older releases read the lower
+                "version": self._version(carried, encoding),
                 "id": secrets.token_hex(8),
                 "X_shape": list(shape),
                 "arrays": {name: file.close() for name, file in self._files.items()},

@@ -88,6 +88,8 @@ class TableStream:
             arrays["document_weights"] = Started(numbers, (), n)
         if "position" in roles:
             arrays["positions"] = Started(np.dtype(np.int64), (), n)
+        if "teacher" in roles:
+            arrays["teacher"] = Started(numbers, (), n)
         return arrays
 
     def blocks(self) -> Iterator[Block]:
@@ -123,6 +125,9 @@ class TableStream:
         positions = checks.positions(values.get("position"), n, first_row=row)
         if positions is not None:
             block["positions"] = positions
+        teacher = checks.teacher(values.get("teacher"), n, row)
+        if teacher is not None:
+            block["teacher"] = teacher
         if "query_weight" in values:
             self._weigh(checks.some_weights(values["query_weight"], n, "query_weights", "queries", row), before)
         return block
@@ -279,6 +284,7 @@ def read_table(
     weight: Choice = None,
     query_weight: Choice = None,
     position: Choice = None,
+    teacher: Choice = None,
     dtype: npt.DTypeLike | None = None,
     carry: Sequence[str] | None = None,
     regroup: bool | None = None,
@@ -293,7 +299,7 @@ def read_table(
     columns to `carry`, or dates where all are written as 2024-05-31 or 2024-05-31 23:59:00. In CSV a column of text is
     a category, and an empty cell of it a missing value.
     """
-    given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position), strict=True))
+    given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position, teacher), strict=True))
     sources = sources_of(paths, format)
     with about(sources[0].path):
         layout = _layout(sources, given, features, dtype, carry, like)

@@ -142,6 +142,11 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         self._walk(partial(self._solve, source), None, penalties, valid, converges=converges)
         self._set(self.solution_.weights)
 
+    @property
+    @override
+    def _reads_labels(self) -> bool:
+        return True  # grades are its classes
+
     @override
     def check_parameters(self) -> None:
         super().check_parameters()

@@ -179,7 +179,7 @@ class LinearRanker(WeightedSum, PathRanker):
             used += solution.iterations
             return solution
 
-        self._walk(solve, start, penalties, valid, tolerances, converges=traits.exact_gradient)
+        self._walk(solve, start, penalties, valid, tolerances, converges=traits.exact_gradient and not traits.random)
         if told is not None:
             told.end()
         self._set(self.solution_.weights)

@@ -11,7 +11,7 @@ and the gradient back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,7 @@ from toprank.errors import DataError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.losses.base import BoundLoss, Judgments, Want
+from toprank.losses.composed import reseeded
 from toprank.rankers.neural.inputs import EpochPlan
 from toprank.rankers.outputs import first_outputs, loss_and_gains, weighted_grades
 from toprank.scorers.networks import expected_gain
@@ -144,11 +145,9 @@ class NetworkObjective:
 
     def drawn_anew(self, seed: int, number: int) -> NetworkObjective:
         """The same objective for an epoch: a loss that draws when it is bound does so by both seeds and the epoch."""
-        if not is_dataclass(self.loss) or all(field.name != "seed" for field in fields(self.loss)):
+        loss = reseeded(self.loss, (seed, number)) if is_dataclass(self.loss) else self.loss
+        if loss is self.loss:
             return self
-        given: Any = self.loss
-        chance = np.random.SeedSequence([given.seed, seed, number]).generate_state(1)
-        loss = replace(given, seed=int(chance[0]))
         return replace(self, loss=loss, gpu_loss=None if self.gpu_loss is None else _gpu_loss(True, loss, self.device))
 
     def epoch(self, plan: EpochPlan) -> BatchLoss:
@@ -159,7 +158,8 @@ class NetworkObjective:
         labels = data.labels[plan.rows]
         documents = None if data.document_weights is None else data.document_weights[plan.rows]
         queries = None if data.query_weights is None else data.query_weights[plan.order]
-        judgments = Judgments(labels, plan.queries, documents, queries, query_ids=data.qids[plan.order])
+        teacher = None if data.teacher is None else data.teacher[plan.rows]
+        judgments = Judgments(labels, plan.queries, documents, queries, None, None, teacher, data.qids[plan.order])
         bound = self.loss.bound_to(judgments)
 
         def value(number: int, outputs: Tensor) -> Tensor:

@@ -193,7 +193,7 @@ class NeuralRanker(GradeProbabilities):
         if (judge := trained.judge) is not None:
             self.path_[0]["valid"] = trained.valid
             self.training_["valid"] = {judge.name: trained.valid, "convention": judge.convention.name}
-        if (data.labels == data.labels[0]).all():
+        if self._reads_labels and (data.labels == data.labels[0]).all():
             self.warn_constant(
                 f"NeuralRanker: all training documents have the label {data.labels[0]:g}, so nothing tells them apart; "
                 "the scores mean nothing."

@@ -80,8 +80,9 @@ class Judged(NamedTuple):
 
 
 def needs_search(loss: Loss) -> bool:
-    """Whether the loss has a value to search by, and a curvature that may be far from its own."""
-    return loss.traits.exact_gradient and loss.traits.curvature != "exact"
+    """Whether the loss has a value to search by, the same in all rounds, and a curvature far from its own."""
+    traits = loss.traits
+    return traits.exact_gradient and not traits.random and traits.curvature != "exact"
 
 
 class Stride:

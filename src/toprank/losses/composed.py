@@ -1,0 +1,243 @@
+"""Losses made of losses: the mean of two, and any loss at scores with Gumbel noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from toprank import kernels
+from toprank.compute import FloatArray
+from toprank.data.checks import check_number, check_whole
+from toprank.errors import DataError
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want
+from toprank.losses.chance import Chance
+from toprank.losses.naming import make
+
+__all__ = ["Gumbel", "Mix", "reseeded"]
+
+_MOST_SAMPLES = 1000
+"""Samples at most: each costs as much as the loss, and their mean varies by a thirtieth of what one does."""
+_LOOSEST_FIRST = ("majoriser", "gauss-newton", "exact")
+
+
+@dataclass(frozen=True)
+class Mix(Loss):
+    """share·first + (1 − share)·second: a loss on a teacher's scores with one on labels, or any other two.
+
+    Losses have different sizes (a mean over pairs, a sum over documents, a divergence), so a share of ½ rarely means
+    that both pull equally; choose it on validation data.
+
+    Args:
+        first: a loss, or its name.
+        second: another one.
+        share: what the first counts, in [0, 1].
+
+    Weights: as in the two losses.
+    Cost: that of both.
+    Consistency: none known, but for two losses that agree.
+
+    >>> from toprank import Queries
+    >>> from toprank.losses import ListNet, SoftmaxKL
+    >>> loss = Mix(SoftmaxKL(temperature=2.0), ListNet(), share=0.7)
+    >>> bound = loss.on([1, 0], Queries([0, 2]), teacher=[0.3, 0.1])
+    >>> teacher, labels = (part.on([1, 0], Queries([0, 2]), teacher=[0.3, 0.1]) for part in (loss.first, loss.second))
+    >>> value = 0.7 * teacher.at([0.5, 0.0]).value + 0.3 * labels.at([0.5, 0.0]).value
+    >>> bool(np.isclose(bound.at([0.5, 0.0]).value, value))
+    True
+    """
+
+    first: Loss | str = "SoftmaxKL"
+    second: Loss | str = "ListNet"
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("first", "second"):
+            object.__setattr__(self, name, _one_score(make(getattr(self, name)), self))
+        check_number("Mix's share", self.share, least=0, most=1)
+
+    @property
+    def traits(self) -> Traits:  # type: ignore[override]
+        """What is true of both."""
+        one, two = make(self.first).traits, make(self.second).traits
+        return Traits(
+            convex=one.convex and two.convex,
+            smooth=one.smooth and two.smooth,
+            exact_gradient=one.exact_gradient and two.exact_gradient,
+            shift_invariant=one.shift_invariant and two.shift_invariant,
+            curvature=min(one.curvature, two.curvature, key=_LOOSEST_FIRST.index),
+            cost=one.cost if one.cost == two.cost else f"{one.cost} + {two.cost}",
+            linear_in_gain=_in_labels(self.first) and _in_labels(self.second) and (one.labels or two.labels),
+            random=one.random or two.random,
+            labels_are_gains=one.labels_are_gains and two.labels_are_gains,
+            teacher=one.teacher or two.teacher,
+            labels=(one.labels and self.share > 0) or (two.labels and self.share < 1),
+        )
+
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        bound = [make(loss).bound_to(judgments) for loss in (self.first, self.second)]
+        return _BoundMix(judgments, bound, (self.share, 1.0 - self.share))
+
+
+class _BoundMix(BoundLoss):
+    def __init__(self, judgments: Judgments, bound: Sequence[BoundLoss], shares: Sequence[float]) -> None:
+        super().__init__(judgments)
+        self.bound, self.shares = bound, shares
+
+    @override
+    def drawn(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:
+        other = copy(self)
+        other.bound = [one.drawn(draw, scores) for one in self.bound]
+        return other
+
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        losses, curvatures = np.zeros(block.n_queries), []
+        grad[:] = 0.0
+        for one, share in zip(self.bound, self.shares, strict=True):
+            own = np.empty_like(grad)
+            values, curvature = one.judge(block, scores, own, want)
+            losses += share * values
+            grad += share * own
+            curvatures.append(curvature)
+        return losses, _Sum.of(curvatures, self.shares)
+
+
+@dataclass(frozen=True)
+class _Sum(Curvature):
+    """Σ factor·curvature, of the same documents."""
+
+    parts: Sequence[Curvature]
+    factors: Sequence[float]
+
+    @classmethod
+    def of(cls, parts: Sequence[Curvature | None], factors: Sequence[float]) -> _Sum | None:
+        """The sum; None where curvatures were not wanted."""
+        known = [part for part in parts if part is not None]
+        return cls(known, factors) if len(known) == len(parts) else None
+
+    def __matmul__(self, V: FloatArray) -> FloatArray:
+        total = np.zeros(V.shape)
+        for part, factor in zip(self.parts, self.factors, strict=True):
+            total += factor * (part @ V)
+        return total
+
+    @override
+    def diagonal(self) -> FloatArray:
+        total = self.factors[0] * self.parts[0].diagonal()
+        for part, factor in zip(self.parts[1:], self.factors[1:], strict=True):
+            total += factor * part.diagonal()
+        return total
+
+
+@dataclass(frozen=True)
+class Gumbel(Loss):
+    """The mean of a loss over scores with noise: (s + g)/temperature, g = −log(−log u), for some draws of g.
+
+    With this noise the order of the scores is a draw from their Plackett–Luce model, so the loss is judged over the
+    rankings that the scores make likely instead of the single one that they make; it smooths what it wraps, and keeps
+    training from resting on orders that a small change would turn round.
+
+    Noise is drawn anew for each `draw`, as in `YetiRank`: trees count their rounds, networks their batches, linear
+    rankers their outer iterations; `bound.at(scores, draw=7)` judges by that draw. It depends on the seed, the draw,
+    the query's id and the document's place in its query alone.
+
+    Args:
+        loss: the loss that judges, or its name; one score a document.
+        samples: draws of noise that are averaged, 1 to 1000.
+        temperature: what noisy scores are divided by, > 0. Scores that are small beside the noise count little.
+        seed: seed of the noise; rankers add the number of the round, batch or iteration.
+
+    Weights: as in the loss.
+    Cost: `samples` times that of the loss.
+    Consistency: none known.
+    Source: Bruch, Han, Bendersky & Najork 2020, "A stochastic treatment of learning to rank scoring functions".
+
+    >>> from toprank import Queries
+    >>> bound = Gumbel("ListNet", samples=4).on([1, 0], Queries([0, 2]))
+    >>> bound.at([1.0, 0.0], draw=1).value == bound.at([1.0, 0.0], draw=2).value
+    False
+    """
+
+    loss: Loss | str = "ListNet"
+    samples: int = 8
+    temperature: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", _one_score(make(self.loss), self))
+        check_whole("Gumbel's samples", self.samples, 1, _MOST_SAMPLES + 1)
+        check_number("Gumbel's temperature", self.temperature, above=0)
+        check_whole("Gumbel's seed", self.seed, 0)
+
+    @property
+    def traits(self) -> Traits:  # type: ignore[override]
+        """Those of the loss: in one draw the noise is a constant."""
+        inner = make(self.loss).traits
+        linear = _in_labels(self.loss) and inner.labels
+        cost = f"O(samples·{inner.cost.removeprefix('O(')}"
+        return replace(inner, random=True, consistent="", cost=cost, linear_in_gain=linear)
+
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundGumbel(self, judgments)
+
+
+class _BoundGumbel(BoundLoss):
+    def __init__(self, loss: Gumbel, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        self.inner = make(loss.loss).bound_to(judgments)
+        self.samples, self.temperature = loss.samples, loss.temperature
+        self.chance = Chance.of(judgments, loss.seed)
+
+    @override
+    def drawn(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:
+        other = copy(self)
+        other.chance, other.inner = self.chance.drawn(draw), self.inner.drawn(draw, scores)
+        return other
+
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        losses, curvatures, keys = np.zeros(block.n_queries), [], self.chance.keys[block.queries]
+        grad[:], noise, own = 0.0, np.empty_like(scores), np.empty_like(grad)
+        for number in range(self.samples):
+            kernels.gumbel_noise(block.offsets, keys, number, noise)
+            values, curvature = self.inner.judge(block, (scores + noise) / self.temperature, own, want)
+            losses += values
+            grad += own
+            curvatures.append(curvature)
+        grad /= self.samples * self.temperature
+        each = 1.0 / (self.samples * self.temperature**2)
+        return losses / self.samples, _Sum.of(curvatures, [each] * self.samples)
+
+
+def _one_score(loss: Loss, around: Loss) -> Loss:
+    if loss.traits.space != "score":
+        raise DataError(
+            f"{type(around).__name__} is for losses of one score a document; {type(loss).__name__} needs one for each "
+            "grade."
+        )
+    return loss
+
+
+def _in_labels(loss: Loss | str) -> bool:
+    """Whether the gradient is affine in the labels as they are: no gain is put in between."""
+    traits, gain = make(loss).traits, getattr(loss, "gain", None)
+    return not traits.labels or (traits.linear_in_gain and gain is None)
+
+
+def reseeded(loss: Loss, seeds: Sequence[int]) -> Loss:
+    """The loss with another seed, as that of each loss it is made of: its own and these decide; else as it is."""
+    changes: dict[str, Any] = {}
+    for field in fields(loss):
+        value = getattr(loss, field.name)
+        if isinstance(value, Loss):
+            changes[field.name] = reseeded(value, seeds)
+        elif field.name == "seed":
+            changes["seed"] = int(np.random.SeedSequence([value, *seeds]).generate_state(1)[0])
+    return replace(loss, **changes) if changes else loss

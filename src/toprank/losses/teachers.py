@@ -1,0 +1,208 @@
+"""Losses that learn from a teacher: the scores of another ranker, which is larger, slower or sees more (distillation).
+
+They read the teacher's scores t and no labels, so they learn from queries that nobody judged, too. Mixed with a loss on
+labels (`Mix`), both count.
+
+Each is the gap between a convex function of the scores and its tangent at the teacher's: D(s, t) = F(s) − F(t) −
+∇F(t)·(s − t), with F the variance within a query (`MarginMSE`), the sum of log(1 + e^{−(s_i − s_j)}) over all pairs
+(`SoftLogistic`, which leaves out what does not depend on s), or log Σ e^s (`SoftmaxKL`). So the teacher's scores, with
+any constant added to those of a query, are a minimum of each, and F alone decides the cost: O(m) for two of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from toprank import kernels
+from toprank.compute import FloatArray, each_block
+from toprank.data.checks import check_number
+from toprank.errors import DataError, Remedy
+from toprank.losses.base import BLOCK, Answer, Block, BoundLoss, Judgments, Loss, Traits, Want
+from toprank.losses.pairwise import Logistic
+from toprank.losses.softmax import SoftmaxCurvature
+
+__all__ = ["MarginMSE", "SoftLogistic", "SoftmaxKL"]
+
+
+def teacher_of(judgments: Judgments, loss: Loss) -> FloatArray:
+    """The teacher's scores; refused where there is none."""
+    if judgments.teacher is None:
+        raise DataError(
+            f"{type(loss).__name__} learns from a teacher's scores, and the data hold none;",
+            remedy=Remedy(
+                "give them: RankingData(…, teacher=scores), or data.replace(teacher=scores).",
+                "name their column by {teacher}.",
+                teacher=...,
+            ),
+        )
+    return judgments.teacher
+
+
+@dataclass(frozen=True)
+class MarginMSE(Loss):
+    """MarginMSE: mean over all pairs of documents of ((s_i − s_j) − (t_i − t_j))², t the teacher's scores.
+
+    It asks for the teacher's margins themselves, so the scores get the teacher's scale.
+
+    Weights: a pair's term is multiplied by w_i·w_j; the number of pairs stays.
+    Cost: O(m): the mean over pairs is twice a variance.
+    Consistency: the minimiser is E[t | X], up to a constant for each query: as good an order as the teacher's mean.
+    Source: Hofstätter et al. 2020, "Improving efficient neural ranking models with cross-architecture knowledge
+    distillation"; there over pairs of a relevant and a sampled document, here over all.
+
+    >>> from toprank import Queries
+    >>> bound = MarginMSE().on([0, 0], Queries([0, 2]), teacher=[3.0, 1.0])   # the labels are not read
+    >>> bound.at([0.0, 0.0]).value, bound.at([5.0, 3.0]).value
+    (4.0, 0.0)
+    """
+
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=True, teacher=True, labels=False)
+
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundMargins(teacher_of(judgments, self), judgments)
+
+
+class _BoundMargins(BoundLoss):
+    def __init__(self, teacher: FloatArray, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        self.teacher, self.weights = teacher, judgments.weights
+        sizes = self.queries.sizes
+        self.totals: FloatArray = self.queries.sum(self.weights)
+        # Σ_{i<j} w_i w_j (d_i − d_j)² = W Σ w (d − d̄)², of m(m − 1)/2 pairs; a document alone has none.
+        self.factors = np.where(sizes > 1, 2.0 * self.totals / np.maximum(sizes * (sizes - 1), 1), 0.0)
+        shares = self.queries.spread(np.where(self.totals > 0, self.totals, 1.0))
+        self.shares: FloatArray = self.weights / shares
+
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        shares, factors = self.shares[block.rows], self.factors[block.queries]
+        gaps = scores - self.teacher[block.rows]
+        gaps -= block.spread(gaps[block.offsets[:-1]])  # nothing of a constant is left, however large
+        gaps -= block.spread(block.sum(shares * gaps))
+        pulls = self.weights[block.rows] * gaps
+        losses = factors * block.sum(pulls * gaps)
+        grad[:] = block.spread(2.0 * factors * block.scale) * pulls
+        if not want.curvature:
+            return losses, None
+        masses = 2.0 * factors * self.totals[block.queries] * block.scale
+        return losses, SoftmaxCurvature(shares, masses, block.offsets)
+
+
+@dataclass(frozen=True)
+class SoftLogistic(Loss):
+    """RankNet with soft targets: mean over all pairs of the cross entropy between σ((t_i − t_j)/τ) and σ(s_i − s_j).
+
+    Args:
+        temperature: τ > 0. The larger, the nearer the targets are to ½; pairs that the teacher scores alike are asked
+            to be scored alike.
+
+    Weights: a pair's term is multiplied by w_i·w_j; the number of pairs stays.
+    Cost: O(pairs), as `Logistic`.
+    Consistency: with a given teacher the minimiser is s = t/τ, up to a constant for each query.
+    Source: Burges et al. 2005, "Learning to rank using gradient descent", whose targets are probabilities.
+
+    >>> from toprank import Queries
+    >>> eval = SoftLogistic(temperature=2.0).on([0, 0], Queries([0, 2]), teacher=[3.0, 1.0]).at([1.0, 0.0])
+    >>> bool(abs(eval.grad).max() < 1e-15)   # the difference already is (3 − 1)/2
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=True, cost="O(pairs)", teacher=True, labels=False)
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("SoftLogistic's temperature", self.temperature, above=0)
+
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundSoftPairs(teacher_of(judgments, self) / self.temperature, judgments)
+
+
+class _BoundSoftPairs(BoundLoss):
+    """F(s) − ∇F(t)·s, F the mean of log(1 + e^{−(s_i − s_j)}) over all pairs, i the one that the teacher prefers."""
+
+    def __init__(self, targets: FloatArray, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        best_last = np.lexsort((targets, self.queries.document_query))
+        places = np.empty(len(targets))
+        places[best_last] = np.arange(len(targets))  # labels that differ: every pair counts
+        self.pairs = Logistic().bind(replace(judgments, labels=places, grades=None))
+        self.slopes = np.empty(len(targets))
+
+        def work(block: Block) -> None:
+            each = replace(block, scale=np.ones(block.n_queries))
+            self.pairs.judge(each, targets[block.rows], self.slopes[block.rows], Want(value=False))
+
+        each_block(work, self.blocks(BLOCK), None)
+
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        losses, curvature = self.pairs.judge(block, scores, grad, want)
+        slopes = self.slopes[block.rows]
+        grad -= block.spread(block.scale) * slopes
+        # The slopes of a query sum to zero, so its first score may be taken off all: less is lost to rounding.
+        return losses - block.sum(slopes * (scores - block.spread(scores[block.offsets[:-1]]))), curvature
+
+
+@dataclass(frozen=True)
+class SoftmaxKL(Loss):
+    """τ²·KL(softmax(t/τ) ‖ softmax(s/τ)): how far the chances of the first place are from the teacher's.
+
+    Args:
+        temperature: τ > 0. The larger, the more the teacher's differences among the lower documents count; the factor
+            τ² keeps the gradient's size, so that a `Mix` keeps its balance.
+
+    Weights: a document's weight multiplies its term of the divergence, never the normalising sums.
+    Cost: O(m).
+    Consistency: with a given teacher the minimiser is s = t, up to a constant for each query.
+    Source: Hinton, Vinyals & Dean 2015, "Distilling the knowledge in a neural network", over the documents of a query.
+
+    >>> from toprank import Queries
+    >>> bound = SoftmaxKL().on([0, 0], Queries([0, 2]), teacher=[1.0, 0.0])
+    >>> bound.at([4.0, 3.0]).value < 1e-15 < bound.at([0.0, 0.0]).value
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=True, teacher=True, labels=False)
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("SoftmaxKL's temperature", self.temperature, above=0)
+
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        return _BoundKL(teacher_of(judgments, self), self.temperature, judgments)
+
+
+class _BoundKL(BoundLoss):
+    def __init__(self, teacher: FloatArray, temperature: float, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        self.temperature, queries = temperature, self.queries
+        chances, wanted = np.empty(len(teacher)), teacher / temperature
+        kernels.softmax(wanted, queries.offsets, chances)
+        self.targets = judgments.weighted(chances)
+        self.mass: FloatArray = queries.sum(self.targets)
+        # Σ p log p, from log p itself: where p is rounded to nothing, its term is nothing, too.
+        logs = wanted - queries.spread(queries.max(wanted))
+        logs -= queries.spread(np.log(queries.sum(np.exp(logs))))
+        self.least: FloatArray = queries.sum(self.targets * logs)
+
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        losses, mass, t = np.empty(block.n_queries), self.mass[block.queries], self.temperature
+        cooled = scores / t
+        targets, scale = self.targets[block.rows], block.scale * t  # τ² of the loss, over τ of the chain rule
+        kernels.cross_entropy(cooled, targets, mass, scale, block.offsets, grad, losses)
+        losses = t**2 * (losses + self.least[block.queries])
+        if not want.curvature:
+            return losses, None
+        chances = np.empty(len(scores))
+        kernels.softmax(cooled, block.offsets, chances)
+        return losses, SoftmaxCurvature(chances, mass * block.scale, block.offsets)

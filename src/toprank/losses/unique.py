@@ -1,0 +1,101 @@
+"""Unique softmax: each document against those of lower grades; `native/unique.c` has the loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from typing_extensions import override
+
+from toprank import kernels
+from toprank.compute import FloatArray, IntArray
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
+from toprank.losses.labels import groups_of, non_negative
+from toprank.metrics.gains import Gain
+
+__all__ = ["UniqueSoftmax"]
+
+
+@dataclass(frozen=True)
+class UniqueSoftmax(Loss):
+    """Unique softmax: −Σ_j G(y_j)·log(e^{s_j} / (e^{s_j} + Σ_{y_k < y_j} e^{s_k})).
+
+    Unlike `Multicategory`, whose documents all compete with each other, documents of one grade leave each other alone:
+    no order among them is asked for. A query of equal grades contributes nothing.
+
+    Args:
+        gain: what a document's term is multiplied by: a gain of its label (a name, a table or a callable).
+
+    Weights: a document's weight multiplies its own term, never the sums.
+    Cost: O(m) once sorted by grade, when the loss is bound; a product with the curvature O(m) a column.
+    Consistency: none known.
+    Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings".
+
+    >>> from toprank import Queries
+    >>> bound = UniqueSoftmax(gain="linear").on([1, 1, 0], Queries([0, 3]))
+    >>> bool(np.isclose(bound.at([0.0, 0.0, 0.0]).value, 2 * np.log(2)))
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=True)
+
+    gain: Gain | str | tuple[float, ...] | Callable[[Any], Any] = "exponential"
+
+    def __post_init__(self) -> None:
+        Gain.of(self.gain)
+
+    @override
+    def bind(self, judgments: Judgments) -> BoundLoss:
+        non_negative(judgments.labels, self)
+        return _BoundUnique(judgments.weighted(judgments.gains(self.gain)), judgments)
+
+
+class _Sorted(NamedTuple):
+    """A block's documents by rising label in each query, as the kernels take them beside the scores."""
+
+    offsets: IntArray
+    begin: IntArray
+    """How many documents of the query have lower labels."""
+    weights: FloatArray
+    scale: FloatArray
+
+
+class _BoundUnique(BoundLoss):
+    def __init__(self, weights: FloatArray, judgments: Judgments) -> None:
+        super().__init__(judgments)
+        self.order, group, starts = groups_of(judgments.labels, self.queries)
+        self.begin: IntArray = starts[group] - self.queries.spread(self.queries.offsets[:-1])
+        self.weights = weights[self.order]
+
+    @override
+    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
+        order: IntArray = self.order[block.rows] - block.rows.start
+        by_label = _Sorted(block.offsets, self.begin[block.rows], self.weights[block.rows], block.scale)
+        raised, losses = scores[order], np.empty(block.n_queries)
+        slopes, diagonal = np.empty_like(raised), np.empty_like(raised)
+        kernels.unique_sums(raised, *by_label, slopes, diagonal, losses)
+        grad[order] = slopes
+        return losses, _UniqueCurvature(raised, by_label, order, diagonal) if want.curvature else None
+
+
+@dataclass(frozen=True)
+class _UniqueCurvature(Curvature):
+    """Σ over documents of weight·(diag(p) − p pᵀ), p the softmax over the document and those below it."""
+
+    scores: FloatArray
+    by_label: _Sorted
+    order: IntArray
+    sorted_diagonal: FloatArray
+
+    def __matmul__(self, V: FloatArray) -> FloatArray:
+        product = np.empty(V.shape)
+        product[self.order] = by_columns(V[self.order], kernels.unique_times, self.scores, *self.by_label)
+        return product
+
+    @override
+    def diagonal(self) -> FloatArray:
+        diagonal = np.empty_like(self.sorted_diagonal)
+        diagonal[self.order] = self.sorted_diagonal
+        return diagonal
