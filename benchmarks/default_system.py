@@ -28,18 +28,16 @@ features is one collection, its queries being the same.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
 import time
 import warnings
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+import _resuming
 import toprank as tr
 from toprank.data.dataset import concatenate
 from toprank.data.folds import Folds
@@ -150,33 +148,6 @@ def printed(lines: list[Standing]) -> None:
         print("| " + " | ".join(map(str, cells)) + " |")
 
 
-def kept(path: Path | None) -> dict[Task, Found]:
-    """What earlier runs found."""
-    if path is None or not path.exists():
-        return {}
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return {Task(*task): Found(*(float("nan") if part is None else part for part in found)) for task, found in lines}
-
-
-def run(tasks: list[Task], found: dict[Task, Found], keep: Path | None, processes: int, minutes: float) -> None:
-    """Make the fits that are not there yet, until the minutes are over; each is written down at once."""
-    missing, end = [task for task in tasks if task not in found], time.perf_counter() + 60 * minutes
-    with ProcessPoolExecutor(processes) as pool:
-        waiting = {}
-        while waiting or (missing and time.perf_counter() < end):
-            while missing and len(waiting) < processes and time.perf_counter() < end:
-                task = missing.pop(0)
-                waiting[pool.submit(work, task)] = task
-            for done in wait(waiting, return_when=FIRST_COMPLETED).done:
-                task, one = waiting.pop(done), done.result()
-                found[task] = one
-                print(*task, *one, f"[{len(found)}/{len(tasks)}]", file=sys.stderr, flush=True)
-                if keep is not None:
-                    with keep.open("a") as file:
-                        plain = [None if part != part else part for part in one]
-                        file.write(json.dumps([task, plain]) + "\n")
-
-
 def complete(found: dict[Task, Found], systems: list[str]) -> dict[Task, Found]:
     """The results of these systems on the folds on which all of them were tried."""
     tried: dict[tuple[str, int, int], set[str]] = {}
@@ -198,9 +169,7 @@ def main() -> None:
     arguments.add_argument("--folds", type=int, default=5, help="folds of a set at most")
     arguments.add_argument("--stopped", action="store_true")
     arguments.add_argument("--chosen", action="store_true")
-    arguments.add_argument("--processes", type=int, default=2)
-    arguments.add_argument("--keep", type=Path, help="file of results, read and added to")
-    arguments.add_argument("--minutes", type=float, default=float("inf"), help="begin no fit after so many")
+    _resuming.arguments(arguments)
     given = arguments.parse_args()
     sets = given.sets.split(",")
     plain = [tr.systems.get(name).name + (CHOSEN if given.chosen else "") for name in given.systems.split(",")]
@@ -213,9 +182,8 @@ def main() -> None:
         if fold < len(folds_of(name))
         for system in (*plain, *stopped)
     ]
-    start, before = time.perf_counter(), kept(given.keep)
-    found = {task: before[task] for task in tasks if task in before}
-    run(tasks, found, given.keep, given.processes, given.minutes)
+    start, asked = time.perf_counter(), {"keep": given.keep, "processes": given.processes, "minutes": given.minutes}
+    found = {task: Found(*one) for task, one in _resuming.run(tasks, work, **asked).items()}
     folds = {task[1:3] for task in complete(found, plain)}
     if folds:
         printed(standings(plain, complete(found, plain)))
@@ -228,8 +196,6 @@ def main() -> None:
         print(f"\n{text}")
     counted = ", ".join(f"{name} {sum(of == name for of, _ in folds)}" for name in sets)
     print(f"\nFolds on which all {len(plain)} systems were tried: {counted}; {time.perf_counter() - start:.0f} s.")
-    if len(found) < len(tasks):
-        print(f"{len(tasks) - len(found)} of {len(tasks)} fits are missing; the same command with --keep goes on.")
 
 
 if __name__ == "__main__":

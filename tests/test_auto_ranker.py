@@ -17,10 +17,13 @@ from sklearn.preprocessing import MinMaxScaler
 from typer.testing import CliRunner
 
 import toprank as tr
+from toprank import compute
 from toprank.choosing import automatic, search
 from toprank.cli.main import app
 from toprank.errors import DataError, UnknownNameError
 from toprank.experiment.spec import entries_of
+from toprank.rankers.source import RankingObjective
+from toprank.rankers.watching import TrainingWatch
 
 QUICK = {"budget": None, "max_trials": 2, "threads": 1}
 
@@ -155,7 +158,8 @@ def test_each_fit_has_the_whole_budget(parts, monkeypatch):
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"budget": 0}, "budget must be"), ({"budget": -1.0}, "budget must be"), ({"max_trials": 0}, "max_trials must be"),
+    [({"budget": 0}, "budget must be"), ({"budget": float("nan")}, "budget must be"),
+     ({"budget": -1.0}, "budget must be"), ({"max_trials": 0}, "max_trials must be"),
      ({"max_trials": 1.5}, "max_trials must be"), ({"seed": -1}, "seed must be"), ({"blend": "no"}, "blend must be")],
 )  # fmt: skip
 def test_what_no_choice_can_be_made_with(parts, options, words):
@@ -190,9 +194,9 @@ def test_an_interrupt_keeps_what_was_fitted(parts, monkeypatch):
         return real(self, *args, **options)
 
     monkeypatch.setattr(tr.LinearRanker, "fit", fit)
-    ranker = tr.AutoRanker(**QUICK).fit(*parts[:1], valid=parts[1])
+    ranker = tr.AutoRanker(**QUICK | {"max_trials": 3}, blend=False).fit(*parts[:1], valid=parts[1])
     assert ranker.was_interrupted
-    assert ranker.choice_.name == "ListNet"
+    assert {row["name"] for row in ranker.choice_.trials} == {"ListNet", "YetiRank"}
     assert len(fits) == 2
     fits[:] = [None]  # the first fit is the one that is interrupted
     with pytest.raises(KeyboardInterrupt):
@@ -268,3 +272,76 @@ def test_the_command_cross_validates_it(data, tmp_path):
     )
     assert done.exit_code == 0, done.output
     assert '"auto"' in json.dumps(json.loads(done.stdout))
+
+
+# ---- the budget ----
+
+
+@pytest.fixture
+def costly(monkeypatch):
+    """A machine on which nothing takes time but a pass over the data and a tree: 0.9 s each."""
+    clock = SimpleNamespace(now=0.0, first=None)
+
+    def costs(kind, name):
+        real = getattr(kind, name)
+
+        def timed(*given, **options):
+            clock.now += 0.9
+            return real(*given, **options)
+
+        monkeypatch.setattr(kind, name, timed)
+
+    for module in (search, compute):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    costs(RankingObjective, "value_and_grad")
+    costs(RankingObjective, "hessian")
+    costs(TrainingWatch, "note")
+    fit = tr.LinearRanker.fit
+
+    def first(self, *given, **options):
+        fitted = fit(self, *given, **options)
+        clock.first = clock.first or clock.now
+        return fitted
+
+    monkeypatch.setattr(tr.LinearRanker, "fit", first)
+    return clock
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["valid", "refit"])
+@pytest.mark.parametrize("budget", [5.0, 40.0, 90.0, 300.0])
+def test_the_budget_is_kept_to_the_tree_and_the_step_however_slow_they_are(parts, costly, budget, given):
+    train, valid = parts
+    ranker = tr.AutoRanker(budget, threads=1).fit(train, valid=valid if given else None)
+    assert costly.now <= 1.05 * max(budget, costly.first) + 1
+    assert ranker.choice_.budget_bound
+    late = [row["name"] for row in ranker.choice_.trials if row["state"] == "not tried"]
+    cut = [row["name"] for row in ranker.choice_.trials if row["state"] == "cut short"]
+    for names, words in ((late, "Not tried for lack of time: "), (cut, "Cut short for lack of time: ")):
+        assert not names or words in ranker.choice_.summary
+        assert all(name in ranker.choice_.summary for name in names)
+    assert np.isfinite(ranker.predict(valid)).all()
+    if budget > 2 * costly.first:
+        assert "YetiRank" not in late  # what wins soonest comes second
+
+
+def test_without_limit_the_slow_machine_ends_nothing(parts, costly):
+    ranker = tr.AutoRanker(None, max_trials=3, threads=1).fit(parts[0])
+    assert costly.now > 100
+    assert {row["state"] for row in ranker.choice_.trials} == {"complete", "not tried"}
+    assert not ranker.was_interrupted
+
+
+def test_a_training_again_that_takes_too_long_is_given_up(parts, costly, monkeypatch):
+    """The choice is quick, and training it again on all the data takes hours."""
+    real = automatic.fit_again
+
+    def slow(ranker, rounds, data):
+        costly.now += 3600.0
+        return real(ranker, rounds, data)
+
+    monkeypatch.setattr(automatic, "fit_again", slow)
+    ranker = tr.AutoRanker(300.0, max_trials=1, threads=1).fit(parts[0])
+    assert not ranker.choice_.refitted
+    assert ranker.choice_.budget_bound
+    assert "not trained again on all the data for lack of time" in ranker.choice_.summary
+    assert np.isfinite(ranker.predict(parts[1])).all()

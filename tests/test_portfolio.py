@@ -297,8 +297,8 @@ def test_what_does_not_fit_is_left_out(parts, monkeypatch):
         slow("too long", 8, clock, work=2.0),  # two times 4 s are expected, 3 s are left
         slow("quick", 1, clock, work=0.25),
         slow("late", 4, clock),
-        slow("trees", 2, clock, in_rounds=True),  # nothing is known about trees yet
-        slow("more trees", 2, clock, in_rounds=True),
+        slow("trees", 0.9, clock, in_rounds=True),  # nothing is known about trees yet; half of 2 s is theirs
+        slow("more trees", 2, clock, in_rounds=True, work=2.0),
     ]
     monkeypatch.setattr(automatic, "portfolio", lambda *_: made)
     choice = tr.auto(*parts, budget=12)

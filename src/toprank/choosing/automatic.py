@@ -14,7 +14,7 @@ from toprank.choosing.decision import Decision, Refit, StoryFacts, decide, rows_
 from toprank.choosing.hold_out import as_data, divide
 from toprank.choosing.portfolio import PortfolioSearch, portfolio
 from toprank.choosing.search import Clock, Interrupts, Trial, TrialJudge, fit_again, noting
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray, IntArray, TimeLimit
 from toprank.data.checks import check_flag, check_number, check_whole
 from toprank.data.dataset import RankingData, same_content
 from toprank.data.unjudged import choose_a_rule
@@ -48,8 +48,8 @@ class AutoRanker(Ranker):
 
     Args:
         budget: seconds for each `fit`, the last training included. A candidate that is not expected to fit is left out,
-            and trees are stopped when their time is over; the first candidate, a quick one, is always fitted. None: no
-            limit.
+            and any is stopped when its time is over, at the next tree, step or line search; the first, a quick linear
+            one, is always fitted to its end. None: no limit.
         max_trials: so many candidates are fitted at most, in the order of the portfolio; None: all. Without a budget
             the same data and seed then give the same bits, however fast the machine is.
         metric: what to choose by.
@@ -347,20 +347,22 @@ def _on_all(decision: Decision, train: RankingData, clock: Clock, search: Portfo
     chosen = decision.members if decision.blended else decision.order[:1]
     if search.interrupts.happened:
         return Refit(decision.ranker, "It was not trained again on all the data, since the search was interrupted.")
-    expected = sum(trial.seconds or 0.0 for trial in chosen) / (
-        1 - _HELD_OUT
-    )  # at most: trees now make the best rounds only
+    late = Refit(decision.ranker, "It was not trained again on all the data for lack of time.", out_of_time=True)
+    # At most: trees now make the best rounds only.
+    expected = sum(trial.seconds or 0.0 for trial in chosen) / (1 - _HELD_OUT)
     if expected > clock.left:
-        return Refit(decision.ranker, "It was not trained again on all the data for lack of time.", True)
+        return late
     interrupts, members = Interrupts(), list[Ranker]()
     try:
-        with interrupts, noting():
+        with interrupts, noting(), TimeLimit(clock.left) as limit:
             for trial in chosen:
                 with interrupts.cutting():
                     members.append(_again(trial, train))
                 if interrupts.happened or members[-1].was_interrupted:
                     sentence = "Training it again on all the data was interrupted, so it is as it was chosen."
                     return Refit(decision.ranker, sentence, interrupted=True)
+                if limit.passed:
+                    return late
             ranker = BlendRanker.of(members, train, decision.weights) if decision.blended else members[0]
     except DataError as problem:
         return Refit(decision.ranker, f"It could not be trained again on all the data, so it is as chosen: {problem}")

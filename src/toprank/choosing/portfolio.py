@@ -51,9 +51,10 @@ class PortfolioEntry(NamedTuple):
 
 
 def portfolio(data: RankingData, metric: str, convention: str, seed: int, threads: int | None) -> list[PortfolioEntry]:
-    """The entries for these data, in the order in which they are tried.
+    """The entries for these data, in the order in which they are tried: what wins soonest first.
 
-    Quick linear models come first, so that there is always an answer; then trees, the most promising losses first.
+    The quickest linear model makes sure that there is an answer, and YetiRank, the best of single systems, comes next,
+    so that a few seconds are enough for both.
     """
     judged: dict[str, Any] = {"metric": metric, "convention": convention, "threads": threads}
     rounds = {"n_trees": _ROUNDS, "early_stopping": _PATIENCE, "seed": seed} | tree_settings(data) | judged
@@ -78,6 +79,7 @@ def portfolio(data: RankingData, metric: str, convention: str, seed: int, thread
     mart, lightgbm = get("MART"), get("LambdaMART-lightgbm")
     return [
         solver("ListNet"),
+        trees("YetiRank", **get("YetiRank").options),
         solver("cs-RgList", 2.0, l2=_RAW_PENALTIES),
         solver("RankNet-linear", 3.0),
         trees("LambdaMART", **lambdas),
@@ -111,9 +113,9 @@ class PortfolioSearch(Search):
     """Tries what fits into the time; the first entry that goes with the data is fitted whatever it takes.
 
     What an entry will take is estimated from the quickest of its kind before it: the first of a kind also pays for
-    what is loaded once. Each may use half of the time that is left, the last entry all of it. An entry
-    that cannot learn from `also`, a few further queries, is refused too. After `max_trials` fits the others are not
-    tried.
+    what is loaded once. What learns in rounds may use half of the time that is left, a solver and the last entry all of
+    it. An entry that cannot learn from `also`, a few further queries, is refused too. After `max_trials` fits the
+    others are not tried.
     """
 
     failures: ClassVar[tuple[type[Exception], ...]] = (DataError,)  # labels that one cannot learn from
@@ -164,7 +166,7 @@ class PortfolioSearch(Search):
             if why is not None:
                 self.trials.append(Trial(entry.name, number=number, state="not tried", remark=why))
                 continue
-            share = left / 2 if number + 1 < len(self.entries) else left
+            share = left / 2 if entry.in_rounds and number + 1 < len(self.entries) else left
             yield [Candidate(entry.name, partial(self._rehearsed, entry), {}, math.inf if not self.ranked else share)]
             if (seconds := self.trials[-1].seconds) is not None:
                 rates[entry.in_rounds] = min(rates.get(entry.in_rounds, math.inf), seconds / entry.work)
@@ -184,6 +186,8 @@ class PortfolioSearch(Search):
     def take(self, candidate: Candidate, trial: Trial | None) -> None:
         if trial is None:
             return
+        if trial.state == "cut short" and not trial.fitted.path_[0]["iterations"]:  # it has not even begun
+            trial = Trial(trial.name, state="not tried", remark=NO_TIME)
         self.trials.append(replace(trial, number=len(self.trials)))
         if self.tell is not None and trial.value is not None:
             left = max(self.clock.left, 0.0)
