@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import toprank as tr
-from toprank.metrics.gains import Discount
+from toprank.metrics.conventions import Discount
 from toprank.rankers.probabilities import expected_dcg, rank_weights
 
 METRIC, K = "dcg@10", 10

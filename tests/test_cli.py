@@ -453,9 +453,9 @@ def test_tune(tmp_path, monkeypatch):
 
 STUBBORN = """
 import importlib, os, sys, time
-from toprank.cli import main, stopping
+from toprank.cli import main
 
-stopping._PASS_ON, stopping._END = 0.1, 0.3
+main._PASS_ON, main._END = 0.1, 0.3
 module, name, *sys.argv[1:] = sys.argv[1:]
 
 def deaf(*args, **options):

@@ -18,7 +18,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses import Squared, base, from_spec, to_spec
 from toprank.losses.checking import check_loss
-from toprank.metrics.gains import Gain
+from toprank.metrics.conventions import Gain
 
 STEP = 1e-5  # of central differences
 

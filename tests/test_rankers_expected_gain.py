@@ -9,7 +9,7 @@ import scipy.sparse
 import toprank as tr
 from toprank.data.warnings import SameDataWarning
 from toprank.errors import DataError, UnknownNameError
-from toprank.metrics.gains import Discount
+from toprank.metrics.conventions import Discount
 from toprank.rankers.base import ConstantScoresWarning
 from toprank.rankers.probabilities import (
     Calibration,

@@ -790,7 +790,7 @@ def test_errors_of_the_system_name_the_file(monkeypatch, capsys):
 
     monkeypatch.setattr(commands, "app", forbidden)
     monkeypatch.setattr(main.warnings, "showwarning", main.warnings.showwarning)
-    monkeypatch.setattr(main.stopping, "listen", lambda: None)
+    monkeypatch.setattr(main, "_listen", lambda: None)
     with pytest.raises(SystemExit):
         main.run()
     assert capsys.readouterr().err == "toprank: locked/x: Permission denied.\n"

@@ -23,6 +23,7 @@ from toprank.showing.progress import step as step
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
+    from toprank.rankers.base import Ranker
 
 
 TABLES = ("parquet", "arrow", "csv")
@@ -293,6 +294,31 @@ def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -
     elif kind in TABLES:
         wanted = {**remembered(path, like), **wanted, "like": like}  # whatever else the table holds, in whatever order
     return read_data(path, quiet, wanted)
+
+
+def load_both(
+    model: Path, data: Path, quiet: bool, reading: dict[str, Any], labels: bool = False, queries: bool = True
+) -> tuple[Any, RankingData]:
+    """A model, and data in its columns; with their labels and queries only where these are wanted."""
+    from toprank.rankers.model_files import load
+
+    ranker = load(model)
+    _use_threads(ranker, reading.get("threads"))
+    named = "features" in reading or hasattr(ranker, "feature_names_in_")
+    table = format_told(data) in TABLES
+    if table and not labels and "label" not in reading and (named or not has_label(data)):
+        reading["label"] = False
+    if table and not queries and "qid" not in reading and named and not ranker.sees_queries:
+        reading["qid"] = False
+    return ranker, read_alike(data, quiet, reading, like=ranker)
+
+
+def _use_threads(ranker: Ranker, threads: int | None) -> None:
+    """Predict on so many threads; the members of a blend each."""
+    if threads is not None and hasattr(ranker, "threads"):
+        ranker.set_params(threads=threads)
+    for member in getattr(ranker, "rankers_", ()):
+        _use_threads(member, threads)
 
 
 def remember_columns(ranker: Any, options: Mapping[str, Any]) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common, options
-from toprank.cli.predicting import load_both
 
 if TYPE_CHECKING:
     from toprank.comparison import Comparison
@@ -342,7 +341,7 @@ def _scores(path: Path, data: Path, documents: RankingData, reading: dict[str, A
 
     if not is_model(path):
         return read_scores(path, documents.n_documents)
-    ranker, rows = load_both(path, data, quiet, dict(reading), labels=True)
+    ranker, rows = common.load_both(path, data, quiet, dict(reading), labels=True)
     with common.progress(f"Scoring {data} …", quiet):
         scores: FloatArray = rows.in_source_order(ranker.predict(rows))
     return scores

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common, helping, options
-from toprank.cli.predicting import Model, load_both
+from toprank.cli.predicting import Model
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -56,7 +56,7 @@ def explain(
     if qid_column is not None:
         reading["qid"] = qid_column or False
     local = not (qid is None and docs is None and feature is None)
-    ranker, documents = load_both(model, data, quiet, reading, labels=not local)
+    ranker, documents = common.load_both(model, data, quiet, reading, labels=not local)
     with common.progress("Explaining …", quiet):
         if docs is not None:
             results = _pair(ranker, documents, qid, docs, seed)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toprank.cli import common, options, predicting
+from toprank.cli import common, options
+from toprank.cli.predicting import Model
 
 if TYPE_CHECKING:
     from toprank.exporting import Parity
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
 def export(
-    model: predicting.Model,
+    model: Model,
     to: Annotated[
         str,
         typer.Option(
@@ -59,7 +60,7 @@ def export(
     if check is None:
         ranker, documents = load(model), None
     else:
-        ranker, documents = predicting.load_both(model, check, quiet, {**reading, "threads": threads})
+        ranker, documents = common.load_both(model, check, quiet, {**reading, "threads": threads})
     try:
         with common.progress(f"Exporting {model} …", quiet):
             parity = write(

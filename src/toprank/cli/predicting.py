@@ -12,37 +12,11 @@ from toprank.cli import common, options
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
-    from toprank.rankers.base import Ranker
 
 Model = Annotated[
     Path, typer.Argument(help="A model file: of `toprank train`, LightGBM, XGBoost, CatBoost, RankLib or ONNX.")
 ]
 Data = Annotated[Path, typer.Argument(help="Documents to score; labels are ignored.")]
-
-
-def load_both(
-    model: Path, data: Path, quiet: bool, reading: options.Reading, labels: bool = False, queries: bool = True
-) -> tuple[Any, RankingData]:
-    """A model, and data in its columns; with their labels and queries only where these are wanted."""
-    from toprank.rankers.model_files import load
-
-    ranker = load(model)
-    _use_threads(ranker, reading.get("threads"))
-    named = "features" in reading or hasattr(ranker, "feature_names_in_")
-    table = common.format_told(data) in common.TABLES
-    if table and not labels and "label" not in reading and (named or not common.has_label(data)):
-        reading["label"] = False
-    if table and not queries and "qid" not in reading and named and not ranker.sees_queries:
-        reading["qid"] = False
-    return ranker, common.read_alike(data, quiet, reading, like=ranker)
-
-
-def _use_threads(ranker: Ranker, threads: int | None) -> None:
-    """Predict on so many threads; the members of a blend each."""
-    if threads is not None and hasattr(ranker, "threads"):
-        ranker.set_params(threads=threads)
-    for member in getattr(ranker, "rankers_", ()):
-        _use_threads(member, threads)
 
 
 @options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
@@ -65,7 +39,7 @@ def predict(
     """
     from toprank.data.scores import write_scores
 
-    ranker, documents = load_both(model, data, quiet, {**reading, "threads": threads}, queries=False)
+    ranker, documents = common.load_both(model, data, quiet, {**reading, "threads": threads}, queries=False)
     with common.progress(f"Scoring {data} …", quiet):
         scores = documents.in_source_order(ranker.predict(documents))  # a file of scores follows the file of data
     if output is not None:
@@ -94,7 +68,7 @@ def rank(
       toprank rank m.toprank test.txt --top 10
       toprank rank m.toprank test.txt --top 1000 --trec > run.txt
     """
-    ranker, documents = load_both(model, data, quiet, {**reading, "threads": threads})
+    ranker, documents = common.load_both(model, data, quiet, {**reading, "threads": threads})
     with common.progress(f"Scoring {data} …", quiet):
         scores = ranker.predict(documents)
     if len(scores) > 1 and (scores == scores[0]).all():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common, options, stopping
+from toprank.cli import common, main, options
 from toprank.cli.options import refuse_set, settings_of, value_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def train(
         done = _choose(documents, held_out, judge, more, quiet)
     else:
         done = _train(chosen, documents, held_out, judge, settings, quiet)
-    cut_off = done.interrupted or bool(stopping.requested()) or done.ranker.was_interrupted
+    cut_off = done.interrupted or bool(main.requested()) or done.ranker.was_interrupted
     done.ranker.training_ |= {"system": done.system, "convention": convention, "command": typed_command()}
     common.remember_columns(done.ranker, reading)
     if not cut_off:  # after Ctrl-C there is no time for this
@@ -153,7 +153,7 @@ def _tell(done: _TrainedModel, model: Path, cut_off: bool, json: bool, quiet: bo
             "Use it, or give the command again to train to the end.",
             quiet=False,
         )
-        raise typer.Exit(stopping.status())
+        raise typer.Exit(main.status())
 
 
 def _check_judge(metric: str | None, convention: str) -> None:
@@ -389,7 +389,7 @@ def tune(
         "tuned": {"metric": tuned.metric, "value": tuned.value, "trials": len(tuned.trials), "on": tuned.judged_on},
     }
     common.remember_columns(tuned.ranker, reading)
-    cut_off = tuned.interrupted or bool(stopping.requested())
+    cut_off = tuned.interrupted or bool(main.requested())
     done = _TrainedModel(tuned.ranker, chosen.name, tuned.name, tuned.metric, tuned.to_dict, partial(str, tuned))
     _save(done, model, cut_off)
     if plot is not None:

@@ -42,8 +42,8 @@ from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.losses import LambdaLoss, Loss, Multicategory, SafeDCG
 from toprank.losses import make as make_loss
 from toprank.losses.safe import mean_exposure
+from toprank.metrics.conventions import Discount
 from toprank.metrics.evaluation import evaluate as evaluate_labels
-from toprank.metrics.gains import Discount
 from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.estimator import unfitted
 from toprank.rankers.linear.expected_gain import ExpectedGainRanker

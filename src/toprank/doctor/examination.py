@@ -28,8 +28,8 @@ from toprank.data.row_hashes import row_hashes
 from toprank.data.synthetic import Words, mixed_words
 from toprank.doctor.findings import Finding, Report, Severity, Subject, about_some, agreeing, examples_of, some
 from toprank.errors import DataError, Remedy, ToprankError, joined
+from toprank.metrics.conventions import Gain
 from toprank.metrics.evaluation import Judge
-from toprank.metrics.gains import Gain
 from toprank.metrics.graded import NDCG
 from toprank.metrics.pairs import PairwiseAccuracy
 

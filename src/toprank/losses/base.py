@@ -28,7 +28,7 @@ from toprank.data.checks import PlainArguments, check_whole
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.metrics.gains import Gain
+from toprank.metrics.conventions import Gain
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData

@@ -22,7 +22,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import BoundLoss, Judgments, Loss
 from toprank.metrics.binary import AP, RR
-from toprank.metrics.gains import Discount, Gain
+from toprank.metrics.conventions import Discount, Gain
 from toprank.metrics.graded import DCG, ERR, NDCG
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse

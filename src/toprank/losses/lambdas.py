@@ -20,7 +20,7 @@ from toprank.data.checks import check_number, check_whole
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.labels import ideal_dcg, non_negative, readable, reading_of
-from toprank.metrics.gains import Discount, Gain
+from toprank.metrics.conventions import Discount, Gain
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.metrics.ranking import rank_block

@@ -27,7 +27,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.labels import groups_of
-from toprank.metrics.gains import Discount
+from toprank.metrics.conventions import Discount
 
 __all__ = ["CostSensitiveListMLE", "ListMLE", "PListMLE"]
 

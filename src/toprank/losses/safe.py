@@ -13,7 +13,7 @@ from toprank.data.checks import check_number
 from toprank.data.queries import Queries
 from toprank.losses.base import BoundLoss, Judgments, Loss, Traits
 from toprank.losses.smooth import SmoothDiscount, SmoothMetricBound
-from toprank.metrics.gains import Discount
+from toprank.metrics.conventions import Discount
 
 __all__ = ["SafeDCG", "mean_exposure"]
 

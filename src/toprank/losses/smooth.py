@@ -32,7 +32,7 @@ from toprank.data.checks import check_number, check_whole
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.labels import readable, reading_of, refuse_long_queries, worth_of
 from toprank.metrics.binary import RR
-from toprank.metrics.gains import Discount, Gain
+from toprank.metrics.conventions import Discount, Gain
 from toprank.metrics.graded import DCG, NDCG
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse

@@ -28,7 +28,7 @@ from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.labels import check_gain, check_psi, non_negative, psi_of
-from toprank.metrics.gains import Gain
+from toprank.metrics.conventions import Gain
 
 __all__ = [
     "MAX_PREFIXES", "XENDCG", "CalibratedSoftmax", "ListNet", "Multicategory", "SoftmaxCurvature", "TopKBound",

@@ -22,7 +22,7 @@ from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.chance import Chance
 from toprank.losses.labels import readable, reading_of
-from toprank.metrics.gains import Gain
+from toprank.metrics.conventions import Gain
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 

@@ -6,9 +6,8 @@ NDCG(k=10, gain=None, discount=None, blank=None)
 """
 
 from toprank.metrics.binary import AP, RR, Precision, Recall, RPrecision, Success
-from toprank.metrics.conventions import CONVENTIONS, Convention
+from toprank.metrics.conventions import CONVENTIONS, Convention, Discount, Gain
 from toprank.metrics.evaluation import Evaluation, Judge, evaluate, evaluate_under_all
-from toprank.metrics.gains import Discount, Gain
 from toprank.metrics.graded import DCG, ERR, NDCG, RBP, ApproxERR, AvgNDCG
 from toprank.metrics.measure import Custom, Measure
 from toprank.metrics.pairs import OWA, KendallTau, PairwiseAccuracy, SpearmanRho, TCriterion

@@ -16,8 +16,7 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError
-from toprank.metrics.conventions import Blank
-from toprank.metrics.gains import Discount, Gain
+from toprank.metrics.conventions import Blank, Discount, Gain
 from toprank.metrics.measure import Measure, PerQuery, Rules, View, divided, skipping_blank, with_blank
 
 __all__ = ["DCG", "ERR", "NDCG", "RBP", "ApproxERR", "AvgNDCG"]

@@ -20,8 +20,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import PlainArguments, check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
-from toprank.metrics.conventions import Blank, Convention
-from toprank.metrics.gains import Discount, Gain
+from toprank.metrics.conventions import Blank, Convention, Discount, Gain
 
 __all__ = ["Custom", "Measure", "PerQuery", "Rules", "View"]
 

@@ -16,7 +16,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
-from toprank.metrics.gains import Gain
+from toprank.metrics.conventions import Gain
 from toprank.rankers.estimator import unfitted
 from toprank.scorers.features import Features, Standardisation, row_blocks
 

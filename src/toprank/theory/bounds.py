@@ -20,7 +20,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.metrics.gains import Discount
+from toprank.metrics.conventions import Discount
 from toprank.metrics.ranking import rank_block, ranking
 
 __all__ = [

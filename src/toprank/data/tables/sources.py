@@ -20,10 +20,9 @@ from toprank.data.bytesource import PathLike, became_shorter, is_float, os_error
 from toprank.data.checks import IN_DOUBLE, listed_paths
 from toprank.data.encoding import Column, Encoding, listed
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, known_columns, layout_of, learning, learnt
-from toprank.data.tables.writing import delimiter_of
 from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError
 
-__all__ = ["TableSource", "about", "common_layout", "files_in", "sources_of", "with_levels"]
+__all__ = ["TableSource", "about", "common_layout", "delimiter_of", "files_in", "sources_of", "with_levels"]
 
 _QUOTED = 2000  # letters of Arrow's messages that are looked at: they quote whole values
 _STRIP = 16384  # rows at a time, fewer where they are wide:
@@ -404,3 +403,8 @@ def with_levels(layout: Layout, sources: Sequence[TableSource]) -> Layout:
     if not layout.to_learn:
         return layout
     return learnt(layout, (batch for source in sources for batch in source.batches(learning(layout))))
+
+
+def delimiter_of(path: Path) -> str:
+    """What separates the columns: a tab in .tsv files, else a comma."""
+    return "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes] else ","

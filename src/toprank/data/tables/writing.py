@@ -13,9 +13,10 @@ from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding
 from toprank.data.frames.conversion import batches_of, schema_of
 from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.tables.sources import delimiter_of
 from toprank.errors import DataError
 
-__all__ = ["delimiter_of", "write_batches", "write_table"]
+__all__ = ["write_batches", "write_table"]
 
 
 def write_table(data: RankingData, path: PathLike, *, format: str | None = None) -> None:
@@ -90,8 +91,3 @@ def _writer(kind: str, path: Path, stream: Any, schema: Any) -> Any:
     if kind == "arrow":
         return pa.ipc.new_file(stream, schema)
     return csv.CSVWriter(stream, schema, write_options=csv.WriteOptions(delimiter=delimiter_of(path)))
-
-
-def delimiter_of(path: Path) -> str:
-    """What separates the columns: a tab in .tsv files, else a comma."""
-    return "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes] else ","

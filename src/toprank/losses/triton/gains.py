@@ -1,4 +1,4 @@
-"""What metrics read off labels and ranks, on any device: the formulas of `toprank.metrics.gains`, and running sums."""
+"""What metrics read off labels and ranks, on any device: formulas of `toprank.metrics.conventions`, and sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from toprank.losses.triton.frame import Frame
-from toprank.metrics.gains import Discount, Gain
+from toprank.metrics.conventions import Discount, Gain
 from toprank.metrics.graded import DCG, NDCG
 
 __all__ = ["LOG2", "distance_tables", "gains_of", "has_dcg", "has_gain", "rank_table"]

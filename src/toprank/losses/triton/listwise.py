@@ -18,7 +18,7 @@ from toprank.losses.triton.frame import BatchPart, Columns, Frame, PreparedLoss
 from toprank.losses.triton.gains import LOG2, gains_of, has_gain, rank_table
 from toprank.losses.triton.ranks import by_rank, launch, launch_queries
 from toprank.losses.triton.triton_parts import constexpr, kernel, tensor, tl
-from toprank.metrics.gains import Discount
+from toprank.metrics.conventions import Discount
 
 __all__ = ["has_likelihood", "has_listnet", "has_multicategory", "likelihood", "listnet", "multicategory", "xendcg"]
 

@@ -24,7 +24,7 @@ from toprank.losses.triton.frame import BatchPart, Columns, Frame, PreparedLoss
 from toprank.losses.triton.gains import LOG2, distance_tables, gains_of, has_dcg, has_gain, rank_table
 from toprank.losses.triton.ranks import by_rank, launch, pointer
 from toprank.losses.triton.triton_parts import constexpr, jit, kernel, sigmoid, softplus, tensor, tl
-from toprank.metrics.gains import Discount
+from toprank.metrics.conventions import Discount
 from toprank.metrics.graded import DCG, NDCG
 from toprank.metrics.parsing import parse
 
