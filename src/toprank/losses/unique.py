@@ -13,7 +13,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.labels import groups_of, non_negative
-from toprank.metrics.gains import Gain
+from toprank.metrics.conventions import Gain
 
 __all__ = ["UniqueSoftmax"]
 

@@ -39,9 +39,9 @@ class Recorder:
         self.journal, self._seal, self._counters, self._days = journal, seal, counters, days
         self._told: OrderedDict[tuple[Any, ...], None] = OrderedDict()
 
-    def request(self, version: str) -> str | None:
-        """The id of a new list; None where no list is kept."""
-        return None if self.journal is None else self._seal.ranked(version)
+    def request(self, version: str) -> str:
+        """The id of a new list."""
+        return self._seal.ranked(version)
 
     def ranked(self, request: str, model: Served, asked: RankRequest, done: Done, swap: Swap, arm: Arm | None) -> None:
         """Keep a list of one model."""

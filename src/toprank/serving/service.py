@@ -273,7 +273,8 @@ class Service:
         asked = understood(RankRequest, body)
         arm = self._arm(asked)
         model = self.models.get(asked.model if arm is None else arm.model)
-        request = self._recorder.request(model.version) if asked.documents else None
+        kept = self._recorder.journal is not None and asked.documents
+        request = self._recorder.request(model.version) if kept else None
         swap = self._swap(asked)
         answer = partial(answers.ranked, model, asked, self.limits.documents, request, swap.place)
         done = await self._work(answer, asked, len(body), model)
