@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import losses, solvers
+from toprank.compute import FloatArray
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 from toprank.losses.own import OwnLoss, named
@@ -99,6 +100,8 @@ OF_THE_MACHINE = ("threads", "verbose")
 """Parameters that belong to a run, not to a model: they are not saved, and ignored in files that have them."""
 
 _LARGEST = sys.float_info.max
+_ARRAY = get_origin(FloatArray)  # the type of arrays; from NumPy 2.5 on, its own name for them
+_ARRAY = get_origin(FloatArray)  # the type of arrays, or from NumPy 2.5 on its own name for them
 
 
 class Numbers:
@@ -147,7 +150,7 @@ def fits(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         kinds = int if hint is int else int | float
         return isinstance(value, kinds) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
-    if origin is np.ndarray:
+    if origin is _ARRAY:
         return isinstance(value, list | np.ndarray) and all(fits(item, float) for item in value)
     if origin in (collections.abc.Sequence, list, tuple):
         return isinstance(value, list | tuple) and all(fits(item, inner[0]) for item in value)
