@@ -143,6 +143,8 @@ def furnish(folder):
     (folder / "run.txt").write_text("1 Q0 b 1 0.9 mine\n1 Q0 a 2 0.7 mine\n")
     (folder / "ranklib.txt").write_text("## Coordinate Ascent\n1:0.4 2:0.3 3:-0.1 4:0.2\n")
     tr.write(test, folder / "judged.qrels")
+    slips = np.random.default_rng(1).random(test.n_documents) < 0.2
+    tr.write(test.replace(labels=np.where(slips, 0.0, test.labels)), folder / "model.qrels")
     for name, scores in zip(("bm25", "dense"), test.labels + noise, strict=True):
         tr.write_run(test, scores, folder / f"{name}.run", tag=name)
     frame = data.to_frame().rename(columns={"document_id": "product_id"})

@@ -19,6 +19,7 @@ from toprank.choosing.grid import select as select
 from toprank.choosing.scoring import scorer as scorer
 from toprank.choosing.tuning import tune as tune
 from toprank.comparison import compare as compare
+from toprank.comparison.judging import judges as judges
 from toprank.data.converting import convert as convert
 from toprank.data.dataset import RankingData as RankingData
 from toprank.data.dataset import concatenate as concatenate

@@ -14,6 +14,7 @@ from toprank.cli import (
     experimenting,
     explaining,
     exporting,
+    judging,
     monitoring,
     options,
     predicting,
@@ -42,6 +43,7 @@ _GROUPS = {
     "Judge": (
         evaluating.evaluate,
         evaluating.compare,
+        judging.judges,
         experimenting.cv,
         evaluating.conventions,
         experimenting.reproduce,
@@ -51,7 +53,8 @@ _GROUPS = {
 }
 for _group, _functions in _GROUPS.items():
     for _function in _functions:
-        _settings: dict[str, Any] = {"cls": common.Command, "rich_help_panel": _group}
+        _kind = common.SeveralRuns if _function is judging.judges else common.Command
+        _settings: dict[str, Any] = {"cls": _kind, "rich_help_panel": _group}
         app.command(_function.__name__, **_settings)(options.complete(_function))
 
 _CLICKS = typer.Typer(

@@ -47,6 +47,22 @@ class Command(helping.GroupedOptions):
             return super().invoke(ctx)
 
 
+class SeveralRuns(Command):
+    """Takes several files behind one --runs, up to the next option, as people write them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Read the words, each file with a --runs of its own."""
+        told: list[str] = []
+        within = False
+        for word in args:
+            if word.startswith("-") and word != "-":
+                within = word == "--runs"
+                told += [] if within else [word]
+            else:
+                told += ["--runs", word] if within else [word]
+        return super().parse_args(ctx, told)
+
+
 class Commands(helping.GroupedCommands):
     """Ctrl-C is a sentence wherever a command has none of its own for it."""
 

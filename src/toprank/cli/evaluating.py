@@ -342,6 +342,7 @@ def _scores(path: Path, data: Path, documents: RankingData, reading: dict[str, A
     if not is_model(path):
         return read_scores(path, documents.n_documents)
     ranker, rows = common.load_both(path, data, quiet, dict(reading), labels=True)
+    ranker.warn_of_same_judge(documents)
     with common.progress(f"Scoring {data} …", quiet):
         scores: FloatArray = rows.in_source_order(ranker.predict(rows))
     return scores

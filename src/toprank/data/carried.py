@@ -18,7 +18,7 @@ from toprank.data.checks import Array
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["NOTHING", "Carried", "carried_of", "column_of", "for_each_query", "same_values", "settled"]
+__all__ = ["NOTHING", "Carried", "carried_of", "column_of", "for_each_query", "judges_of", "same_values", "settled"]
 
 _PREFIX = "carried."
 
@@ -144,6 +144,15 @@ def settled(per_document: Array, queries: Queries) -> Array:
     differs = ~same_values(per_document[1:], per_document[:-1])
     differs[queries.offsets[1:-1] - 1] = False
     return per_document.view() if differs.any() else per_document[queries.offsets[:-1]]
+
+
+def judges_of(carried: Mapping[str, Array]) -> tuple[str, ...]:
+    """Who judged, where a column ``judge`` says so.
+
+    >>> judges_of({"judge": np.array(["ann", "gpt", "ann"])})
+    ('ann', 'gpt')
+    """
+    return tuple(np.unique(carried["judge"]).astype(str).tolist()) if "judge" in carried else ()
 
 
 def for_each_query(name: str, column: Array, queries: Queries, qids: Array) -> Array:

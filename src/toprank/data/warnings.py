@@ -12,6 +12,7 @@ __all__ = [
     "CodesWarning",
     "OneQueryWarning",
     "SameDataWarning",
+    "SameJudgeWarning",
     "SplitQueriesWarning",
     "warn_codes",
     "warn_one_query",
@@ -31,6 +32,10 @@ class CodesWarning(UserWarning):
 
 class SameDataWarning(UserWarning):
     """Choices are made on the data that were learned from."""
+
+
+class SameJudgeWarning(UserWarning):
+    """A ranker is judged by somebody whose labels it learned from."""
 
 
 class SplitQueriesWarning(UserWarning):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, one_blas_thread
+from toprank.data.carried import judges_of
 from toprank.data.checks import check_files, check_finite, common_index, identifiers
 from toprank.data.dataset import RankingData, same_content
 from toprank.data.encoding import Column, Encoding, OneHot, listed
@@ -22,7 +23,7 @@ from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.row_hashes import QUERIES, ROWS, KnownQueries, KnownRows, is_numbering, row_hashes
 from toprank.data.row_order import Order
 from toprank.data.unjudged import choose_a_rule
-from toprank.data.warnings import SameDataWarning, SplitQueriesWarning, warn_one_query
+from toprank.data.warnings import SameDataWarning, SameJudgeWarning, SplitQueriesWarning, warn_one_query
 from toprank.errors import DataError, Remedy, joined, warn_user
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.ranking import best_rows
@@ -226,7 +227,9 @@ class Ranker(Recorded):
 
     def _remembered(self, data: RankingData) -> dict[str, Any]:
         """What more of the training data `training_` keeps, for those who ask later."""
-        known = {QUERIES: KnownQueries.of(data).plain()}
+        known: dict[str, Any] = {QUERIES: KnownQueries.of(data).plain()}
+        if judged_by := judges_of(data.carried):
+            known["judges"] = list(judged_by)
         if self.can_be_calibrated and getattr(self, "outputs", "grades") == "grades":
             known[ROWS] = KnownRows.of(row_hashes(data.X), data.labels).plain()
         return known
@@ -340,7 +343,19 @@ class Ranker(Recorded):
             )
         order: Order = "data" if isinstance(X, RankingData) else "source"
         self.warn_of_split_queries(X, qid)
+        if isinstance(X, RankingData):
+            self.warn_of_same_judge(X)
         return evaluate(self.predict(X, qid), data, "ndcg@10", qid=qid, order=order).mean["ndcg@10"]
+
+    def warn_of_same_judge(self, data: RankingData) -> None:
+        """Say that labels come of a judge whose labels were trained on, as far as a carried column ``judge`` tells."""
+        shared = sorted({*judges_of(data.carried)} & {*self.training_.get("judges", ())})
+        if shared:
+            self.warn_once(
+                f"These labels are of {', '.join(shared)}, whose labels the ranker was trained on: it looks better "
+                "than it is, since it learned the judge's mistakes, too. Evaluate on labels of somebody else.",
+                SameJudgeWarning,
+            )
 
     def warn_of_split_queries(self, X: Any, qid: Any = None) -> None:
         """Say that queries which `fit` saw are to be judged by other rows; see `score`."""

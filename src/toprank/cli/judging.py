@@ -1,0 +1,81 @@
+"""`toprank judges`: whether one judge can stand for another."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toprank.cli import common, options
+from toprank.cli.evaluating import Confidence
+
+Weights = StrEnum("Weights", ["quadratic", "linear"])
+Level = StrEnum("Level", ["ordinal", "nominal", "interval"])
+
+
+def judges(
+    human: Annotated[Path, typer.Argument(help="Judgments in TREC format that the others are held against.")],
+    others: Annotated[list[Path], typer.Argument(help="Judgments of other judges, who are called after their files.")],
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option("--runs", metavar="RUN ...", help="Two or more runs to order under each judge."),
+    ] = None,
+    metrics: options.Metrics = "ndcg@10",
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="The model behind a run, called like it: told if it was trained on labels of a judge."),
+    ] = None,
+    weights: Annotated[Weights, typer.Option(help="Of the weighted kappa.")] = Weights.quadratic,
+    level: Annotated[Level, typer.Option(help="Of Krippendorff's alpha.")] = Level.ordinal,
+    confidence: Confidence = 0.95,
+    json: options.Json = False,
+    markdown: options.Markdown = False,
+    latex: options.Latex = False,
+    seed: options.Seed = 0,
+    threads: options.Threads = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Say how far judges agree, and whether systems come out in the same order under each.
+
+    For example:
+
+    \b
+      toprank judges human.qrels gpt.qrels
+      toprank judges human.qrels gpt.qrels clicks.qrels --runs bm25.run dense.run -m ndcg@10,map
+      toprank judges human.qrels gpt.qrels --runs bm25.run dense.run --model dense.toprank --json
+    """
+    from toprank.comparison.judging import judge_of
+    from toprank.comparison.judging import judges as compared
+    from toprank.data.trec import read_qrels, read_run
+    from toprank.rankers.model_files import load
+
+    common.check_form(json=json, markdown=markdown, latex=latex)
+    common.refuse_twice([human, *others])
+    if runs is not None and len(runs) < 2:
+        raise typer.BadParameter("give at least two runs.")
+    with common.progress("Reading judgments …", quiet):
+        first, known = read_qrels(human), {}
+        for path in others:
+            name = judge_of(path)
+            if name in known or name == judge_of(human):
+                raise typer.BadParameter(f"two judges are called {name} after their files; rename one.")
+            known[name] = read_qrels(path)
+        systems = {path.stem: read_run(path) for path in runs or []}
+        rankers = {path.stem: load(path) for path in model or []}
+    with common.progress("Comparing …", quiet):
+        found = compared(
+            first,
+            known,
+            runs=systems or None,
+            metrics=metrics,
+            trained=rankers,
+            weights=weights.value,
+            level=level.value,
+            confidence=confidence,
+            name=judge_of(human),
+            seed=seed,
+            threads=threads,
+        )
+    common.print_result(found, json=json, markdown=markdown, latex=latex)

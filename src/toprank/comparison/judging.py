@@ -1,0 +1,371 @@
+"""Judges against each other: whether they agree on documents, and whether systems come out in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toprank.comparison.pairs import compare, named
+from toprank.comparison.results import Comparison
+from toprank.comparison.runs import qrels_from
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_number
+from toprank.data.trec import Qrels, Run
+from toprank.errors import DataError
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of
+from toprank.significance.agreement import coincidences, confusions, kappa, krippendorff
+from toprank.significance.jackknife import jackknife
+from toprank.significance.results import Interval, queries
+
+__all__ = ["Agreement", "Judges", "Order", "judges"]
+
+_MOST_GRADES = 20
+"""Different grades at most: with more, hardly two judgments agree, and tables of all pairs grow by the square."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A judge and the first one, on the documents that both judged.
+
+    Attributes:
+        judge: its name.
+        documents, queries: how many both judged.
+        same: the share of equal grades.
+        kappa: Cohen's kappa; None where both always give one grade.
+        kappa_interval: over queries; None where there is none.
+        weighted_kappa: with weights by the distance of the grades.
+        weighted_interval: of it.
+    """
+
+    judge: str
+    documents: int
+    queries: int
+    same: float
+    kappa: float | None
+    kappa_interval: Interval | None
+    weighted_kappa: float | None
+    weighted_interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Order:
+    """The systems as a judge orders them, and as the first one does, on the queries that both judged.
+
+    Attributes:
+        judge, metric: names.
+        queries: how many both judged.
+        tau: Kendall's τ between the two orders of means; None where all means of one are equal.
+        significant: pairs of systems that differ significantly for the first judge.
+        kept: of these, pairs that the other judge finds significantly different in the same direction.
+        lost: of these, pairs of which the other judge shows nothing.
+        flipped: of these, pairs that the other judge finds significantly different the other way round.
+        gained: pairs of which only the other judge shows a difference.
+        flips: the flipped pairs in sentences.
+        means: system → (mean for the first judge, mean for the other).
+    """
+
+    judge: str
+    metric: str
+    queries: int
+    tau: float | None
+    significant: int
+    kept: int
+    lost: int
+    flipped: int
+    gained: int
+    flips: tuple[str, ...]
+    means: Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True, repr=False)
+class Judges(Shown):
+    """What `judges` found; `print` it.
+
+    Attributes:
+        names: of the judges, the one that the others are held against first.
+        agreements: one for each other judge.
+        alpha: Krippendorff's alpha of all judges; None where only one grade occurs.
+        alpha_interval: over queries.
+        documents, queries: judged by at least two.
+        orders: one for each other judge and metric, where there are runs.
+        weights, level: what a disagreement costs.
+        confidence: of the intervals, and of the tests.
+        caveats: what these numbers do not say.
+    """
+
+    names: tuple[str, ...]
+    agreements: tuple[Agreement, ...]
+    alpha: float | None
+    alpha_interval: Interval | None
+    documents: int
+    queries: int
+    orders: tuple[Order, ...]
+    weights: str
+    level: str
+    confidence: float
+    caveats: tuple[str, ...] = ()
+
+    def _parts(self) -> Sequence[Part]:
+        share = f"{self.confidence:.0%}"
+        alpha = f"{_number(self.alpha)} {_brackets(self.alpha_interval)}".strip()
+        yours = f"{self.documents:,} documents of {queries(self.queries)} judged by at least two"
+        rows = [
+            (one.judge, f"{one.documents:,}", f"{one.same:.1%}",
+             f"{_number(one.kappa)} {_brackets(one.kappa_interval)}".strip(),
+             f"{_number(one.weighted_kappa)} {_brackets(one.weighted_interval)}".strip())
+            for one in self.agreements
+        ]  # fmt: skip
+        header = (f"against {self.names[0]}", "documents", "same grade", "kappa", f"{self.weights} kappa")
+        parts: list[Part] = [
+            f"{len(self.names)} judges, {yours}: Krippendorff's alpha ({self.level}) {alpha}.",
+            Table(header, rows, names=1),
+        ]
+        if self.orders:
+            found = [
+                (one.judge, one.metric, f"{one.queries:,}", _number(one.tau), f"{one.significant}", f"{one.kept}",
+                 f"{one.lost}", f"{one.flipped}", f"{one.gained}")
+                for one in self.orders
+            ]  # fmt: skip
+            columns = ("judge", "metric", "queries", "tau", "significant", "kept", "lost", "flipped", "gained")
+            parts += [Table(columns, found, names=2), tuple(flip for one in self.orders for flip in one.flips)]
+        return [*parts, f"Intervals are {share} jackknife intervals over queries.", self.caveats]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values, for JSON."""
+        return {
+            "judges": list(self.names), "documents": self.documents, "queries": self.queries,
+            "alpha": self.alpha, "alpha_interval": _ends(self.alpha_interval), "level": self.level,
+            "weights": self.weights, "confidence": self.confidence,
+            "agreements": [
+                asdict(one)
+                | {"kappa_interval": _ends(one.kappa_interval), "weighted_interval": _ends(one.weighted_interval)}
+                for one in self.agreements
+            ],
+            "orders": [
+                {**vars(one), "flips": list(one.flips), "means": {name: list(two) for name, two in one.means.items()}}
+                for one in self.orders
+            ],
+            "caveats": list(self.caveats),
+        }  # fmt: skip
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """The agreements, a row for each judge."""
+        columns = ("judge", "documents", "queries", "same", "kappa", "weighted_kappa")
+        values = {name: [getattr(one, name) for one in self.agreements] for name in columns}
+        for name in ("kappa", "weighted"):
+            ends = [_ends(getattr(one, f"{name}_interval")) for one in self.agreements]
+            values |= {f"{name}_{side}": [end and end[at] for end in ends] for at, side in enumerate(("low", "high"))}
+        return frame_of(values, kind)
+
+
+def judges(
+    human: Any,
+    others: Any,
+    *,
+    runs: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None,
+    metrics: Any = ("ndcg@10",),
+    trained: Mapping[str, Any] | None = None,
+    weights: str = "quadratic",
+    level: str = "ordinal",
+    confidence: float = 0.95,
+    name: str = "human",
+    seed: int = 0,
+    **compare_options: Any,
+) -> Judges:
+    """Whether other judges (people, a language model, clicks) can stand for this one.
+
+    Agreement on documents is one thing; that systems come out in the same order is what an evaluation needs. So with
+    `runs` the systems are compared under each judge, on the queries that both judged, each by all of its judgments.
+
+    Args:
+        human: the judgments that the others are held against: qrels, a file, a mapping, a frame, or `RankingData`.
+        others: name → judgments, or the judgments of a single judge.
+        runs: name → run, two or more, to order under each judge.
+        metrics: metrics of the runs.
+        trained: name → ranker: which of the runs were made by rankers whose training data carried a column ``judge``. A
+            caveat names those that are judged by a judge that they learnt from.
+        weights: of the weighted kappa: ``quadratic`` or ``linear``, by how many of the grades that occur lie between.
+        level: of Krippendorff's alpha: ``ordinal``, ``nominal`` or ``interval``.
+        confidence: of the intervals (a jackknife over queries), and of the tests between systems.
+        name: what the first judge is called.
+        seed: of the tests between systems.
+        **compare_options: further options of `compare`.
+
+    >>> human = {"q1": {"a": 2, "b": 0, "c": 1}, "q2": {"a": 1, "b": 0}, "q3": {"a": 0, "b": 2}}
+    >>> model = {"q1": {"a": 2, "b": 0, "c": 2}, "q2": {"a": 1, "b": 0}, "q3": {"a": 0, "b": 1}}
+    >>> found = judges(human, {"model": model})
+    >>> round(found.agreements[0].kappa, 4), round(found.agreements[0].weighted_kappa, 4), round(found.alpha, 4)
+    (0.5625, 0.7941, 0.8514)
+    """
+    check_number("confidence", confidence, above=0, below=1)
+    single = not isinstance(others, Mapping) or _is_judgments(others)
+    given = {"judge": others} if single else dict(others)
+    if not given:
+        raise DataError("There is no other judge; give one or more, by name.")
+    if name in given:
+        raise DataError(f"Two judges are called '{name}'; give them different names.")
+    everyone = {name: qrels_from(human)} | {other: qrels_from(of) for other, of in given.items()}
+    table = _Table.of(everyone)
+    agreements = tuple(_agreement(table, place, weights, confidence) for place in range(1, len(everyone)))
+    units = (table.codes >= 0).sum(axis=1) >= 2
+    counts = coincidences(table.codes, table.query, table.n_queries, len(table.grades))
+    alpha, interval = _with_interval(lambda of: krippendorff(of, table.grades, level), counts, confidence)
+    ordered = () if runs is None else tuple(_orders(everyone, runs, metrics, confidence, seed, compare_options))
+    return Judges(
+        tuple(everyone), agreements, alpha, interval, int(units.sum()), len(np.unique(table.query[units])), ordered,
+        weights, level, confidence, tuple(_caveats(tuple(everyone), trained or {})),
+    )  # fmt: skip
+
+
+def _is_judgments(given: Mapping[str, Any]) -> bool:
+    """Whether a mapping is {query: {document: grade}}, and not {judge: judgments}."""
+    inner = next(iter(given.values()), None)
+    return isinstance(inner, Mapping) and not isinstance(next(iter(inner.values()), None), Mapping)
+
+
+class _Table(NamedTuple):
+    """All judgments side by side."""
+
+    names: tuple[str, ...]
+    codes: IntArray
+    """(documents, judges): numbers of grades, −1 where a judge says nothing."""
+    query: IntArray
+    n_queries: int
+    grades: FloatArray
+
+    @classmethod
+    def of(cls, judgments: Mapping[str, Qrels]) -> _Table:
+        each = list(judgments.values())
+        owner = np.repeat(np.arange(len(each)), [len(one) for one in each])
+        grades, codes = np.unique(np.concatenate([one.grades for one in each]), return_inverse=True)
+        if len(grades) > _MOST_GRADES:
+            raise DataError(
+                f"The judges give {len(grades):,} different grades; agreement is of grades, {_MOST_GRADES} at most. "
+                "Round scores to grades first."
+            )
+        qids, query = np.unique(np.concatenate([one.qids for one in each]), return_inverse=True)
+        _, document = np.unique(np.concatenate([one.document_ids for one in each]), return_inverse=True)
+        pairs = query.reshape(-1) * (int(document.max()) + 1) + document.reshape(-1)
+        unique, unit = np.unique(pairs, return_inverse=True)
+        table = np.full((len(unique), len(each)), -1, dtype=np.int64)
+        table[unit.reshape(-1), owner] = codes.reshape(-1)
+        of_unit = unique // (int(document.max()) + 1)
+        return cls(tuple(judgments), table, of_unit, len(qids), grades)
+
+
+def _agreement(table: _Table, place: int, weights: str, confidence: float) -> Agreement:
+    both = (table.codes[:, 0] >= 0) & (table.codes[:, place] >= 0)
+    if not both.any():
+        raise DataError(
+            f"{table.names[0]} and {table.names[place]} judged no document in common; check that query and document "
+            "ids are those of the same collection."
+        )
+    one, other, query = table.codes[both, 0], table.codes[both, place], table.query[both]
+    counts = confusions(one, other, query, table.n_queries, len(table.grades))
+    used = np.flatnonzero(counts.any(axis=(0, 1)) | counts.any(axis=(0, 2)))  # weights count grades of these two alone
+    counts = counts[:, used[:, None], used]
+    plain, of_plain = _with_interval(kappa, counts, confidence)
+    weighted, of_weighted = _with_interval(lambda of: kappa(of, weights), counts, confidence)
+    return Agreement(
+        table.names[place], int(both.sum()), len(np.unique(query)), float((one == other).mean()),
+        plain, of_plain, weighted, of_weighted,
+    )  # fmt: skip
+
+
+def _with_interval(measure: Any, counts: FloatArray, confidence: float) -> tuple[float | None, Interval | None]:
+    """A measure of the counts of all queries, and its jackknife interval, cut off at 1, which no agreement exceeds."""
+    counts = counts[counts.any(axis=(1, 2))]
+    total = counts.sum(axis=0)
+    value = float(measure(total))
+    if not np.isfinite(value):
+        return None, None
+    rests = measure(total - counts)
+    if len(counts) < 2 or not np.isfinite(rests).all():
+        return value, None
+    found = jackknife(value, rests, np.full(len(counts), 1 / len(counts)), confidence)
+    low, high = float(found.low), min(float(found.high), 1.0)
+    return value, Interval(value, low, high, confidence, len(counts), "jackknife over queries", "estimate")
+
+
+def _orders(
+    everyone: Mapping[str, Qrels], runs: Any, metrics: Any, confidence: float, seed: int, options: Mapping[str, Any]
+) -> Iterable[Order]:
+    """For each judge but the first and each metric what becomes of the order of systems."""
+    (_, human), *others = everyone.items()
+    systems = {name: Run.of(run) for name, run in named(runs).items()}
+    how: dict[str, Any] = {"confidence": confidence, "seed": seed, **options}
+    for judge, judgments in others:
+        common = np.intersect1d(human.qids, judgments.qids)
+        if len(common) == 0:
+            raise DataError(f"{judge} judged no query of the first judge.")
+        before, after = (compare(systems, _only(one, common), metrics, **how) for one in (human, judgments))
+        for metric in before.metrics:
+            yield _order(judge, metric, len(common), before, after)
+
+
+def _only(judgments: Qrels, qids: Any) -> Qrels:
+    kept = np.isin(judgments.qids, qids)
+    return Qrels(judgments.qids[kept], judgments.document_ids[kept], judgments.grades[kept])
+
+
+def _order(judge: str, metric: str, n: int, before: Comparison, after: Comparison) -> Order:
+    from scipy.stats import kendalltau
+
+    means = {name: (before.means[name][metric], after.means[name][metric]) for name in before.systems}
+    tau = float(kendalltau(*zip(*means.values(), strict=True)).statistic)
+    counts = dict.fromkeys(("significant", "kept", "lost", "flipped", "gained"), 0)
+    flips = []
+    for old, new in zip(before.differences, after.differences, strict=True):
+        if old.metric != metric:
+            continue
+        counts["significant"] += old.significant
+        if not old.significant:
+            counts["gained"] += new.significant
+        elif not new.significant:
+            counts["lost"] += 1
+        elif (old.difference > 0) == (new.difference > 0):
+            counts["kept"] += 1
+        else:
+            counts["flipped"] += 1
+            flips.append(
+                f"{judge} prefers {new.winner} to {old.winner} in {metric}; the first judge does the opposite."
+            )
+    return Order(judge, metric, n, tau if np.isfinite(tau) else None, **counts, flips=tuple(flips), means=means)
+
+
+def _caveats(names: tuple[str, ...], trained: Mapping[str, Any]) -> Iterable[str]:
+    for system, ranker in trained.items():
+        for judge in getattr(ranker, "training_", {}).get("judges", ()):
+            if judge in names:
+                yield (
+                    f"{system} was trained on labels of {judge}: what {judge} says of it is no evidence. Judge it by "
+                    "somebody whose labels it has not seen."
+                )
+
+
+def judge_of(path: str | Path) -> str:
+    """What a judge is called whose judgments are in a file.
+
+    >>> judge_of("results/gpt-4o.qrels.gz")
+    'gpt-4o'
+    """
+    name = Path(path).name
+    for ending in (".gz", ".zst", ".qrels", ".txt", ".trec"):
+        name = name.removesuffix(ending)
+    return name
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _brackets(interval: Interval | None) -> str:
+    return "" if interval is None else bracketed(interval.low, interval.high)
+
+
+def _ends(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [float(interval.low), float(interval.high)]
