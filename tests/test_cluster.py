@@ -358,7 +358,7 @@ def test_categories_are_the_same_on_a_cluster(two, mixed, way, tmp_path):
     options = {"l2": [1e-1, 1e-2]}
     there = two.fit(tr.LinearRanker("ListNet", **options), placed, valid=valid)
     alone = tr.LinearRanker("ListNet", **options).fit(data, valid=valid)
-    assert there.one_hot_ == alone.one_hot_
+    assert there.columns_ == alone.columns_
     assert np.allclose(there.coef_, alone.coef_, rtol=1e-6, atol=1e-9)
     trees = two.fit(tr.TreeRanker("ListNet", n_trees=5, num_leaves=7, threads=1), placed, valid=valid)
     assert trees.encoding_ == data.encoding

@@ -201,7 +201,7 @@ def test_what_the_rankers_above_are_there_for() -> None:
     assert forest("squares").intercepts[0] != 0
     assert ranker("calibrated").calibration_.by_score
     assert not ranker("grades of trees").calibration_.by_score
-    assert ranker("table, linear").one_hot_ is not None
+    assert ranker("table, linear").columns_ is not None
     assert formula_of(ranker("two lines")).linear is not None
 
 

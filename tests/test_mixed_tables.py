@@ -20,9 +20,10 @@ import toprank as tr
 from toprank.cli.main import app
 from toprank.data.converting import convert
 from toprank.data.dataset import RankingData, concatenate
-from toprank.data.encoding import FLOOR, Column, Encoding, OneHot, UnknownLevelsWarning
+from toprank.data.encoding import FLOOR, Column, Encoding, UnknownLevelsWarning
 from toprank.data.frames import from_frame
 from toprank.data.frames.layout import ColumnsLeftOutWarning
+from toprank.data.seen_columns import SeenColumns
 from toprank.errors import DataError, FormatError
 
 BRANDS = ("acme", "borg", "cola", "delta", "exo")
@@ -306,11 +307,11 @@ def test_one_hot_gives_rare_levels_one_column_and_unknown_ones_none():
     codes = np.repeat([0.0, 1.0, 2.0, 3.0, np.nan], [FLOOR, FLOOR + 5, FLOOR - 1, 1, 3])
     encoding = Encoding((Column("c", "text", tuple(levels)), Column("x")))
     X = np.column_stack([codes, np.arange(len(codes))])
-    wide = OneHot.of(encoding, encoding.counts(X), lambda: X.mean(axis=0), sparse=False)
+    wide = SeenColumns.of(encoding, encoding.counts(X), lambda: X.mean(axis=0), sparse=False)
     assert wide.names == ("x", "c=l00", "c=l01", "c=(other)")
     expected = [codes == 0, codes == 1, (codes == 2) | (codes == 3)]
     assert np.array_equal(wide.columns(X), np.column_stack([X[:, 1], *expected]))
-    assert OneHot.from_plain(encoding, wide.plain()) == wide
+    assert SeenColumns.from_plain(encoding, wide.plain()) == wide
 
 
 def test_many_levels_are_sparse_and_score_like_dense_ones():
@@ -326,13 +327,13 @@ def test_many_levels_are_sparse_and_score_like_dense_ones():
     )
     table["label"] = (np.arange(levels)[maker] % 4 + rng.normal(0, 0.5, n)).round().clip(0, 4)
     data = from_frame(table)
-    model = tr.LinearRanker().fit(data)
-    assert model.one_hot_.centre is not None
-    assert hasattr(model.one_hot_.columns(data.X), "tocsr")
+    model = tr.LinearRanker(level_means=False).fit(data)
+    assert model.columns_.centre is not None
+    assert hasattr(model.columns_.columns(data.X), "tocsr")
     assert model.score(data) > 0.9
-    dense = OneHot(model.encoding_, model.one_hot_.kept).columns(data.X)
-    centred = np.column_stack([dense[:, :1] - np.array(model.one_hot_.centre), dense[:, 1:]])
-    assert np.array_equal(model.one_hot_.columns(data.X).toarray(), centred)
+    dense = SeenColumns(model.encoding_, model.columns_.kept).columns(data.X)
+    centred = np.column_stack([dense[:, :1] - np.array(model.columns_.centre), dense[:, 1:]])
+    assert np.array_equal(model.columns_.columns(data.X).toarray(), centred)
 
 
 # ---- round trips ----
@@ -441,7 +442,7 @@ def test_a_damaged_mapping_is_refused(tmp_path, data):
     with pytest.raises(DataError, match="numbers in order"):
         Encoding.from_plain([{"name": "a", "kind": "whole", "levels": ["2", "1"]}])
     with pytest.raises(DataError, match="do not fit their levels"):
-        OneHot.from_plain(data.encoding, {"kept": [[0], [99]], "centre": None})
+        SeenColumns.from_plain(data.encoding, {"kept": [[0], [99]], "centre": None})
 
 
 def test_commands_train_predict_rank_and_evaluate_mixed_tables(tmp_path, frame):

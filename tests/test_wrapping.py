@@ -335,7 +335,7 @@ def test_catboost_gets_categories_as_categories(parts, levels, tmp_path):
     frame.loc[3, "shop"] = None
     data = tr.RankingData.from_frame(frame.assign(label=train.labels, qid=qid(train)))
     ranker = tr.wrap(CatBoostRanker(**QUIET)).fit(data)
-    assert ranker.one_hot_ is None
+    assert ranker.columns_ is None
     assert ranker.estimator_.get_cat_feature_indices() == [1]
     theirs = frame.assign(shop=frame["shop"].cat.codes.astype(int))
     pool = Pool(theirs, train.labels, group_id=qid(train), cat_features=["shop"])

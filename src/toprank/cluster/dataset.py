@@ -19,8 +19,10 @@ from toprank.cluster.runner import Partitions, Placement, Runner, SourcePartitio
 from toprank.cluster.scoring import part_extremes, part_values, settled_top
 from toprank.cluster.sources import DataPart, FramePart, joined, load, rows_of_frame, taken
 from toprank.compute import FloatArray, IntArray
-from toprank.data.encoding import Encoding, OneHot
+from toprank.data.encoding import Encoding
 from toprank.data.frames.layout import left_out
+from toprank.data.level_means import Asked, LevelMean, LevelMeans
+from toprank.data.seen_columns import SeenColumns
 from toprank.errors import DataError, ToprankError, warn_user
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
@@ -245,7 +247,7 @@ class Placed(Source):
     def __init__(self, runner: Runner, parts: Parts) -> None:
         self.runner, self.parts = runner, parts
         self.stored_rows = PartitionRows(runner, parts)
-        self._columns: tuple[Encoding | OneHot, ...] = ()
+        self._columns: tuple[Encoding | SeenColumns, ...] = ()
         """What the rows are seen through, one after the other."""
         self._renew()
         facts = self._survey()
@@ -361,19 +363,33 @@ class Placed(Source):
         return Standardisation.from_moments(Moments.joined(parts), self.feature_names)
 
     @override
-    def one_hot(self, encoding: Encoding, sparse: bool) -> OneHot:
-        counts = self.rows.total(work.level_counts, encoding)
-        return OneHot.of(encoding, counts, lambda: self.standardisation(None).centre, sparse)
+    def level_means(self, valid: Any, asked: Asked, seed: int) -> LevelMeans:
+        if asked != "auto":
+            raise DataError(
+                "Means of levels are learnt in memory, not on a cluster: a partition does not know the others' folds. "
+                "Train with level_means='auto' or False there."
+            )
+        return LevelMeans((), "nothing: the data lie on a cluster", {})
 
     @override
-    def widened(self, one_hot: OneHot) -> Placed:
-        return self._seen_through(one_hot, one_hot.width, None)
+    def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[LevelMean, ...] = ()) -> SeenColumns:
+        counts = self.rows.total(work.level_counts, encoding)
+        return SeenColumns.of(encoding, counts, lambda: self.standardisation(None).centre, sparse, means)
+
+    @override
+    def widened(self, columns: SeenColumns, folds: int | None = None) -> Placed:
+        if columns.means:
+            raise DataError(
+                "The model that training goes on from sees means of levels, which are not learnt on a cluster. Train "
+                "it with level_means=False, or go on in memory."
+            )
+        return self._seen_through(columns, columns.width, None)
 
     @override
     def translated(self, encoding: Encoding) -> Placed:
         return self._seen_through(encoding, self.n_features, None if encoding.is_plain else encoding)
 
-    def _seen_through(self, columns: Encoding | OneHot, width: int, encoding: Encoding | None) -> Placed:
+    def _seen_through(self, columns: Encoding | SeenColumns, width: int, encoding: Encoding | None) -> Placed:
         view = copy(self)
         view._columns = (*self._columns, columns)
         view.n_features, view.feature_names, view.encoding = width, columns.names, encoding

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import Encoding, OneHot
+from toprank.data.encoding import Encoding
+from toprank.data.seen_columns import SeenColumns
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 from toprank.losses import Loss
 from toprank.losses.base import BoundLoss, Judgments
@@ -164,12 +165,12 @@ def filled_cells(rows: WorkerRows) -> tuple[IntArray]:
 
 
 @in_sentences
-def seen_through(rows: WorkerRows, columns: Encoding | OneHot) -> WorkerRows:
+def seen_through(rows: WorkerRows, columns: Encoding | SeenColumns) -> WorkerRows:
     """A partition with other columns: those of another encoding, or zeros and ones for the levels of categories."""
     data = rows.data
     if data is None:
         return rows
-    if isinstance(columns, OneHot):
+    if isinstance(columns, SeenColumns):
         values = {"X": columns.columns(data.X), "feature_names": columns.names, "encoding": None}
     else:
         known = None if columns.is_plain else columns

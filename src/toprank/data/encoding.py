@@ -18,7 +18,7 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError, Remedy, warn_user
 
 __all__ = [
-    "FLOOR", "TRAINING", "Column", "Encoding", "Kind", "OneHot", "Strangers", "UnknownLevelsWarning", "is_text",
+    "FLOOR", "TRAINING", "Column", "Encoding", "Kind", "Strangers", "UnknownLevelsWarning", "codes_of", "is_text",
     "kind_of", "levels_of", "listed",
 ]  # fmt: skip
 
@@ -38,7 +38,6 @@ _WORDS = {
 }
 TRAINING = "the training data"
 _DAY = 86_400_000_000  # microseconds
-_DENSE = 128  # columns of a one-hot matrix at most, where it may be sparse: 512 bytes a row in float32
 _LARGEST = 1 << 24  # codes that float32 holds exactly
 _EXACT = 1 << 53  # whole numbers that float64 holds exactly
 
@@ -295,7 +294,7 @@ class Encoding:
             if mine.is_category and mine != other:
                 before = rows[:, number].copy()
                 rows[:, number] = (
-                    mine.recoding(other.levels)[_valid(before, len(other.levels))]
+                    mine.recoding(other.levels)[codes_of(before, len(other.levels))]
                     if other.is_category
                     else mine.codes_of_numbers(before)
                 )
@@ -356,7 +355,7 @@ class Encoding:
         found = []
         for place in self.categories:
             size = len(self.columns[place].levels)
-            found.append(np.bincount(_valid(X[:, place], size) + 1, minlength=size + 1)[1:].astype(np.float64))
+            found.append(np.bincount(codes_of(X[:, place], size) + 1, minlength=size + 1)[1:].astype(np.float64))
         return tuple(found)
 
 
@@ -430,129 +429,8 @@ def listed(names: Sequence[str]) -> str:
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
 
 
-def _valid(codes: Array, size: int) -> npt.NDArray[np.int64]:
-    """Codes as whole numbers; −1 where there is no level of that code."""
-    values = np.asarray(codes, dtype=np.float64)
+def codes_of(values: Array, size: int) -> npt.NDArray[np.int64]:
+    """Stored codes as whole numbers; −1 where there is no level of that code."""
+    values = np.asarray(values, dtype=np.float64)
     known = (values >= 0) & (values < size) & (values == np.floor(values))
     return np.where(known, values, -1).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class OneHot:
-    """A column of zeros and ones for each level that enough documents had, one for all other levels of a category.
-
-    A missing value, or a level that was not seen, has a zero in all columns of its category. Where that makes many
-    columns, they are sparse, and the numbers beside them, which sparse features are not centred for, are centred here.
-    """
-
-    encoding: Encoding
-    kept: tuple[tuple[int, ...], ...]
-    """For each category, the codes of the levels with a column of their own."""
-    centre: tuple[float, ...] | None = None
-    """Where the columns are sparse, what is subtracted from each column that is no category; missing values are 0."""
-
-    @classmethod
-    def of(cls, encoding: Encoding, counts: Sequence[FloatArray], means: Callable[[], Array], sparse: bool) -> Self:
-        """From the number of documents of each level; `means` of the columns of X, and whether `sparse` may be."""
-        kept = tuple(tuple(np.flatnonzero(one >= FLOOR).tolist()) for one in counts)
-        dense = cls(encoding, kept)
-        if not sparse or dense.width <= _DENSE:
-            return dense
-        return cls(encoding, kept, tuple(np.nan_to_num(means()[dense._numbers]).tolist()))
-
-    @cached_property
-    def _numbers(self) -> list[int]:
-        """The columns of X that are no categories."""
-        return [place for place in range(len(self.encoding.columns)) if place not in self.encoding.categories]
-
-    @cached_property
-    def _blocks(self) -> list[tuple[int, Array]]:
-        """For each category its column of X, and the column here of each level; −1 at the end, for none."""
-        first, blocks = len(self._numbers), []
-        for place, kept in zip(self.encoding.categories, self.kept, strict=True):
-            size = len(self.encoding.columns[place].levels)
-            where = np.full(size + 1, first + len(kept))
-            where[list(kept)] = first + np.arange(len(kept))
-            where[-1] = -1
-            blocks.append((place, where))
-            first += len(kept) + (len(kept) < size)
-        return blocks
-
-    def places(self) -> list[tuple[int, npt.NDArray[np.int64]]]:
-        """For each category its column of X, and the column here of each of its codes."""
-        return [(place, where[:-1].astype(np.int64)) for place, where in self._blocks]
-
-    @property
-    def width(self) -> int:
-        """Number of columns."""
-        others = sum(len(kept) < len(where) - 1 for kept, (_, where) in zip(self.kept, self._blocks, strict=True))
-        return len(self._numbers) + sum(len(kept) for kept in self.kept) + others
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the columns: ``price``, then ``brand=acme`` …, ``brand=(other)``."""
-        names = [self.encoding.names[place] for place in self._numbers]
-        for (place, where), kept in zip(self._blocks, self.kept, strict=True):
-            column = self.encoding.columns[place]
-            names += [f"{column.name}={column.levels[code]}" for code in kept]
-            names += [f"{column.name}=(other)"] if len(kept) < len(where) - 1 else []
-        return tuple(names)
-
-    def by_feature(self, values: FloatArray) -> FloatArray:
-        """Values of the columns, summed up for each column of X."""
-        sums = np.zeros(len(self.encoding.columns))
-        sums[self._numbers] = values[: len(self._numbers)]
-        for place, where in self._blocks:
-            sums[place] = values[np.unique(where[where >= 0])].sum()
-        return sums
-
-    def columns(self, X: Any) -> Any:
-        """The columns for rows of codes: an array, or a CSR matrix."""
-        if self.centre is not None:
-            return self._sparse(X)
-        out = np.zeros((len(X), self.width), dtype=X.dtype)
-        out[:, : len(self._numbers)] = X[:, self._numbers]
-        for place, where in self._blocks:
-            target = where[_valid(X[:, place], len(where) - 1)]
-            rows = np.flatnonzero(target >= 0)
-            out[rows, target[rows]] = 1.0
-        return out
-
-    def _sparse(self, X: Any) -> Any:
-        from scipy import sparse
-
-        n, width = len(X), len(self._numbers)
-        centred = np.nan_to_num(
-            X[:, self._numbers].astype(np.float64) - np.array(self.centre), posinf=np.inf, neginf=-np.inf
-        )
-        columns = [np.tile(np.arange(width), (n, 1))]
-        columns += [where[_valid(X[:, place], len(where) - 1)][:, None] for place, where in self._blocks]
-        indices = np.concatenate(columns, axis=1)
-        values = np.concatenate([centred, np.ones((n, len(self._blocks)))], axis=1)
-        present = indices >= 0
-        starts = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
-        return sparse.csr_matrix((values[present], indices[present], starts), shape=(n, self.width))
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON can hold it, beside the encoding."""
-        return {
-            "kept": [list(kept) for kept in self.kept],
-            "centre": None if self.centre is None else list(self.centre),
-        }
-
-    @classmethod
-    def from_plain(cls, encoding: Encoding, value: Any) -> Self:
-        """What `plain` wrote down, which may be damaged."""
-        try:
-            kept = tuple(tuple(int(code) for code in codes) for codes in value["kept"])
-            centre = None if value["centre"] is None else tuple(float(number) for number in value["centre"])
-            sizes = [len(encoding.columns[place].levels) for place in encoding.categories]
-            fits = all(
-                list(codes) == sorted(set(codes) & set(range(size))) for codes, size in zip(kept, sizes, strict=True)
-            )
-            numbers = len(encoding.columns) - len(sizes)
-            if not fits or (centre is not None and (len(centre) != numbers or not np.isfinite(centre).all())):
-                raise ValueError(kept)
-        except (TypeError, ValueError, KeyError):
-            raise DataError("the columns of the categories do not fit their levels") from None
-        return cls(encoding, kept, centre)

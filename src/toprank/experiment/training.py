@@ -131,7 +131,7 @@ def _record(task: Task, chosen: Chosen, warned: list[str], seconds: float) -> di
     ranker = chosen.ranker
     solution = getattr(ranker, "solution_", None)
     # A cell keeps a number for each feature; weights of the levels of categories differ between folds.
-    meaning, weights = ("", []) if getattr(ranker, "one_hot_", None) is not None else signed_weights(ranker) or ("", [])
+    meaning, weights = ("", []) if getattr(ranker, "columns_", None) is not None else signed_weights(ranker) or ("", [])
     return {
         "key": task.key,
         "options": plain(chosen.options),

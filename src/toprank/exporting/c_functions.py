@@ -31,7 +31,7 @@ void {name}_scores(const double *rows, long n, double *scores) {{
 
 FUNCTIONS = {
     "wide": """
-/* The features that are numbers, and room for zeros and ones behind them. */
+/* The features that stay as they are, and room for what is made of the others behind them. */
 static void wide(const double *x, int n, const int *numbers, const double *centre, int width, double *out) {
     for (int j = 0; j < n; j++) {
         out[j] = centre ? x[numbers[j]] - centre[j] : x[numbers[j]];
@@ -43,6 +43,14 @@ static void wide(const double *x, int n, const int *numbers, const double *centr
 /* A one in the column of a code. */
 static void mark(double code, int n, const int *where, double *out) {
     if (code >= 0.0 && code < n && code == floor(code)) out[where[(int)code]] = 1.0;
+}
+""",
+    "level_mean": """
+/* The mean of a level, or of a pair of levels; 0 where a level is not known. (Alone, the second is the only one.) */
+static double level_mean(double code, int n, double second, int m, const float *table) {
+    if (!(code >= 0.0 && code < n && code == floor(code))) return 0.0;
+    if (!(second >= 0.0 && second < m && second == floor(second))) return 0.0;
+    return table[(long)code * m + (long)second];
 }
 """,
     "sigmoid": """

@@ -71,6 +71,13 @@ class _CWriter:
         for feature, where in part.categories:
             table = self.array("where", where, "int")
             self.steps.append(f"mark({x}[{feature}], {len(where)}, {table}, {name});")
+        for column, one in enumerate(part.means, start=part.first_mean):
+            self.functions.add("level_mean")
+            table = self.array("level_means", one.table, "float")
+            second = f"{x}[{one.places[1]}], {one.sizes[1]}" if len(one.places) > 1 else "0.0, 1"
+            self.steps.append(
+                f"{name}[{column}] = level_mean({x}[{one.places[0]}], {one.sizes[0]}, {second}, {table});"
+            )
         return name
 
     def outputs(self, part: LinearFunction | Forest | Network, x: str) -> str:

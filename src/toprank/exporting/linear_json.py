@@ -18,7 +18,10 @@ __all__ = ["FORMATS"]
 def _refuses(formula: Formula, _server: str | None) -> str | None:
     if formula.linear is not None:
         return None
-    why = "it has a weight for each level of a category" if isinstance(formula.part, Wide) else "it is no weighted sum"
+    why = "it is no weighted sum"
+    if isinstance(formula.part, Wide):
+        what = "looks up the mean" if formula.part.means else "has a weight for each level"
+        why = f"it {what} of each level of a category" if formula.part.means else f"it {what} of a category"
     return f"{why}, and the file holds a weight for each feature. Export it to onnx, c or python."
 
 

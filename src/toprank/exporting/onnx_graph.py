@@ -116,7 +116,7 @@ class _Graph:
         return nodes("Where", nodes("IsNaN", self._X), nodes.constant(missing), values)
 
     def _wide(self, part: Wide) -> str:
-        """Numbers, then zeros and ones for the levels of categories: each code is a row of a table."""
+        """Features, then zeros and ones for the levels of categories, then their means: a code is a row of a table."""
         nodes, blocks, first = self.nodes, [], len(part.numbers)
         if first:
             numbers = nodes("Gather", self._X, nodes.constant(part.numbers), axis=1)
@@ -128,17 +128,34 @@ class _Graph:
             size, width = len(where), int(where.max(initial=first - 1)) + 1 - first
             table = np.zeros((size + 1, width))
             table[np.arange(size), where - first] = 1.0
-            codes = nodes("Gather", self._X, nodes.constant(np.array(feature)), axis=1)
-            within = nodes(
-                "And",
-                nodes("GreaterOrEqual", codes, nodes.constant(0.0)),
-                nodes("Less", codes, nodes.constant(float(size))),
-            )
-            known = nodes("And", within, nodes("Equal", codes, nodes("Floor", codes)))
-            row = nodes("Cast", nodes("Where", known, codes, nodes.constant(float(size))), to=nodes.INT64)
-            blocks.append(nodes("Gather", nodes.constant(table), row, axis=0))
+            codes, known = self._codes(feature, size)
+            blocks.append(self._rows_of(table, codes, known))
             first += width
+        for one in part.means:
+            codes, known = self._codes(one.places[0], one.sizes[0])
+            for place, size in zip(one.places[1:], one.sizes[1:], strict=True):
+                second, both = self._codes(place, size)
+                codes = nodes("Add", nodes("Mul", codes, nodes.constant(float(size))), second)
+                known = nodes("And", known, both)
+            blocks.append(self._rows_of(np.append(one.table.astype(np.float64), 0.0)[:, None], codes, known))
         return blocks[0] if len(blocks) == 1 else nodes("Concat", *blocks, axis=1)
+
+    def _codes(self, feature: int, size: int) -> tuple[str, str]:
+        """(n,) codes of a category, and whether each is one of so many."""
+        nodes = self.nodes
+        codes = nodes("Gather", self._X, nodes.constant(np.array(feature)), axis=1)
+        within = nodes(
+            "And",
+            nodes("GreaterOrEqual", codes, nodes.constant(0.0)),
+            nodes("Less", codes, nodes.constant(float(size))),
+        )
+        return codes, nodes("And", within, nodes("Equal", codes, nodes("Floor", codes)))
+
+    def _rows_of(self, table: FloatArray, codes: str, known: str) -> str:
+        """The rows of a table; the last where a code is not known."""
+        nodes, last = self.nodes, self.nodes.constant(float(len(table) - 1))
+        row = nodes("Cast", nodes("Where", known, codes, last), to=nodes.INT64)
+        return nodes("Gather", nodes.constant(table), row, axis=0)
 
     def _linear(self, part: LinearFunction) -> str:
         nodes = self.nodes

@@ -39,13 +39,20 @@ def score(X):
 
 _FUNCTIONS = {
     "_wide": """
-def _wide(X, numbers, centre, categories, width):
+def _wide(X, numbers, centre, categories, width, means=()):
     Z = np.zeros((len(X), width))
     Z[:, : len(numbers)] = X[:, numbers] if centre is None else np.nan_to_num(X[:, numbers] - centre)
     for feature, where in categories.items():  # the column of each code
         codes = X[:, feature]
         known = np.flatnonzero((codes >= 0) & (codes < len(where)) & (codes == np.floor(codes)))
         Z[known, np.asarray(where)[codes[known].astype(int)]] = 1.0
+    for column, (features, sizes, table) in enumerate(means, start=width - len(means)):  # of levels, or pairs of them
+        cells, known = np.zeros(len(X)), np.ones(len(X), dtype=bool)
+        for feature, size in zip(features, sizes):
+            codes = X[:, feature]
+            known &= (codes >= 0) & (codes < size) & (codes == np.floor(codes))
+            cells = cells * size + codes
+        Z[known, column] = table[cells[known].astype(int)]
     return Z
 """,
     "_linear": """
@@ -161,7 +168,11 @@ class _PythonWriter:
         if isinstance(part, Wide):
             centre = "None" if part.centre is None else _array(part.centre)
             places = {feature: where.tolist() for feature, where in part.categories}
-            constant = self._constant(f"({part.numbers.tolist()!r}, {centre}, {places!r}, {part.width})")
+            means = "".join(
+                f"({one.places!r}, {one.sizes!r}, {_array(one.table.astype(np.float64))}), " for one in part.means
+            )
+            told = f"{part.numbers.tolist()!r}, {centre}, {places!r}, {part.width}"
+            constant = self._constant(f"({told}, ({means}))" if means else f"({told})")
             return self.score(part.part, f"{self._use('_wide')}({X}, *{constant})")
         if isinstance(part, GradeGains):
             how = f"{part.link!r}, {_array(part.gains)}, {part.steps!r}, {part.by_score!r}"

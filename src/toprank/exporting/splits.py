@@ -135,6 +135,11 @@ def forest_refusal(formula: Formula, file: str) -> str | None:
 def not_trees(formula: Formula, file: str) -> str:
     """Why a formula that is no forest with one output is none."""
     part, remedy = formula.part, _REMEDY
+    if isinstance(part, Wide) and part.means:
+        return (
+            f"it looks up the mean of each level of a category in a table, and {file} has no tables. {remedy} Or train "
+            "with level_means=False."
+        )
     if isinstance(part, Wide):
         return (
             f"it sees each category as columns of 0 and 1, one for a level, and {file} has one for a feature. {remedy}"

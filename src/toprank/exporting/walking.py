@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
+from toprank.data.encoding import codes_of
+from toprank.data.level_means import looked_up
 from toprank.exporting.float32 import FAR, LARGEST_SINGLE, next_single, single_below
 from toprank.rankers.formula import MISSING_ZERO, TINY, Forest, Tree, Wide
 
@@ -21,6 +23,7 @@ __all__ = ["LARGEST", "Grove", "SplitCounts", "Walked", "walks"]
 LARGEST = float(np.nextafter(np.float32(LARGEST_SINGLE), np.float32(0)))
 """Rows hold no larger number: the largest of all is what files hold for a threshold beyond all."""
 _ROWS_OF_A_SPLIT = 3  # on its threshold, above it, and missing; few splits get more
+_LEVELS = 2000  # of a category with a mean for each that rows are made of: a split keeps a mask of all of them
 _NONE = (1.0, 0.0)  # an interval without numbers
 BoolArray = npt.NDArray[np.bool_]
 
@@ -69,6 +72,8 @@ class _Questions(NamedTuple):
     """Which of the values of the feature go left; see `_Values`."""
     left: list[int]
     right: list[int]
+    free: list[bool]
+    """Whether it asks of two features at once: rows behind it may come from either side, and none is made for it."""
 
 
 _Interval = tuple[float, float, float, float, float, float, bool]
@@ -112,9 +117,10 @@ def walks(
                 made.stand_at(tree, node, path)
         first += len(tree.feature)
     X, kinds = made.rows(usual, single)
-    return Walked(
-        X, kinds, SplitCounts(met, reachable, total - reachable), met < reachable or (share < 1.0 and asked > 0)
-    )
+    free = sum(sum(tree.free) for tree in trees)
+    thinned = any(size > _LEVELS for _, wide in groves if wide for one in wide.means for size in one.sizes)
+    sampled = met < reachable or (share < 1.0 and asked > 0) or free > 0 or thinned
+    return Walked(X, kinds, SplitCounts(met, reachable + free, total - reachable - free), sampled)
 
 
 def _everything(single: bool) -> _Interval:
@@ -131,6 +137,9 @@ def _values(groves: list[Grove], single: bool) -> dict[int, FloatArray]:
     for forest, wide in groves:
         for feature, where in () if wide is None else wide.categories:
             values.setdefault(feature, set()).update(range(len(where) + 1))
+        for one in () if wide is None else wide.means:
+            for feature, size in zip(one.places, one.sizes, strict=True):
+                values.setdefault(feature, set()).update(range(0, size + 1, 1 + size // _LEVELS))
         for tree in forest.trees:
             for column, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
                 if wanted is not None:
@@ -151,7 +160,14 @@ def _behind(wide: Wide | None, column: int) -> int:
         return column
     if not _is_level(wide, column):
         return int(wide.numbers[column])
+    if column >= wide.first_mean:
+        return wide.means[column - wide.first_mean].places[0]
     return next(feature for feature, where in wide.categories if column in where)
+
+
+def _is_pair(wide: Wide | None, column: int) -> bool:
+    """Whether a column depends on two features: no interval or set of one says which side a row goes to."""
+    return wide is not None and column >= wide.first_mean and len(wide.means[column - wide.first_mean].places) > 1
 
 
 def _is_level(wide: Wide | None, column: int) -> bool:
@@ -183,9 +199,10 @@ def _splits(tree: Tree, grove: Grove, values: dict[int, FloatArray], single: boo
     questions = _Questions(
         feature, [b for b, _ in edges], [a for _, a in edges], nan_left.tolist(), zero_left, by_default,
         [None] * len(feature), tree.left.tolist(), tree.right.tolist(),
+        [_is_pair(wide, column) for column in tree.feature.tolist()],
     )  # fmt: skip
     for node, column in enumerate(tree.feature.tolist()):
-        if feature[node] in values:
+        if feature[node] in values and not questions.free[node]:
             questions.masks[node] = _mask(questions, node, values[feature[node]], tree, wide, column)
     return questions
 
@@ -212,6 +229,9 @@ def _mask(splits: _Questions, node: int, values: FloatArray, tree: Tree, wide: W
     if wanted is not None:
         return np.isin(np.trunc(values), wanted)
     if wide is not None and _is_level(wide, column):
+        if column >= wide.first_mean:
+            one = wide.means[column - wide.first_mean]
+            return np.asarray(looked_up(one.table, codes_of(values, one.sizes[0])) <= tree.threshold[node])
         where = next(where for _, where in wide.categories if column in where)
         code = np.where(missing | (values < 0) | (values >= len(where)), -1, values).astype(np.int64)
         is_level = (code >= 0) & (values == code) & (where[code] == column)
@@ -247,6 +267,9 @@ def _reached(
         if state is not None:
             ahead.append((-1, feature, path.get(feature)))
             path[feature] = state
+        if tree.free[node]:
+            ahead += [(child, -1, None) for child in (tree.left[node], tree.right[node]) if child >= 0]
+            continue
         yield node, path
         sides = _sides(tree, node, path, values, everything)
         for child, side in zip((tree.left[node], tree.right[node]), sides, strict=True):

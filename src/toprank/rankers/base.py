@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -17,11 +18,13 @@ from toprank.compute import FloatArray, IntArray, one_blas_thread
 from toprank.data.carried import judges_of
 from toprank.data.checks import check_files, check_finite, common_index, identifiers
 from toprank.data.dataset import RankingData, same_content
-from toprank.data.encoding import Column, Encoding, OneHot, listed
+from toprank.data.encoding import Column, Encoding, listed
 from toprank.data.frames.conversion import is_mixed, matrix_of
 from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.level_means import Asked, refuse_unknown
 from toprank.data.row_hashes import QUERIES, ROWS, KnownQueries, KnownRows, is_numbering, row_hashes
 from toprank.data.row_order import Order
+from toprank.data.seen_columns import SeenColumns
 from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import SameDataWarning, SameJudgeWarning, SplitQueriesWarning, warn_one_query
 from toprank.errors import DataError, Remedy, joined, warn_user
@@ -108,8 +111,11 @@ class Ranker(Recorded):
     n_features_in_: int
     encoding_: Encoding | None
     """What the features are, where some of them are categories, dates or durations."""
-    one_hot_: OneHot | None
-    """The columns of zeros and ones that it sees instead of categories."""
+    columns_: SeenColumns | None
+    """The columns that it sees, where these are not the features: zeros and ones or means of the levels of categories.
+    """
+    level_means: Asked = False
+    """Which categories are seen by the means of their levels; see `toprank.data.level_means`."""
     training_: dict[str, Any]
     standardisation_: Standardisation
 
@@ -192,26 +198,57 @@ class Ranker(Recorded):
             "features": data.n_features,
             **(self._remembered(data) if isinstance(data, RankingData) else {}),
         }
-        if self.encoding_ is not None and self.encoding_.categories and not self.takes_categories:
-            before = getattr(self, "init_model", None)  # whose columns are those to go on with
-            known = None if before is None or before.encoding_ != self.encoding_ else before.one_hot_
-            self.one_hot_ = known or source_of(data).one_hot(self.encoding_, self.takes_sparse)
-            data = source_of(data).widened(self.one_hot_)
-            valid = None if valid is None else source_of(valid).widened(self.one_hot_)
+        refuse_unknown(self.level_means)
+        if self.encoding_ is not None and self.encoding_.categories:
+            self.columns_ = self._columns_to_see(source_of(data), valid)
+        if self.columns_ is not None:
+            data = source_of(data).widened(self.columns_, folds=self._folds_of_means)
+            valid = None if valid is None else source_of(valid).widened(self.columns_)
         self.check_parameters()
         with one_blas_thread():
             self._fit(data, valid)
+
+    def _columns_to_see(self, source: Source, valid: Any) -> SeenColumns | None:
+        """The columns that are to be learnt from; None: the features as they are."""
+        assert self.encoding_ is not None
+        before = getattr(self, "init_model", None)  # whose columns are those to go on with
+        known: SeenColumns | None = getattr(before, "columns_", None)
+        goes_on = before is not None and getattr(before, "encoding_", None) == self.encoding_
+        asked = self._asked_of_levels()
+        if goes_on:
+            asked = [] if known is None else known.names_of_means
+        if asked is not False and asked != []:
+            found = source.level_means(valid, asked, self._folds_of_means)
+            if found.tables or found.examined:
+                self.training_["level_means"] = found.plain(self.encoding_)
+            means = found.tables
+        else:
+            means = ()
+        if goes_on:  # tables are those of the data at hand, which the model before may have seen in part
+            return None if known is None else replace(known, means=means)
+        if not self.takes_categories:
+            return source.one_hot(self.encoding_, self.takes_sparse, means)
+        return SeenColumns.of_codes(self.encoding_, means) if means else None
+
+    def _asked_of_levels(self) -> Asked:
+        """Which means of levels are to be seen."""
+        return self.level_means
+
+    @property
+    def _folds_of_means(self) -> int:
+        """The seed of the folds in which training data get the means of levels."""
+        return int(getattr(self, "seed", 0))
 
     @property
     def column_names_(self) -> tuple[str, ...] | None:
         """The names of the columns that the ranker sees: of the features, or of the levels of categories too."""
         names = getattr(self, "feature_names_in_", None)
-        return self.one_hot_.names if self.one_hot_ is not None else None if names is None else tuple(names)
+        return self.columns_.names if self.columns_ is not None else None if names is None else tuple(names)
 
     @property
     def n_columns_(self) -> int:
         """Number of the columns that the ranker sees."""
-        return self.n_features_in_ if self.one_hot_ is None else self.one_hot_.width
+        return self.n_features_in_ if self.columns_ is None else self.columns_.width
 
     @property
     def _reads_labels(self) -> bool:
@@ -250,7 +287,7 @@ class Ranker(Recorded):
 
         X is not looked at again: float64 in C order, NaN where missing, the columns and codes of training.
         """
-        return finite(self._scores(X if self.one_hot_ is None else self.one_hot_.columns(X)))
+        return finite(self._scores(X if self.columns_ is None else self.columns_.columns(X)))
 
     def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
         """Scores, one for each document, higher is better.
@@ -274,10 +311,10 @@ class Ranker(Recorded):
         """
         check_is_fitted(self)
         part = self._formula()
-        if self.one_hot_ is None:
+        if self.columns_ is None:
             return part
         assert not isinstance(part, Blend | Wide)  # a blend leaves categories to its members
-        return Wide.of(self.one_hot_, part)
+        return Wide.of(self.columns_, part)
 
     def _formula(self) -> Part:
         """The formula of the columns that the ranker sees."""
@@ -474,6 +511,7 @@ class Ranker(Recorded):
         arrays = {name.rstrip("_"): np.asarray(getattr(self, name)) for name in self.saved_arrays}
         if self.standardises:
             arrays |= {"centre": self.standardisation_.centre, "spread": self.standardisation_.spread}
+        arrays |= {} if self.columns_ is None else self.columns_.arrays()
         values = {name.rstrip("_"): getattr(self, name) for name in self.saved_values}
         return State({"parameters": parameters, "fitted": values}, arrays, {})
 
@@ -483,6 +521,8 @@ class Ranker(Recorded):
 
     def check_restored(self) -> None:
         """Refuse arrays that do not fit the number of features, or each other."""
+        if "_tables_told" in vars(self):
+            raise DataError("there are means of levels, but no categories that have them")
         lengths = {"features": self.n_columns_}
         for name, numbers in self.saved_arrays.items():
             numbers.check_lengths(name.rstrip("_"), getattr(self, name), lengths)
@@ -493,11 +533,12 @@ class Ranker(Recorded):
             if not (spread > 0).all():
                 raise DataError("the standardisation divides by a spread that is not above 0")
 
-    def encode(self, encoding: Encoding | None, one_hot: Any) -> None:
-        """Tell a restored ranker what its features are; `one_hot` is what its file says of the levels of categories."""
+    def encode(self, encoding: Encoding | None, columns: Any) -> None:
+        """Tell a restored ranker what its features are; `columns` is what its file says of the levels of categories."""
         self.encoding_ = encoding
-        if encoding is not None and encoding.categories and not self.takes_categories:
-            self.one_hot_ = OneHot.from_plain(encoding, one_hot)
+        if encoding is not None and encoding.categories and (columns is not None or not self.takes_categories):
+            tables = vars(self).pop("_tables_told", [])
+            self.columns_ = SeenColumns.from_plain(encoding, columns, tables, self.takes_categories)
 
     @classmethod
     def restore(cls, state: State) -> Self:
@@ -512,6 +553,8 @@ class Ranker(Recorded):
         if cls.standardises:
             centre, spread = (_OF_FEATURES.read(name, needed(state.arrays, name)) for name in ("centre", "spread"))
             ranker.standardisation_ = Standardisation(centre, spread)
+        if tables := SeenColumns.tables(state.arrays):
+            ranker._tables_told = [state.arrays[name] for name in tables]
         return ranker
 
     def _training_data(
@@ -523,7 +566,7 @@ class Ranker(Recorded):
                 raise DataError("The data hold their labels and queries already; leave y and qid out.")
             if weights is not None:
                 raise DataError("The data hold their weights: data.replace(document_weights=...), not sample_weight.")
-            self.encoding_, self.one_hot_ = X.encoding, None
+            self.encoding_, self.columns_ = X.encoding, None
             self.n_features_in_ = X.n_features
             if X.feature_names is not None:
                 self.feature_names_in_ = np.array(X.feature_names, dtype=object)
@@ -540,7 +583,7 @@ class Ranker(Recorded):
                 f"Input y contains NaN: {int(np.isnan(known).sum()):,} documents are not judged; leave their rows out."
             )
         _refuse_answer(X, known)
-        self.encoding_, self.one_hot_ = None, None
+        self.encoding_, self.columns_ = None, None
         mixed = is_mixed(X)
         matrix, labels = (X, known) if mixed else validate(self, X, y, reset=True, sparse=self.takes_sparse)
         check_validation(qid, len(labels))
@@ -574,7 +617,7 @@ class Ranker(Recorded):
                 check_finite(rows, getattr(self, "feature_names_in_", None))
         else:
             rows = self._rows(X)
-        return rows if self.one_hot_ is None else self.one_hot_.columns(rows)
+        return rows if self.columns_ is None else self.columns_.columns(rows)
 
     def translated(self, data: RankingData | Source) -> Any:
         """Data with the columns of training, in that order and with those codes, whatever else they have.
@@ -634,7 +677,7 @@ class Ranker(Recorded):
                 "The data have other levels of categories than the model that training goes on from; read them with "
                 "like=init_model."
             )
-        if before.one_hot_ is None:
+        if before.columns_ is None:
             before._check_features(data)
 
     def _check_features(self, data: RankingData | Source) -> None:

@@ -249,8 +249,8 @@ class BlendRanker(Ranker):
                 raise DataError(f"A model file cannot hold a {kind}; it holds {', '.join(kinds.KINDS)}.")
             inner: State = member.state()
             described = {"kind": kind, "training": member.training_, "state": inner.values}
-            if member.one_hot_ is not None:
-                described["one_hot"] = member.one_hot_.plain()
+            if member.columns_ is not None:
+                described["one_hot"] = member.columns_.plain()
             members.append(described)
             arrays |= {f"m{number}_{name}": array for name, array in inner.arrays.items()}
             texts |= {f"m{number}_{name}": text for name, text in inner.texts.items()}

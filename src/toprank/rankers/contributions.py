@@ -26,8 +26,9 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import Encoding, OneHot
+from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
+from toprank.data.seen_columns import SeenColumns
 from toprank.rankers.trees.forest import OfTrees
 from toprank.scorers.features import Standardisation
 
@@ -100,7 +101,7 @@ class Course(NamedTuple):
 class AdditiveTerms:
     """What a ranker whose score is a sum of one term for each column has before `Ranker` among its bases."""
 
-    one_hot_: OneHot | None
+    columns_: SeenColumns | None
 
     @abstractmethod
     def _terms(self, X: Any) -> FloatArray:
@@ -108,8 +109,8 @@ class AdditiveTerms:
 
     @property
     def explains_exactly(self) -> bool:
-        """See `Ranker.explains_exactly`."""
-        return True
+        """See `Ranker.explains_exactly`: where no column depends on two features."""
+        return self.columns_ is None or self.columns_.is_additive
 
     def contributions(
         self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
@@ -118,8 +119,8 @@ class AdditiveTerms:
         if not self.explains_exactly:
             return shapley(self, query, of, against, sampling)
         terms = self._terms(self._prediction_rows(query))  # type: ignore[attr-defined]
-        if self.one_hot_ is not None:  # a category is one feature, however many columns its levels have
-            terms = np.array([self.one_hot_.by_feature(row) for row in terms])
+        if self.columns_ is not None:  # a category is one feature, however many columns its levels have
+            terms = np.array([self.columns_.by_feature(row) for row in terms])
         return Contributions(terms[of] - terms[against].mean(axis=0), None, ADDITIVE)
 
 
@@ -136,7 +137,7 @@ class LinearTerms(AdditiveTerms):
 
     def course(self, feature: int) -> Course:
         """See `Ranker.course`."""
-        slopes = self.coef_ if self.one_hot_ is None else self.one_hot_.by_feature(self.coef_)
+        slopes = self.coef_ if self.columns_ is None else self.columns_.by_feature(self.coef_)
         return Course(float(slopes[feature]), np.zeros(0))
 
 
@@ -145,13 +146,13 @@ class ForestTerms(OfTrees):
 
     threads: int | None
     encoding_: Encoding | None
-    one_hot_: OneHot | None
+    columns_: SeenColumns | None
 
     @property
     def explains_exactly(self) -> bool:
         """Where there is one score, and not the expected gain of grades; and each feature is one column."""
         asked = self.as_fitted  # type: ignore[attr-defined]
-        return getattr(asked, "outputs", None) == "score" and self.one_hot_ is None
+        return getattr(asked, "outputs", None) == "score" and self.columns_ is None
 
     def contributions(
         self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
@@ -166,17 +167,17 @@ class ForestTerms(OfTrees):
     def category_columns(self) -> frozenset[int]:
         """Those of tables, and those that trees split by sets of values."""
         told = frozenset(() if self.encoding_ is None else self.encoding_.categories)
-        return told if self.one_hot_ is not None else told | self.forest_.categories
+        return told if self.columns_ is not None else told | self.forest_.categories
 
     def course(self, feature: int) -> Course:
         """See `Ranker.course`."""
-        column = column_of(feature, self.one_hot_)
+        column = column_of(feature, self.columns_)
         return Course(0.0, self.forest_.thresholds(column), self.forest_.single_rows)
 
 
-def column_of(feature: int, one_hot: OneHot | None) -> int:
+def column_of(feature: int, columns: SeenColumns | None) -> int:
     """The column in which a ranker sees a feature that is a number."""
-    return feature if one_hot is None else one_hot.names.index(one_hot.encoding.names[feature])
+    return feature if columns is None else columns.unchanged.index(feature)
 
 
 def differing(a: FloatArray, b: FloatArray) -> IntArray:

@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.encoding import Encoding, OneHot
+from toprank.data.encoding import Encoding
+from toprank.data.level_means import LevelMean
+from toprank.data.seen_columns import SeenColumns
 from toprank.errors import DataError
 from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.trees.forest import BELOW_TINY, MISSING_NAN, MISSING_NONE, MISSING_ZERO, TINY, Forest, Tree
@@ -116,24 +118,30 @@ class Blend:
 
 @dataclass(frozen=True, eq=False)
 class Wide:
-    """A part of other columns: the features that are numbers, then zeros and ones for the levels of the categories."""
+    """A part of other columns: features as they are, then zeros and ones for levels of categories, then their means."""
 
     numbers: IntArray
-    """The features that are numbers."""
+    """The features that stay as they are: numbers, or codes that trees split by."""
     centre: FloatArray | None
     """What is subtracted from these, missing values being 0 then; None: they stay as they are."""
     categories: tuple[tuple[int, IntArray], ...]
     """Each feature that is a category, and for each of its codes the column that is 1; for any other value none is."""
     width: int
     part: LinearFunction | Forest | Network | GradeGains
+    means: tuple[LevelMean, ...] = ()
+    """Tables of one category or of two, a column each at the end; any other value than a code has 0."""
 
     @classmethod
-    def of(cls, one_hot: OneHot, part: LinearFunction | Forest | Network | GradeGains) -> Wide:
+    def of(cls, columns: SeenColumns, part: LinearFunction | Forest | Network | GradeGains) -> Wide:
         """The columns that a ranker has learnt from."""
-        encoding = one_hot.encoding
-        numbers = np.setdiff1d(np.arange(len(encoding.columns)), encoding.categories)
-        centre = None if one_hot.centre is None else np.array(one_hot.centre)
-        return cls(numbers, centre, tuple(one_hot.places()), one_hot.width, part)
+        numbers = np.array(columns.unchanged, dtype=np.int64)
+        centre = None if columns.centre is None else np.array(columns.centre)
+        return cls(numbers, centre, tuple(columns.places()), columns.width, part, columns.means)
+
+    @property
+    def first_mean(self) -> int:
+        """The first column that is a mean."""
+        return self.width - len(self.means)
 
 
 Part = LinearFunction | Forest | Network | GradeGains | Blend | Wide
@@ -144,7 +152,7 @@ class Function(NamedTuple):
 
     part: LinearFunction | Forest | Network
     features: IntArray
-    """The feature behind each column; −1: a level of a category."""
+    """The feature behind each column; −1: a level of a category, or a mean of levels."""
     wide: Wide | None
     """What makes the columns, where they are not the features themselves."""
     grades: GradeGains | None

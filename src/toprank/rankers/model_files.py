@@ -89,14 +89,14 @@ def save(ranker: Ranker, path: str | PathLike[str]) -> None:
 
 def _metadata(ranker: Ranker, state: State) -> dict[str, Any]:
     """What a model file says of its model."""
-    names, encoding, one_hot = getattr(ranker, "feature_names_in_", None), ranker.encoding_, ranker.one_hot_
+    names, encoding, columns = getattr(ranker, "feature_names_in_", None), ranker.encoding_, ranker.columns_
     features = {
         "count": ranker.n_features_in_,
         "names": None if names is None else list(names),
         "first_id": getattr(ranker, "first_feature_id_", None),
     }
     if encoding is not None:
-        features |= {"columns": encoding.plain(), "one_hot": None if one_hot is None else one_hot.plain()}
+        features |= {"columns": encoding.plain(), "one_hot": None if columns is None else columns.plain()}
     described = {
         "format": _FORMAT,
         "format_version": FORMAT_VERSION,

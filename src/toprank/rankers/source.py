@@ -23,7 +23,9 @@ from typing_extensions import override
 
 from toprank.compute import FloatArray, available_threads, each_block
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import Encoding, OneHot
+from toprank.data.encoding import Encoding
+from toprank.data.level_means import Asked, LevelMean, LevelMeans, chosen, out_of_fold
+from toprank.data.seen_columns import SeenColumns
 from toprank.losses import Loss
 from toprank.losses.base import Block, BoundLoss, Curvature, Judgments, Want
 from toprank.losses.softmax import SoftmaxBound
@@ -198,16 +200,27 @@ class Source(ABC):
         """Centre and spread of the features."""
 
     @abstractmethod
-    def one_hot(self, encoding: Encoding, sparse: bool) -> OneHot:
-        """Columns for the levels of the categories, by the documents that have each; `sparse` where they may be."""
+    def level_means(self, valid: Any, asked: Asked, seed: int) -> LevelMeans:
+        """The means of levels that a ranker is to see, chosen on validation data, on folds, or by what is asked."""
+
+    @abstractmethod
+    def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[LevelMean, ...] = ()) -> SeenColumns:
+        """Columns for the levels of the categories, by the documents that have each; `sparse` where they may be.
+
+        Categories with `means` of their own have these instead.
+        """
 
     @abstractmethod
     def translated(self, encoding: Encoding) -> Any:
         """The same data with the columns and codes of another encoding."""
 
     @abstractmethod
-    def widened(self, one_hot: OneHot) -> Any:
-        """The same data with these columns in the place of categories."""
+    def widened(self, columns: SeenColumns, folds: int | None = None) -> Any:
+        """The same data with these columns in the place of the features.
+
+        `folds`, the seed of a division of the queries, is given for training data: means of levels then come from the
+        folds that a document is not in.
+        """
 
     @abstractmethod
     def grades(self) -> tuple[FloatArray, FloatArray]:
@@ -251,11 +264,16 @@ class InMemory(Source):
         return Standardisation.of(self.data.X, self.feature_names, threads)
 
     @override
-    def one_hot(self, encoding: Encoding, sparse: bool) -> OneHot:
-        def means() -> FloatArray:
+    def level_means(self, valid: Any, asked: Asked, seed: int) -> LevelMeans:
+        assert self.encoding is not None
+        return chosen(self.data, valid, self.encoding, asked, seed)
+
+    @override
+    def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[LevelMean, ...] = ()) -> SeenColumns:
+        def centre() -> FloatArray:
             return self.standardisation(None).centre
 
-        return OneHot.of(encoding, encoding.counts(self.data.X), means, sparse)
+        return SeenColumns.of(encoding, encoding.counts(self.data.X), centre, sparse, means)
 
     @override
     def translated(self, encoding: Encoding) -> RankingData:
@@ -263,8 +281,11 @@ class InMemory(Source):
         return self._with(X, encoding.names, None if encoding.is_plain else encoding)
 
     @override
-    def widened(self, one_hot: OneHot) -> RankingData:
-        return self._with(one_hot.columns(self.data.X), one_hot.names, None)
+    def widened(self, columns: SeenColumns, folds: int | None = None) -> RankingData:
+        means = None
+        if columns.means and folds is not None:
+            means = out_of_fold(self.data, columns.encoding, [one.places for one in columns.means], folds)
+        return self._with(columns.columns(self.data.X, means), columns.names, columns.seen_encoding)
 
     def _with(self, X: Any, names: tuple[str, ...], encoding: Encoding | None) -> RankingData:
         values = {one.name: getattr(self.data, one.name) for one in fields(RankingData)}

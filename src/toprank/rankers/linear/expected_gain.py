@@ -17,6 +17,7 @@ from typing_extensions import override
 from toprank.compute import FloatArray, each_block
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
+from toprank.data.level_means import Asked
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
@@ -75,6 +76,10 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         tolerance: handed to the solver.
         max_iterations: handed to the solver.
         seed: decides random starts.
+        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
+            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
+            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
+            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
         threads: number of threads; results do not depend on it.
 
     >>> import toprank as tr
@@ -111,6 +116,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     tolerance: float | None = None
     max_iterations: int | None = None
     seed: int = 0
+    level_means: Asked = "auto"
     threads: int | None = None
 
     # ---- training ----

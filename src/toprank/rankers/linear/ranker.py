@@ -13,6 +13,7 @@ from typing_extensions import override
 from toprank.compute import FloatArray
 from toprank.data.checks import check_flag, check_number
 from toprank.data.dataset import RankingData
+from toprank.data.level_means import Asked
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import ImportanceWeightedSquared, Loss, Squared
 from toprank.losses import make as make_loss
@@ -66,6 +67,10 @@ class LinearRanker(WeightedSum, PathRanker):
         tolerance: handed to the solver; None: its own default. Several, with `valid` data: each is reached from the
             one before, the loosest first, and the best on validation data is kept (early stopping, as in the papers).
         max_iterations: handed to the solver, for all tolerances together; None: its own default.
+        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
+            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
+            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
+            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
         threads: number of threads; results do not depend on it.
         verbose: tell each iteration on standard error; in a notebook, in one line that is written over.
 
@@ -97,6 +102,7 @@ class LinearRanker(WeightedSum, PathRanker):
     convention: str = "standard"
     tolerance: float | Sequence[float] | None = None
     max_iterations: int | None = None
+    level_means: Asked = "auto"
     threads: int | None = None
     verbose: bool = False
 
@@ -244,7 +250,7 @@ class LinearRanker(WeightedSum, PathRanker):
         A category has the sum of its levels.
         """
         size = np.abs(self.coef_ * self.standardisation_.spread)
-        size = size if self.one_hot_ is None else self.one_hot_.by_feature(size)
+        size = size if self.columns_ is None else self.columns_.by_feature(size)
         total = size.sum()
         return size / total if total > 0 else size
 

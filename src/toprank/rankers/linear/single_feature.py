@@ -16,6 +16,7 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
+from toprank.data.level_means import Asked
 from toprank.errors import DataError
 from toprank.losses import make as make_loss
 from toprank.metrics.evaluation import Judge
@@ -130,6 +131,10 @@ class AdaRank(WeightedSum, WatchedRanker):
         max_rounds: at most so many rounds.
         max_in_a_row: so many rounds in a row may go to one feature (`max_rounds`: the algorithm as published).
         patience: stop after so many rounds without a better training metric (validation metric, where given).
+        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
+            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
+            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
+            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
         threads: number of threads; results do not depend on it.
         verbose: tell the metric and the time left on standard error.
 
@@ -148,6 +153,7 @@ class AdaRank(WeightedSum, WatchedRanker):
     max_rounds: int = 500
     max_in_a_row: int = 2
     patience: int = 50
+    level_means: Asked = "auto"
     threads: int | None = None
     verbose: bool = False
 
@@ -268,6 +274,10 @@ class RankBoost(AdditiveTerms, WatchedRanker):
         n_thresholds: candidate thresholds per feature, at quantiles of the training data.
         metric: what validation is judged by; the best number of rounds is kept where `valid` is given.
         convention: the rules of that metric.
+        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
+            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
+            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
+            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
         threads: number of threads; results do not depend on it.
         verbose: tell the rounds, the metric on `valid` and the time left on standard error.
 
@@ -288,6 +298,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
     n_thresholds: int = 64
     metric: str | Measure = "map"
     convention: str = "standard"
+    level_means: Asked = "auto"
     threads: int | None = None
     verbose: bool = False
 
@@ -369,7 +380,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
 
     @override
     def course(self, feature: int) -> Course:
-        column = column_of(feature, self.one_hot_)
+        column = column_of(feature, self.columns_)
         return Course(0.0, np.unique(self.thresholds_[self.features_ == column]))
 
     @override
@@ -403,6 +414,10 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
         steps: number of step sizes tried in each direction.
         first_step: the smallest step, as a share of the weight (or of 1 where it is 0); each next one doubles.
         seed: decides orders and random starts.
+        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
+            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
+            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
+            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
         threads: number of threads; results do not depend on it.
         verbose: tell the metric and the time left on standard error, after each cycle.
 
@@ -421,6 +436,7 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
     steps: int = 10
     first_step: float = 0.05
     seed: int = 0
+    level_means: Asked = "auto"
     threads: int | None = None
     verbose: bool = False
 

@@ -15,7 +15,9 @@ from typing_extensions import override
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole, common_index, grouping
 from toprank.data.dataset import RankingData
+from toprank.data.level_means import Asked
 from toprank.data.queries import Queries
+from toprank.data.seen_columns import SeenColumns
 from toprank.errors import DataError, needs
 from toprank.losses import Loss
 from toprank.metrics.measure import Measure
@@ -80,6 +82,10 @@ class NeuralRanker(GradeProbabilities):
         callbacks: functions of an `Epoch`, called after each; one that returns True ends the training.
         seed: decides all chance. On a CPU the same data, seed and number of threads give the same model; PyTorch's
             global generator is neither used nor changed.
+        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
+            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
+            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
+            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
         threads: number of threads; None: as many cores, up to 8, as have enough to do.
         verbose: tell the metric and the time left on standard error: about once a second on a terminal, in one line
             that is written over in a notebook, every ten seconds elsewhere.
@@ -144,6 +150,7 @@ class NeuralRanker(GradeProbabilities):
     init_model: NeuralRanker | None = None
     callbacks: Sequence[Callable[[Epoch], Any]] = ()
     seed: int = 0
+    level_means: Asked = "auto"
     threads: int | None = None
     verbose: bool = False
     _team: Any = field(init=False)  # those who train with it, where a group does
@@ -321,7 +328,7 @@ class NeuralRanker(GradeProbabilities):
         ranker.callbacks, ranker.hidden, ranker.l2_ = (), tuple(ranker.hidden), float(ranker.weight_decay)
         parts = [numbers.read(name, needed(state.arrays, name)) for name, numbers in _INPUTS.items()]
         ranker.inputs_ = Inputs(ranker.input_transform, *parts)
-        known = {*_INPUTS, *(name.rstrip("_") for name in cls.saved_arrays)}
+        known = {*_INPUTS, *(name.rstrip("_") for name in cls.saved_arrays), *SeenColumns.tables(state.arrays)}
         ranker.network_ = restored_network(ranker, state.arrays, known)
         return ranker
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from toprank.rankers.trees.ranker import TreeRanker
 
 __all__ = [
-    "BareColumns", "ForkedTreesWarning", "Grown", "built_in", "categorical_columns", "check_combination",
-    "check_features", "grown", "lightgbm_parameters", "monotone_directions",
+    "BY_FEATURE", "BareColumns", "ForkedTreesWarning", "Grown", "built_in", "categorical_columns", "check_combination",
+    "check_features", "grown", "lightgbm_parameters", "monotone_directions", "place_of",
 ]  # fmt: skip
 
 _forked = False
@@ -80,8 +80,8 @@ _NAMES = {
     "data_sample_strategy": ("bagging", "goss"),
     "monotone_constraints_method": ("basic", "intermediate", "advanced"),
 }
-_BY_FEATURE = ("feature_contri", "interaction_constraints", "max_bin_by_feature")
-_FURTHER = (*_NUMBERS, *_WHOLE, *_FLAGS, *_NAMES, *_BY_FEATURE)
+BY_FEATURE = ("feature_contri", "interaction_constraints", "max_bin_by_feature")
+_FURTHER = (*_NUMBERS, *_WHOLE, *_FLAGS, *_NAMES, *BY_FEATURE)
 """Parameters of LightGBM that `extra` takes. What it would refuse is refused here: its own refusals are written to the
 standard error of the process, whatever its verbosity."""
 _OF_BUILT_IN = ("lambdarank_truncation_level", "lambdarank_norm", "sigmoid", "label_gain")
@@ -279,7 +279,7 @@ def lightgbm_parameters(asked: TreeRanker, data: RankingData, outputs: int, cate
     # By columns, threads share out the features; with few of them, the rows.
     by_rows = data.n_features < _COLUMNS_PER_THREAD * threads
     parameters["force_row_wise" if by_rows else "force_col_wise"] = True
-    directions = monotone_directions(asked.monotone, data)
+    directions = asked.directions_of_columns(data)
     if directions is not None:
         both = [column for column in categorical if directions[column]]
         if both:
@@ -295,7 +295,7 @@ def monotone_directions(monotone: Any, data: RankingData | Source | BareColumns)
     if isinstance(monotone, Mapping):
         directions = [0] * data.n_features
         for feature, direction in monotone.items():
-            directions[_column(feature, data, "monotone")] = direction
+            directions[place_of(feature, data, "monotone")] = direction
     elif isinstance(monotone, Iterable) and not isinstance(monotone, str):
         directions = list(monotone)
     else:
@@ -311,7 +311,7 @@ def categorical_columns(categorical: Sequence[int | str], data: RankingData) -> 
     """Numbers of the columns that hold categories; their values must be whole numbers from 0 on, or missing."""
     if isinstance(categorical, str) or not isinstance(categorical, Iterable):
         raise DataError(f"categorical takes a list of features, such as [0, 3], not {categorical!r} alone.")
-    columns = sorted({_column(feature, data, "categorical") for feature in categorical})
+    columns = sorted({place_of(feature, data, "categorical") for feature in categorical})
     known = () if data.encoding is None else data.encoding.categories
     for column in columns:
         if column in known:
@@ -328,7 +328,8 @@ def categorical_columns(categorical: Sequence[int | str], data: RankingData) -> 
     return sorted({*columns, *known})
 
 
-def _column(feature: Any, data: RankingData | Source | BareColumns, role: str) -> int:
+def place_of(feature: Any, data: RankingData | Source | BareColumns, role: str) -> int:
+    """The number of a feature that is named, or given by its number; `role` is the parameter that does so."""
     if isinstance(feature, str):
         names = data.feature_names
         if names is None:

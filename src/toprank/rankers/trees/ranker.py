@@ -17,6 +17,7 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import listed
+from toprank.data.level_means import Asked
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.losses import Loss
 from toprank.metrics.measure import Measure
@@ -30,7 +31,14 @@ from toprank.rankers.schema import Numbers, needed, plain
 from toprank.rankers.source import Source
 from toprank.rankers.trees.directions import held_directions
 from toprank.rankers.trees.forest import Forest
-from toprank.rankers.trees.parameters import BareColumns, check_combination, monotone_directions
+from toprank.rankers.trees.parameters import (
+    BY_FEATURE,
+    BareColumns,
+    categorical_columns,
+    check_combination,
+    monotone_directions,
+    place_of,
+)
 from toprank.rankers.trees.text import read_trees, written_trees
 from toprank.rankers.trees.training import booster_of, only_trees, train_trees
 from toprank.rankers.watching import Round
@@ -86,6 +94,10 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         callbacks: functions of a `Round`, called after each; one that returns True ends the training.
         extra: further parameters of LightGBM by name, such as ``{"max_depth": 6}``.
         seed: decides all sampling. The same data, seed and number of threads give the same model.
+        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
+            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
+            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
+            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
         threads: number of threads; None: all cores, on small data fewer. In a process forked from one that has used
             LightGBM training has one, since LightGBM's do not survive a fork.
         verbose: tell the metric and the time left on standard error: about once a second on a terminal, in one line
@@ -148,6 +160,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     callbacks: Sequence[Callable[[Round], Any]] = ()
     extra: Mapping[str, Any] | None = None
     seed: int = 0
+    level_means: Asked = "auto"
     threads: int | None = None
     verbose: bool = False
     _trees: _TrainedTrees = field(init=False)
@@ -184,7 +197,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         check_combination(self)
         if self.init_model is not None:
             self._check_start(data)
-        directions = monotone_directions(self.monotone, data)
+        directions = self.directions_of_columns(data)
         if directions is not None and self.init_model is not None:
             self._refuse_turned(directions, self.init_model)
         start, boosted = train_trees(data, self, valid)
@@ -195,7 +208,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         self.path_: list[dict[str, Any]] = [
             {"l2": self.l2_, "iterations": boosted.rounds, "interrupted": boosted.interrupted}
         ]
-        self.directions_ = directions if directions is None else self._held(directions)
+        self.directions_ = None if directions is None else self._of_features(self._held(directions))
         if boosted.valid is not None:
             self.path_[0]["valid"] = boosted.valid
             self.training_["valid"] = {boosted.metric: boosted.valid, "convention": boosted.convention}
@@ -206,6 +219,51 @@ class TreeRanker(ForestTerms, GradeProbabilities):
                 f"TreeRanker: no tree found a split, so all documents score alike. With {data.n_documents} documents, "
                 f"try a lower min_data_in_leaf than {self.min_data_in_leaf}."
             )
+
+    def _asked_of_levels(self) -> Asked:
+        by_feature = [name for name in BY_FEATURE if name in (self.extra or {})]
+        if not by_feature or self.level_means is False:
+            return self.level_means
+        if self.level_means == "auto":
+            return False
+        raise DataError(
+            f"extra['{by_feature[0]}'] speaks of features by their places, and level_means gives the trees other "
+            "columns. Leave one of the two out."
+        )
+
+    def directions_of_columns(self, data: RankingData | Source) -> list[int] | None:
+        """What `monotone` asks of each column that the trees see."""
+        if self.columns_ is None:
+            return monotone_directions(self.monotone, data)
+        directions = monotone_directions(self.monotone, self._features)
+        if directions is None:
+            return None
+        gone = [
+            place for place, direction in enumerate(directions) if direction and place not in self.columns_.unchanged
+        ]
+        if gone:
+            raise DataError(f"Feature number {gone[0]} (from 0) cannot be both categorical and monotone.")
+        return self.columns_.by_column(directions)
+
+    def _of_features(self, directions: list[int]) -> list[int]:
+        """Directions of columns as those of features."""
+        if self.columns_ is None:
+            return directions
+        known = dict(zip(self.columns_.unchanged, directions, strict=False))
+        return [known.get(place, 0) for place in range(self.n_features_in_)]
+
+    def categorical_of_columns(self, data: RankingData) -> list[int]:
+        """The columns that are split by sets of values."""
+        if self.columns_ is None:
+            return categorical_columns(self.categorical, data)
+        places = {place_of(feature, self._features, "categorical") for feature in self.categorical}
+        kept = [column for column, place in enumerate(self.columns_.unchanged) if place in places]
+        return categorical_columns(kept, data)
+
+    @property
+    def _features(self) -> BareColumns:
+        names = getattr(self, "feature_names_in_", None)
+        return BareColumns(self.n_features_in_, None if names is None else tuple(names))
 
     def _held(self, directions: list[int]) -> list[int]:
         """The directions that the finished trees keep to; others are told."""
@@ -230,7 +288,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             )
 
     def _named(self, places: Sequence[int]) -> str:
-        names = getattr(self, "feature_names_in_", None)
+        names = self.column_names_
         return listed([str(place) if names is None else str(names[place]) for place in places])
 
     # ---- prediction ----
@@ -288,6 +346,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         """How much each feature's splits lowered the objective, as shares of 1."""
         check_is_fitted(self)
         gains = self.forest_.feature_gains
+        gains = gains if self.columns_ is None else self.columns_.by_feature(gains)
         total = gains.sum()
         return gains / (total if total > 0 else 1.0)
 
@@ -322,7 +381,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     @override
     def check_restored(self) -> None:
         super().check_restored()
-        if self.forest_.n_features != self.n_features_in_:
+        if self.forest_.n_features != self.n_columns_:
             raise DataError("the trees do not fit the number of features")
         outputs = self.forest_.outputs
         if self.intercept_.shape != (outputs,) or self.gains_.shape != (outputs if self.outputs == "grades" else 0,):

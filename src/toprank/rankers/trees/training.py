@@ -34,7 +34,6 @@ from toprank.rankers.trees.objective import (
 from toprank.rankers.trees.parameters import (
     Grown,
     built_in,
-    categorical_columns,
     check_features,
     grown,
     lightgbm_parameters,
@@ -195,7 +194,7 @@ class Boosted(NamedTuple):
 def train_trees(data: Any, asked: TreeRanker, valid: Any) -> tuple[Start, Boosted]:
     """Train as the ranker asks, on `RankingData`; whoever has other data registers how, by their type."""
     start = Start.of(asked, data)
-    columns = categorical_columns(asked.categorical, data)
+    columns = asked.categorical_of_columns(data)
     check_features(asked, data.n_features)
     words = lightgbm_parameters(asked, data, len(start.intercept), columns)
     # DART shows its training scores without the trees that it left out.
@@ -229,7 +228,7 @@ def _watch(asked: TreeRanker, made: int, judge: Judge | None) -> RoundWatch:
     return RoundWatch(
         steps=asked.n_trees,
         first=made,
-        first_value=None if before is None or judge is None else judge(before.predict(judge.data)),
+        first_value=None if before is None or judge is None else judge(before._scores(judge.data.X)),
         higher_is_better=judge is None or judge.higher_is_better,
         patience=None if judge is None else asked.early_stopping,
         dart=asked.boosting == "dart",

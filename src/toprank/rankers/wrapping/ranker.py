@@ -122,7 +122,7 @@ class WrappedRanker(Ranker):
     @available_if(lambda ranker: hasattr(getattr(ranker, "estimator_", None), "feature_importances_"))
     def _importances(self) -> FloatArray:
         found = library_of(self.estimator_).importances()
-        found = found if self.one_hot_ is None else self.one_hot_.by_feature(found)
+        found = found if self.columns_ is None else self.columns_.by_feature(found)
         total = found.sum()
         return found / (total if total > 0 else 1.0)
 
@@ -148,7 +148,7 @@ class WrappedRanker(Ranker):
         for name in ("feature_names_in_", "first_feature_id_"):
             if hasattr(self, name):
                 setattr(ranker, name, getattr(self, name))
-        ranker.encoding_, ranker.one_hot_ = self.encoding_, self.one_hot_
+        ranker.encoding_, ranker.columns_ = self.encoding_, self.columns_
         ranker.training_ = {**self.training_, **facts}
         return ranker.settled()
 

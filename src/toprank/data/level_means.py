@@ -1,0 +1,401 @@
+"""Categories as numbers: the shrunken mean of the grades of each level, and of pairs of levels.
+
+Let t be a document's grade less the mean grade of its query (by document weights), so that over all documents t is 0 on
+average. A level with n documents (by weight) whose t add up to s gets
+
+    m(level) = s / (n + k),        k = σ² / τ²,
+
+the posterior mean of its effect where effects vary with τ² about 0, the mean of all, and documents with σ² about their
+level's. Both come from the data by moments: σ² is the variance within levels, and τ² = (Σ n m̄² − L σ²) / N, with m̄ the
+plain means, L levels and N documents. A level that was never seen, and a missing cell, have 0.
+
+A pair of categories has the same of what its two leave over, t − m(one) − m(other): what a seller is worth in one
+kind of product beyond what both are worth.
+
+**A document's own grade never enters its own number in training**: there, the tables come from the other four of five
+folds of queries. In prediction they come from all training data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.encoding import Encoding, codes_of, listed
+from toprank.data.row_hashes import id_hashes
+from toprank.errors import DataError, UnknownNameError
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+
+__all__ = ["MANY", "Asked", "LevelMean", "LevelMeans", "Places", "chosen", "out_of_fold", "refuse_unknown"]
+
+MANY = 128
+"""A category with more levels has many: trees that sort them by gradients overfit, and one-hot columns are sparse."""
+FOLDS = 5
+MOST_CELLS = 1_000_000
+"""Of a table: 4 MB in a model's file."""
+MOST_PAIRS = 10
+LEVEL = 0.05
+"""Chance that a table without use is taken, over all candidates of a kind (Bonferroni)."""
+_TRIED = 20  # pairs, the most telling first, that are asked what they tell beyond the others
+_FEWEST = 20  # queries to judge by: of fewer, the spread between queries is not known
+
+Asked = Literal["auto"] | bool | Sequence[str | Sequence[str]]
+"""``auto``: those that help; True: every category with many levels; or names of categories, and pairs of names."""
+Places = tuple[int, ...]
+"""The columns of one category, or of two."""
+
+
+@dataclass(frozen=True, eq=False)
+class LevelMean:
+    """A number for each level of a category, or for each pair of levels of two."""
+
+    places: Places
+    sizes: tuple[int, ...]
+    """Levels of each."""
+    table: npt.NDArray[np.float32]
+    """In single precision, so that rows in either give the same number."""
+    shrinkage: float | None
+    """k; None where levels do not differ by more than chance, and all numbers are 0."""
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, LevelMean)
+            and (self.places, self.sizes, self.shrinkage) == (other.places, other.sizes, other.shrinkage)
+            and np.array_equal(self.table, other.table)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def of(self, X: Any) -> FloatArray:
+        """The numbers for rows of codes."""
+        return looked_up(self.table, cells(X, self.places, self.sizes))
+
+    def name(self, encoding: Encoding) -> str:
+        """What the column is called."""
+        return f"mean({', '.join(encoding.names[place] for place in self.places)})"
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON can hold it, without the table."""
+        return {"columns": list(self.places), "shrinkage": self.shrinkage}
+
+    @classmethod
+    def from_plain(cls, encoding: Encoding, value: Any, table: Any) -> Self:
+        """What `plain` wrote down, which may be damaged, and its table.
+
+        Raises:
+            DataError: in words that finish the sentence "… is inconsistent: …".
+        """
+        try:
+            places, shrinkage = tuple(value["columns"]), value["shrinkage"]
+            fits = all(type(place) is int and place in encoding.categories for place in places)
+            fits &= list(places) == sorted(set(places)) and len(places) in (1, 2)
+            fits &= shrinkage is None or (type(shrinkage) in (int, float) and 0 <= shrinkage < np.inf)
+        except (TypeError, KeyError):
+            fits = False
+        if not fits:
+            raise DataError("the means of levels are not described")
+        sizes = tuple(len(encoding.columns[place].levels) for place in places)
+        table = np.asarray(table)
+        count = int(np.prod(sizes))
+        if table.dtype.kind != "f" or table.shape != (count,) or count > MOST_CELLS or not np.isfinite(table).all():
+            raise DataError(f"the means of {_named(encoding, places)} are not a finite number for each level")
+        return cls(places, sizes, np.ascontiguousarray(table, dtype=np.float32), shrinkage)
+
+
+def cells(X: Any, places: Places, sizes: Sequence[int]) -> IntArray:
+    """The cell of a table for each row of codes; −1 where a level is missing or unknown."""
+    codes = [codes_of(X[:, place], size) for place, size in zip(places, sizes, strict=True)]
+    return codes[0] if len(codes) == 1 else paired(codes[0], codes[1], sizes[1])
+
+
+def paired(first: IntArray, second: IntArray, size: int) -> IntArray:
+    """The cells of two categories; −1 where either has none."""
+    return np.where((first >= 0) & (second >= 0), first * size + second, -1)
+
+
+def looked_up(table: npt.NDArray[Any], cells: IntArray) -> FloatArray:
+    """The numbers of cells; 0 where there is none."""
+    return np.append(table.astype(np.float64), 0.0)[cells]
+
+
+class LevelMeans(NamedTuple):
+    """The tables that a ranker looks up, and how they were found."""
+
+    tables: tuple[LevelMean, ...]
+    judged_on: str
+    """In words: ``validation data``, ``folds of the training data``, or ``nothing: they were asked for``."""
+    examined: dict[str, float]
+    """For each candidate by name, how many standard errors its use on queries it has not seen is above 0."""
+
+    def plain(self, encoding: Encoding) -> dict[str, Any]:
+        """For the record of a training."""
+        used = {_named(encoding, one.places): one.shrinkage for one in self.tables}
+        return {"used": used, "judged_on": self.judged_on, "examined": self.examined}
+
+
+# ---- learning ----
+
+
+class _Levels:
+    """The codes and grades of the judged documents of some data."""
+
+    def __init__(self, data: RankingData, encoding: Encoding) -> None:
+        self._X, self.encoding = data.X, encoding
+        self.query, self.n_queries = data.queries.document_query, data.n_queries
+        judged = data.judged
+        weights = np.ones(data.n_documents) if data.document_weights is None else data.document_weights
+        self.weights = np.where(judged, weights, 0.0)
+        self.weights *= len(self.weights) / (self.weights.sum() or 1.0)  # a document counts as one on average
+        self.grades = self.centred(np.where(judged, data.labels, 0.0))
+        self._codes: dict[int, IntArray] = {}
+
+    def size(self, places: Places) -> int:
+        return int(np.prod([len(self.encoding.columns[place].levels) for place in places]))
+
+    def centred(self, values: FloatArray, rows: Any = slice(None)) -> FloatArray:
+        """Values of rows, which are those of whole queries, less the mean of their query, by weight."""
+        query, weights = self.query[rows], self.weights[rows]
+        weight = np.bincount(query, weights, minlength=self.n_queries)
+        total = np.bincount(query, weights * values, minlength=self.n_queries)
+        means = np.divide(total, weight, out=np.zeros(self.n_queries), where=weight > 0)
+        return np.asarray(values - means[query])
+
+    def evidence(self, products: FloatArray) -> float:
+        """How many standard errors the mean over queries of products is above 0."""
+        weight = np.bincount(self.query, self.weights, minlength=self.n_queries)
+        total = np.bincount(self.query, self.weights * products, minlength=self.n_queries)
+        means = total[weight > 0] / weight[weight > 0]
+        error = float(means.std(ddof=1)) / np.sqrt(len(means)) if len(means) > 1 else 0.0
+        return float(means.mean() / error) if error > 0 else 0.0
+
+    def cells(self, places: Places) -> IntArray:
+        for place in places:
+            if place not in self._codes:
+                self._codes[place] = codes_of(self._X[:, place], self.size((place,)))
+        codes = [self._codes[place] for place in places]
+        return codes[0] if len(codes) == 1 else paired(codes[0], codes[1], self.size(places[1:]))
+
+    def tables(self, asked: Iterable[Places], rows: Any = slice(None)) -> dict[Places, LevelMean]:
+        """The tables that are asked for, and those of the categories of pairs, from some rows."""
+        found: dict[Places, LevelMean] = {}
+        for places in asked:
+            found[places] = self.table(places, found, rows)
+        return found
+
+    def table(self, places: Places, known: dict[Places, LevelMean], rows: Any) -> LevelMean:
+        """A table from some rows; `known` are those of categories, from the same rows, and learns new ones."""
+        if places not in known:
+            left = self.grades[rows]
+            for place in places if len(places) > 1 else ():
+                left = left - looked_up(self.table((place,), known, rows).table, self.cells((place,))[rows])
+            found = self._table(places, left, rows)
+            if len(places) > 1:
+                return found
+            known[places] = found
+        return known[places]
+
+    def _table(self, places: Places, values: FloatArray, rows: Any) -> LevelMean:
+        found, weights, size = self.cells(places)[rows], self.weights[rows], self.size(places)
+        kept = np.flatnonzero((found >= 0) & (weights > 0))
+        found, weights, values = found[kept], weights[kept], values[kept]
+        n, sums = (
+            np.asarray(np.bincount(found, of, minlength=size), dtype=np.float64) for of in (weights, weights * values)
+        )
+        k = _shrinkage(n, sums, float(weights @ values**2), len(kept))
+        means = np.zeros(size) if k is None else np.divide(sums, n + k, out=np.zeros(size), where=n > 0)
+        sizes = tuple(self.size((place,)) for place in places)
+        return LevelMean(places, sizes, means.astype(np.float32), k)
+
+
+def _shrinkage(n: FloatArray, sums: FloatArray, squares: float, documents: int) -> float | None:
+    """K = σ² / τ², by moments; None where τ² is not above 0, or where no level has two documents."""
+    levels = int((n > 0).sum())
+    if documents <= levels:
+        return None
+    between = float(np.divide(sums**2, n, out=np.zeros(len(n)), where=n > 0).sum())
+    within = max(squares - between, 0.0) / (documents - levels)  # rounding may leave less than nothing
+    excess = (between - levels * within) / n.sum()
+    return float(within / excess) if excess > 0 else None
+
+
+def _folds(data: RankingData, seed: int) -> IntArray:
+    """The fold of each document: queries are dealt out in the order of their ids' hashes."""
+    turn = np.random.default_rng(seed).integers(1 << 63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    order = np.argsort(id_hashes(data.qids) * turn, kind="stable")
+    fold = np.empty(data.n_queries, dtype=np.int64)
+    fold[order] = np.arange(data.n_queries) % FOLDS
+    return fold[data.queries.document_query]
+
+
+def _by_fold(levels: _Levels, fold: IntArray, asked: Sequence[Places]) -> Iterator[tuple[IntArray, Any]]:
+    """For each fold its rows, and the tables from all other rows."""
+    for number in range(FOLDS):
+        inside = fold == number
+        yield np.flatnonzero(inside), levels.tables(asked, np.flatnonzero(~inside))
+
+
+def out_of_fold(data: RankingData, encoding: Encoding, asked: Sequence[Places], seed: int) -> FloatArray:
+    """What documents of the training data are given: (documents, tables), each from the folds that it is not in."""
+    levels, found = _Levels(data, encoding), np.zeros((data.n_documents, len(asked)))
+    for rows, tables in _by_fold(levels, _folds(data, seed), asked):
+        for column, places in enumerate(asked):
+            found[rows, column] = looked_up(tables[places].table, levels.cells(places)[rows])
+    return found
+
+
+# ---- choosing ----
+
+
+def chosen(data: RankingData, valid: RankingData | None, encoding: Encoding, asked: Asked, seed: int) -> LevelMeans:
+    """The tables that are to be used: those that are asked for, or those that help on queries they have not seen.
+
+    The queries are those of the validation data, else of the inner folds. A table helps where documents with larger
+    numbers have higher grades than the others of their query: the mean over queries of the covariance is above 0, by a
+    one-sided test at `LEVEL` over all candidates. A pair has to explain what is left of the grades after a regression
+    on all that was taken before it, the most telling first.
+    """
+    if isinstance(asked, str | bool):
+        singles, pairs = _candidates(encoding)
+    else:
+        wanted = [_placed(encoding, one) for one in asked]
+        return _of(_Levels(data, encoding), wanted, "nothing: they were asked for", {})
+    if not singles:
+        return LevelMeans((), "nothing: no category has many levels", {})
+    levels = _Levels(data, encoding)
+    held_out = None if valid is None or not valid.judged.any() else valid
+    if (held_out or data).n_queries < _FEWEST:
+        return _of(levels, singles if asked is True else [], f"nothing: there are fewer than {_FEWEST} queries", {})
+    judge = _Judge(levels, _folds(data, seed) if held_out is None else held_out)
+    uses = {one: judge.use(one) for one in singles}
+    kept = [one for one in singles if asked is True or uses[one] > _bar(len(singles))]
+    kept += judge.pairs_beyond(kept, pairs, uses)
+    judged_on = "folds of the training data" if held_out is None else "validation data"
+    return _of(levels, kept, judged_on, {_named(encoding, one): round(use, 3) for one, use in uses.items()})
+
+
+def _of(levels: _Levels, kept: Sequence[Places], judged_on: str, examined: dict[str, float]) -> LevelMeans:
+    tables = levels.tables(kept)
+    return LevelMeans(tuple(tables[places] for places in kept), judged_on, examined)
+
+
+class _Judge:
+    """What tables are worth on queries that they were not learnt from: those of other data, or of each fold in turn."""
+
+    def __init__(self, levels: _Levels, held_out: RankingData | IntArray) -> None:
+        self._levels = levels
+        if isinstance(held_out, np.ndarray):
+            self.told = levels
+            self._parts: list[tuple[Any, Any, dict[Places, LevelMean]]] = [
+                (np.flatnonzero(held_out == fold), np.flatnonzero(held_out != fold), {}) for fold in range(FOLDS)
+            ]
+        else:
+            self.told = _Levels(held_out, levels.encoding)
+            self._parts = [(slice(None), slice(None), {})]
+
+    def column(self, places: Places) -> FloatArray:
+        """What each document would be given."""
+        found = np.zeros(len(self.told.grades))
+        for judged, learnt, tables in self._parts:
+            table = self._levels.table(places, tables, learnt)
+            found[judged] = looked_up(table.table, self.told.cells(places)[judged])
+        return self.told.centred(found)
+
+    def use(self, places: Places) -> float:
+        """How many standard errors the covariance with the grades is above 0."""
+        return self.told.evidence(self.told.grades * self.column(places))
+
+    def pairs_beyond(self, kept: list[Places], pairs: list[Places], uses: dict[Places, float]) -> list[Places]:
+        """The pairs that help beyond tables that are kept; `uses` learns what was found."""
+        columns, bar = [self.column(one) for one in kept], _bar(len(pairs))
+        left = self._left(columns)
+        found: list[Places] = []
+        for pair in pairs:
+            uses[pair] = self.told.evidence(left * self.column(pair))
+        helpful = sorted((one for one in pairs if uses[one] > bar), key=lambda one: -uses[one])
+        for pair in helpful[:_TRIED]:
+            column = self.column(pair)
+            uses[pair] = self.told.evidence(left * column)
+            if uses[pair] > bar and len(found) < MOST_PAIRS:
+                found.append(pair)
+                columns.append(column)
+                left = self._left(columns)
+        return found
+
+    def _left(self, columns: list[FloatArray]) -> FloatArray:
+        """The grades less their regression on columns, within queries and by weight."""
+        if not columns:
+            return self.told.grades
+        weights = self.told.weights
+        gram = np.array([[float(one @ (weights * other)) for other in columns] for one in columns])
+        moments = np.array([float(one @ (weights * self.told.grades)) for one in columns])
+        left = self.told.grades.copy()
+        for factor, column in zip(np.linalg.lstsq(gram, moments, rcond=None)[0].tolist(), columns, strict=True):
+            left -= factor * column
+        return left
+
+
+def _bar(candidates: int) -> float:
+    return NormalDist().inv_cdf(1 - LEVEL / max(candidates, 1))
+
+
+def _candidates(encoding: Encoding) -> tuple[list[Places], list[Places]]:
+    """Categories with many levels, and pairs in which there is one; none whose table would be too large."""
+    sizes = {place: len(encoding.columns[place].levels) for place in encoding.categories}
+    singles: list[Places] = [(place,) for place, size in sizes.items() if MANY < size <= MOST_CELLS]
+    pairs: list[Places] = [
+        (one, other)
+        for one, other in combinations(sizes, 2)
+        if min(sizes[one], sizes[other]) > 1 and max(sizes[one], sizes[other]) > MANY
+        if sizes[one] * sizes[other] <= MOST_CELLS
+    ]
+    return singles, pairs
+
+
+def _placed(encoding: Encoding, asked: str | Sequence[str]) -> Places:
+    """The columns of one category, or of a pair, that is asked for by name."""
+    names = [asked] if isinstance(asked, str) else list(asked)
+    known = {encoding.names[place]: place for place in encoding.categories}
+    for name in names:
+        if name not in known:
+            raise UnknownNameError("category for level_means", str(name), known)
+    places = tuple(sorted({known[name] for name in names}))
+    if len(places) != len(names) or len(places) > 2:
+        raise DataError(f"level_means takes names of categories, and pairs of two names, not {asked!r}.")
+    size = int(np.prod([len(encoding.columns[place].levels) for place in places]))
+    if size > MOST_CELLS:
+        raise DataError(
+            f"The table of {_named(encoding, places)} would have {size:,} cells; a table has {MOST_CELLS:,} at most. "
+            "Leave it out of level_means."
+        )
+    return places
+
+
+def _named(encoding: Encoding, places: Places) -> str:
+    return " × ".join(encoding.names[place] for place in places)
+
+
+def refuse_unknown(asked: Any) -> None:
+    """Refuse what `level_means` cannot be, whatever the data."""
+    if asked == "auto" or isinstance(asked, bool):
+        return
+    pairs = [one for one in asked if not isinstance(one, str)] if _is_list(asked) else []
+    if not _is_list(asked) or not all(_is_list(one) and len(one) == 2 for one in pairs):
+        raise DataError(
+            "level_means is 'auto', True, False, or a list of categories and pairs of them, such as ['seller', "
+            f"('seller', 'kind')], not {asked!r}."
+        )
+    if len(pairs) > MOST_PAIRS:
+        raise DataError(f"level_means takes {MOST_PAIRS} pairs at most, not {len(pairs)}: {listed(pairs[0])} …")
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
