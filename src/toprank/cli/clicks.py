@@ -23,7 +23,7 @@ Log = Annotated[
     typer.Argument(
         metavar="LOG...",
         help="A log: Parquet, CSV, JSON lines or Yandex' format; or ubi_queries and ubi_events. A folder holds files "
-        "of one log.",
+        "of one log, such as that of toprank serve.",
     ),
 ]
 _MODELS = "The click model: GlobalCTR, RankCTR, DocumentCTR, PBM, UBM, Cascade, DCM, SDBN, DBN or CCM."
@@ -44,6 +44,15 @@ class _LogColumns:
     click: Annotated[str | None, _column("clicks; with UBI, the action that counts as one")] = None
     session: Annotated[str | None, _column("sessions, one for each list", "; '' for none")] = None
     user: Annotated[str | None, _column("users", "; '' for none")] = None
+    value: Annotated[str | None, _column("values of impressions", "; '' for none")] = None
+    values: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a log of events, what each kind counts, such as click=1,cart=5,purchase=value.",
+            show_default=False,
+            rich_help_panel=helping.LOG,
+        ),
+    ] = None
     first_position: Annotated[int, typer.Option(min=0, max=1, help="The number of the first position.")] = 1
 
 
@@ -359,6 +368,7 @@ def train(
     propensities: Propensities = None,
     offsets: Offsets = None,
     clip: Clip = None,
+    reward: Annotated[str, typer.Option(help="What is learnt: click, or value.")] = "click",
     within: Annotated[float, typer.Option(help="With safe: by what factor exposure may differ from the log.")] = 1.5,
     approximate: Annotated[
         bool, typer.Option("--approximate", help="Train even if the loss is not linear in the gains.")
@@ -407,8 +417,8 @@ def train(
     documents, held_out = _documents(data, valid, quiet, reading)
     with common.progress("Training …", quiet):
         done = trained(
-            ranker, shown, documents, correction, curves, clip=clip, within=within, approximate=approximate, full=full,
-            valid=held_out, folds=folds,
+            ranker, shown, documents, correction, curves, clip=clip, within=within, reward=reward,
+            approximate=approximate, full=full, valid=held_out, folds=folds,
         )  # fmt: skip
     done.ranker.training_["system"] = systems.get(system).name
     done.ranker.save(output)
@@ -432,7 +442,9 @@ def evaluate(
     scores: Annotated[Path, typer.Argument(help="One score per document of DATA.")],
     log: OneLog,
     data: Annotated[Path, typer.Argument(help="The documents; labels are ignored.")],
-    metrics: Annotated[str, typer.Option(help="dcg@k and ctr@k, separated by commas.")] = "dcg@10",
+    metrics: Annotated[
+        str, typer.Option(help="dcg@k, ctr@k, clicks@k, value@k and value-dcg@k, separated by commas.")
+    ] = "dcg@10",
     estimator: Annotated[str, typer.Option(help="ips, snips, affine, dr or none.")] = "snips",
     propensities: Propensities = None,
     offsets: Offsets = None,
