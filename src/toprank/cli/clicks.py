@@ -12,11 +12,11 @@ import typer
 from toprank.cli import common, helping, options
 
 if TYPE_CHECKING:
-    from toprank.clicks import ClickLog, ClickModel, Trained
+    from toprank.clicks import ClickLog, ClickModel, Release, Trained
     from toprank.data.dataset import RankingData
     from toprank.significance import Interval
 
-__all__ = ["COMMANDS", "check", "evaluate", "fit", "simulate", "train"]
+__all__ = ["COMMANDS", "ab", "check", "evaluate", "fit", "interleave", "simulate", "train"]
 
 Log = Annotated[
     list[Path],
@@ -516,4 +516,68 @@ def _row(text: str | None, option: str) -> list[float] | str | None:
     return options.numbers_of(text, float, f"{option} takes numbers separated by commas")
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (check, fit, simulate, train, evaluate)
+Confidence = Annotated[float, typer.Option(help="That the interval holds the truth at all looks at once.")]
+
+
+@reads_log
+def interleave(
+    log: Log,
+    confidence: Confidence = 0.95,
+    json: options.Json = False,
+    columns: options.Reading = options.NOTHING,
+    quiet: options.Quiet = False,
+) -> None:
+    """Say which of two interleaved models users click more, with an interval that holds whenever you look.
+
+    The unit is the query; whether both models began as many lists is checked, too.
+
+    For example:
+
+    \b
+      toprank clicks interleave log/
+      toprank clicks interleave log/ --json
+    """
+    from toprank.clicks import interleaved_release
+
+    _tell_release(interleaved_release(read_log(log, quiet, columns), confidence=confidence), json)
+
+
+@reads_log
+def ab(
+    log: Log,
+    metric: Annotated[str, typer.Option(help="What is compared for each unit: click, or value.")] = "click",
+    arms: Annotated[
+        str | None,
+        typer.Option(help="The new arm and the current one, such as new,old. Default: the larger is current."),
+    ] = None,
+    confidence: Confidence = 0.95,
+    json: options.Json = False,
+    columns: options.Reading = options.NOTHING,
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare the arms of a split for each unit, with an interval that holds whenever you look.
+
+    A unit is who has a key. Whether the arms have the shares that were planned is checked, too.
+
+    For example:
+
+    \b
+      toprank clicks ab log/
+      toprank clicks ab log/ --metric value --values purchase=value
+    """
+    from toprank.clicks import ab as compared
+
+    names = None if arms is None else [name.strip() for name in arms.split(",")]
+    if names is not None and len(names) != 2:
+        raise typer.BadParameter(f"--arms takes two names, the new arm and the current one, not '{arms}'.")
+    _tell_release(compared(read_log(log, quiet, columns), metric, arms=names, confidence=confidence), json)
+
+
+def _tell_release(found: Release, json: bool) -> None:
+    if json:
+        common.print_json(found.to_dict())
+    else:
+        typer.echo(str(found))
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (check, fit, simulate, train, evaluate, interleave, ab)

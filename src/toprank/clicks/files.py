@@ -48,7 +48,7 @@ USUAL_NAMES = {
 }  # fmt: skip
 _NEEDED = ("query", "document", "click")
 _IDS = ("query", "document", "session")
-_OURS = ("ranker", "explored")  # what simulated logs carry
+_OURS = ("ranker", "explored", "team", "arm", "share", "propensity", "version")  # what logs of ours carry
 _STRIP = 1 << 18
 
 
@@ -95,7 +95,8 @@ def read(
         values: of logs of events, what each kind counts, such as ``"click=1,cart=5,purchase=value"``: a number, or
             ``value`` for what the event says that it was worth. Their sum is the column ``value``. A return takes away
             what its purchase counted. Of the log of a service, what was bought counts unless this says otherwise.
-        carry: further columns to keep; ``ranker`` and ``explored`` are kept in any case. Of the log of a service,
+        carry: further columns to keep; ``ranker``, ``explored``, ``team``, ``arm``,
+            ``share``, ``propensity`` and ``version`` are kept in any case. Of the log of a service,
             features that it was told to write, and ``score``.
         first_position: the number of the first position, 1 or 0.
         format: parquet, arrow, csv, jsonl or yandex, where neither content nor name tells.

@@ -34,7 +34,7 @@ _JSON_LINE = 8 << 20  # bytes of a line at most: objects take some 20 times as m
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _UBI_RESPONSE = {"query_response_id", "query_response_hit_ids"}
 _SERVED = b'{"application":"toprank",'
-"""How every line begins that a service writes (`toprank serve --log`)."""
+"""How every line begins that a service writes to its log."""
 TORN = "lines that were torn when the service was killed"
 _EVERY_LINE = "Every line is an object, and a field has one type in all of them."
 

@@ -1,6 +1,6 @@
 """OpenSearch's User Behavior Insights: ``ubi_queries`` and ``ubi_events`` as a click log.
 
-`toprank serve --log` writes them, too; of its lists more is known (`_LISTS`), and of its events that each is told once.
+A service writes them to its log, too; of its lists more is known (`_LISTS`), and of its events that each is told once.
 """
 
 from __future__ import annotations
