@@ -169,7 +169,7 @@ class Refusal(Struct):
 
 
 class Done(NamedTuple):
-    """A request that was answered; `order` has the rows that were shown, best first."""
+    """A request that was answered; `order` has the rows that were shown, best first, `ids` and `values` all rows'."""
 
     X: FloatArray
     scores: FloatArray
@@ -177,6 +177,8 @@ class Done(NamedTuple):
     missing: int
     written: bytes
     order: list[int]
+    ids: list[Any]
+    values: list[float]
 
 
 _encode = msgspec.json.Encoder().encode
@@ -199,7 +201,9 @@ def scored(model: Served, asked: ScoreRequest, limit: int) -> Done:
     ids, (X, unseen) = read(model, asked, limit)
     scores = model.scores(X) if ids else np.empty(0)
     listed = [ScoredDocument(one, score) for one, score in zip(ids, scores.tolist(), strict=True)]
-    return Done(X, scores, unseen, int(np.isnan(X).sum()), _encode(Scores(model.name, model.version, listed)), [])
+    return Done(
+        X, scores, unseen, int(np.isnan(X).sum()), _encode(Scores(model.name, model.version, listed)), [], ids, []
+    )
 
 
 def ranked(model: Served, asked: RankRequest, limit: int, request: str | None = None, swap: int | None = None) -> Done:
@@ -211,7 +215,7 @@ def ranked(model: Served, asked: RankRequest, limit: int, request: str | None = 
         order[swap : swap + 2] = order[swap : swap + 2][::-1]
     listed = [RankedDocument(ids[row], values[row], rank) for rank, row in enumerate(order, start=1)]
     written = _encode(Ranking(model.name, model.version, listed, request))
-    return Done(X, scores, unseen, int(np.isnan(X).sum()), written, order)
+    return Done(X, scores, unseen, int(np.isnan(X).sum()), written, order, ids, values)
 
 
 def both(models: tuple[Served, Served], asked: InterleaveRequest, limit: int) -> tuple[list[Any], list[int], list[int]]:
