@@ -193,7 +193,7 @@ def read(model: Served, asked: ScoreRequest | InterleaveRequest, limit: int) -> 
             f"The model '{model.name}' looks at the other documents of the query, so say which query these are of: "
             "give query, and all of its documents in one request.",
         )
-    return ids, model.columns.rows(asked.documents, asked.features)
+    return ids, model.columns.rows(asked.documents, asked.features, asked.query_text)
 
 
 def scored(model: Served, asked: ScoreRequest, limit: int) -> Done:
@@ -226,7 +226,8 @@ def both(models: tuple[Served, Served], asked: InterleaveRequest, limit: int) ->
     if not first.columns.take_the_same(second.columns):
         raise RefusedError(422, f"'{first.name}' and '{second.name}' take different columns and cannot be interleaved.")
     ids, rows = read(first, asked, limit)
-    _, others = (ids, rows) if first.columns.encoding == second.columns.encoding else read(second, asked, limit)
+    same = first.columns.encoding == second.columns.encoding and first.columns.text is None
+    _, others = (ids, rows) if same else read(second, asked, limit)
     return ids, first.order(first.scores(rows.X)), second.order(second.scores(others.X))
 
 
@@ -241,7 +242,8 @@ def explained(model: Served, asked: ExplainRequest, limit: int) -> bytes:
     names = [str(one) for one in ids]
     if len(set(names)) < len(names):  # the number 1 and the word "1"
         names = [repr(one) for one in ids]
-    data = RankingData(X, document_ids=names, feature_names=model.columns.names, encoding=model.columns.encoding)
+    called = getattr(model.ranker, "feature_names_in_", None)
+    data = RankingData(X, document_ids=names, feature_names=called, encoding=model.ranker.encoding_)
     explanation = model.ranker.explain(data, a=names[ids.index(asked.a)], b=names[ids.index(asked.b)]).to_dict()
     explanation |= {"model": model.name, "version": model.version, "query": asked.query}
     explanation["a"] |= {"id": asked.a}
