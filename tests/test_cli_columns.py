@@ -314,7 +314,7 @@ def test_the_decorator_keeps_the_other_parameters():
 
     made = reads_data(*COLUMNS)(command)
     assert list(inspect.signature(made).parameters) == ["a", *COLUMNS, "b"]
-    made(a=1, b=2, label=None, qid="", features=None, document_id=None, carry=None)
+    made(a=1, b=2, **(dict.fromkeys(COLUMNS) | {"qid": ""}))
 
 
 # ---- documents without a judgment ----

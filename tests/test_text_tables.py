@@ -482,3 +482,33 @@ def test_the_service_matches_words(tmp_path):
 def test_experiments_and_searches_take_text():
     found = tr.AutoRanker(budget=2, seed=0).fit(DATA)
     assert np.isfinite(found.predict(DATA)).all()
+
+
+# ---- the command line ----
+
+
+def test_commands_take_text(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from toprank.cli.main import app
+
+    def run(*arguments, status=0):
+        result = CliRunner().invoke(app, [*map(str, arguments)])
+        assert result.exit_code == status, result.output
+        return result
+
+    monkeypatch.chdir(tmp_path)
+    FRAME[FRAME.qid < 16].to_csv("train.csv", index=False)
+    FRAME[FRAME.qid >= 16].to_parquet("test.parquet")
+    words = "--query-text", "search_term", "--document-text", "title,description"
+    run("train", "train.csv", "--system", "ListNet", *words, "-o", "m.toprank", "-q")
+    run("predict", "m.toprank", "test.parquet", "-o", "s.txt")
+    data = tr.read("test.parquet", like=tr.load("m.toprank"), label="label")
+    assert np.loadtxt("s.txt") == pytest.approx(tr.load("m.toprank").predict(data))
+    said = run("train", "train.csv", "--system", "ListNet", *words[:2], "-o", "x.toprank", status=2)
+    assert "go together" in said.output
+    (tmp_path / "a.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.1\n")
+    said = run("train", "a.txt", "--system", "ListNet", *words, "-o", "x.toprank", status=1)
+    assert "Columns of words are those of a table" in str(said.exception)
+    run("convert", "train.csv", "train.toprank-data", *words)
+    assert tr.read("train.toprank-data").text.document == ("title", "description")

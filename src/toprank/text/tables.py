@@ -42,8 +42,8 @@ class TextFeatures:
     def learnt(cls, data: RankingData) -> tuple[Self, RankingData]:
         """From the texts of the documents alone, without queries or labels; and the data with the columns."""
         assert data.text is not None
-        texts = _texts_of(data, data.text)
-        distinct, rows = _distinct(texts)
+        _refuse_several_texts(data, data.text)
+        distinct, rows = _distinct(_texts_of(data, data.text))
         known, encoded = Statistics.learnt_and_encoded(distinct, Analyzer(data.text.language))
         made = cls(data.text, OwnColumns(data.feature_names, data.encoding), data.n_features, MatchFeatures(known))
         return made, made._joined(data, made._columns(_queries_of(data, data.text), encoded, rows))
@@ -202,11 +202,17 @@ def _texts_of(data: RankingData, roles: TextRoles) -> dict[str, list[str]]:
 
 
 def _queries_of(data: RankingData, roles: TextRoles) -> list[str]:
-    """The text of each document's query; refused where a query has two."""
+    """The text of the query of each document."""
+    column = data.carried[roles.query]
+    return list((column if len(column) == data.n_documents else data.queries.spread(column)).tolist())
+
+
+def _refuse_several_texts(data: RankingData, roles: TextRoles) -> None:
+    """Refuse to learn of a query that has two texts; rows that are only scored may be of any queries."""
     column = data.carried[roles.query]
     if len(column) == data.n_queries:
-        return list(data.queries.spread(column).tolist())
-    texts: list[str] = column.tolist()
+        return
+    texts = column.tolist()
     for query, (first, last) in enumerate(zip(data.queries.offsets, data.queries.offsets[1:], strict=False)):
         if len(set(texts[first:last])) > 1:
             some = sorted(set(texts[first:last]))[:2]
@@ -214,7 +220,6 @@ def _queries_of(data: RankingData, roles: TextRoles) -> list[str]:
                 f"The words of query {data.qids[query]} differ among its rows ('{some[0]:.40}' and '{some[1]:.40}' in "
                 f"'{roles.query}'); a query has one text."
             )
-    return texts
 
 
 def _distinct(texts: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], npt.NDArray[np.int64]]:
