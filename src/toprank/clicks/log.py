@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data
 from toprank.data.dataset import RankingData
@@ -170,6 +171,23 @@ class ClickLog:
         if not np.isfinite(values).all():
             raise DataError("The values of the log must be finite numbers; where an impression brought nothing, 0.")
         return values
+
+    @cached_property
+    def distinct(self) -> tuple[ClickLog, FloatArray]:
+        """The sessions without those that showed the same and were clicked the same, by query, and how often each was.
+
+        >>> log = ClickLog.of(["a"] * 6, list("xyxyxy"), [1, 2] * 3, [1, 0, 0, 0, 1, 0])
+        >>> distinct, counts = log.distinct
+        >>> distinct.n_sessions, sorted(counts.tolist())
+        (2, [1.0, 2.0])
+        """
+        keys, clicks = np.empty(self.n_sessions, np.uint64), self.clicks.view(np.uint8)
+        kernels.session_keys(self.offsets, self.session_query, self.pair, self.position, clicks, keys)
+        order = np.argsort(keys, kind="stable")
+        kept, counts = np.empty(self.n_sessions, np.int64), np.empty(self.n_sessions)
+        shown = self.pair, self.position, clicks
+        n = kernels.distinct_sessions(self.offsets, *shown, keys, order, kept, counts)
+        return replace(self, columns={}, session_ids=None).select(kept[:n]), counts[:n].copy()
 
     def select(self, sessions: npt.ArrayLike) -> ClickLog:
         """The log of some sessions (numbers or a mask), in their order; queries and pairs keep their numbers."""
