@@ -30,10 +30,11 @@ FLOORS = [
     {"exporting"},
     {"systems"},
     {"comparison", "explaining", "choosing"},
-    {"monitoring"},
+    {"monitoring", "fusion"},
     {"experiment", "cluster"},
     {"clicks"},
     {"serving"},
+    {"search"},
     {"report", "reproduce"},
     {"cli"},
 ]

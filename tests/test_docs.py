@@ -147,6 +147,14 @@ def furnish(folder):
     tr.write(test.replace(labels=np.where(slips, 0.0, test.labels)), folder / "model.qrels")
     for name, scores in zip(("bm25", "dense"), test.labels + noise, strict=True):
         tr.write_run(test, scores, folder / f"{name}.run", tag=name)
+    topics = ("bread", "soup", "tea", "cake", "pasta", "rice", "salad", "jam")
+    (folder / "notes").mkdir()
+    for i in range(32):
+        food, way = topics[i % 8], ("bake", "boil", "buy", "keep")[i // 8]
+        text = f"# {food} {i}\n\nHow to {way} {food}: take {topics[(i + 3) % 8]} and water, and wait.\n"
+        (folder / "notes" / f"{food}-{way}.md").write_text(text)
+    (folder / "notes.queries.tsv").write_text("".join(f"{i}\thow to bake {food}\n" for i, food in enumerate(topics)))
+    (folder / "notes.qrels").write_text("".join(f"{i} 0 {food}-bake.md 1\n" for i, food in enumerate(topics)))
     frame = data.to_frame().rename(columns={"document_id": "product_id"})
     frame["brand"] = [("Acme", "Borg", None)[i % 3] for i in range(len(frame))]
     frame["added"] = pd.Timestamp("2024-05-01") + pd.to_timedelta(np.arange(len(frame)), unit="D")

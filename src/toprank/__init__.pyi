@@ -8,6 +8,7 @@ from toprank import explaining as explaining
 from toprank import losses as losses
 from toprank import metrics as metrics
 from toprank import report as report
+from toprank import search as search
 from toprank import serving as serving
 from toprank import significance as significance
 from toprank import solvers as solvers
@@ -40,6 +41,7 @@ from toprank.errors import ToprankError as ToprankError
 from toprank.experiment import Experiment as Experiment
 from toprank.explaining import importance as importance
 from toprank.exporting.exporter import export as export
+from toprank.fusion.fused import fuse as fuse
 from toprank.metrics.evaluation import evaluate as evaluate
 from toprank.metrics.runs import evaluate_run as evaluate_run
 from toprank.monitoring import monitor as monitor

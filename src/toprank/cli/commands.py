@@ -14,11 +14,13 @@ from toprank.cli import (
     experimenting,
     explaining,
     exporting,
+    fusing,
     judging,
     monitoring,
     options,
     predicting,
     preparing,
+    searching,
     serving,
     training,
 )
@@ -46,6 +48,7 @@ _GROUPS = {
         judging.judges,
         experimenting.cv,
         evaluating.conventions,
+        fusing.fuse,
         experimenting.reproduce,
     ),
     "Explain": (explaining.explain, predicting.inspect),
@@ -67,5 +70,16 @@ _CLICKS = typer.Typer(
 for _command in clicks.COMMANDS:
     _CLICKS.command(_command.__name__, cls=common.Command)(options.complete(_command))
 app.add_typer(_CLICKS, name="clicks", rich_help_panel="Clicks")
+
+_SEARCH = typer.Typer(
+    cls=common.Commands,
+    help="Search documents: index a collection, learn the order of what it finds, evaluate it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in searching.COMMANDS:
+    _SEARCH.command(_command.__name__, cls=common.Command)(options.complete(_command))
+app.add_typer(_SEARCH, name="search", rich_help_panel="Search")
 
 app.callback()(common.root)

@@ -21,14 +21,13 @@ from toprank import kernels
 from toprank.compute import IntArray, blocks_of, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding
+from toprank.data.pool_statistics import PER_COLUMN
 from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["PoolFeatures"]
 
 Array = npt.NDArray[Any]
 
-PER_COLUMN = ("mean", "std", "min", "max", "rank", "zscore")
-"""The statistics of a column in a query; their places are their numbers in the kernel."""
 _BLOCK = 1 << 16  # values of a block: half a megabyte, which stays in the cache
 
 

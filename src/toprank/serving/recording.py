@@ -47,9 +47,7 @@ class Recorder:
         """Keep a list of one model."""
         if self.journal is None:
             return
-        ids, values = done.ids, done.values
-        if set(map(type, ids)) != {str}:
-            ids = list(map(str, ids))
+        ids, values = [str(one.id) for one in asked.documents], done.scores.tolist()
         attributes = ShownAttributes(
             model.name,
             model.version,

@@ -42,7 +42,6 @@ class LetorStream:
     """The files of `read_letor`, surveyed; its options."""
 
     carried = ()
-    text = None
 
     def __init__(
         self,

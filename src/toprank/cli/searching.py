@@ -1,0 +1,222 @@
+"""`toprank search`: index a collection, train and evaluate the order of what it finds, and ask it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toprank.cli import common, options
+
+Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="A folder that `toprank search index` made.")]
+Queries = Annotated[
+    Path | None,
+    typer.Option(help="Queries: JSON lines, SMART, TREC topics, or id, tab, words. Default: the collection's own."),
+]
+Qrels = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Judgments: TREC, BEIR, Cranfield. Or a part of the collection's own: test."),
+]
+Pool = Annotated[int | None, typer.Option(min=1, help="Candidates of a query. Default: what the index says.")]
+
+
+def index(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A folder of text, Markdown or HTML; JSON lines; a collection in the layout of BEIR, SMART or TREC; "
+            "python-docs, the documentation of this Python."
+        ),
+    ] = "python-docs",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="INDEX", help="The folder to make, or to make anew.")
+    ] = Path("search-index"),
+    fields: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Fields to index. Default: all that are text.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="FIELD=N,...", help="How much a word counts in a field; 1 elsewhere.")
+    ] = None,
+    first_stage: Annotated[
+        str, typer.Option(help="The engine that finds candidates: sqlite, or tantivy with the extra search.")
+    ] = "sqlite",
+    run: Annotated[
+        list[Path] | None,
+        typer.Option(help="A run of another engine as the first stage instead; may be given several times."),
+    ] = None,
+    pool: Annotated[int, typer.Option(min=1, help="Candidates of a query, which the learned order ranks.")] = 200,
+    language: Annotated[str, typer.Option(help="Language of the stems, as Snowball calls it.")] = "english",
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+) -> None:
+    """Index a collection of documents: one folder that can be searched, trained and evaluated.
+
+    For example:
+
+    \b
+      toprank search index -o python.index
+      toprank search index notes/ -o notes.index
+      toprank search index scifact/ -o scifact.index --weights title=2
+      toprank search index corpus.jsonl -o corpus.index --run bm25.run --run dense.run
+    """
+    from toprank.search import index as make
+
+    given = {
+        name: options.numbers_of(number, float, "--weights takes FIELD=N")[0]
+        for name, number in (_pair(part) for part in (weights or "").split(",") if part.strip())
+    }
+    with common.progress(f"Indexing {source} …", quiet):
+        made = make(
+            source,
+            output,
+            fields=[name.strip() for name in fields.split(",")] if fields else None,
+            weights=given,
+            first_stage=[str(one) for one in run] if run else first_stage,
+            pool=pool,
+            language=language,
+            seed=seed,
+        )
+    typer.echo(f"{output}: {len(made):,} documents of {made.name}, fields {', '.join(made.documents.fields)}.")
+    for note in made.notes:
+        common.say(note, quiet)
+    if made.topics is not None and made.judgments:
+        common.say(f"It brings {len(made.topics):,} queries and their judgments: toprank search train {output}", quiet)
+
+
+def _pair(part: str) -> tuple[str, str]:
+    name, equals, number = part.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"--weights takes FIELD=N, not '{part}'.")
+    return name.strip(), number
+
+
+def train(
+    folder: Folder,
+    queries: Queries = None,
+    qrels: Qrels = None,
+    clicks: Annotated[
+        Path | None,
+        typer.Option(help="Learn from a log of clicks instead; its queries are words, or ids of --queries."),
+    ] = None,
+    system: Annotated[
+        str, typer.Option(help="What to train: blend (a linear ranker and small trees), or one of `toprank systems`.")
+    ] = "blend",
+    metric: Annotated[str, typer.Option(help="What hyper-parameters are chosen by.")] = "ndcg@10",
+    pool: Pool = None,
+    settings: options.Settings = None,
+    json: options.Json = False,
+    seed: options.Seed = 0,
+    threads: options.TrainingThreads = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Learn the order of candidates from judgments or clicks; the model is kept in the index.
+
+    For example:
+
+    \b
+      toprank search train python.index
+      toprank search train cran.index --queries cran.qry --qrels cranqrel --system LambdaMART
+      toprank search train shop.index --clicks clicks.parquet
+    """
+    opened = _opened(folder)
+    fixed = options.settings_of(settings)
+    with common.progress("Training …", quiet):
+        if clicks is None:
+            trained = opened.train(
+                queries, qrels, system, metric=metric, pool=pool, seed=seed, threads=threads, **fixed
+            )
+        else:
+            if qrels is not None:
+                raise typer.BadParameter("choose one of --qrels and --clicks.")
+            from toprank.clicks import read
+
+            name = {} if system == "blend" else {"system": system}
+            trained = opened.train_on_clicks(read(clicks), queries, **name, **fixed)
+    common.print_result(trained, json=json)
+    common.say(f"{folder}: the model is in the index; toprank search query {folder} WORDS", quiet)
+
+
+def evaluate(
+    folder: Folder,
+    queries: Queries = None,
+    qrels: Qrels = None,
+    systems: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="bm25 (the first stage), lsa, rrf, blend, model, the name of a run, or any of `toprank systems`. "
+            "Default: bm25,lsa,rrf,blend.",
+        ),
+    ] = None,
+    metrics: options.Metrics = "ndcg@10,map",
+    convention: options.ConventionName = "trec_eval",
+    baseline: Annotated[str | None, typer.Option(help="Compare all with this one. Default: the last with all.")] = None,
+    pool: Pool = None,
+    folds: Annotated[int, typer.Option(min=3, help="Folds of queries for learned systems.")] = 5,
+    runs: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the run of each system here.")
+    ] = None,
+    json: options.Json = False,
+    seed: options.Seed = 0,
+    threads: options.TrainingThreads = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare systems on judged queries, with statistics; learned systems rank queries that they have not seen.
+
+    For example:
+
+    \b
+      toprank search evaluate python.index
+      toprank search evaluate cran.index --queries cran.qry --qrels cranqrel --systems bm25,lsa,rrf,LambdaMART --json
+    """
+    opened = _opened(folder)
+    wanted = [name.strip() for name in systems.split(",") if name.strip()] if systems is not None else None
+    with common.progress("Evaluating …", quiet):
+        found = opened.evaluate(
+            queries,
+            qrels,
+            wanted,
+            metrics=[name.strip() for name in metrics.split(",") if name.strip()],
+            convention=convention,
+            baseline=baseline,
+            pool=pool,
+            folds=folds,
+            seed=seed,
+            threads=threads,
+        )
+    if runs is not None:
+        from toprank.data.trec import write_run
+
+        runs.mkdir(parents=True, exist_ok=True)
+        for name, run in found.runs.items():
+            write_run(run, runs / f"{name}.run")
+    common.print_result(found, json=json)
+
+
+def query(
+    folder: Folder,
+    words: Annotated[list[str], typer.Argument(help="The query; nothing in it is syntax.")],
+    k: Annotated[int, typer.Option("-k", "--top", min=1, help="How many documents.")] = 10,
+    first_stage: Annotated[
+        bool, typer.Option("--first-stage", help="In the order of the first stage, even where a model is trained.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Search an index: the best documents for a query, with the passage that says why.
+
+    For example:
+
+    \b
+      toprank search query python.index read a csv file
+    """
+    common.print_result(_opened(folder).search(" ".join(words), k, learned=not first_stage), json=json)
+
+
+def _opened(folder: Path) -> Any:
+    from toprank.search import open as open_index
+
+    return open_index(folder)
+
+
+COMMANDS = (index, train, evaluate, query)

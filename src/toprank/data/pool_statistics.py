@@ -1,0 +1,34 @@
+"""Statistics of columns within their queries, as arrays: what `PoolFeatures` adds, without its checks and imports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank import kernels
+from toprank.compute import IntArray
+
+__all__ = ["PER_COLUMN", "statistics_in"]
+
+PER_COLUMN = ("mean", "std", "min", "max", "rank", "zscore")
+"""The statistics of a column in a query; their places are their numbers in the kernel."""
+
+
+def statistics_in(values: npt.NDArray[Any], offsets: IntArray, names: Sequence[str]) -> npt.NDArray[np.float32]:
+    """Statistics of columns in their queries.
+
+    Args:
+        values: float64, a row for each column.
+        offsets: of the queries.
+        names: which of `PER_COLUMN`.
+
+    Returns:
+        float32, a row for each document; the statistics of one column side by side.
+    """
+    out = np.empty((values.shape[1], len(values) * len(names)), dtype=np.float32)
+    codes = np.array([PER_COLUMN.index(name) for name in names], dtype=np.int64)
+    kernels.fill_statistics(np.ascontiguousarray(values), offsets, codes, 0, out)
+    return out

@@ -1,0 +1,84 @@
+"""`Ballots`: what each of several runs says of every pair of a query and a document that any of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.trec import Run
+from toprank.errors import DataError
+
+__all__ = ["Ballots"]
+
+
+@dataclass(frozen=True, eq=False)
+class Ballots:
+    """Query q has the pairs ``offsets[q]:offsets[q + 1]``; tables have a row for each pair and a column for each run.
+
+    Attributes:
+        names: of the runs.
+        qids: of the queries, those that any run answers.
+        offsets: where the pairs of each query begin, and the end.
+        documents: the id of each pair's document.
+        scores: NaN where a run does not have the document.
+        ranks: from 1, as trec_eval ranks; 0 where a run does not have the document.
+    """
+
+    names: tuple[str, ...]
+    qids: npt.NDArray[Any]
+    offsets: IntArray
+    documents: npt.NDArray[Any]
+    scores: FloatArray
+    ranks: IntArray
+
+    @classmethod
+    def of(cls, runs: Mapping[str, Any], depth: int | None = None) -> Self:
+        """From runs by name; with `depth` only so many documents of each query and run count."""
+        given = {str(name): Run.of(run) for name, run in runs.items()}
+        if len(given) < 2:
+            raise DataError(f"Fusion needs at least two runs, not {len(given)}.")
+        ranks = [run.ranks() for run in given.values()]
+        kept = [rank <= (depth or len(rank)) for rank in ranks]
+        tables = list(zip(given.values(), ranks, kept, strict=True))
+        qids, query = np.unique(np.concatenate([run.qids[keep] for run, _, keep in tables]), return_inverse=True)
+        ids, document = np.unique(
+            np.concatenate([run.document_ids[keep] for run, _, keep in tables]), return_inverse=True
+        )
+        pairs, place = np.unique(query.reshape(-1) * len(ids) + document.reshape(-1), return_inverse=True)
+        scores = np.full((len(pairs), len(given)), np.nan)
+        positions = np.zeros((len(pairs), len(given)), dtype=np.int64)
+        start = 0
+        for column, (run, rank, keep) in enumerate(tables):
+            here = place.reshape(-1)[start : start + int(keep.sum())]
+            scores[here, column], positions[here, column] = run.scores[keep], rank[keep]
+            start += len(here)
+        offsets = np.searchsorted(pairs // len(ids), np.arange(len(qids) + 1))
+        return cls(tuple(given), qids, offsets, ids[pairs % len(ids)], scores, positions)
+
+    @property
+    def query(self) -> IntArray:
+        """The number of each pair's query."""
+        return np.repeat(np.arange(len(self.qids)), np.diff(self.offsets))
+
+    @property
+    def there(self) -> npt.NDArray[np.bool_]:
+        """Whether each run has each document."""
+        return self.ranks > 0
+
+    def over_queries(self, reduced: np.ufunc, values: FloatArray) -> FloatArray:
+        """A reduction over the pairs of each query, for every pair."""
+        found: FloatArray = np.repeat(
+            reduced.reduceat(values, self.offsets[:-1], axis=0), np.diff(self.offsets), axis=0
+        )
+        return found
+
+    def run(self, scores: FloatArray, tag: str) -> Run:
+        """A run with these scores of all pairs, best first."""
+        # Equal scores as trec_eval ranks them, by id descending: the pairs of a query stand in ascending order.
+        order = np.lexsort((-np.arange(len(scores)), -scores, self.query))
+        return Run(self.qids[self.query[order]], self.documents[order], scores[order], tag)

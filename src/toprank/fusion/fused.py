@@ -1,0 +1,127 @@
+"""`fuse`: one run of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from toprank.data.checks import check_number, check_whole
+from toprank.data.trec import Qrels, Run
+from toprank.errors import DataError, Remedy, UnknownNameError
+from toprank.fusion.ballots import Ballots
+from toprank.fusion.combining import METHODS, OF_RANKS, combined
+from toprank.fusion.learning import Learnt, learnt_order, learnt_weights
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
+
+__all__ = ["Fused", "fuse"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fused(Run):
+    """A run that was made of others; `summary` says how."""
+
+    summary: str = ""
+    weights: tuple[tuple[float, ...], ...] = ()
+    """Of the runs in a weighted sum: once where they were given, else for each fold."""
+
+
+def fuse(
+    runs: Mapping[str, Any],
+    method: str = "rrf",
+    *,
+    normalization: str | None = None,
+    weights: Mapping[str, float] | Sequence[float] | None = None,
+    k: float = 60.0,
+    depth: int | None = None,
+    qrels: Any = None,
+    ranker: str | Ranker = "LambdaMART",
+    metric: str = "ndcg@10",
+    folds: int = 5,
+    seed: int = 0,
+    threads: int | None = None,
+) -> Fused:
+    """Make one run of several, query by query; a query is answered by those runs that answer it.
+
+    | method | what a document gets |
+    |---|---|
+    | ``rrf`` | the sum of 1 / (k + rank) |
+    | ``combsum``, ``combmnz`` | the sum of its scores; that times the number of runs that have it |
+    | ``combmax``, ``combmin`` | the largest, the least of its scores |
+    | ``weighted`` | a weighted sum of its scores |
+    | ``borda``, ``condorcet`` | points of an election: by place, or for each document beaten in most runs |
+    | ``learned`` | the score of a ranker that looks at scores and ranks |
+
+    Args:
+        runs: by name: `Run`, file, ``{query: {document: score}}`` or frame.
+        method: how.
+        normalization: of scores: ``none``, ``min-max`` (default), ``max``, ``sum``, ``z-score``, ``rank``; a document
+            that a run does not have counts 0.
+        weights: of the runs, for ``weighted``. Without them they are chosen with `qrels`.
+        k: of ``rrf``.
+        depth: how many documents of each run and query count; None: all.
+        qrels: judgments, for ``weighted`` without weights and for ``learned``: each fold of the queries is scored by
+            what was chosen on the others, so that the run may be evaluated with the same judgments.
+        ranker: for ``learned``: the name of a system, or an unfitted ranker.
+        metric: what weights and hyper-parameters are chosen by.
+        folds: how many, for what is learnt.
+        seed: of the folds.
+        threads: number of threads.
+
+    >>> runs = {"bm25": {"q": {"a": 9.0, "b": 8.0, "c": 1.0}}, "dense": {"q": {"b": 0.9, "d": 0.8}}}
+    >>> fuse(runs).document_ids.tolist()
+    ['b', 'a', 'd', 'c']
+    """
+    if method not in METHODS:
+        raise UnknownNameError("method of fusion", str(method), METHODS)
+    check_number("k", k, above=0)
+    check_whole("folds", folds, least=2)
+    if depth is not None:
+        check_whole("depth", depth, least=1)
+    if normalization is not None and method in (*OF_RANKS, "learned"):
+        raise DataError(f"The method '{method}' takes no normalisation: leave it out.")
+    if weights is not None and method != "weighted":
+        raise DataError(f"The method '{method}' takes no weights; 'weighted' does.")
+    if not isinstance(runs, Mapping):
+        raise DataError("Runs are fused by name: give a dictionary such as {'bm25': run, 'dense': other_run}.")
+    ballots = Ballots.of(runs, depth)
+    scale = normalization or "min-max"
+    given = None if weights is None else _weights_of(weights, ballots.names)
+    if method == "learned" or (method == "weighted" and given is None):
+        judgments = _judgments(method, qrels)
+        if method == "learned":
+            found = learnt_order(ballots, judgments, ranker, metric, folds, seed, threads)
+        else:
+            found = learnt_weights(ballots, judgments, scale, metric, folds, seed)
+    else:
+        said = f"{method} of {', '.join(ballots.names)}" + ("" if method in OF_RANKS else f", {scale}") + "."
+        found = Learnt(combined(ballots, method, scale, given, k), said, () if given is None else (given,))
+    run = ballots.run(found.scores, method)
+    return Fused(run.qids, run.document_ids, run.scores, method, found.sentence, found.weights)
+
+
+def _judgments(method: str, qrels: Any) -> Qrels:
+    if qrels is None:
+        problem = "'weighted' without weights chooses them" if method == "weighted" else "'learned' learns"
+        give = Remedy("give {qrels}.", qrels=...)
+        raise DataError(f"The method {problem} from judgments;", remedy=give)
+    return Qrels.of(qrels)
+
+
+def _weights_of(weights: Mapping[str, float] | Sequence[float], names: tuple[str, ...]) -> tuple[float, ...]:
+    """A weight for each run."""
+    if isinstance(weights, Mapping):
+        for name in weights:
+            if name not in names:
+                raise UnknownNameError("run", str(name), names)
+        given = [weights.get(name, 0.0) for name in names]
+    else:
+        given = list(weights)
+    values = np.asarray(given, dtype=np.float64)
+    if values.shape != (len(names),) or not np.isfinite(values).all() or not values.any():
+        raise DataError(f"weights must be a finite number for each of the {len(names)} runs, not all 0.")
+    return tuple(values.tolist())

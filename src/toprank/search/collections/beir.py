@@ -1,0 +1,39 @@
+"""BEIR's layout: a folder with ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/train.tsv``, ``test.tsv`` …."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from toprank.data.trec import Qrels
+from toprank.errors import FileError
+from toprank.search.collections.collection import Collection, Stamp, Topics
+from toprank.search.collections.folders import json_lines
+from toprank.search.collections.judgments import read_judgments
+from toprank.search.collections.topics import read_topics
+
+__all__ = ["beir", "is_beir"]
+
+_SUFFIXES = ("", ".gz", ".zst")
+
+
+def _file(path: Path, name: str) -> Path | None:
+    return next((path / f"{name}{suffix}" for suffix in _SUFFIXES if (path / f"{name}{suffix}").is_file()), None)
+
+
+def is_beir(path: Path) -> bool:
+    """Whether a folder has this layout."""
+    return _file(path, "corpus.jsonl") is not None
+
+
+def beir(path: Path) -> Collection:
+    """The documents, with the queries and the judgments that are there, by part."""
+    corpus, queries = _file(path, "corpus.jsonl"), _file(path, "queries.jsonl")
+    if corpus is None:
+        raise FileError(f"There is no corpus.jsonl in {path}.")
+    documents = json_lines(corpus)
+    topics: Topics | None = None if queries is None else read_topics(queries)
+    parts: dict[str, Qrels] = {}
+    for file in sorted((path / "qrels").glob("*.tsv*")) if topics is not None else ():
+        parts[file.name.split(".")[0]] = read_judgments(file, topics)[0]
+    fields = {name: texts for name, texts in documents.fields.items() if name != "metadata"}
+    return Collection(path.resolve().name, documents.ids, fields, topics, parts, stamp=Stamp.of(path, [corpus]))

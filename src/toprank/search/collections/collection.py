@@ -1,0 +1,176 @@
+"""`Collection`: documents in named fields, with the queries and judgments that came along, checked once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from toprank.data.trec import Qrels
+from toprank.errors import DataError, UnknownNameError
+
+__all__ = ["ALL", "Collection", "Stamp", "Topics", "first_again", "qrels_of_rows", "whole_text"]
+
+ALL = "all"
+"""The name of judgments that are not divided into parts such as train and test."""
+_HALVES = re.compile("[\ud800-\udfff]")  # of characters: no file can hold them
+_TITLES = ("title", "name", "heading", "headline")
+
+
+def whole_text(text: str) -> str:
+    """Text that every file can hold: half a character, as damaged JSON brings it, becomes the sign for that.
+
+    >>> whole_text("a" + chr(0xD800))
+    'a�'
+    """
+    return _HALVES.sub("\ufffd", text)
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Queries: an id and words for each.
+
+    >>> Topics.of({"q1": "wing in a slipstream"}).texts
+    ('wing in a slipstream',)
+    """
+
+    ids: tuple[str, ...]
+    texts: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.texts):
+            raise DataError(f"There are {len(self.ids):,} ids for {len(self.texts):,} queries; give one for each.")
+        if not self.ids:
+            raise DataError("There are no queries; at least one is needed.")
+        again = first_again(self.ids)
+        if again is not None:
+            raise DataError(f"Two queries have the id '{self.ids[again]}'; ids must be different.")
+
+    @classmethod
+    def of(cls, given: Topics | Mapping[str, str] | str | os.PathLike[str]) -> Topics:
+        """From ``{id: words}`` or a file (see `read_topics`)."""
+        if isinstance(given, Topics):
+            return given
+        if isinstance(given, str | os.PathLike):
+            from toprank.search.collections.topics import read_topics
+
+            return read_topics(given)
+        if not isinstance(given, Mapping):
+            raise DataError(f"Queries are {{id: words}} or the name of a file, not {type(given).__name__}.")
+        return cls(tuple(map(str, given)), tuple(whole_text(str(text)) for text in given.values()))
+
+    def select(self, ids: Iterable[str]) -> Topics:
+        """The queries of these ids, in the order of the topics."""
+        wanted = set(ids)
+        kept = [place for place, name in enumerate(self.ids) if name in wanted]
+        return Topics(tuple(self.ids[place] for place in kept), tuple(self.texts[place] for place in kept))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What a source on disk looked like when it was read, to notice that it changed since."""
+
+    path: str
+    names: tuple[str, ...]
+    """The files, below `path`; none where it was a folder of texts, all of which count."""
+    digest: str
+
+    @classmethod
+    def of(cls, path: Path, files: Sequence[Path], every: bool = False) -> Self:
+        """Of the files that were read, by their names, sizes and times of change; `every` text below a folder."""
+        seen = hashlib.blake2b(digest_size=16)
+        names = sorted((os.path.relpath(file, path), file) for file in files)
+        for name, file in names:
+            found = file.stat()
+            seen.update(f"{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+        return cls(str(path.resolve()), () if every else tuple(name for name, _ in names), seen.hexdigest())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Collection:
+    """Documents, in fields of text; all fields have one text for each document.
+
+    Args:
+        name: what it is called.
+        ids: one for each document, all different.
+        fields: the texts, by the name of the field.
+        topics: queries, where the collection brings some.
+        judgments: by part (``train``, ``test``; ``all`` where they are not divided).
+        notes: what whoever reads the collection should know: how grades were mapped, what was left out.
+        stamp: what the source looked like, where it is on disk.
+    """
+
+    name: str
+    ids: Sequence[str]
+    fields: Mapping[str, Sequence[str]]
+    topics: Topics | None = None
+    judgments: Mapping[str, Qrels] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    stamp: Stamp | None = None
+
+    def __post_init__(self) -> None:
+        if not self.ids:
+            raise DataError(f"{self.name} holds no documents; there must be at least one.")
+        if not self.fields:
+            raise DataError(f"The documents of {self.name} have no fields; name at least one text of each.")
+        for name, texts in self.fields.items():
+            if len(texts) != len(self.ids):
+                raise DataError(f"Field '{name}' has {len(texts):,} texts for {len(self.ids):,} documents.")
+        again = first_again(self.ids)
+        if again is not None:
+            first = list(self.ids).index(self.ids[again])
+            raise DataError(
+                f"Two documents of {self.name} have the id '{self.ids[again]}', the {first + 1:,}th and the "
+                f"{again + 1:,}th; ids must be different. Remove one of the two, or rename it."
+            )
+
+    @property
+    def title(self) -> str | None:
+        """The field that names a document; None where there is none but the text itself."""
+        named = next((name for name in self.fields if name.lower() in _TITLES), None)
+        return named if len(self.fields) > 1 else None
+
+    def only(self, fields: Sequence[str]) -> Collection:
+        """The collection with some of its fields."""
+        for name in fields:
+            if name not in self.fields:
+                raise UnknownNameError(f"field of {self.name}", name, self.fields)
+        return replace(self, fields={name: self.fields[name] for name in fields})
+
+    def qrels(self, *parts: str) -> Qrels | None:
+        """The judgments of the first of these parts that there are, or else those that are not divided."""
+        return next((self.judgments[part] for part in (*parts, ALL) if part in self.judgments), None)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        queries = "" if self.topics is None else f", {len(self.topics):,} queries"
+        return f"Collection({self.name!r}, {len(self):,} documents{queries})"
+
+
+def qrels_of_rows(rows: Sequence[tuple[str, str, float]]) -> Qrels:
+    """Judgments from rows of query, document and grade."""
+    queries, documents, grades = zip(*rows, strict=True)
+    return Qrels(np.array(queries), np.array(documents), np.array(grades, dtype=np.float64))
+
+
+def first_again(ids: Sequence[str]) -> int | None:
+    """The first place whose id stood at an earlier one."""
+    seen: set[str] = set()
+    if len(set(ids)) == len(ids):
+        return None
+    for place, name in enumerate(ids):
+        if name in seen:
+            return place
+        seen.add(name)
+    return None

@@ -1,0 +1,135 @@
+"""A folder of text, Markdown or HTML, a document for each file; and JSON lines, a document for each line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from toprank.data.bytesource import open_bytes, os_errors, plain_name
+from toprank.errors import DataError, FormatError
+from toprank.search.collections.collection import Collection, Stamp, whole_text
+from toprank.search.collections.text_files import html_parts, markdown_parts, plain_parts, read_text
+
+__all__ = ["ID_NAMES", "folder", "json_lines", "json_objects", "text_files_in"]
+
+_READERS: dict[str, Callable[[str, str], tuple[str, str]]] = {
+    ".txt": plain_parts, ".text": plain_parts, ".rst": plain_parts, ".md": markdown_parts, ".markdown": markdown_parts,
+    ".html": html_parts, ".htm": html_parts, ".xhtml": html_parts,
+}  # fmt: skip
+ID_NAMES = ("_id", "id", "doc_id", "docid", "document_id", "docno", "key")
+_MOST_NAMED = 5  # names in a sentence
+
+
+def text_files_in(path: Path) -> tuple[list[Path], Counter[str]]:
+    """The files of a folder that are text by their names, and the suffixes of the others; hidden ones aside."""
+    files: list[Path] = []
+    others: Counter[str] = Counter()
+    with os_errors(path, "read"):
+        for where, folders, names in os.walk(path):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(names):
+                if name.startswith("."):
+                    continue
+                if plain_name(name).suffix.lower() in _READERS:
+                    files.append(Path(where, name))
+                else:
+                    others[Path(name).suffix.lower() or "no suffix"] += 1
+    return files, others
+
+
+def folder(path: Path) -> Collection:
+    """Every file of text, Markdown or HTML below a folder; ids are the paths below it."""
+    files, others = text_files_in(path)
+    if not files:
+        known = ", ".join(_READERS)
+        raise DataError(
+            f"{path} holds no text: no file below it ends in {known}. Name a folder that does, a file of JSON lines, "
+            "or a collection with judgments (see docs/search.md)."
+        )
+    stamp = Stamp.of(path, files, every=True)
+    titles, bodies = [], []
+    for file in files:
+        parts = _READERS[plain_name(file).suffix.lower()]
+        title, body = parts(read_text(file), plain_name(file).stem.replace("_", " "))
+        titles.append(title)
+        bodies.append(body)
+    notes: tuple[str, ...] = ()
+    if others:
+        named = ", ".join(f"{count:,} × {suffix}" for suffix, count in others.most_common(_MOST_NAMED))
+        notes = (f"Left out, since their names do not say that they are text, Markdown or HTML: {named}.",)
+    ids = [file.relative_to(path).as_posix() for file in files]
+    return Collection(path.resolve().name, ids, {"title": titles, "body": bodies}, notes=notes, stamp=stamp)
+
+
+def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file of JSON lines and their lines; also .gz and .zst."""
+    for number, line in open_bytes(path).lines():
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            start = line[:40].decode("utf-8", "replace")
+            raise FormatError(f"Expected one JSON object on each line; found {start!r}.", path=path, line=number)
+        yield number, value
+
+
+def id_of(value: Mapping[str, Any], path: Path, line: int, name: str | None) -> str:
+    """The id of an object, under its name or a usual one; of a document without one, the number of its line."""
+    if name is None:
+        return str(line)
+    found = value.get(name)
+    if not isinstance(found, str | int) or isinstance(found, bool) or found == "":
+        raise FormatError(f"This object has no id: '{name}' must be text or a whole number.", path=path, line=line)
+    return whole_text(str(found))
+
+
+def id_name(value: Mapping[str, Any]) -> str | None:
+    """The usual name under which an object has its id."""
+    return next((name for name in ID_NAMES if name in value), None)
+
+
+def json_lines(path: Path, fields: Sequence[str] | None = None) -> Collection:
+    """A document for each line of JSON; its fields are those of the object that are text, or those that are named."""
+    ids: list[str] = []
+    texts: dict[str, list[str]] = {name: [] for name in fields or ()}
+    lines: dict[str, int] = {}
+    name: str | None = None
+    for line, value in json_objects(path):
+        if not ids:
+            name = id_name(value)
+        own = id_of(value, path, line, name)
+        if own in lines:
+            raise FormatError(f"The id '{own}' was given to line {lines[own]} already.", path=path, line=line)
+        lines[own] = line
+        known = {key: _text_of(item) for key, item in value.items() if key != name}
+        wanted = texts if fields else known
+        for key in wanted:
+            text = known.get(key)
+            if text is not None:
+                column = texts.setdefault(key, [])
+                column.extend([""] * (len(ids) - len(column)))
+                column.append(text)
+        ids.append(own)
+    for column in texts.values():
+        column.extend([""] * (len(ids) - len(column)))
+    for key in fields or ():
+        if ids and not any(texts[key]):
+            raise DataError(f"No object of {path} has text under '{key}'; check the name of the field.")
+    if ids and not texts:
+        raise DataError(f"The objects of {path} hold no text; give each at least one text beside its id.")
+    return Collection(plain_name(path).stem, ids, texts, stamp=Stamp.of(path.parent, [path]))
+
+
+def _text_of(value: Any) -> str | None:
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        return whole_text("\n".join(value))
+    return None

@@ -1,0 +1,141 @@
+"""Judgments from files: TREC qrels, BEIR's tables, and the files of Cranfield, CISI and MED with their traps.
+
+| layout | lines | grades |
+|---|---|---|
+| TREC | ``query iteration document grade`` | as they are |
+| BEIR | ``query-id ⇥ corpus-id ⇥ score``, with a header | as they are |
+| Cranfield | ``query document code`` | binary: 1 (complete answer) to 4 (minimum interest) and −1 are relevant |
+| SMART | ``query document 0 0.000000`` | all are relevant |
+
+Cranfield's file counts the queries (1, 2, 3 …), whose ids are others (1, 2, 4, 8 …). Its code −1, which its readme does
+not explain, marks the paper that a question was taken from: number 486, "similarity laws for aerothermoelastic
+testing", for the question after similarity laws of aeroelastic models. It is relevant here, as in the judgments of the
+same collection that have no codes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from toprank.data.bytesource import is_float, open_bytes
+from toprank.data.trec import Qrels
+from toprank.data.trec.files import RepeatedPairError
+from toprank.errors import DataError, FormatError
+from toprank.search.collections.collection import Topics, qrels_of_rows
+
+__all__ = ["read_judgments"]
+
+_CRANFIELD = (
+    "Grades are binary: Cranfield's codes 1 (complete answer) to 4 (minimum interest) are relevant, and so is −1, the "
+    "paper that the question was taken from; 5 (no interest) is not."
+)
+_NO_INTEREST = 5  # Cranfield's code
+_Row = tuple[int, list[str]]
+
+
+def read_judgments(path: str | os.PathLike[str], topics: Topics | None = None) -> tuple[Qrels, tuple[str, ...]]:
+    """Judgments, and what to know about them; with `topics`, about queries by their ids.
+
+    Raises:
+        FormatError: the file is in none of the layouts.
+        DataError: none of the judged queries is among the topics.
+    """
+    file = Path(path)
+    rows = _rows(file)
+    notes: list[str] = []
+    counted = False
+    widths = {len(words) for _, words in rows}
+    if len(widths) != 1 or not widths <= {3, 4}:
+        line, words = next(row for row in rows if len(row[1]) not in (3, 4) or len(row[1]) != len(rows[0][1]))
+        expected = "'query iteration document grade', 'query document grade' with tabs, or as Cranfield has it"
+        raise FormatError(f"Expected judgments, {expected}; found {len(words)} columns.", path=file, line=line)
+    if widths == {3}:
+        judged, counted = _three_columns(file, rows, notes)
+    elif all(words[2] == "0" and is_float(words[3]) and float(words[3]) == 0 for _, words in rows):
+        judged = [(words[0], words[1], 1.0) for _, words in rows]
+        notes.append("Grades are binary: this layout lists what is relevant, and nothing else.")
+    else:
+        judged = [(words[0], words[2], _grade(file, line, words[3])) for line, words in rows]
+    if topics is not None:
+        judged = _by_id(judged, topics, counted, notes, file)
+    judged = list(dict.fromkeys(judged))  # CISI tells the same judgment twice
+    try:
+        return qrels_of_rows(judged), tuple(notes)
+    except RepeatedPairError as twice:
+        raise FormatError(twice.problem, path=file) from None
+
+
+def _rows(path: Path) -> list[_Row]:
+    """The words of every line; those of a header, behind which tabs separate, have the line -1."""
+    rows: list[_Row] = []
+    header = False
+    for number, line in open_bytes(path).lines():
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
+            raise FormatError("The judgments are not UTF-8 text.", path=path, line=number) from None
+        words = [word.strip() for word in text.split("\t")] if header else text.split()  # ids of BEIR may hold blanks
+        if not text.strip():
+            continue
+        if not rows and len(words) == 3 and not is_float(words[2]):
+            header, number = True, -1
+        rows.append((number, words))
+    if len(rows) < 1 or (rows[0][0] == -1 and len(rows) == 1):
+        raise FormatError("The file holds no judgments.", path=path)
+    return rows
+
+
+def _three_columns(path: Path, rows: list[_Row], notes: list[str]) -> tuple[list[tuple[str, str, float]], bool]:
+    """BEIR's judgments, or Cranfield's; and whether queries are counted."""
+    if rows[0][0] == -1 or path.name.lower().endswith((".tsv", ".tsv.gz")):
+        body = rows[1:] if rows[0][0] == -1 else rows
+        return [(words[0], words[1], _grade(path, line, words[2])) for line, words in body], False
+    graded = [(words[0], words[1], _grade(path, line, words[2])) for line, words in rows]
+    codes = {grade for _, _, grade in graded}
+    if not codes <= {-1.0, 1.0, 2.0, 3.0, 4.0, 5.0}:
+        return graded, False
+    notes.append(_CRANFIELD)
+    return [(query, document, float(code < _NO_INTEREST)) for query, document, code in graded], True
+
+
+def _grade(path: Path, line: int, word: str) -> float:
+    if not is_float(word):
+        raise FormatError(f"Expected the grade, a number; found {word[:24]!r}.", path=path, line=line)
+    return float(word)
+
+
+def _by_id(
+    judged: list[tuple[str, str, float]], topics: Topics, counted: bool, notes: list[str], path: Path
+) -> list[tuple[str, str, float]]:
+    """The judgments with the ids of their queries, where the file counts the queries instead."""
+    queries, ids = {query for query, _, _ in judged}, set(topics.ids)
+    ordinal = _are_ordinals(queries, topics.ids)
+    if ordinal and (counted or not queries <= ids):
+        notes.append(
+            f"The judgments count the queries, 1 to {len(topics):,}; their ids are others: {_few(topics.ids)}."
+        )
+        return [(topics.ids[int(query) - 1], document, grade) for query, document, grade in judged]
+    if counted and not queries <= ids:
+        raise DataError(
+            f"{path} counts the queries, up to {max(map(int, filter(str.isdigit, queries)), default=0):,}, but "
+            f"there are {len(topics):,}: give the whole file of queries that it belongs to."
+        )
+    if not queries & ids:
+        raise DataError(
+            f"No query has judgments: {path} judges {_few(sorted(queries))}, the queries are {_few(topics.ids)}. Are "
+            "the ids spelled alike in both?"
+        )
+    return judged
+
+
+def _are_ordinals(queries: set[str], ids: Sequence[str]) -> bool:
+    """Whether judgments can count these queries, whose ids are other numbers."""
+    numbers = all(name.isdecimal() for name in (*queries, *ids))
+    own = [str(place) for place in range(1, len(ids) + 1)]
+    return numbers and list(ids) != own and max(map(int, ids)) > len(ids) and queries <= set(own)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")

@@ -1,0 +1,148 @@
+"""`read`: a collection from whatever holds it; the layout is told by content, not by names alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from toprank.data.bytesource import head_of, os_errors
+from toprank.data.trec import Qrels
+from toprank.errors import DataError, FileError, FormatError
+from toprank.search.collections.beir import beir, is_beir
+from toprank.search.collections.collection import ALL, Collection, Stamp, Topics
+from toprank.search.collections.folders import folder, json_lines, text_files_in
+from toprank.search.collections.judgments import read_judgments
+from toprank.search.collections.python_docs import PYTHON_DOCS, python_docs
+from toprank.search.collections.smart import is_smart, smart_documents
+from toprank.search.collections.topics import read_topics
+from toprank.search.collections.trec_text import is_documents, is_topics, trec_documents
+
+__all__ = ["changed", "read"]
+
+_QUERIES = re.compile(r"(?i)qry|quer|topic")
+_JUDGMENTS = re.compile(r"(?i)\.rel$|qrel")
+_WORDS_ABOUT = re.compile(r"(?i)readme|\.md$|\.old$|\.html?$")
+
+
+def read(
+    source: str | os.PathLike[str] | Collection | Mapping[str, Any] = PYTHON_DOCS,
+    fields: Sequence[str] | None = None,
+) -> Collection:
+    """A collection of documents.
+
+    | source | layout |
+    |---|---|
+    | ``"python-docs"`` | the docstrings of the Python that runs, with known-item queries |
+    | a folder with ``corpus.jsonl`` | BEIR |
+    | a folder of SMART or TREC files | documents, queries and judgments, told by content and name |
+    | any other folder | a document for each file of text, Markdown or HTML below it |
+    | a file | SMART (``.I``), TREC (``<doc>``) or JSON lines |
+    | ``{id: text}`` or ``{id: {field: text}}`` | as it stands |
+
+    Args:
+        source: where the documents are.
+        fields: which fields to keep; None: all that are text.
+
+    >>> read({"a": "wing in a slipstream", "b": "boundary layer"})
+    Collection('documents', 2 documents)
+    """
+    found = _read(source, fields)
+    return found if fields is None else found.only(list(fields))
+
+
+def changed(stamp: Stamp) -> bool:
+    """Whether what was read is not as it was: files came, went or were written since."""
+    path = Path(stamp.path)
+    try:
+        files = [path / name for name in stamp.names] if stamp.names else text_files_in(path)[0]
+        return Stamp.of(path, files, every=not stamp.names).digest != stamp.digest
+    except OSError:
+        return True
+
+
+def _read(source: Any, fields: Sequence[str] | None) -> Collection:
+    if isinstance(source, Collection):
+        return source
+    if isinstance(source, Mapping):
+        return _of_mapping(source)
+    if not isinstance(source, str | os.PathLike):
+        raise DataError(f"Documents come from a folder, a file or {{id: text}}, not from {type(source).__name__}.")
+    path = Path(source)
+    if not path.exists():
+        if os.fspath(source) == PYTHON_DOCS:
+            return python_docs()
+        raise FileError(f"There is no file or folder {source}; '{PYTHON_DOCS}' is the documentation of this Python.")
+    try:
+        with os_errors(path, "read"):
+            return _of_folder(path) if path.is_dir() else _of_file(path, fields)
+    except FormatError:
+        raise
+    except DataError as problem:
+        raise DataError(f"{path}: {problem.args[0]}") from None
+
+
+def _of_mapping(given: Mapping[Any, Any]) -> Collection:
+    ids = [str(name) for name in given]
+    rows = [value if isinstance(value, Mapping) else {"body": value} for value in given.values()]
+    names = dict.fromkeys(chain.from_iterable(rows))
+    return Collection("documents", ids, {str(name): [str(row.get(name, "")) for row in rows] for name in names})
+
+
+def _of_file(path: Path, fields: Sequence[str] | None = None) -> Collection:
+    head = head_of(path)
+    if is_smart(head):
+        ids, texts = smart_documents(path)
+    elif is_documents(head):
+        ids, texts = trec_documents(path)
+    elif head.lstrip()[:1] == b"{":
+        return json_lines(path, fields)
+    else:
+        if b"\0" in head:
+            raise FormatError("This is a binary file, not documents.", path=path)
+        raise FormatError(
+            "These are no documents: a file of documents is in the layout of SMART ('.I 1'), of TREC ('<doc>') or "
+            "JSON lines ('{\"id\": …}'). Of single texts, name the folder that holds them.",
+            path=path,
+        )
+    return Collection(path.stem, ids, texts, stamp=Stamp.of(path.parent, [path]))
+
+
+def _of_folder(path: Path) -> Collection:
+    if is_beir(path):
+        return beir(path)
+    judged = _judged_folder(path)
+    return folder(path) if judged is None else judged
+
+
+def _judged_folder(path: Path) -> Collection | None:
+    """Documents in SMART's or TREC's layout, with queries and judgments beside them; None where there are none."""
+    files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+    heads = {file: head_of(file, 4096) for file in files if not _WORDS_ABOUT.search(file.name)}
+    queries = [
+        file for file, head in heads.items() if is_topics(head) or (is_smart(head) and _QUERIES.search(file.name))
+    ]
+    documents = [f for f, head in heads.items() if f not in queries and (is_smart(head) or is_documents(head))]
+    if not documents:
+        return None
+    parts = [_of_file(file) for file in documents]
+    fields = {name: _joined(parts, name) for name in dict.fromkeys(chain.from_iterable(one.fields for one in parts))}
+    topics: Topics | None = None
+    judgments: dict[str, Qrels] = {}
+    notes: tuple[str, ...] = ()
+    if len(queries) > 1:
+        raise DataError(f"{' and '.join(file.name for file in queries)} both hold queries; give the documents alone.")
+    if queries:
+        topics = read_topics(queries[0])
+        found = [file for file in heads if _JUDGMENTS.search(file.name) and file not in (*documents, *queries)]
+        if len(found) == 1:
+            judgments[ALL], notes = read_judgments(found[0], topics)
+    ids = list(chain.from_iterable(one.ids for one in parts))
+    return Collection(path.resolve().name, ids, fields, topics, judgments, notes, Stamp.of(path, documents))
+
+
+def _joined(parts: Sequence[Collection], name: str) -> list[str]:
+    return [text for one in parts for text in one.fields.get(name, [""] * len(one))]

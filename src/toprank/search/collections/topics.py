@@ -1,0 +1,77 @@
+"""Queries from files: SMART, TREC topics, JSON lines as BEIR has them, or lines of an id and words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from toprank.data.bytesource import head_of, open_bytes
+from toprank.errors import FormatError
+from toprank.search.collections.collection import Topics, first_again, whole_text
+from toprank.search.collections.folders import id_name, id_of, json_objects
+from toprank.search.collections.smart import is_smart, smart_topics
+from toprank.search.collections.trec_text import is_topics, trec_topics
+
+__all__ = ["read_topics"]
+
+_TEXTS = ("text", "query", "title", "question", "words")
+_HEADERS = ("query", "query_id", "query-id", "qid", "id", "_id")
+
+
+def read_topics(path: str | os.PathLike[str]) -> Topics:
+    """Queries from a file; the layout is told by its first bytes. Also .gz and .zst.
+
+    | layout | what a query is |
+    |---|---|
+    | SMART | ``.I id``, ``.T`` and ``.W`` |
+    | TREC | ``<top> <num> … <title> …``; of a topic without a title the description |
+    | JSON lines | ``{"_id": …, "text": …}`` |
+    | lines | an id, a tab, the words |
+    """
+    file = Path(path)
+    head = head_of(file)
+    if is_smart(head):
+        ids, texts = smart_topics(file)
+    elif is_topics(head):
+        ids, texts = trec_topics(file)
+    elif head.lstrip()[:1] == b"{":
+        ids, texts = _json_topics(file)
+    else:
+        ids, texts = _line_topics(file)
+    again = first_again(ids)
+    if again is not None:
+        raise FormatError(f"Two queries have the id '{ids[again]}'; ids must be different.", path=file)
+    if not ids:
+        raise FormatError("The file holds no queries.", path=file)
+    return Topics(tuple(ids), tuple(texts))
+
+
+def _json_topics(path: Path) -> tuple[list[str], list[str]]:
+    ids, texts = [], []
+    for line, value in json_objects(path):
+        name = id_name(value) or next((key for key in ("qid", "query_id") if key in value), None)
+        text = next((value[key] for key in _TEXTS if isinstance(value.get(key), str)), None)
+        if name is None or text is None:
+            raise FormatError('A query is {"_id": …, "text": …}; one of the two is missing.', path=path, line=line)
+        ids.append(id_of(value, path, line, name))
+        texts.append(whole_text(text))
+    return ids, texts
+
+
+def _line_topics(path: Path) -> tuple[list[str], list[str]]:
+    ids: list[str] = []
+    texts: list[str] = []
+    for number, line in open_bytes(path).lines():
+        if not line.strip():
+            continue
+        try:
+            own, tab, words = line.decode("utf-8").rstrip("\r\n").partition("\t")
+        except UnicodeDecodeError:
+            raise FormatError("The query is not UTF-8 text.", path=path, line=number) from None
+        if not tab or not own.strip() or "\0" in own:
+            raise FormatError("A query is an id, a tab and its words on one line.", path=path, line=number)
+        if not ids and own.strip().lower() in _HEADERS:
+            continue
+        ids.append(own.strip())
+        texts.append(words.strip())
+    return ids, texts

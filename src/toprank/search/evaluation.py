@@ -1,0 +1,308 @@
+"""Systems compared on judged queries: the first stage, LSA, their fusion, and learned orders.
+
+A learned order is judged on queries that it has not seen. The queries are divided into five folds; each fold is ranked
+by what three others taught, with hyper-parameters chosen on the fourth. The baselines are as strong as they come: LSA
+ranks the whole collection, not the pool alone, and the fusion joins the first stage's whole list with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.comparison import compare
+from toprank.comparison.results import Comparison
+from toprank.compute import FloatArray, each_block
+from toprank.data.checks import check_whole
+from toprank.data.dataset import RankingData
+from toprank.data.folds import Fold
+from toprank.data.folds import folds as folds_of
+from toprank.data.trec import Qrels, Run
+from toprank.errors import DataError, UnknownNameError
+from toprank.fusion import fuse
+from toprank.metrics.result import Evaluation
+from toprank.metrics.runs import evaluate_run
+from toprank.search.collections import Topics
+from toprank.search.training import BLEND, DEFAULT_SYSTEM, choose, recall_of, rows_of
+from toprank.showing.progress import step
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.systems import names as system_names
+
+if TYPE_CHECKING:
+    from toprank.search.search_index import Index
+
+__all__ = ["BASELINES", "SearchEvaluation", "evaluate"]
+
+BASELINES = ("bm25", "lsa", "rrf")
+"""What a learned order has to beat."""
+_FIRST_STAGE, _MODEL = "first-stage", "model"
+_FOLDS = 5
+
+
+@dataclass(frozen=True, repr=False)
+class SearchEvaluation(Shown):
+    """Systems on the same queries; `str` is a table."""
+
+    runs: Mapping[str, Run]
+    """What each system found."""
+    evaluations: Mapping[str, Evaluation]
+    comparison: Comparison | None
+    """Differences with tests; None for a single system."""
+    pool_recall: float
+    """The mean share of a query's relevant documents that are among its candidates: a learned order finds no others."""
+    pool: int
+    validation: Mapping[str, float]
+    """Of each learned system its mean over the folds on the queries that chose hyper-parameters: what to choose by."""
+    choices: Mapping[str, tuple[Mapping[str, Any], ...]]
+    """The hyper-parameters of each fold."""
+    facts: tuple[str, ...]
+    """What to know about the judgments."""
+
+    @property
+    def queries(self) -> int:
+        """How many queries were judged."""
+        return len(next(iter(next(iter(self.evaluations.values())).per_query.values())))
+
+    @property
+    def means(self) -> dict[str, dict[str, float]]:
+        """System → metric → mean."""
+        return {name: {k: float(v) for k, v in one.mean.items()} for name, one in self.evaluations.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {
+            "systems": self.means, "pool_recall": self.pool_recall, "queries": self.queries, "pool": self.pool,
+            "validation": dict(self.validation), "facts": list(self.facts),
+            "comparison": None if self.comparison is None else self.comparison.to_dict(),
+        }  # fmt: skip
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """A row for each system and metric."""
+        rows = [(name, metric, value) for name, of in self.means.items() for metric, value in of.items()]
+        return frame_of(
+            {"system": [r[0] for r in rows], "metric": [r[1] for r in rows], "mean": [r[2] for r in rows]}, kind
+        )
+
+    def _parts(self) -> Sequence[Part]:
+        head = (
+            f"{self.queries:,} judged queries; the {self.pool:,} candidates of each hold {self.pool_recall:.1%} of "
+            "what is relevant. Learned systems are judged on queries that they have not seen."
+        )
+        if self.comparison is not None:
+            compared = self.comparison
+            return [
+                head, compared.means_table(), compared.differences_table(),
+                tuple(map(compared.summary_of, compared.differences)), compared.methods, self.facts,
+            ]  # fmt: skip
+        header = ("system", *next(iter(self.means.values())))
+        rows = [(name, *(f"{value:.4f}" for value in of.values())) for name, of in self.means.items()]
+        return [head, Table(header, rows, names=1), self.facts]
+
+
+def evaluate(
+    index: Index,
+    queries: Any = None,
+    qrels: Any = None,
+    systems: Sequence[Any] | None = None,
+    *,
+    metrics: Any = ("ndcg@10", "map"),
+    baseline: str | None = None,
+    pool: int | None = None,
+    vectors: Mapping[str, npt.ArrayLike] | None = None,
+    folds: int = _FOLDS,
+    convention: str = "trec_eval",
+    seed: int = 0,
+    threads: int | None = None,
+    quiet: bool = True,
+    options: Mapping[str, Any] | None = None,
+) -> SearchEvaluation:
+    """Compare systems on judged queries.
+
+    | system | what ranks |
+    |---|---|
+    | ``bm25`` | the engine of the first stage; where runs are the first stage, BM25 over their candidates |
+    | ``lsa`` | the cosine in the directions of LSA, over all documents |
+    | ``rrf`` | the fusion of both lists by reciprocal ranks; where runs are the first stage, of the runs |
+    | the name of a run | that run |
+    | ``model`` | the model of the index; queries that it was trained on are refused |
+    | ``blend``, any of `toprank systems` | a learned order, each fold ranked by what the others taught |
+
+    Args:
+        index: the index.
+        queries: a file or ``{id: words}``; None: those that came with the collection.
+        qrels: judgments of them; None: those that came with the collection, of the part ``test`` if there is one.
+        systems: names; None: the baselines and LambdaMART.
+        metrics: what to measure; hyper-parameters are chosen by the first.
+        baseline: compare all with this one; None: the last system with each of the others.
+        pool: candidates of a query; None: what the index says.
+        vectors: of the queries, a row for each in the order of `queries`, by the name of the model.
+        folds: how many, at least 3.
+        convention: the rules of the metrics. A judged query without candidates counts 0.
+        seed: of the folds and of the statistics.
+        threads: number of threads.
+        quiet: say nothing while it works.
+        options: hyper-parameters to fix, of all learned systems.
+    """
+    check_whole("folds", folds, least=3)
+    topics, judged, notes = index.queries_and_judgments(queries, qrels, "test")
+    asked = topics.select(np.unique(judged.qids).tolist())
+    judged = _only(judged, asked)
+    wanted = _checked(index, systems)
+    measures = [metrics] if isinstance(metrics, str) else list(metrics)
+    depth = pool or index.pool
+    own = None if vectors is None else {name: rows_of(topics, asked, array) for name, array in vectors.items()}
+    with step(f"Finding the candidates of {len(asked):,} queries …", quiet):
+        data = index.data(asked, judged, pool=depth, vectors=own)
+    runs: dict[str, Run] = {}
+    validation: dict[str, float] = {}
+    choices: dict[str, tuple[Mapping[str, Any], ...]] = {}
+    for name, system in wanted.items():
+        with step(f"Ranking with {name} …", quiet):
+            if system is None:
+                runs[name] = _baseline(index, name, asked, depth, data)
+                continue
+            scores, validation[name], choices[name] = _cross_fitted(
+                data, system, str(measures[0]), folds, seed, threads, options or {}
+            )
+            runs[name] = _run(data, scores, name)
+    evaluations = {
+        name: evaluate_run(judged, run, metrics, convention=convention, complete=True) for name, run in runs.items()
+    }
+    recall = float(np.mean(recall_of(judged, data)))
+    found = None
+    if len(runs) > 1:
+        with step("Comparing …", quiet):
+            against = baseline or (None if len(runs) == 2 else list(runs)[-1])
+            found = compare(
+                runs,
+                judged,
+                metrics,
+                convention=convention,
+                complete=True,
+                baseline=against,
+                seed=seed,
+                threads=threads,
+            )
+    return SearchEvaluation(runs, evaluations, found, recall, depth, validation, choices, notes)
+
+
+def _only(qrels: Qrels, topics: Topics) -> Qrels:
+    """The judgments of queries that are asked."""
+    kept = np.isin(qrels.qids, np.array(topics.ids))
+    return Qrels(qrels.qids[kept], qrels.document_ids[kept], qrels.grades[kept])
+
+
+def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
+    """Systems by name: None for what is not learned here."""
+    runs = index.runs.names if index.runs is not None else ()
+    given = systems if systems is not None else (*(runs or ("bm25", "lsa")), "rrf", DEFAULT_SYSTEM)
+    known = {name.lower(): name for name in (*runs, *BASELINES, _FIRST_STAGE, _MODEL)}
+    learned = (BLEND, *system_names())
+    found: dict[str, Any] = {}
+    for system in [given] if isinstance(given, str) else given:
+        if not isinstance(system, str):
+            found[type(system).__name__] = system
+            continue
+        name = known.get(system.strip().lower())
+        if name is None and system.strip().lower() not in {one.lower() for one in learned}:
+            raise UnknownNameError("system", system, [*known.values(), *learned])
+        if (name or system) in found:
+            raise DataError(f"The system {system} is named twice.")
+        found[name or system] = None if name else system
+    if not found:
+        raise DataError("Name at least one system.")
+    return found
+
+
+def _baseline(index: Index, name: str, topics: Topics, depth: int, data: RankingData) -> Run:
+    """What a system that learns nothing finds."""
+    if name == _MODEL:
+        return _run(data, _model_scores(index, topics, data), name)
+    if index.runs is not None:
+        if name in index.runs.names:
+            return _run(data, -_rank(data, f"{name} rank"), name)
+        if name == "bm25":
+            return _run(data, _column(data, "bm25"), name)
+        if name == "lsa":
+            return _lsa(index, topics, depth)
+        return _run(data, -_rank(data, "first stage rank"), name)
+    if name == "lsa":
+        return _lsa(index, topics, depth)
+    first = _run(data, -_rank(data, "first stage rank"), name)
+    return first if name != "rrf" else fuse({"bm25": first, "lsa": _lsa(index, topics, depth)}, "rrf", depth=depth)
+
+
+def _column(data: RankingData, name: str) -> FloatArray:
+    assert data.feature_names is not None
+    column: FloatArray = np.asarray(data.X[:, data.feature_names.index(name)], dtype=np.float64)
+    return column
+
+
+def _rank(data: RankingData, name: str) -> FloatArray:
+    """Ranks; what a run does not have comes last, by its place in the pool."""
+    ranks = _column(data, name)
+    return np.where(np.isnan(ranks), 1e6 + _column(data, "first stage rank"), ranks)
+
+
+def _run(data: RankingData, scores: FloatArray, tag: str) -> Run:
+    """A run in which equal scores keep the order of the first stage, whatever the documents are called.
+
+    trec_eval looks at scores as float32 and breaks ties by id, so ranks are what it gets.
+    """
+    query = data.queries.document_query
+    order = np.lexsort((np.arange(len(scores)), -scores, query))
+    sizes = data.queries.sizes
+    rank = np.arange(len(scores)) - np.repeat(data.queries.offsets[:-1], sizes)
+    assert data.document_ids is not None
+    return Run(data.qid[order], data.document_ids[order], (np.repeat(sizes, sizes) - rank).astype(np.float64), tag)
+
+
+def _lsa(index: Index, topics: Topics, depth: int) -> Run:
+    """The best documents of the whole index in the directions of LSA."""
+    vectors = index.encoded.vectors
+    asked = index.encoded.query_vectors(index.encoded.queries(list(topics.texts)))
+    rows, qids, scores = [], [], []
+    for qid, vector in zip(topics.ids, asked, strict=True):
+        cosines = vectors @ vector
+        best = np.argsort(-cosines, kind="stable")[:depth]
+        rows.append(best)
+        qids += [qid] * len(best)
+        scores.append(np.arange(len(best), 0, -1.0))
+    ids = index.documents.ids[np.concatenate(rows)].astype(str)
+    return Run(np.array(qids), ids, np.concatenate(scores), "lsa")
+
+
+def _model_scores(index: Index, topics: Topics, data: RankingData) -> FloatArray:
+    if index.model is None:
+        raise DataError("The index has no model yet: train it, or name a system, which is then learned fold by fold.")
+    seen = set(index.model.training_.get("search", {}).get("queries", ()))
+    again = [qid for qid in topics.ids if qid in seen]
+    if again:
+        raise DataError(
+            f"The model was trained on {len(again):,} of these {len(topics):,} queries ({again[0]} …): what it knows "
+            "by heart says nothing about other queries. Evaluate it on others, or name a system, which is learned "
+            "fold by fold."
+        )
+    return np.asarray(index.model.predict(data), dtype=np.float64)
+
+
+def _cross_fitted(
+    data: RankingData, system: Any, metric: str, k: int, seed: int, threads: int | None, options: Mapping[str, Any]
+) -> tuple[FloatArray, float, tuple[Mapping[str, Any], ...]]:
+    """Scores of all candidates, each by a ranker that has not seen its query; what validation said, and the choices."""
+    if data.n_queries < k:
+        raise DataError(f"{data.n_queries} judged queries have candidates; {k} folds take at least {k}.")
+    scores = np.full(data.n_documents, np.nan)
+
+    def fitted(fold: Fold) -> tuple[float, dict[str, Any]]:
+        # A thread for each fold: a few hundred queries are too few to share one training among several.
+        choice = choose(system, fold.train, fold.valid, metric, 1, options)
+        scores[data.queries.spread(np.isin(data.qids, fold.test.qids))] = choice.ranker.predict(fold.test)
+        return choice.value, dict(choice.options)
+
+    found = each_block(fitted, list(folds_of(data, k, seed=seed)), threads)
+    return scores, float(np.mean([value for value, _ in found])), tuple(options for _, options in found)

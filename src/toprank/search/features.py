@@ -1,0 +1,165 @@
+"""Features of candidates: everything that the second stage knows of a document that the first stage found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.pool_statistics import statistics_in
+from toprank.errors import DataError
+from toprank.search.documents import Documents
+from toprank.search.feedback import FEEDBACK, Neighbours
+from toprank.search.first_stage import RunPool
+from toprank.search.proximity import PROXIMITY, Positions
+from toprank.text import EncodedDocuments, MatchFeatures
+
+__all__ = ["CandidateFeatures", "Candidates", "Function", "Pool"]
+
+_FIRST = ("first stage score", "first stage rank")
+_POOLED = ("first stage score", "bm25", "lsa", *FEEDBACK)
+"""Features of which the pool says how a candidate stands among the others."""
+_STATISTICS = ("rank", "zscore")
+
+
+class Candidates(NamedTuple):
+    """The candidates of one query, best first, as users' functions see them."""
+
+    ids: Sequence[str]
+    rows: IntArray
+    documents: Documents
+
+    def texts(self, field: str) -> list[str]:
+        """Their texts in a field."""
+        return [self.documents.text(int(row), field) for row in self.rows]
+
+
+Function = Callable[[str, Candidates], npt.ArrayLike]
+"""A feature of a user: from the words of a query and its candidates, a number for each."""
+
+
+class Pool(NamedTuple):
+    """The candidates of queries: query q has ``rows[offsets[q]:offsets[q + 1]]``, best first."""
+
+    qids: Sequence[str]
+    texts: Sequence[str]
+    offsets: IntArray
+    rows: IntArray
+    scores: FloatArray
+    """Of the first stage."""
+
+    def of(self, query: int) -> slice:
+        """The places of a query's candidates."""
+        return slice(int(self.offsets[query]), int(self.offsets[query + 1]))
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateFeatures:
+    """What a learned order looks at, by name.
+
+    Args:
+        documents: ids and texts.
+        encoded: their words.
+        runs: the runs that made the pool, where runs did.
+        vectors: of documents, by the name of the model that made them; rows of length 1.
+        functions: features of users, by name.
+    """
+
+    documents: Documents
+    encoded: EncodedDocuments
+    runs: RunPool | None = None
+    vectors: Mapping[str, npt.NDArray[np.float32]] | None = None
+    functions: Mapping[str, Function] | None = None
+
+    @cached_property
+    def match(self) -> MatchFeatures:
+        """The features of words."""
+        return MatchFeatures(self.encoded.statistics)
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """The documents as vectors, for feedback."""
+        return Neighbours(self.encoded)
+
+    @cached_property
+    def positions(self) -> Positions:
+        """The words of documents in their order."""
+        return Positions.of(self.encoded)
+
+    @cached_property
+    def own(self) -> tuple[str, ...]:
+        """The features that a candidate has by itself."""
+        runs = [f"{run} {what}" for run in self.runs.names for what in ("score", "rank")] if self.runs else []
+        vectors = [f"{name} similarity" for name in self.vectors or ()]
+        return (*self.match.names, *_FIRST, *FEEDBACK, *PROXIMITY, *runs, *vectors, *(self.functions or ()))
+
+    @cached_property
+    def pooled(self) -> tuple[str, ...]:
+        """Those of which there are statistics of the pool."""
+        runs = [f"{run} score" for run in self.runs.names] if self.runs else []
+        return (*_POOLED, *runs, *(f"{name} similarity" for name in self.vectors or ()))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All features, in the order of the columns."""
+        return (*self.own, *(f"{name} {what} in pool" for name in self.pooled for what in _STATISTICS))
+
+    def matrix(
+        self, pool: Pool, vectors: Mapping[str, npt.NDArray[np.float32]] | None = None
+    ) -> npt.NDArray[np.float32]:
+        """A row for each candidate.
+
+        Args:
+            pool: the candidates.
+            vectors: of the queries, by the name of the model, rows of length 1; a model that is not there gives NaN.
+        """
+        columns = {name: place for place, name in enumerate(self.own)}
+        out = np.empty((len(pool.rows), len(self.names)), dtype=np.float32)
+        matched = len(self.match.names)
+        out[:, :matched] = self.match.matrix(pool.texts, self.encoded, pool.rows, pool.offsets)
+        asked = self.encoded.queries(pool.texts)
+        idf = self.encoded.statistics.idf(self.encoded.known)
+        numbers = np.full(len(self.encoded.vocabulary) + 1, -1, dtype=np.int64)
+        counted = np.append(self.encoded.counted, False)
+        out[:, columns[_FIRST[0]]] = pool.scores
+        for query, text in enumerate(pool.texts):
+            here = pool.of(query)
+            rows = pool.rows[here]
+            sequence = asked.phrase[asked.phrase_offsets[query] : asked.phrase_offsets[query + 1]].astype(np.int64)
+            at = matched + 1
+            out[here, at] = np.arange(1, len(rows) + 1)
+            out[here, at + 1 : at + 3] = self.neighbours.features(rows)
+            out[here, at + 3 : at + 5] = self.positions.features(sequence[counted[sequence]], idf, rows, numbers)
+            at += 5
+            if self.runs is not None:
+                out[here, at : at + 2 * len(self.runs.names)] = self.runs.columns(pool.qids[query], rows)
+                at += 2 * len(self.runs.names)
+            for name, known in (self.vectors or {}).items():
+                given = (vectors or {}).get(name)
+                out[here, at] = np.nan if given is None else known[rows] @ given[query]
+                at += 1
+            for name, function in (self.functions or {}).items():
+                out[here, at] = self._called(name, function, text, rows)
+                at += 1
+        chosen = out[:, [columns[name] for name in self.pooled]].T.astype(np.float64)
+        out[:, len(self.own) :] = statistics_in(chosen, pool.offsets, _STATISTICS)
+        return out
+
+    def _called(self, name: str, function: Function, text: str, rows: IntArray) -> Any:
+        """The values of a user's feature, checked."""
+        given = function(text, Candidates([self.documents.id(int(row)) for row in rows], rows, self.documents))
+        try:
+            values = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError(f"The feature '{name}' must be a number for each candidate.") from None
+        if values.shape != (len(rows),) or np.isinf(values).any():
+            raise DataError(
+                f"The feature '{name}' must be a finite number or NaN for each of the {len(rows):,} candidates; its "
+                f"function returned an array of shape {values.shape}."
+            )
+        return values

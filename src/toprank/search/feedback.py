@@ -1,0 +1,56 @@
+"""Feedback without a user (Rocchio): how like a candidate is to those that the first stage put on top."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray
+from toprank.text import EncodedDocuments
+from toprank.text.documents import cosine_values
+
+__all__ = ["FEEDBACK", "Neighbours"]
+
+FEEDBACK = ("feedback", "lsa feedback")
+"""Cosine with the mean of the best ten candidates, in words (tf-idf) and in the directions of LSA. What is one of the
+ten is compared with the nine others: it would be like itself."""
+_BEST = 10
+
+
+class Neighbours:
+    """The documents of an index as vectors of length 1: tf-idf, which is sparse, and LSA."""
+
+    def __init__(self, documents: EncodedDocuments) -> None:
+        bags = documents.fields[0].bags
+        values, lengths = cosine_values(bags, documents.statistics.idf(documents.known))
+        scaled = values / np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(bags.starts))
+        self._words = bags.matrix(max(len(documents.vocabulary), 1), scaled.astype(np.float32))
+        self._directions = documents.vectors
+
+    def features(self, rows: IntArray) -> FloatArray:
+        """The columns of `FEEDBACK` for the candidates of one query, best first."""
+        out = np.zeros((len(rows), len(FEEDBACK)))
+        if len(rows) > 1:
+            best = min(_BEST, len(rows))
+            words = self._words[rows]
+            centre = np.asarray(words[:best].sum(axis=0)).ravel()
+            own = np.asarray(words.multiply(words).sum(axis=1)).ravel()
+            out[:, 0] = _cosines(np.asarray(words @ centre).ravel(), own, float(centre @ centre), best)
+            vectors = self._directions[rows].astype(np.float64)
+            middle: Any = vectors[:best].sum(axis=0)
+            own = np.einsum("ij,ij->i", vectors, vectors)
+            out[:, 1] = _cosines(vectors @ middle, own, float(middle @ middle), best)
+        return out
+
+
+def _cosines(dots: FloatArray, own: FloatArray, square: float, best: int) -> FloatArray:
+    """Cosines of vectors v with a sum s from v·s, v·v and s·s; the first `best`, which it is of, with s − v."""
+    inside = np.arange(len(dots)) < best
+    dots = np.asarray(dots, dtype=np.float64)
+    length = np.where(inside, square - 2 * dots + own, square)
+    product = np.where(inside, dots - own, dots)
+    # Sums of float32: a length that should be 0 may be a rounding away from it.
+    fine = length > 1e-9
+    cosine: FloatArray = np.where(fine, product / np.sqrt(np.where(fine, length * np.maximum(own, 1e-30), 1.0)), 0.0)
+    return np.where(own > 0, cosine, 0.0)

@@ -1,0 +1,86 @@
+"""Runs as the first stage: what other engines found, from TREC files; several runs make one pool."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.trec import Run
+from toprank.errors import DataError
+from toprank.search.documents import Documents
+from toprank.search.first_stage.engines import Found
+
+__all__ = ["RunPool"]
+
+_K = 60.0  # of reciprocal ranks: Cormack, Clarke & Büttcher 2009
+
+
+class RunPool:
+    """The candidates of queries by their ids: the documents of all runs, in the order of their reciprocal ranks.
+
+    Documents that are not in the index are left out.
+    """
+
+    def __init__(self, runs: Mapping[str, Any], documents: Documents) -> None:
+        if not runs:
+            raise DataError("Give at least one run, by name: {'bm25': 'bm25.run'}.")
+        self.names = tuple(runs)
+        self._of: dict[str, list[tuple[IntArray, FloatArray]]] = {}
+        self.foreign = 0
+        for place, (name, given) in enumerate(runs.items()):
+            run = Run.of(given)
+            rows = documents.rows(run.document_ids.tolist())
+            self.foreign += int((rows < 0).sum())
+            if (rows < 0).all():
+                raise DataError(
+                    f"No document of the run '{name}' is in the index: it names {', '.join(run.document_ids[:3])} …, "
+                    f"the index {documents.id(0)} …. Are the ids spelled alike?"
+                )
+            order = np.lexsort((run.ranks(), run.qids))
+            order = order[rows[order] >= 0]
+            borders = np.flatnonzero(run.qids[order][1:] != run.qids[order][:-1]) + 1
+            for part in np.split(order, borders):
+                lists = self._of.setdefault(str(run.qids[part[0]]), [])
+                lists += [(np.empty(0, np.int64), np.empty(0))] * (place - len(lists))
+                lists.append((rows[part], run.scores[part]))
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """The ids of the queries that the runs answer."""
+        return tuple(self._of)
+
+    def find(self, qid: str, k: int) -> Found:
+        """The candidates of a query, by the sum of their reciprocal ranks."""
+        lists = self._of.get(qid, [])
+        gains: dict[int, float] = {}
+        for rows, _ in lists:
+            for rank, row in enumerate(rows.tolist(), 1):
+                gains[row] = gains.get(row, 0.0) + 1.0 / (_K + rank)
+        best = sorted(gains, key=lambda row: (-gains[row], row))[:k]
+        return Found(np.array(best, dtype=np.int64), np.array([gains[row] for row in best]))
+
+    def columns(self, qid: str, rows: IntArray) -> FloatArray:
+        """Score and rank in each run for these documents of a query, two columns a run; NaN where it has them not."""
+        table = np.full((len(rows), 2 * len(self.names)), np.nan)
+        for place, (found, scores) in enumerate(self._of.get(qid, [])):
+            own = {row: number for number, row in enumerate(found.tolist())}
+            for at, row in enumerate(rows.tolist()):
+                if row in own:
+                    table[at, 2 * place : 2 * place + 2] = scores[own[row]], own[row] + 1
+        return table
+
+
+def checked_runs(runs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Run]:
+    """Runs by name; those without names are called by their tags."""
+    if isinstance(runs, Mapping):
+        return {str(name): Run.of(run) for name, run in runs.items()}
+    found: dict[str, Run] = {}
+    for run in map(Run.of, [runs] if isinstance(runs, str | os.PathLike | Run) else runs):
+        if run.tag in found:
+            raise DataError(f"Two runs have the tag '{run.tag}'; give them names: {{'first': 'a.run', 'second': …}}.")
+        found[run.tag] = run
+    return found

@@ -1,0 +1,101 @@
+"""SQLite's full-text search (FTS5), which comes with Python: BM25 over all fields, each with a weight."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from toprank.errors import DataError, Remedy
+from toprank.search.first_stage.engines import Found
+from toprank.search.storage import IndexFolder
+
+__all__ = ["build", "open_engine"]
+
+_FILE = "first_stage.sqlite"
+# The words are cut and stemmed already; FTS5 only has to see where each ends.
+_TOKENIZER = "unicode61 remove_diacritics 0"
+
+
+def check_fts5() -> None:
+    """Refuse a Python whose SQLite cannot search."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute("CREATE VIRTUAL TABLE probe USING fts5(text)")
+    except sqlite3.OperationalError:
+        raise DataError(
+            f"The SQLite of this Python ({sqlite3.sqlite_version}) was built without full-text search (FTS5).",
+            remedy=Remedy(
+                "Install the extra toprank[search] and index with {first_stage}, or bring the runs of another engine.",
+                first_stage="tantivy",
+            ),
+        ) from None
+    finally:
+        connection.close()
+
+
+def build(folder: Path, documents: Iterable[Sequence[str]], fields: Sequence[str], weights: Sequence[float]) -> None:
+    """Write the table of words; it holds no texts (`content=''`), and cannot be changed later."""
+    check_fts5()
+    columns = [f"f{place}" for place in range(len(fields))]
+    connection = sqlite3.connect(folder / _FILE, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = OFF")  # a new file: it is not there before it is whole
+        connection.execute(
+            f"CREATE VIRTUAL TABLE documents USING fts5({', '.join(columns)}, content='', tokenize='{_TOKENIZER}')"
+        )
+        connection.execute("BEGIN")
+        marks = ", ".join("?" * (len(columns) + 1))
+        rows = ((row, *texts) for row, texts in enumerate(documents, 1))
+        connection.executemany(f"INSERT INTO documents(rowid, {', '.join(columns)}) VALUES ({marks})", rows)
+        given = ", ".join(repr(weight) for weight in weights)
+        connection.execute("INSERT INTO documents(documents, rank) VALUES ('rank', ?)", (f"bm25({given})",))
+        connection.execute("INSERT INTO documents(documents) VALUES ('optimize')")
+        connection.execute("COMMIT")
+    except sqlite3.Error as problem:
+        raise OSError(str(problem)) from problem  # a full disk, most likely: told with the name of the index
+    finally:
+        connection.close()
+
+
+def open_engine(folder: IndexFolder, weights: Sequence[float]) -> SqliteEngine:
+    """The engine over the table of an index."""
+    del weights  # the table knows them
+    return SqliteEngine(folder)
+
+
+class SqliteEngine:
+    """One connection a thread: SQLite's own may not be shared."""
+
+    def __init__(self, folder: IndexFolder) -> None:
+        self._folder, self._own = folder, threading.local()
+        self._n = folder.told("documents", int)
+        self.find(["a"], 1)  # damage shows now
+
+    def _connection(self) -> sqlite3.Connection:
+        found: sqlite3.Connection | None = getattr(self._own, "connection", None)
+        if found is None:
+            # Immutable: nobody writes into this file, so SQLite need neither lock it nor look for a journal.
+            address = f"file:{quote(str((self._folder.path / _FILE).resolve()))}?mode=ro&immutable=1"
+            found = self._own.connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+            found.execute("PRAGMA trusted_schema = OFF")  # a forged file might hold more than a table
+        return found
+
+    def find(self, words: Sequence[str], k: int) -> Found:
+        """The best k documents by FTS5's BM25, each word quoted."""
+        asked = " OR ".join('"{}"'.format(word.replace('"', '""')) for word in words)
+        query = "SELECT rowid, rank FROM documents WHERE documents MATCH ? ORDER BY rank, rowid LIMIT ?"
+        try:
+            pairs = self._connection().execute(query, (asked, k)).fetchall() if words else []
+        except sqlite3.Error as problem:
+            raise self._folder.fault(f"The first stage of this index is damaged ({problem}).") from None
+        found = np.array(pairs, dtype=np.float64).reshape(len(pairs), 2)
+        rows = found[:, 0].astype(np.int64) - 1
+        if len(rows) and (rows.min() < 0 or rows.max() >= self._n):
+            raise self._folder.fault("The first stage of this index is damaged: it finds documents that are not there.")
+        return Found(rows, -found[:, 1])

@@ -1,0 +1,157 @@
+"""`index`: a collection becomes a folder that can be searched."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.data.checks import check_number, check_whole
+from toprank.data.trec import write_run
+from toprank.errors import DataError, UnknownNameError
+from toprank.search.collections import PYTHON_DOCS, Collection, read
+from toprank.search.documents import write_documents
+from toprank.search.first_stage import ENGINES, build_engine
+from toprank.search.first_stage.runs import checked_runs
+from toprank.search.search_index import Index
+from toprank.search.storage import check_target, new_index, write_array, write_json
+from toprank.showing.progress import step
+from toprank.text import Analyzer, EncodedDocuments, Statistics
+
+__all__ = ["index"]
+
+_POOL = 200
+
+
+def index(
+    source: Any = PYTHON_DOCS,
+    path: str | os.PathLike[str] = "search-index",
+    *,
+    fields: Sequence[str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    first_stage: str | Mapping[str, Any] | Sequence[Any] = "sqlite",
+    pool: int = _POOL,
+    vectors: Mapping[str, npt.ArrayLike] | None = None,
+    language: str = "english",
+    lsa: int = 100,
+    seed: int = 0,
+    quiet: bool = True,
+) -> Index:
+    """Make a folder that can be searched out of a collection of documents, whole or not at all.
+
+    Args:
+        source: see `toprank.search.read`: a folder of text, Markdown or HTML, JSON lines, a judged collection, a
+            mapping, or ``"python-docs"``, the documentation of this Python.
+        path: the folder to make; an older index of that name is replaced when the new one is complete.
+        fields: which fields to index; None: all that are text.
+        weights: how much a word in a field counts for the first stage, 1 where nothing is said.
+        first_stage: ``"sqlite"``, ``"tantivy"`` (the extra ``search``), or runs of any engine: a file, several, or
+            ``{name: run}``. An index over runs answers the queries that the runs answer.
+        pool: how many candidates the first stage finds for the second to rank.
+        vectors: of documents, an array with a row for each, by the name of the model that made them.
+        language: of the stems, as Snowball calls it.
+        lsa: directions of LSA at most; 0 for none.
+        seed: of LSA.
+        quiet: say nothing while it works.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = index({"a": "wings in a slipstream", "b": "heated plates"}, f"{folder}/index").search("wing")
+    >>> [hit.id for hit in found]
+    ['a']
+    """
+    check_target(path)
+    check_whole("pool", pool, least=1)
+    given = _checked_weights(weights or {})
+    analyzer = Analyzer(language)
+    if isinstance(first_stage, str) and first_stage not in ENGINES and not os.path.exists(first_stage):
+        raise UnknownNameError("first stage", first_stage, ENGINES)
+    runs = None if isinstance(first_stage, str) and first_stage in ENGINES else checked_runs(first_stage)
+    with step("Reading the documents …", quiet):
+        collection = read(source, fields)
+    for name in given:
+        if name not in collection.fields:
+            raise UnknownNameError(f"field of {collection.name}", name, collection.fields)
+    known = {name: _unit(name, array, len(collection)) for name, array in (vectors or {}).items()}
+    with step(f"Counting the words of {len(collection):,} documents …", quiet):
+        statistics = Statistics.learnt(collection.fields, analyzer, lsa=lsa, seed=seed)
+        encoded = statistics.encode(collection.fields)
+    with step(f"Writing the index of {len(collection):,} documents …", quiet), new_index(path) as (folder, meta):
+        meta |= {
+            "name": collection.name, "documents": len(collection), "fields": list(collection.fields),
+            "title": collection.title, "weights": given, "pool": pool, "notes": list(collection.notes),
+            "first_stage": "runs" if runs else first_stage, "runs": list(runs or ()), "vectors": list(known),
+            "statistics": statistics.plain(), "source": _stamp(collection),
+        }  # fmt: skip
+        write_documents(folder, collection.ids, collection.fields)
+        for name, array in statistics.arrays().items():
+            write_array(folder, f"statistics.{name}", array)
+        for name, array in encoded.arrays().items():
+            write_array(folder, f"words.{name}", array)
+        for place, array in enumerate(known.values()):
+            write_array(folder, f"vectors.{place}", array)
+        if runs is None:
+            build_engine(str(first_stage), folder, _words(encoded), tuple(collection.fields), given)
+        else:
+            (folder / "runs").mkdir()
+            for place, run in enumerate(runs.values()):
+                write_run(run, folder / "runs" / f"{place}.run")
+        _write_queries(folder, collection)
+    return Index(path)
+
+
+def _words(encoded: EncodedDocuments) -> Iterator[Sequence[str]]:
+    """Of each document the words of each field that count, with blanks between them."""
+    vocabulary = np.array(encoded.vocabulary.words, dtype=object)
+    columns: list[Iterable[str]] = []
+    for tokens in encoded.tokens.values():
+        kept = encoded.counted[tokens.ids]
+        starts = np.concatenate([[0], np.cumsum(kept)])[tokens.starts].tolist()
+        words = vocabulary[tokens.ids[kept]].tolist()
+        columns.append([" ".join(words[a:b]) for a, b in pairwise(starts)])
+    return iter(zip(*columns, strict=True))
+
+
+def _checked_weights(weights: Mapping[str, float]) -> dict[str, float]:
+    for name, weight in weights.items():
+        check_number(f"The weight of {name}", weight, least=0)
+    if weights and not any(weights.values()):
+        raise DataError("weights: at least one field must count.")
+    return {str(name): float(weight) for name, weight in weights.items()}
+
+
+def _unit(name: str, given: npt.ArrayLike, n: int) -> npt.NDArray[np.float32]:
+    """Vectors as rows of length 1."""
+    array = np.asarray(given, dtype=np.float32)
+    if array.ndim != 2 or len(array) != n or not np.isfinite(array).all():
+        raise DataError(f"The vectors '{name}' must be finite numbers, a row for each of the {n:,} documents.")
+    lengths = np.sqrt(np.einsum("ij,ij->i", array, array))[:, None]
+    rows: npt.NDArray[np.float32] = np.divide(array, lengths, out=np.zeros_like(array), where=lengths > 0)
+    return rows
+
+
+def _stamp(collection: Collection) -> dict[str, Any] | None:
+    stamp = collection.stamp
+    return None if stamp is None else {"path": stamp.path, "files": stamp.names, "digest": stamp.digest}
+
+
+def _write_queries(folder: Path, collection: Collection) -> None:
+    """The queries and judgments that the collection brought."""
+    if collection.topics is not None:
+        topics = collection.topics
+        write_json(folder, "topics.json", {"ids": list(topics.ids), "texts": list(topics.texts)})
+    for part, qrels in collection.judgments.items():
+        grades = [grade if math.isfinite(grade) else 0.0 for grade in qrels.grades.tolist()]
+        columns = {
+            "part": part,
+            "qids": qrels.qids.tolist(),
+            "documents": qrels.document_ids.tolist(),
+            "grades": grades,
+        }
+        write_json(folder, f"judgments.{sorted(collection.judgments).index(part)}.json", columns)

@@ -1,0 +1,413 @@
+"""`Index`: a collection that can be searched, trained and evaluated."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_whole
+from toprank.data.dataset import RankingData
+from toprank.data.trec import Qrels
+from toprank.errors import DataError, FormatError, Remedy, ToprankError, UnknownNameError, warn_user
+from toprank.search.collections import Topics
+from toprank.search.collections.collection import ALL, Stamp
+from toprank.search.collections.sources import changed
+from toprank.search.documents import Documents
+from toprank.search.features import CandidateFeatures, Function, Pool
+from toprank.search.first_stage import MOST_WORDS, Engine, RunPool, open_engine
+from toprank.search.first_stage.engines import Found
+from toprank.search.results import Hit, SearchResults
+from toprank.search.snippets import snippet
+from toprank.search.storage import MODEL, IndexFolder
+from toprank.text import EncodedDocuments, Statistics
+
+if TYPE_CHECKING:
+    from toprank.clicks.log import ClickLog
+    from toprank.rankers.base import Ranker
+    from toprank.rankers.explanation import Explanation
+    from toprank.search.evaluation import SearchEvaluation
+    from toprank.search.training import SearchTraining
+
+__all__ = ["Index", "open_index"]
+
+_MOST_LETTERS = 20_000  # of a query that are looked at: nobody types more, and pasted pages hold up everybody
+
+
+class Index:
+    """A search index that is open: `search`, `train`, `evaluate`.
+
+    Threads may share one. The files that it opened stay as they are, whoever writes a new index under the same name.
+
+    Args:
+        path: the folder that `toprank.search.index` made.
+        functions: features of your own, ``{name: function of (query, candidates)}``; a model that was trained with
+            some needs the same again.
+        verify: compare the content of every file with the hash that it was written with.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, functions: Mapping[str, Function] | None = None, verify: bool = False
+    ) -> None:
+        self.folder = folder = IndexFolder(path, verify=verify)
+        self.path = Path(path)
+        try:
+            self.name, self.pool = str(folder.told("name", str)), int(folder.told("pool", int))
+            self.notes = tuple(map(str, folder.told("notes", list)))
+            self.documents = Documents(folder)
+            self.statistics = Statistics.restore(folder.told("statistics", dict), folder.arrays("statistics."))
+            self.encoded = EncodedDocuments.restore(self.statistics, folder.arrays("words."))
+            self._open_rest(folder)
+        except FormatError:
+            raise
+        except (DataError, KeyError, TypeError, ValueError) as problem:
+            raise folder.fault(f"This index is damaged: {str(problem).rstrip('.')}.") from None
+        self.features = CandidateFeatures(
+            self.documents, self.encoded, self.runs, self.vectors, _checked_functions(functions or {})
+        )
+
+    def _open_rest(self, folder: IndexFolder) -> None:
+        """The first stage and the vectors, as large as they must be."""
+        n, fields = len(self.documents), self.documents.fields
+        if len(self.encoded) != n or self.statistics.fields != fields or folder.told("documents", int) != n:
+            raise DataError("its parts are of different collections")
+        names = [str(name) for name in folder.told("vectors", list)]
+        self.vectors = {name: folder.array(f"vectors.{place}", "f") for place, name in enumerate(names)}
+        if any(array.ndim != 2 or len(array) != n for array in self.vectors.values()):
+            raise DataError("its vectors do not fit its documents")
+        kind = str(folder.told("first_stage", str))
+        self.engine: Engine | None = None
+        self.runs: RunPool | None = None
+        if kind == "runs":
+            runs = {str(name): folder.path / "runs" / f"{at}.run" for at, name in enumerate(folder.told("runs", list))}
+            self.runs = RunPool(runs, self.documents)
+        else:
+            self.engine = open_engine(kind, folder, fields, folder.told("weights", dict))
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def __repr__(self) -> str:
+        trained = f", {type(self.model).__name__}" if self.model is not None else ""
+        return f"Index({self.name!r}, {len(self):,} documents{trained})"
+
+    # ---- what came with the collection ----
+
+    @cached_property
+    def topics(self) -> Topics | None:
+        """The queries that the collection brought, if it did."""
+        given = self.folder.json("topics.json")
+        try:
+            return None if given is None else Topics(tuple(map(str, given["ids"])), tuple(map(str, given["texts"])))
+        except (DataError, KeyError, TypeError):
+            raise self.folder.fault("This index is damaged: its queries cannot be read.") from None
+
+    @cached_property
+    def judgments(self) -> dict[str, Qrels]:
+        """The judgments that the collection brought, by part: ``train``, ``test`` …, or ``all``."""
+        found = {}
+        for name in self.folder.meta["files"]:
+            if name.startswith("judgments."):
+                given = self.folder.json(name)
+                try:
+                    columns = [np.array(given[column]) for column in ("qids", "documents", "grades")]
+                    found[str(given["part"])] = Qrels(*columns)
+                except (DataError, KeyError, TypeError, ValueError):
+                    raise self.folder.fault(f"This index is damaged: {name} cannot be read.") from None
+        return found
+
+    def queries_and_judgments(self, queries: Any, qrels: Any, part: str) -> tuple[Topics, Qrels, tuple[str, ...]]:
+        """Those that are given, or came with the collection, and what to know about them.
+
+        Args:
+            queries: a file or ``{id: words}``; None: the collection's.
+            qrels: a file, `Qrels` or a mapping; the name of one of the collection's parts; None: this `part` of it.
+            part: ``train`` or ``test``.
+        """
+        from toprank.search.collections import read_judgments
+
+        topics = self.topics if queries is None else Topics.of(queries)
+        if topics is None:
+            raise DataError(f"{self.name} came without queries;", remedy=Remedy("give {queries}.", queries=...))
+        if isinstance(qrels, str | os.PathLike) and str(qrels) not in self.judgments:
+            return topics, *read_judgments(qrels, topics)
+        if qrels is None or isinstance(qrels, str | os.PathLike):
+            wanted = part if qrels is None else str(qrels)
+            found = next((self.judgments[name] for name in (wanted, ALL) if name in self.judgments), None)
+            if found is None:
+                known = ", ".join(self.judgments) or "none"
+                raise DataError(
+                    f"{self.name} came without judgments called '{wanted}' (it has {known});",
+                    remedy=Remedy("give {qrels}.", qrels=...),
+                )
+            return topics, found, self.notes
+        judged = Qrels.of(qrels)
+        if not np.isin(judged.qids, np.array(topics.ids)).any():
+            raise DataError(
+                f"No query has judgments: the queries are {', '.join(topics.ids[:3])} …, the judgments are about "
+                f"{', '.join(judged.qids[:3])} …. Are the ids spelled alike?"
+            )
+        return topics, judged, ()
+
+    def has_changed(self) -> bool:
+        """Whether the files that were indexed are not as they were: some came, went, or were written since."""
+        told = self.folder.meta.get("source")
+        if not isinstance(told, dict) or not {"path", "files", "digest"} <= set(told):
+            return False
+        return changed(Stamp(str(told["path"]), tuple(map(str, told["files"])), str(told["digest"])))
+
+    # ---- candidates ----
+
+    def words(self, query: str) -> list[str]:
+        """The words of a query that the first stage looks for; of very many the rarest.
+
+        What a query says twice counts twice, as in BM25 itself.
+        """
+        words = self.statistics.analyzer.words(query[:_MOST_LETTERS])
+        if len(words) > MOST_WORDS:
+            idf = self.statistics.idf(self.statistics.vocabulary.numbers(words))
+            kept = np.sort(np.argsort(-idf, kind="stable")[:MOST_WORDS])
+            words = [words[place] for place in kept.tolist()]
+        return words
+
+    def candidates(self, query: str, k: int, qid: str | None = None) -> Found:
+        """The best k documents of the first stage for the words of a query; of a run, for its id."""
+        if self.engine is not None:
+            return self.engine.find(self.words(query), k)
+        assert self.runs is not None
+        return self.runs.find(self._qid(query) if qid is None else qid, k)
+
+    def _qid(self, query: str) -> str:
+        """The id of a query whose words are known, for runs: they answer no others."""
+        known = dict(zip(self.topics.texts, self.topics.ids, strict=True)) if self.topics is not None else {}
+        for name in (query, known.get(query)):
+            if name is not None and self.runs is not None and name in self.runs.queries:
+                return name
+        raise DataError(
+            f"The first stage of this index are runs, which answer the queries they were made for, and {query!r:.60} "
+            "is none of them. Ask for one by its id, or index with an engine."
+        )
+
+    def pool_of(self, topics: Topics, k: int | None = None) -> Pool:
+        """The candidates of queries."""
+        found = [self.candidates(text, k or self.pool, qid) for qid, text in zip(topics.ids, topics.texts, strict=True)]
+        sizes = [len(one.rows) for one in found]
+        return Pool(
+            topics.ids, [text[:_MOST_LETTERS] for text in topics.texts],
+            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            np.concatenate([one.rows for one in found]).astype(np.int64),
+            np.concatenate([one.scores for one in found]).astype(np.float64),
+        )  # fmt: skip
+
+    def data(
+        self,
+        topics: Topics | Mapping[str, str],
+        qrels: Any = None,
+        *,
+        pool: int | None = None,
+        vectors: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> RankingData:
+        """The candidates of queries as ranking data, with all features; queries without candidates are left out.
+
+        Args:
+            topics: the queries.
+            qrels: judgments; a candidate that has none is irrelevant. None: no labels.
+            pool: candidates of a query.
+            vectors: of the queries, a row for each, by the name of the model.
+        """
+        asked = Topics.of(topics)
+        found = self.pool_of(asked, pool)
+        matrix = self.features.matrix(found, self._query_vectors(vectors, len(asked)))
+        sizes = np.diff(found.offsets)
+        if not sizes.any():
+            raise DataError("The first stage finds no document for any of the queries; are they in the same language?")
+        qids = np.repeat(np.array(asked.ids), sizes)
+        ids = self.documents.ids[found.rows].astype(str)
+        labels = None if qrels is None else _labels(Qrels.of(qrels), qids, ids)
+        return RankingData(matrix, labels, qid=qids, document_ids=ids, feature_names=self.features.names)
+
+    def _query_vectors(self, given: Mapping[str, npt.ArrayLike] | None, n: int) -> dict[str, npt.NDArray[np.float32]]:
+        """Vectors of queries as rows of length 1."""
+        found = {}
+        for name, value in (given or {}).items():
+            if name not in self.vectors:
+                raise UnknownNameError("set of vectors in this index", str(name), self.vectors)
+            array = np.atleast_2d(np.asarray(value, dtype=np.float32))
+            if array.shape != (n, self.vectors[name].shape[1]) or not np.isfinite(array).all():
+                width = self.vectors[name].shape[1]
+                raise DataError(f"The vectors '{name}' of queries must be {n:,} rows of {width:,} finite numbers.")
+            lengths = np.sqrt(np.einsum("ij,ij->i", array, array))[:, None]
+            found[name] = np.divide(array, lengths, out=np.zeros_like(array), where=lengths > 0)
+        return found
+
+    # ---- the second stage ----
+
+    @cached_property
+    def model(self) -> Ranker | None:
+        """The learned order; None before `train`."""
+        from toprank.rankers.model_files import load
+
+        file = self.path / MODEL
+        if not file.exists():
+            return None
+        ranker: Ranker = load(file)
+        told = ranker.training_.get("search", {})
+        if told.get("index") != self.folder.meta["id"]:
+            warn_user(f"{file} was trained on another index than the one beside it, and is not used. Train it again.")
+            return None
+        names = tuple(getattr(ranker, "feature_names_in_", ()))
+        if names != self.features.names:
+            missing = [name for name in names if name not in self.features.names]
+            raise DataError(
+                f"The model of this index was trained with other features: it needs {', '.join(missing) or 'fewer'}. "
+                "Open the index with the same functions, or train again."
+            )
+        return ranker
+
+    def forget_model(self) -> None:
+        """Look for the model again at the next search: it was trained anew, here or by another process."""
+        self.__dict__.pop("model", None)
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        pool: int | None = None,
+        learned: bool = True,
+        vectors: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> SearchResults:
+        """The best k documents for the words of a query; nothing in it is syntax.
+
+        Args:
+            query: words. With runs as the first stage, the id or the words of a query that they answer.
+            k: how many.
+            pool: candidates to rank; None: what the index says.
+            learned: False: the order of the first stage, even where a model is trained.
+            vectors: of the query, by the name of the model.
+        """
+        if not isinstance(query, str):
+            raise DataError(f"A query is text, not {type(query).__name__}.")
+        check_whole("k", k, least=1)
+        ranker = self.model if learned else None
+        times = [time.perf_counter()]
+        found = self.candidates(query, max(pool or self.pool, k))
+        times.append(time.perf_counter())
+        scores, order = found.scores, np.arange(len(found.rows))
+        if ranker is not None and len(found.rows):
+            scores = self._scored(query, found, ranker, vectors, times)
+            order = np.argsort(-scores, kind="stable")
+        times += [times[-1]] * (3 - len(times))
+        times.append(time.perf_counter())
+        hits = self._hits(query, found.rows, scores, order[:k])
+        times.append(time.perf_counter())
+        stages = ("first stage", "features", "ranking", "passages")
+        took = {name: 1000 * (b - a) for name, a, b in zip(stages, times[:-1], times[1:], strict=True)}
+        note = self._note(query, found)
+        return SearchResults(query, hits, len(found.rows), ranker is not None, took, note, found.rows, scores)
+
+    def _scored(self, query: str, found: Found, ranker: Ranker, vectors: Any, times: list[float]) -> FloatArray:
+        """The scores of candidates by the model; the time is noted between features and scores."""
+        offsets = np.array([0, len(found.rows)])
+        qid = self._qid(query) if self.runs is not None else ""
+        pool = Pool([qid], [query[:_MOST_LETTERS]], offsets, found.rows, found.scores)
+        matrix = self.features.matrix(pool, self._query_vectors(vectors, 1))
+        times.append(time.perf_counter())
+        data = RankingData(matrix, feature_names=self.features.names)
+        return np.asarray(ranker.predict(data), dtype=np.float64)
+
+    def _note(self, query: str, found: Found) -> str:
+        if len(found.rows):
+            return ""
+        if self.engine is not None and not self.words(query):
+            return "The query has no words, or none but function words such as 'the'."
+        return "No document has any word of the query."
+
+    def _hits(self, query: str, rows: IntArray, scores: FloatArray, best: IntArray) -> tuple[Hit, ...]:
+        words, title = self.words(query), self.documents.title
+        body = [field for field in self.documents.fields if field != title]
+        hits = []
+        for rank, place in enumerate(best.tolist(), 1):
+            row = int(rows[place])
+            name = self.documents.text(row, title) if title else ""
+            text = "\n".join(self.documents.text(row, field) for field in body)
+            passage = snippet(text, words, self.statistics.analyzer)
+            hits.append(Hit(rank, self.documents.id(row), float(scores[place]), place + 1, name, passage))
+        return tuple(hits)
+
+    def explain(self, query: str, a: str, b: str) -> Explanation:
+        """Why the learned order puts document a above document b, or does not: contributions of features."""
+        if self.model is None:
+            raise DataError("Nothing is trained yet: the first stage alone made the order. Train the index first.")
+        data = self.data({query: query})
+        for name in (a, b):
+            if name not in data.row_names:
+                raise DataError(f"Document '{name}' is not among the candidates of this query.")
+        explanation: Explanation = self.model.explain(data, qid=query, a=a, b=b)
+        return explanation
+
+    def train(
+        self, queries: Any = None, qrels: Any = None, system: str | Ranker = "blend", **options: Any
+    ) -> SearchTraining:
+        """Learn the order of candidates from judgments, and keep the model in the index; see `toprank.search.train`."""
+        from toprank.search.training import train
+
+        return train(self, queries, qrels, system, **options)
+
+    def train_on_clicks(self, log: ClickLog, queries: Any = None, **options: Any) -> SearchTraining:
+        """Learn the order from what users clicked; see `toprank.search.training.train_on_clicks`."""
+        from toprank.search.training import train_on_clicks
+
+        return train_on_clicks(self, log, queries, **options)
+
+    def evaluate(
+        self, queries: Any = None, qrels: Any = None, systems: Sequence[str] | None = None, **options: Any
+    ) -> SearchEvaluation:
+        """Compare systems on judged queries, each scored by what others taught; see `toprank.search.evaluation`."""
+        from toprank.search.evaluation import evaluate
+
+        return evaluate(self, queries, qrels, systems, **options)
+
+
+def _labels(qrels: Qrels, qids: npt.NDArray[Any], ids: npt.NDArray[Any]) -> FloatArray:
+    """Grades of candidates; what is not judged, or below 0, is 0."""
+    judged = zip(qrels.qids.tolist(), qrels.document_ids.tolist(), strict=True)
+    grades = dict(zip(judged, qrels.grades.tolist(), strict=True))
+    return np.array([max(grades.get(pair, 0.0), 0.0) for pair in zip(qids.tolist(), ids.tolist(), strict=True)])
+
+
+def _checked_functions(functions: Mapping[str, Function]) -> dict[str, Function]:
+    for name, function in functions.items():
+        if not isinstance(name, str) or not callable(function):
+            raise DataError("Features of your own are given as {name: function of (query, candidates)}.")
+    return dict(functions)
+
+
+def open_index(
+    path: str | os.PathLike[str], *, functions: Mapping[str, Function] | None = None, verify: bool = False
+) -> Index:
+    """Open an index; nothing in it is executed.
+
+    Args:
+        path: the folder.
+        functions: features of your own, ``{name: function of (query, candidates)}``.
+        verify: compare the content of every file with the hash that it was written with.
+
+    Raises:
+        FileError: there is no index.
+        FormatError: it is damaged, or of another version.
+    """
+    opened = Index(path, functions=functions, verify=verify)
+    try:
+        if opened.has_changed():
+            warn_user(f"What {path} was made from changed since; it finds what was there then. Index it again.")
+    except ToprankError:
+        pass
+    return opened

@@ -1,0 +1,241 @@
+"""Features of candidates against slow obvious computations; training and evaluation without a look at the answers."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import toprank as tr
+from toprank import search
+from toprank.cli.main import app
+from toprank.clicks import ClickLog
+from toprank.data.trec import Qrels
+from toprank.errors import DataError, UnknownNameError
+from toprank.search.feedback import Neighbours
+from toprank.search.proximity import Positions
+from toprank.text import Statistics
+from toprank.text.documents import cosine_values
+
+WORDS = ("wing", "plate", "shock", "flow", "heat", "noise")
+
+
+def encoded(texts):
+    known = Statistics.learnt({"body": texts}, lsa=3)
+    return known.encode({"body": texts})
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(WORDS), max_size=12), min_size=2, max_size=5),
+    st.lists(st.sampled_from(WORDS), min_size=2, max_size=4),
+)
+def test_proximity_is_the_shortest_passage(texts, query):
+    documents = encoded([" ".join(words) for words in texts])
+    asked = documents.queries([" ".join(query)])
+    sequence = asked.phrase.astype(np.int64)
+    sequence = sequence[sequence >= 0]
+    numbers = np.full(len(documents.vocabulary) + 1, -1, dtype=np.int64)
+    rows = np.arange(len(texts))
+    idf = documents.statistics.idf(documents.known)
+    found = Positions.of(documents).features(sequence, idf, rows, numbers)
+    assert (numbers == -1).all()
+    known = [word for word in query if any(word in words for words in texts)]
+    pairs = {(a, b) for a, b in pairwise(known) if a != b}
+    for row, words in enumerate(texts):
+        there = set(words) & set(known)
+        spans = [b - a for a in range(len(words)) for b in range(a + 1, len(words) + 1) if there <= set(words[a:b])]
+        expected = len(there) / min(spans) if len(there) >= 2 and len(set(known)) >= 2 else 0.0
+        assert found[row, 1] == pytest.approx(expected)
+        hits = [(place, word) for place, word in enumerate(words) if word in known]
+        near = {(a, b) for (i, a), (j, b) in pairwise(hits) if j - i <= 2}
+        assert found[row, 0] == pytest.approx(len(near & pairs) / len(pairs) if pairs else 0.0)
+
+
+@given(st.integers(0, 1000))
+def test_feedback_leaves_a_document_out_of_its_own_centre(seed):
+    rng = np.random.default_rng(seed)
+    documents = encoded([" ".join(rng.choice(WORDS, rng.integers(1, 9))) for _ in range(14)])
+    rows = rng.permutation(14)[: rng.integers(2, 15)]
+    found = Neighbours(documents).features(rows)
+    bags = documents.fields[0].bags
+    values, _ = cosine_values(bags, documents.statistics.idf(documents.known))
+    words = np.asarray(bags.matrix(len(documents.vocabulary), values).todense())
+    for column, table in enumerate((words, documents.vectors.astype(float))):
+        unit = table / np.where((length := np.linalg.norm(table, axis=1)) > 0, length, 1)[:, None]
+        for place, row in enumerate(rows):
+            centre = sum(unit[other] for at, other in enumerate(rows[:10]) if at != place)
+            size = np.linalg.norm(centre)
+            expected = float(unit[row] @ centre / size) if size > 1e-3 else 0.0
+            assert found[place, column] == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """120 documents about one of 24 things each; what is relevant says it in the title."""
+    rng = np.random.default_rng(0)
+    filler = [f"word{i}" for i in range(60)]
+    documents, queries, qrels = {}, {}, {}
+    for thing in range(24):
+        queries[f"q{thing}"] = f"thing{thing} word{thing}"
+        for number in range(5):
+            relevant = number < 2
+            body = " ".join([*rng.choice(filler, 25), *([f"thing{thing}"] * (1 if relevant else 4))])
+            title = f"thing{thing} {rng.choice(filler)}" if relevant else " ".join(rng.choice(filler, 2))
+            documents[f"d{thing}-{number}"] = {"title": title, "body": body}
+            qrels.setdefault(f"q{thing}", {})[f"d{thing}-{number}"] = int(relevant)
+    path = tmp_path_factory.mktemp("judged") / "x.index"
+    return search.index(documents, path), queries, qrels
+
+
+def test_a_learned_order_is_better_and_is_kept(judged):
+    index, queries, qrels = judged
+    found = index.evaluate(queries, qrels, ["bm25", "lsa", "rrf", "ListNet"], threads=1)
+    assert found.means["ListNet"]["ndcg@10"] > found.means["bm25"]["ndcg@10"] + 0.1
+    assert found.pool_recall == 1.0
+    assert found.queries == 24
+    assert json.loads(json.dumps(found.to_dict()))["systems"].keys() == {"bm25", "lsa", "rrf", "ListNet"}
+    assert len(found.to_frame()) == 8
+    trained = index.train(queries, qrels, "ListNet", threads=1)
+    assert trained.pool_recall == 1.0
+    again = search.open(index.path)
+    results = again.search(queries["q3"], 5)
+    assert results.learned
+    assert {results[0].id, results[1].id} == {"d3-0", "d3-1"}
+    assert not again.search(queries["q3"], learned=False).learned
+    assert "d3-0" in str(again.explain(queries["q3"], "d3-0", "d3-2"))
+    with pytest.raises(DataError, match="trained on 24 of these 24 queries"):
+        again.evaluate(queries, qrels, ["model"])
+    others = {"new": "thing5"}
+    assert again.evaluate(others, {"new": {"d5-0": 1}}, ["model"]).queries == 1
+
+
+def test_search_and_evaluation_compute_the_same_features(judged):
+    index, queries, _ = judged
+    data = index.data(queries)
+    for place, (qid, words) in enumerate(queries.items()):
+        alone = index.data({qid: words})
+        rows = slice(*data.queries.offsets[place : place + 2])
+        assert alone.document_ids.tolist() == data.document_ids[rows].tolist()
+        assert np.array_equal(alone.X, data.X[rows], equal_nan=True)
+
+
+def test_labels_that_mean_nothing_are_not_learned(judged):
+    """Whoever saw the answers of a fold would rank it far above chance."""
+    index, queries, qrels = judged
+    rng = np.random.default_rng(3)
+    shuffled = {q: dict(zip(of, rng.permutation(list(of.values())).tolist(), strict=True)) for q, of in qrels.items()}
+    found = index.evaluate(queries, shuffled, ["bm25", "LambdaMART"], metrics="ndcg@3", threads=1)
+    assert found.means["LambdaMART"]["ndcg@3"] < 0.75
+    honest = index.evaluate(queries, qrels, ["LambdaMART"], metrics="ndcg@3", threads=1)
+    assert honest.means["LambdaMART"]["ndcg@3"] > 0.9
+
+
+def test_queries_without_candidates_count_nothing(judged):
+    index, queries, qrels = judged
+    more = {**queries, "q99": "xyzzy"}
+    judgments = {**qrels, "q99": {"d1-0": 1}}
+    found = index.evaluate(more, judgments, ["bm25"], metrics="ndcg@10")
+    less = index.evaluate(queries, qrels, ["bm25"], metrics="ndcg@10")
+    assert found.means["bm25"]["ndcg@10"] == pytest.approx(less.means["bm25"]["ndcg@10"] * 24 / 25)
+    assert found.pool_recall == pytest.approx(24 / 25)
+
+
+def test_vectors_and_functions(judged, tmp_path):
+    base, queries, qrels = judged
+    ids = base.documents.ids.tolist()
+    relevant = np.array([[qrels[f"q{i.split('-')[0][1:]}"][i], 1.0] for i in ids])
+    texts = {i: base.documents.fields_of(row) for row, i in enumerate(ids)}
+    index = search.index(texts, tmp_path / "x.index", vectors={"v": relevant * 7})
+    asked = {"v": np.tile([3.0, 0.0], (len(queries), 1))}
+    data = index.data(queries, qrels, vectors=asked)
+    column = data.X[:, data.feature_names.index("v similarity")]
+    expected = [1 / np.sqrt(2) if name[-1] in "01" else 0.0 for name in data.document_ids]
+    assert column == pytest.approx(expected, abs=1e-6)
+    assert np.isnan(index.data(queries).X[:, data.feature_names.index("v similarity")]).all()
+    with pytest.raises(UnknownNameError, match="set of vectors"):
+        index.data(queries, vectors={"w": asked["v"]})
+    mine = search.open(index.path, functions={"longer": lambda query, found: [len(t) for t in found.texts("title")]})
+    mine.train(queries, qrels, "ListNet", threads=1, vectors=asked)
+    assert mine.search("thing3", vectors={"v": [3.0, 0.0]}).learned
+    with pytest.raises(DataError, match="longer"):
+        search.open(index.path).search("thing3")
+    wrong = search.open(index.path, functions={"longer": lambda query, found: [1.0]})
+    with pytest.raises(DataError, match="for each of the"):
+        wrong.data(queries)
+
+
+def test_learning_from_clicks(judged, tmp_path):
+    index, queries, qrels = judged
+    rng = np.random.default_rng(0)
+    rows = []
+    pools = {qid: index.data({qid: words}).document_ids.tolist() for qid, words in queries.items()}
+    for session in range(1500):
+        qid = f"q{rng.integers(24)}"
+        shown = rng.permutation([*qrels[qid], *rng.choice(list(set(pools[qid]) - set(qrels[qid])), 5, replace=False)])
+        for place, document in enumerate(shown, 1):
+            look = rng.random() < 1 / place
+            rows.append(
+                (
+                    queries[qid],
+                    document,
+                    place,
+                    look and rng.random() < 0.1 + 0.8 * qrels[qid].get(str(document), 0),
+                    session,
+                )
+            )
+    query, document, position, click, session = zip(*rows, strict=True)
+    log = ClickLog.of(query, document, position, click, session)
+    trained = index.train_on_clicks(log, correction="ips")
+    assert trained.queries == 24
+    hits = [{hit.id for hit in index.search(words, 2)} for words in queries.values()]
+    right = sum(len(found & {d for d, g in qrels[q].items() if g}) for found, q in zip(hits, qrels, strict=True))
+    assert right > 40  # of 48
+
+
+def test_a_model_of_another_index_is_not_used(judged, tmp_path):
+    index, queries, qrels = judged
+    index.train(queries, qrels, "ListNet", threads=1)
+    ids = index.documents.ids.tolist()
+    other = search.index({i: index.documents.fields_of(r) for r, i in enumerate(ids)}, tmp_path / "x.index")
+    (other.path / "model.toprank").write_bytes((index.path / "model.toprank").read_bytes())
+    with pytest.warns(UserWarning, match="another index"):
+        assert not search.open(other.path).search("thing3").learned
+
+
+def test_refusals(judged):
+    index, queries, qrels = judged
+    with pytest.raises(UnknownNameError, match="did you mean 'bm25'"):
+        index.evaluate(queries, qrels, ["bm26"])
+    with pytest.raises(DataError, match="named twice"):
+        index.evaluate(queries, qrels, ["bm25", "BM25"])
+    with pytest.raises(DataError, match="came without queries"):
+        index.train()
+    with pytest.raises(DataError, match="spelled alike"):
+        index.train(queries, {"zz": {"d": 1}})
+    with pytest.raises(DataError, match="at least 5 queries"):
+        index.train({"q1": queries["q1"]}, qrels)
+
+
+def test_the_commands(judged, tmp_path):
+    index, queries, qrels = judged
+    (tmp_path / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": q, "text": t}) + "\n" for q, t in queries.items())
+    )
+    tr.data.trec.write_qrels(Qrels.of(qrels), tmp_path / "my.qrels")
+
+    def run(*words):
+        done = CliRunner().invoke(app, ["search", *map(str, words)])
+        assert done.exit_code == 0, (done.output, done.exception)
+        return done.stdout
+
+    given = ("--queries", tmp_path / "queries.jsonl", "--qrels", tmp_path / "my.qrels", "--quiet")
+    out = json.loads(run("evaluate", index.path, *given, "--systems", "bm25,lsa,rrf,ListNet", "--json"))
+    assert set(out) >= {"systems", "pool_recall", "queries"}
+    assert out["systems"]["ListNet"]["ndcg@10"] > 0.9
+    assert json.loads(run("train", index.path, *given, "--system", "ListNet", "--json"))["queries"] == 24
+    assert json.loads(run("query", index.path, "thing3", "-k", 2, "--json"))["learned"]
