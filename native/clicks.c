@@ -78,6 +78,73 @@ KERNEL(i8, cascade_expectations)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1]
     return 0;
 }
 
+/* What documents that satisfy are fitted by, from expectations: of each pair how often it was looked at and how often it
+satisfied, and of impressions with one below them how often the next one was looked at, and how often the user was not
+satisfied. Sums begin at what is there; sessions of several calls at once must have no pairs in common. Who was clicked and
+does not go on was satisfied, or ran out of patience; of the last document nothing is known but the click. */
+KERNEL(void, satisfaction_sums)(i8 s, i8 n, i8 p, const i8 offsets[s + 1], const i8 pair[n], const u1 clicks[n],
+                                const f8 weight[s], const f8 satisfaction[p], f8 patience, const f8 examined[n],
+                                const f8 onward[n], i8 first, i8 last, f8 looked[p], f8 enough[p], f8 totals[2]) {
+    f8 went = 0.0, unsatisfied = 0.0;
+    for (i8 session = first; session < last; session++) {
+        const f8 w = weight[session];
+        const i8 end = offsets[session + 1];
+        for (i8 at = offsets[session]; at < end; at++) {
+            f8 satisfied = 0.0;
+            looked[pair[at]] += w * examined[at];
+            if (clicks[at]) {
+                const f8 own = satisfaction[pair[at]], stops = own + (1.0 - own) * (1.0 - patience);
+                satisfied = at + 1 < end ? (1.0 - onward[at]) * own / stops : own;
+                enough[pair[at]] += w * satisfied;
+            }
+            if (at + 1 < end) {
+                went += w * onward[at];
+                unsatisfied += w * (examined[at] - satisfied);
+            }
+        }
+    }
+    totals[0] += went;
+    totals[1] += unsatisfied;
+}
+
+/* A number for each session by which they are sorted: by query, and those that are the same side by side. */
+KERNEL(void, session_keys)(i8 s, i8 n, const i8 offsets[s + 1], const i8 query[s], const i8 pair[n],
+                           const i8 position[n], const u1 clicks[n], u8 keys[restrict s]) {
+    for (i8 session = 0; session < s; session++) {
+        u8 hash = (u8)(offsets[session + 1] - offsets[session]);
+        for (i8 at = offsets[session]; at < offsets[session + 1]; at++) {
+            hash = (hash ^ ((u8)pair[at] * 2 + clicks[at])) * 0x9e3779b97f4a7c15;
+            hash = ((hash ^ (hash >> 32)) + (u8)position[at]) * 0xbf58476d1ce4e5b9;
+            hash ^= hash >> 29;
+        }
+        keys[session] = ((u8)query[session] << 40) | (hash >> 24);
+    }
+}
+
+/* Of sessions in an order, each that is not the same as the one before it (`kept`, to be read up to the return value), and how
+many are the same (`counts`). Keys that agree by chance are found out. */
+KERNEL(i8, distinct_sessions)(i8 s, i8 n, const i8 offsets[s + 1], const i8 pair[n], const i8 position[n],
+                              const u1 clicks[n], const u8 keys[s], const i8 order[s], i8 kept[restrict s],
+                              f8 counts[restrict s]) {
+    i8 found = 0;
+    for (i8 i = 0; i < s; i++) {
+        const i8 here = order[i], begin = offsets[here], length = offsets[here + 1] - begin;
+        if (found > 0 && keys[here] == keys[kept[found - 1]]) {
+            const i8 other = offsets[kept[found - 1]];
+            if (offsets[kept[found - 1] + 1] - other == length &&
+                !memcmp(pair + begin, pair + other, (size_t)length * sizeof(i8)) &&
+                !memcmp(position + begin, position + other, (size_t)length * sizeof(i8)) &&
+                !memcmp(clicks + begin, clicks + other, (size_t)length)) {
+                counts[found - 1] += 1.0;
+                continue;
+            }
+        }
+        kept[found] = here;
+        counts[found++] = 1.0;
+    }
+    return found;
+}
+
 /* The probability of a click at each impression of users who read from the top: given the clicks above, or of itself. */
 KERNEL(void, cascade_chances)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1], const i8 pair[n], const u1 clicks[n],
                               const f8 attraction[p], const i8 kind[n], const f8 after[k], f8 skip, bool given,

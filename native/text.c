@@ -20,11 +20,13 @@ INLINE i8 place_of(i8 start, i8 stop, const i4 *terms, i4 least_term) {
 
 /* Sums over the words that query and document share, for each row (see `toprank.text.features`). `low` and `high` are the
 range of the words that begin with a word of the query, `words` the word itself or −1; `repeats` how often it stands in the
-query; `importance` its idf over all fields, `background` μ·p(word); `norms` is k₁(1 − b + b·length/mean length). */
+query; `importance` its idf over all fields, `background` μ·p(word); `norms` is k₁(1 − b + b·length/mean length),
+`penalties` log((length + μ)/μ). */
 KERNEL(void, text_matches)
 (i8 n, i8 q, i8 d, i8 e, i8 w, const i8 documents[n], const i8 offsets[q + 1], const i8 word_offsets[q + 1],
  const i4 words[w], const i4 low[w], const i4 high[w], const f8 repeats[w], const f8 idf[w], const f8 importance[w],
- const f8 background[w], const i8 starts[d + 1], const i4 terms[e], const f4 counts[e], const f8 norms[d], f8 k1,
+ const f8 background[w], const i8 starts[d + 1], const i4 terms[e], const f4 counts[e], const f8 norms[d],
+ const f8 penalties[d], f8 k1,
  f8 out[restrict n][7]) {
     for (i8 k = 0; k < q; k++)
         for (i8 row = offsets[k]; row < offsets[k + 1]; row++) {
@@ -39,7 +41,7 @@ KERNEL(void, text_matches)
                 const f8 count = (f8)counts[place];
                 sums[BM25] += repeats[j] * idf[j] * (count * (k1 + 1.0) / (count + norms[document]));
                 sums[COSINE] += (1.0 + log1(repeats[j])) * idf[j] * ((1.0 + log1(count)) * idf[j]);
-                sums[DIRICHLET] += repeats[j] * log1(1.0 + count / background[j]);
+                sums[DIRICHLET] += repeats[j] * larger(0.0, log1(1.0 + count / background[j]) - penalties[document]);
                 sums[WORDS] += 1.0;
                 sums[IDF] += importance[j];
                 sums[LARGEST] = larger(sums[LARGEST], importance[j]);

@@ -313,8 +313,8 @@ def test_the_decorator_keeps_the_other_parameters():
         assert (a, b, reading) == (1, 2, {"qid": False})
 
     made = reads_data(*COLUMNS)(command)
-    assert list(inspect.signature(made).parameters) == ["a", "label", "qid", "features", "document_id", "carry", "b"]
-    made(a=1, b=2, label=None, qid="", features=None, document_id=None, carry=None)
+    assert list(inspect.signature(made).parameters) == ["a", *COLUMNS, "b"]
+    made(a=1, b=2, **(dict.fromkeys(COLUMNS) | {"qid": ""}))
 
 
 # ---- documents without a judgment ----

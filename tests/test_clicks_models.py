@@ -2,6 +2,7 @@
 
 import itertools
 import warnings
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +27,7 @@ from toprank.clicks import (
     UnidentifiedWarning,
     rate_prior,
 )
+from toprank.clicks.cascades import _whole_queries
 from toprank.clicks.corrections import curves_of
 from toprank.clicks.fitting import maximise
 from toprank.clicks.harvests import relative_examinations
@@ -254,6 +256,70 @@ def test_the_number_of_threads_changes_no_bit(model):
     log, *_ = simulated(model, shown(2_000, rng), rng)
     one, two = (model().fit(log, threads=threads) for threads in (1, 2))
     assert (one.attraction_ == two.attraction_).all()
+
+
+@pytest.mark.parametrize("model", [SDBN, DBN])
+def test_sums_of_whole_queries_are_the_same_on_any_number_of_threads(model, monkeypatch):
+    """Pairs of a query are added to by one thread: were its sessions cut, two would write to them at once."""
+    monkeypatch.setattr("toprank.clicks.cascades._SESSIONS", 50)
+    rng = np.random.default_rng(6)
+    log, *_ = simulated(model, shown(2_000, rng), rng)
+    distinct, _ = log.distinct
+    parts = _whole_queries(distinct)
+    assert len(parts) > 3
+    for (_, last), (begin, _) in itertools.pairwise(parts):
+        assert last == begin
+        assert distinct.session_query[last - 1] != distinct.session_query[begin]
+    one, four = (model().fit(log, threads=threads) for threads in (1, 4))
+    assert (one.attraction_ == four.attraction_).all()
+    assert (one.satisfaction_ == four.satisfaction_).all()
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 2), st.integers(1, 2), st.booleans()), min_size=1, max_size=3), max_size=30
+    ),
+    st.booleans(),
+)
+@settings(deadline=None)
+def test_sessions_that_are_the_same_are_counted_and_no_others(sessions, hashes_agree):
+    """Even where the hashes of all sessions were the same."""
+    sessions = [*sessions, [(0, 1, False)]]
+    offsets = np.cumsum([0, *map(len, sessions)])
+    pair, clicked = (np.array([one[i] for rows in sessions for one in rows]) for i in (0, 2))
+    position = np.concatenate([np.cumsum([one[1] for one in rows]) for rows in sessions])
+    clicks, keys, n = clicked.astype(np.uint8), np.zeros(len(sessions), np.uint64), len(sessions)
+    query = np.array([rows[0][0] for rows in sessions])
+    if not hashes_agree:
+        kernels.session_keys(offsets, query, pair, position, clicks, keys)
+    kept, counts = np.empty(n, np.int64), np.empty(n)
+    order = np.argsort(keys, kind="stable")
+    shown = offsets, pair, position, clicks
+    found = kernels.distinct_sessions(*shown, keys, order, kept, counts)
+
+    def content(number):
+        rows = slice(offsets[number], offsets[number + 1])
+        return tuple(map(tuple, (pair[rows].tolist(), position[rows].tolist(), clicks[rows].tolist())))
+
+    every, kept_ones = Counter(map(content, range(n))), Counter()
+    for number, count in zip(kept[:found].tolist(), counts[:found].tolist(), strict=True):
+        kept_ones[content(number)] += count
+    assert every == kept_ones
+    assert hashes_agree or found == len(every)
+
+
+@pytest.mark.parametrize("model", [DCM, SDBN, DBN, CCM])
+def test_a_fit_looks_at_the_same_sessions_once(model, monkeypatch):
+    """And finds what it finds where each is looked at by itself."""
+    rng = np.random.default_rng(8)
+    log, *_ = simulated(model, shown(3_000, rng, depth=3, n_queries=2, n_documents=3), rng)
+    assert log.distinct[0].n_sessions < log.n_sessions / 4
+    once = model().fit(log)
+    monkeypatch.setattr(ClickLog, "distinct", property(lambda self: (self, np.ones(self.n_sessions))))
+    each = model().fit(log)
+    assert once.steps_ == each.steps_
+    np.testing.assert_allclose(once.attraction_, each.attraction_, rtol=1e-9)
+    np.testing.assert_allclose(once.log_likelihood(log), each.log_likelihood(log), rtol=1e-12)
 
 
 @pytest.mark.parametrize("model", [PBM, DBN])

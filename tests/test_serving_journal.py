@@ -244,15 +244,18 @@ def test_what_finds_no_room_in_the_queue_is_counted_and_nobody_waits(tmp_path, m
     held = threading.Event()
     honest = os.write
     monkeypatch.setattr(journal_module.os, "write", lambda *given: (held.wait(60), honest(*given))[1])
-    monkeypatch.setattr(journal_module, "_WAITING", 100)
+    monkeypatch.setattr(journal_module, "_WAITING", 2_000)
     with journal(tmp_path) as made:
         start = time.perf_counter()
         taken = [made.shown(record(9)) for _ in range(50)]
         assert time.perf_counter() - start < 5
-        assert taken == [True] * 10 + [False] * 40
-        assert number(made.counters, "log_dropped", kind="queries", reason="queue") == 40
+        fits = 2_000 // len(b"{" + journal_module._MARK + journal_module._encode(record(9)))
+        assert 5 < fits < 40
+        assert taken == [True] * sum(taken) + [False] * (50 - sum(taken))
+        assert abs(sum(taken) - fits) <= 1
+        assert number(made.counters, "log_dropped", kind="queries", reason="queue") == 50 - sum(taken)
         held.set()
-    assert len(kept(tmp_path)) == 10
+    assert len(kept(tmp_path)) == sum(taken)
 
 
 def test_a_list_longer_than_the_queue_is_taken_where_nothing_waits(tmp_path, monkeypatch):

@@ -144,8 +144,8 @@ def refused(folder, message, **options):
 
 
 def test_another_version_is_refused(folder):
-    change_meta(folder, version=5)
-    refused(folder, r"newer toprank \(format 5; this one reads up to 4\)")
+    change_meta(folder, version=6)
+    refused(folder, r"newer toprank \(format 6; this one reads up to 5\)")
 
 
 @pytest.mark.parametrize(

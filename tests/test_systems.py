@@ -393,6 +393,11 @@ def test_wrong_options_are_refused_not_ignored(parts):
     with pytest.raises(DataError, match="wrong kind"):
         systems.make("LambdaMART", early_stopping="soon")
     assert systems.make("LambdaMART", early_stopping=None).early_stopping is None
+    for name, values in {"scale": 1, "max_iterations": 2.5, "tolerance": [1e-3, True]}.items():
+        with pytest.raises(DataError, match=rf"{name}=.* is of the wrong kind for RankSVM; its default is"):
+            systems.make("RankSVM", **{name: values})
+    several = systems.make("RankSVM", l2=np.array([1.0, 0.1]), tolerance=[1e-3], solver=tr.solvers.LBFGS(), start=None)
+    assert several.tolerance == [1e-3]
     with pytest.raises(DataError, match="l2 must be a number"):
         systems.make("RankSVM", l2="abc").fit(train)
     with pytest.raises(DataError, match="smooth loss"):

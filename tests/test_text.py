@@ -112,7 +112,7 @@ def slow(fields, encoded, queries, pairs, known_n=None):
         return [
             sum(idf(w, name) * tf[w] * 2.2 / (tf[w] + norm(name, text)) for w in asked),
             dot / lengths if lengths else 0,
-            sum(math.log((tf[w] + mu * share[w]) / (len(text) + mu) / share[w]) for w in asked) if text else 0,
+            sum(max(math.log((tf[w] + mu * share[w]) / (len(text) + mu) / share[w]), 0) for w in asked if tf[w]),
             len(there) / len(set(asked)) if asked else 0,
             sum(map(idf, there)) / sum(map(idf, set(asked))) if asked else 0,
             max(map(idf, there), default=0),

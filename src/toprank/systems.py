@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from toprank import losses
-from toprank.data.checks import check_number
+from toprank.data.checks import check_number, plainer
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class System:
         kind = self.kind
         merged = {**self.options, **self.plain_options(options)}
         defaults = kind().get_params(deep=False)
-        known = set(defaults)
+        known, hints = set(defaults), get_type_hints(kind)
         if self.loss is not None:
             own = {one.name for one in fields(type(losses.make(self.loss)))}
             of_loss = {name: merged.pop(name) for name in list(merged) if name in own and name not in known}
@@ -82,7 +82,10 @@ class System:
         for name in merged:
             if name not in known:
                 raise UnknownNameError(f"option of {self.name}", name, sorted(known - {"loss"}))
-            _check_kind(self.name, name, merged[name], defaults.get(name))
+            if name != "l2" and not _fits(merged[name], hints[name]):  # rankers say how many penalties they take
+                raise DataError(
+                    f"{name}={merged[name]!r} is of the wrong kind for {self.name}; its default is {defaults[name]!r}."
+                )
         return kind(**merged)
 
     def plain_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,28 +104,15 @@ class System:
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
 
 
-def _check_kind(system: str, name: str, value: Any, default: Any) -> None:
-    """Refuse a value of another kind than the option's default: text for a number, a number for yes or no."""
-    if value is None and name in _MAY_BE_NONE:
-        return
-    if isinstance(default, bool):
-        right = isinstance(value, bool)
-    elif isinstance(default, int):
-        right = isinstance(value, int) and not isinstance(value, bool)
-    elif name in _MAY_BE_SEVERAL and isinstance(value, list | tuple):
-        right = all(isinstance(one, int | float) and not isinstance(one, bool) for one in value)
-    elif (isinstance(default, float) and name != "l2") or name in _MAY_BE_NONE:
-        right = isinstance(value, int | float) and not isinstance(value, bool)
-    else:
-        return
-    if not right:
-        raise DataError(f"{name}={value!r} is of the wrong kind for {system}; its default is {default!r}.")
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of the kind that a ranker declares; which words and which numbers it takes, it says itself."""
+    from toprank.rankers.schema import fits
 
+    kinds = get_args(hint) or (hint,)
+    if isinstance(value, str) and any(kind is str or get_origin(kind) is Literal for kind in kinds):
+        return True
+    return fits(0.0 if isinstance(value, float) else plainer(value), hint)
 
-_MAY_BE_NONE = ("tolerance", "max_iterations", "n_grades", "early_stopping", "threads", "max_grad_norm")
-"""Numbers that a ranker settles itself where they are None."""
-_MAY_BE_SEVERAL = ("tolerance",)
-"""Numbers that a linear ranker takes several of, to choose among on validation data."""
 
 _L2 = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 _PATH, _SHORT_PATH = {"l2": _L2}, {"l2": (1e-1, 1e-2, 1e-3, 1e-4)}

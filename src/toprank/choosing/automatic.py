@@ -124,7 +124,16 @@ class AutoRanker(Ranker):
         with step(f"Training the choice again on all {data.n_queries:,} queries …", quiet, line):
             refit = Refit(decision.ranker) if valid is not None else _on_all(decision, data, clock, search)
         self.ranker_, self.choice_ = refit.ranker, self._chosen(decision, search, refit)
+        if refit.ranker.text_ is not None:  # what it sees of words is what it has learnt of them
+            for name in ("text_", "n_features_in_", "feature_names_in_", "encoding_"):
+                setattr(self, name, getattr(refit.ranker, name))
         self.training_ |= {name: refit.ranker.training_[name] for name in ("valid", "auto")}
+
+    @override
+    def _with_matches(self, data: Any) -> Any:
+        """The data as they are: each candidate learns of the words of its own training part."""
+        self.text_ = None
+        return data
 
     @override
     def check_parameters(self) -> None:

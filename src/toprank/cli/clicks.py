@@ -12,18 +12,18 @@ import typer
 from toprank.cli import common, helping, options
 
 if TYPE_CHECKING:
-    from toprank.clicks import ClickLog, ClickModel, Trained
+    from toprank.clicks import ClickLog, ClickModel, Release, Trained
     from toprank.data.dataset import RankingData
     from toprank.significance import Interval
 
-__all__ = ["COMMANDS", "check", "evaluate", "fit", "simulate", "train"]
+__all__ = ["COMMANDS", "ab", "check", "evaluate", "fit", "interleave", "simulate", "train"]
 
 Log = Annotated[
     list[Path],
     typer.Argument(
         metavar="LOG...",
         help="A log: Parquet, CSV, JSON lines or Yandex' format; or ubi_queries and ubi_events. A folder holds files "
-        "of one log.",
+        "of one log, such as that of toprank serve.",
     ),
 ]
 _MODELS = "The click model: GlobalCTR, RankCTR, DocumentCTR, PBM, UBM, Cascade, DCM, SDBN, DBN or CCM."
@@ -44,6 +44,15 @@ class _LogColumns:
     click: Annotated[str | None, _column("clicks; with UBI, the action that counts as one")] = None
     session: Annotated[str | None, _column("sessions, one for each list", "; '' for none")] = None
     user: Annotated[str | None, _column("users", "; '' for none")] = None
+    value: Annotated[str | None, _column("values of impressions", "; '' for none")] = None
+    values: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a log of events, what each kind counts, such as click=1,cart=5,purchase=value.",
+            show_default=False,
+            rich_help_panel=helping.LOG,
+        ),
+    ] = None
     first_position: Annotated[int, typer.Option(min=0, max=1, help="The number of the first position.")] = 1
 
 
@@ -359,6 +368,7 @@ def train(
     propensities: Propensities = None,
     offsets: Offsets = None,
     clip: Clip = None,
+    reward: Annotated[str, typer.Option(help="What is learnt: click, or value.")] = "click",
     within: Annotated[float, typer.Option(help="With safe: by what factor exposure may differ from the log.")] = 1.5,
     approximate: Annotated[
         bool, typer.Option("--approximate", help="Train even if the loss is not linear in the gains.")
@@ -407,8 +417,8 @@ def train(
     documents, held_out = _documents(data, valid, quiet, reading)
     with common.progress("Training …", quiet):
         done = trained(
-            ranker, shown, documents, correction, curves, clip=clip, within=within, approximate=approximate, full=full,
-            valid=held_out, folds=folds,
+            ranker, shown, documents, correction, curves, clip=clip, within=within, reward=reward,
+            approximate=approximate, full=full, valid=held_out, folds=folds,
         )  # fmt: skip
     done.ranker.training_["system"] = systems.get(system).name
     done.ranker.save(output)
@@ -432,7 +442,9 @@ def evaluate(
     scores: Annotated[Path, typer.Argument(help="One score per document of DATA.")],
     log: OneLog,
     data: Annotated[Path, typer.Argument(help="The documents; labels are ignored.")],
-    metrics: Annotated[str, typer.Option(help="dcg@k and ctr@k, separated by commas.")] = "dcg@10",
+    metrics: Annotated[
+        str, typer.Option(help="dcg@k, ctr@k, clicks@k, value@k and value-dcg@k, separated by commas.")
+    ] = "dcg@10",
     estimator: Annotated[str, typer.Option(help="ips, snips, affine, dr or none.")] = "snips",
     propensities: Propensities = None,
     offsets: Offsets = None,
@@ -504,4 +516,68 @@ def _row(text: str | None, option: str) -> list[float] | str | None:
     return options.numbers_of(text, float, f"{option} takes numbers separated by commas")
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (check, fit, simulate, train, evaluate)
+Confidence = Annotated[float, typer.Option(help="That the interval holds the truth at all looks at once.")]
+
+
+@reads_log
+def interleave(
+    log: Log,
+    confidence: Confidence = 0.95,
+    json: options.Json = False,
+    columns: options.Reading = options.NOTHING,
+    quiet: options.Quiet = False,
+) -> None:
+    """Say which of two interleaved models users click more, with an interval that holds whenever you look.
+
+    The unit is the query; whether both models began as many lists is checked, too.
+
+    For example:
+
+    \b
+      toprank clicks interleave log/
+      toprank clicks interleave log/ --json
+    """
+    from toprank.clicks import interleaved_release
+
+    _tell_release(interleaved_release(read_log(log, quiet, columns), confidence=confidence), json)
+
+
+@reads_log
+def ab(
+    log: Log,
+    metric: Annotated[str, typer.Option(help="What is compared for each unit: click, or value.")] = "click",
+    arms: Annotated[
+        str | None,
+        typer.Option(help="The new arm and the current one, such as new,old. Default: the larger is current."),
+    ] = None,
+    confidence: Confidence = 0.95,
+    json: options.Json = False,
+    columns: options.Reading = options.NOTHING,
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare the arms of a split for each unit, with an interval that holds whenever you look.
+
+    A unit is who has a key. Whether the arms have the shares that were planned is checked, too.
+
+    For example:
+
+    \b
+      toprank clicks ab log/
+      toprank clicks ab log/ --metric value --values purchase=value
+    """
+    from toprank.clicks import ab as compared
+
+    names = None if arms is None else [name.strip() for name in arms.split(",")]
+    if names is not None and len(names) != 2:
+        raise typer.BadParameter(f"--arms takes two names, the new arm and the current one, not '{arms}'.")
+    _tell_release(compared(read_log(log, quiet, columns), metric, arms=names, confidence=confidence), json)
+
+
+def _tell_release(found: Release, json: bool) -> None:
+    if json:
+        common.print_json(found.to_dict())
+    else:
+        typer.echo(str(found))
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (check, fit, simulate, train, evaluate, interleave, ab)

@@ -100,6 +100,18 @@ class _Keywords:
             rich_help_panel=helping.COLUMNS,
         ),
     ] = None
+    query_text: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column with the words of the query.", rich_help_panel=helping.COLUMNS),
+    ] = None
+    document_text: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Columns with the words of the documents: what they share with the query becomes features.",
+            rich_help_panel=helping.COLUMNS,
+        ),
+    ] = None
     missing: Annotated[Missing, _reading("What NULL and absent features in a text file mean.")] = Missing.nan
     layout: Annotated[
         str | None, _reading("Store the features of a text file as dense (default) or sparse.", metavar="LAYOUT")
@@ -116,7 +128,7 @@ class _Keywords:
     n_features: Annotated[int | None, _reading("Number of features in text, if more than occur in it.", min=1)] = None
 
 
-COLUMNS = ("label", "qid", "features", "document_id", "carry")
+COLUMNS = ("label", "qid", "features", "document_id", "carry", "query_text", "document_text")
 """Which column is what: options of every command that reads data."""
 Reading = dict[str, Any]
 """How to read data, as keywords of `toprank.read`: those that were given. Not every format has all."""
@@ -190,13 +202,18 @@ def _chosen(given: dict[str, Any]) -> Reading:
     for name, value in given.items():
         if value == getattr(_Keywords, name):
             continue
-        if name in ("features", "carry"):
+        if name in ("features", "carry", "document_text"):
             words = ",".join([value] if isinstance(value, str) else value).split(",")
             chosen[name] = [column.strip() for column in words if column.strip()]
             if not chosen[name]:
-                raise typer.BadParameter(f"--{name} takes names of columns, separated by commas.")
+                raise typer.BadParameter(f"--{name.replace('_', '-')} takes names of columns, separated by commas.")
         else:
             chosen[name] = value.value if isinstance(value, StrEnum) else value or False  # '': there is no such column
+    query, document = chosen.pop("query_text", None), chosen.pop("document_text", None)
+    if (query is None) != (document is None) or query is False:
+        raise typer.BadParameter("--query-text and --document-text go together: what do their words have in common?")
+    if query is not None:
+        chosen["text"] = {"query": query, "document": document}
     return chosen
 
 

@@ -50,7 +50,7 @@ def check(
 
 @options.reads_data(
     *("missing", "layout", "regroup", "label", "qid", "document_id", "weight", "query_weight", "position", "teacher"),
-    *("features", "carry", "dtype", "n_features"),
+    *("features", "carry", "query_text", "document_text", "dtype", "n_features"),
 )
 def convert(
     source: Annotated[

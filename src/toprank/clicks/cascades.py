@@ -26,12 +26,14 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank import kernels
-from toprank.clicks.fitting import climb, inside, maximise
+from toprank.clicks.fitting import climb, inside, maximise, product
 from toprank.clicks.log import ClickLog, sums
 from toprank.clicks.models import ClickModel, blocks, by_rank, check_depth, rate_prior
-from toprank.compute import FloatArray, IntArray, each_block
+from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 
 __all__ = ["CCM", "DBN", "DCM", "SDBN", "Cascade"]
+
+_SESSIONS = 1 << 14  # that a thread takes at a time, where their sums belong to the pairs of whole queries
 
 
 class Expected(NamedTuple):
@@ -152,7 +154,7 @@ class _Fitted(_Chain):
         """P(go on after a click) of each kind, and after a skip."""
 
     @abstractmethod
-    def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+    def _better(self, log: ClickLog, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
         """The attractions and own parameters that are most likely, given what was expected."""
 
     @abstractmethod
@@ -160,12 +162,24 @@ class _Fitted(_Chain):
         """Take what was learnt of its own parameters."""
 
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
-        weight, n = weights[log.query], log.n_pairs
+        """Sessions that showed the same and were clicked the same are looked at once, and weigh as many as they are."""
+        limits = self.tolerance * log.n_impressions, self.max_steps
+        log, counts = log.distinct
+        of_session, n = counts * weights[log.session_query], log.n_pairs
+        weight = np.repeat(of_session, np.diff(log.offsets))
         kinds, clicks = self._kinds(log), log.clicks.view(np.uint8)
         inner = np.ones(log.n_impressions, dtype=bool)
         inner[log.offsets[1:] - 1] = False  # nothing is known of what would have come after the last document
         a, b = self.prior_
-        same = (inner, weight * inner, sums(log.pair, weight * log.clicks, n))
+        same = (
+            weight,
+            inner,
+            weight * inner,
+            sums(log.pair, weight * log.clicks, n),
+            of_session,
+            _whole_queries(log),
+            threads,
+        )
 
         def step(both: FloatArray) -> tuple[FloatArray, float]:
             after, skip = self._steps(both[:n], both[n:])
@@ -177,12 +191,11 @@ class _Fitted(_Chain):
                 threads,
             )
             shrunk = both if self._learner is None else both[n:]
-            value = float(values @ weights[log.session_query] + (a * np.log(shrunk) + b * np.log1p(-shrunk)).sum())
+            value = product(values, of_session) + float((a * np.log(shrunk) + b * np.log1p(-shrunk)).sum())
             now = Now(both[:n], both[n:], *same)
-            return inside(np.concatenate(self._better(log, weight, now, Expected(examined, onward, value)))), value
+            return inside(np.concatenate(self._better(log, now, Expected(examined, onward, value)))), value
 
         start = self._closed_form(log, weight) if self._begin is None else self._begin
-        limits = self.tolerance * log.n_impressions, self.max_steps
         if self._learner is None:
             found = maximise(step, start, *limits, lambda both: both[n:])
         else:
@@ -202,9 +215,9 @@ class _Fitted(_Chain):
         last = np.where(log.clicks, np.arange(log.n_impressions), -1) == _last_clicks(log)
         return np.concatenate([attraction, self._start(log, weight, last)])
 
-    def _attraction(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> FloatArray:
+    def _attraction(self, log: ClickLog, now: Now, expected: Expected) -> FloatArray:
         """Clicks over looks."""
-        return self._liked(now.clicked, sums(log.pair, weight * expected.examined, log.n_pairs))
+        return self._liked(now.clicked, sums(log.pair, now.weight * expected.examined, log.n_pairs))
 
 
 class Now(NamedTuple):
@@ -212,12 +225,28 @@ class Now(NamedTuple):
 
     attraction: FloatArray
     own: FloatArray
+    weight: FloatArray
+    """Of each impression."""
     inner: npt.NDArray[np.bool_]
     """Which impressions have one below them."""
     below: FloatArray
     """The weights of these; 0 for the others."""
     clicked: FloatArray
     """How often each pair was clicked."""
+    of_session: FloatArray
+    """The weight of each session."""
+    parts: list[tuple[int, int]]
+    """Sessions of whole queries, so that no two parts have a pair in common."""
+    threads: int | None
+
+
+def _whole_queries(log: ClickLog) -> list[tuple[int, int]]:
+    """Ranges of about so many sessions as a thread takes at a time; one range where they do not stand by query."""
+    turns = np.diff(log.session_query)
+    if (turns < 0).any():
+        return [(0, log.n_sessions)]
+    begins = np.concatenate([[0], np.flatnonzero(turns) + 1, [log.n_sessions]])
+    return [(int(begins[first]), int(begins[last])) for first, last in blocks_of(begins, _SESSIONS)]
 
 
 class DCM(_Fitted):
@@ -247,11 +276,11 @@ class DCM(_Fitted):
     def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
         return own, 1.0
 
-    def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+    def _better(self, log: ClickLog, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
         counted = now.below * log.clicks
         on = sums(log.position - 1, counted * expected.onward, log.depth)
         own = self._share(on, sums(log.position - 1, counted, log.depth))
-        return self._attraction(log, weight, now, expected), own
+        return self._attraction(log, now, expected), own
 
     def _keep(self, own: FloatArray) -> None:
         self.continuation_ = own
@@ -289,13 +318,9 @@ class SDBN(_Fitted):
     def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
         return 1 - own[: len(attraction)], 1.0
 
-    def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
-        satisfied = _satisfied(log, now, expected, 1.0)
-        return self._attraction(log, weight, now, expected), self._satisfaction(log, weight, now, satisfied)
-
-    def _satisfaction(self, log: ClickLog, weight: FloatArray, now: Now, satisfied: FloatArray) -> FloatArray:
-        enough = sums(log.pair[log.clicks], weight[log.clicks] * satisfied, log.n_pairs)
-        return self._share(enough, now.clicked)
+    def _better(self, log: ClickLog, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+        looked, enough, _ = _satisfaction_sums(log, now, expected, 1.0)
+        return self._liked(now.clicked, looked), self._share(enough, now.clicked)
 
     def _keep(self, own: FloatArray) -> None:
         self.satisfaction_ = own
@@ -308,12 +333,20 @@ class SDBN(_Fitted):
         return self.skip_ * (1 - satisfaction)
 
 
-def _satisfied(log: ClickLog, now: Now, expected: Expected, patience: float) -> FloatArray:
-    """P(satisfied | clicks) of each click: who does not go on was satisfied, or ran out of patience."""
-    satisfaction = now.own[log.pair[log.clicks]]
-    stopped = satisfaction + (1 - satisfaction) * (1 - patience)
-    behind = now.inner[log.clicks]
-    return np.where(behind, (1 - expected.onward[log.clicks]) * satisfaction / stopped, satisfaction)
+def _satisfaction_sums(
+    log: ClickLog, now: Now, expected: Expected, patience: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Of each pair how often it was looked at, and satisfied; then how often users went on, and were not satisfied."""
+    looked, enough, totals = np.zeros(log.n_pairs), np.zeros(log.n_pairs), np.zeros((len(now.parts), 2))
+    shown = log.offsets, log.pair, log.clicks.view(np.uint8), now.of_session, now.own[: log.n_pairs]
+
+    def part(number: int) -> None:
+        sessions = now.parts[number]
+        told = expected.examined, expected.onward, *sessions
+        kernels.satisfaction_sums(*shown, patience, *told, looked, enough, totals[number])
+
+    each_block(part, range(len(now.parts)), now.threads)
+    return looked, enough, totals.sum(axis=0)
 
 
 class DBN(SDBN):
@@ -343,13 +376,10 @@ class DBN(SDBN):
         patience = float(own[-1])
         return patience * (1 - own[: len(attraction)]), patience
 
-    def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
-        satisfied = _satisfied(log, now, expected, float(now.own[-1]))
-        unsatisfied = expected.examined.copy()
-        unsatisfied[log.clicks] -= satisfied
-        patience = self._share(now.below @ expected.onward, now.below @ unsatisfied)
-        own = np.append(self._satisfaction(log, weight, now, satisfied), patience)
-        return self._attraction(log, weight, now, expected), own
+    def _better(self, log: ClickLog, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+        looked, enough, (went, unsatisfied) = _satisfaction_sums(log, now, expected, float(now.own[-1]))
+        own = np.append(self._share(enough, now.clicked), self._share(went, unsatisfied))
+        return self._liked(now.clicked, looked), own
 
     def _keep(self, own: FloatArray) -> None:
         self.satisfaction_, self.skip_ = own[:-1], float(own[-1])
@@ -379,20 +409,20 @@ class CCM(_Fitted):
     def _steps(self, attraction: FloatArray, own: FloatArray) -> tuple[FloatArray, float]:
         return (1 - attraction) * own[1] + attraction * own[2], float(own[0])
 
-    def _better(self, log: ClickLog, weight: FloatArray, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
+    def _better(self, log: ClickLog, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
         clicks, inner, (_, more, less) = log.clicks, now.inner[log.clicks], now.own
         liked, on = now.attraction[log.pair[clicks]], expected.onward[clicks]
         after = (1 - liked) * more + liked * less
         went = np.where(inner, on * liked * less / after, 0.0)  # satisfied, and went on all the same
         satisfied = np.where(inner, went + (1 - on) * liked * (1 - less) / (1 - after), liked)
-        counted = weight[clicks]
+        counted = now.weight[clicks]
         pairs = sums(log.pair[clicks], counted * satisfied, log.n_pairs)
-        looked = sums(log.pair, weight * expected.examined, log.n_pairs)
+        looked = sums(log.pair, now.weight * expected.examined, log.n_pairs)
         skipped, below = now.below * ~clicks, counted * inner
         own = np.concatenate([
-            self._share(skipped @ expected.onward, skipped @ expected.examined),
-            self._share(below @ (on - went), below @ (1 - satisfied)),
-            self._share(below @ went, below @ satisfied),
+            self._share(product(skipped, expected.onward), product(skipped, expected.examined)),
+            self._share(product(below, on - went), product(below, 1 - satisfied)),
+            self._share(product(below, went), product(below, satisfied)),
         ])  # fmt: skip
         return self._liked(now.clicked + pairs, looked + now.clicked), own
 

@@ -13,6 +13,12 @@ the propensity. So (c − β_k)/α_k is R in expectation, for every impression, 
 | ``snips`` | Σ (c − β_k) / Σ α_k: the mean of these weighted by α_k, self-normalised, which has less variance |
 | ``dr`` | R̂ + Σ (c − α_k R̂ − β_k) / max(Σ α_k, clip·N), N being the sessions of its query |
 
+A value (`ClickLog.rewards`) stands where c does: it comes after a click, and what it is in expectation depends on the
+document alone once that is clicked, wherever it stood. Without trust the expected value at position k is then α_k·V, V
+being what the document is worth to a user who looks, and everything above holds for V. With trust it is not a multiple
+of α_k·R + β_k that one number of the document tells; so β must be 0, or values come from clicks on what is worth
+something alone, which is ``ips``.
+
 `clip` is the least α_k to divide by: less variance, and a bias where it bites. Unless it is given, it is 0 where the
 propensities are, and 10/√(sessions of the log) where they are found from the log, which knows little of positions that
 are hardly looked at; and so it is for ``dr``. Of ``dr`` (Oosterhuis 2023) the bias is
@@ -198,13 +204,18 @@ class Corrected:
 
 def correct(
     log: ClickLog, data: RankingData, correction: str, curves: Curves | None, clip: float | None = None,
-    regression: FloatArray | None = None,
+    regression: FloatArray | None = None, reward: str = "click",
 ) -> Corrected:  # fmt: skip
-    """The corrected relevance of each row (in the order in which `data` lie); `regression` is R̂ of ``dr``."""
+    """The corrected relevance of each row (in the order in which `data` lie); `regression` is R̂ of ``dr``.
+
+    With `reward` ``value`` it is what the document is worth to a user who looks at it.
+    """
     if correction not in CORRECTIONS:
         raise UnknownNameError("correction", correction, CORRECTIONS)
     if clip is not None:
         check_number("clip", clip, least=0, most=1)
+    if reward == "value" and correction not in ("none", "ips"):
+        _refuse_trust(curves)
     row, sessions = rows_of(log, data), _sessions(log, data)
     known, place, n = row >= 0, log.position - 1, data.n_documents
     least = 0.0 if curves is None else curves.least if clip is None else clip
@@ -219,7 +230,7 @@ def correct(
             "speak of the same query and document ids."
         )
     at, where = np.flatnonzero(usable), row[usable]
-    clicks, shown = log.clicks[at].astype(np.float64), np.bincount(where, minlength=n).astype(np.float64)
+    clicks, shown = log.rewards(reward)[at], np.bincount(where, minlength=n).astype(np.float64)
     guess = np.zeros(n) if regression is None else regression
     if correction == "none" or curves is None:
         value, divisor, floor = clicks, shown[where], np.zeros(len(at))
@@ -249,6 +260,16 @@ def correct(
     )
 
 
+def _refuse_trust(curves: Curves | None) -> None:
+    """Values are not corrected for trust in positions."""
+    if curves is not None and (np.nan_to_num(curves.offset) != 0).any():
+        raise DataError(
+            "Values cannot be corrected for trust in positions (β), which would have to be told apart from what "
+            "documents are worth: give propensities without it; or take 'ips', where what is clicked out of trust "
+            "brings nothing."
+        )
+
+
 def rows_of(log: ClickLog, data: RankingData) -> IntArray:
     """The row of each impression, in the order in which `data` lie; -1 where they do not have its document.
 
@@ -271,7 +292,7 @@ def session_queries(log: ClickLog, data: RankingData) -> IntArray:
     return np.array([number.get(str(qid), -1) for qid in log.qids.tolist()], dtype=np.int64)[log.session_query]
 
 
-def regression_of(given: Any, log: ClickLog, data: RankingData, curves: Curves) -> FloatArray:
+def regression_of(given: Any, log: ClickLog, data: RankingData, curves: Curves, reward: str = "click") -> FloatArray:
     """R̂ of each row: given, or cross-fitted."""
     if given is not None:
         values = given.predict(data) if hasattr(given, "predict") else data.aligned(given)
@@ -279,18 +300,20 @@ def regression_of(given: Any, log: ClickLog, data: RankingData, curves: Curves) 
         if array.shape != (data.n_documents,) or not np.isfinite(array).all():
             raise DataError(f"regression must be a fitted ranker, or a number for each of {data.n_documents:,} rows.")
         return array
-    return _cross_fitted(log, data, curves)
+    return _cross_fitted(log, data, curves, reward)
 
 
-def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves) -> FloatArray:
+def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves, reward: str) -> FloatArray:
     """A linear regression of the corrected clicks of other queries on features, within 0 and 1; of one query alone 0.
 
-    A document weighs as much as it was looked at, which its variance goes by.
+    That of values stays within those of documents, which may be anything. A document weighs as much as it was looked
+    at, which its variance goes by.
     """
     from toprank.losses import Squared
     from toprank.rankers.linear.ranker import LinearRanker
 
-    first = correct(log, data, "snips", curves)
+    first = correct(log, data, "snips", curves, reward=reward)
+    ends = (0.0, 1.0) if reward == "click" else (np.nanmin(first.relevance), np.nanmax(first.relevance))
     used = first.weight > 0
     looks = np.bincount(first.row[used], curves.slope[log.position[used] - 1], minlength=data.n_documents)
     part = data.replace(labels=judged(first.relevance), document_weights=looks, query_weights=None)
@@ -304,7 +327,7 @@ def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves) -> FloatArra
         if others.any():
             learnt = LinearRanker(Squared(gain=None), l2=1e-3).fit(part.keep(others))
             mine = of_row == number
-            guess[mine] = np.clip(learnt.predict(data.keep(mine)), 0.0, 1.0)
+            guess[mine] = np.clip(learnt.predict(data.keep(mine)), *ends)
     return guess
 
 

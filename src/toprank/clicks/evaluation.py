@@ -39,18 +39,22 @@ class SmallSampleWarning(UserWarning):
 
 
 class Metric(NamedTuple):
-    """``dcg@10`` or ``ctr@10``, taken apart."""
+    """``dcg@10``, ``ctr@10``, ``clicks@10``, ``value@10`` or ``value-dcg@10``, taken apart."""
 
     name: str
     kind: str
     depth: int | None
+    reward: str = "click"
 
     @classmethod
     def of(cls, name: str) -> Metric:
-        match = re.fullmatch(r"(dcg|ctr)(?:@(\d+))?", name.strip().lower())
-        if match is None or match[2] == "0" or (match[1] == "ctr" and match[2] is None):
-            raise UnknownNameError("metric of clicks", name, ("dcg@10", "dcg", "ctr@10"))
-        return cls(name.strip().lower(), match[1], None if match[2] is None else int(match[2]))
+        match = re.fullmatch(r"(value-)?(dcg|ctr|clicks|value)(?:@(\d+))?", name.strip().lower())
+        kind = "" if match is None else match[2]
+        if match is None or match[3] == "0" or (kind != "dcg" and (match[1] or match[3] is None)):
+            known = ("dcg@10", "dcg", "ctr@10", "clicks@10", "value@10", "value-dcg@10")
+            raise UnknownNameError("metric of clicks", name, known)
+        depth = None if match[3] is None else int(match[3])
+        return cls(name.strip().lower(), kind, depth, "value" if match[1] or kind == "value" else "click")
 
 
 @dataclass(frozen=True, repr=False)
@@ -213,8 +217,9 @@ def evaluate(
         scores: what the ranker gives the documents of `data`, or the fitted ranker.
         log: sessions of queries of `data`, shown by any rankers.
         data: documents; labels are not looked at.
-        metrics: ``dcg@k`` (what a document is worth is its gain, a number from 0 to 1) and ``ctr@k`` (clicks for each
-            of the top k documents).
+        metrics: ``dcg@k`` (what a document is worth is its gain, a number from 0 to 1), ``ctr@k`` (clicks for each of
+            the top k documents), ``clicks@k`` (clicks of a session on them), ``value@k`` (their value in a session) and
+            ``value-dcg@k`` (gains are what documents bring to a user who looks).
         estimator: ``ips``, ``snips``, ``affine``, ``dr``, or ``none``: clicks as they are.
         propensities: as in `train`; None or the name of a method: found from the log, and intervals are as wide as that
             makes them. Others are taken for right.
@@ -276,14 +281,17 @@ def judge(
 ) -> JudgedRankers:  # fmt: skip
     """`evaluate` of several rankers at once, from the ranks that they give to the documents of `data`."""
     wanted = [Metric.of(one) if isinstance(one, str) else one for one in metrics]
-    needed = estimator != "none" or any(one.kind == "ctr" for one in wanted)
+    needed = estimator != "none" or any(one.kind != "dcg" for one in wanted)
 
     def parts_of(part: ClickLog) -> tuple[Corrected, Parts]:
         curves = curves_of(propensities, part, data, LinearRanker()) if needed else None
-        guess = regression_of(regression, part, data, curves) if estimator == "dr" and curves is not None else None
-        known = correct(part, data, estimator, curves, clip, guess)
-        return known, {
-            ranker: {one.name: _of_metric(one, of, known, data, curves) for one in wanted}
+        of_reward: dict[str, Corrected] = {}
+        for reward in dict.fromkeys(one.reward for one in wanted):
+            dr = estimator == "dr" and curves is not None
+            guess = regression_of(regression, part, data, curves, reward) if dr and curves is not None else None
+            of_reward[reward] = correct(part, data, estimator, curves, clip, guess, reward)
+        return of_reward[wanted[0].reward], {
+            ranker: {one.name: _of_metric(one, of, of_reward[one.reward], data, curves) for one in wanted}
             for ranker, of in ranks.items()
         }
 
@@ -379,11 +387,14 @@ def _of_metric(
         assert curves is not None
         assert metric.depth is not None
         lists = np.minimum(data.queries.sizes, metric.depth)
+        shared = data.queries.spread(lists) if metric.kind == "ctr" else 1.0  # others are of the list as a whole
         if lists.max() > len(curves.slope) or not curves.known[: lists.max()].all():
             raise DataError(f"{metric.name} needs the propensities of all positions down to {lists.max()}.")
         place = np.minimum(ranks, len(curves.slope)) - 1
-        weights = np.where(within, curves.slope[place], 0.0) / data.queries.spread(lists)
-        anyway = np.where(within, curves.offset[place], 0.0) / data.queries.spread(lists)
+        trust = curves.offset[place]
+        slope = curves.slope[place] + (trust if metric.reward == "value" else 0.0)  # as `correct` has it by ips
+        weights = np.where(within, slope, 0.0) / shared
+        anyway = 0.0 if metric.reward == "value" else np.where(within, trust, 0.0) / shared
     found = np.isfinite(known.relevance)
     values = data.queries.sum(weights * np.where(found, known.relevance, 0.0) + anyway)[asked]
     of_impression = known.weight * weights[known.row] * (known.row >= 0)

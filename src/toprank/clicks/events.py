@@ -14,7 +14,7 @@ import numpy.typing as npt
 from toprank.clicks.log import Array, Numbered, numbered
 from toprank.compute import IntArray
 
-__all__ = ["UNSHOWN", "Pieces", "present", "shown_at"]
+__all__ = ["UNSHOWN", "Pieces", "first_shown", "present", "shown_at"]
 
 UNSHOWN = "clicks on documents that no list showed before"
 
@@ -44,6 +44,25 @@ def shown_at(
     return of_click
 
 
+def first_shown(lists: tuple[IntArray, IntArray], events: tuple[IntArray, IntArray], n_documents: int) -> IntArray:
+    """Of each event the first impression of its owner and document, -1 where there is none: `shown_at` without times.
+
+    >>> lists = (np.array([0, 0, 1]), np.array([5, 6, 5]))
+    >>> first_shown(lists, (np.array([1, 0, 1]), np.array([5, 5, 6])), 7).tolist()
+    [2, 0, -1]
+    """
+    shown, wanted = (owner * np.int64(n_documents) + document for owner, document in (lists, events))
+    if not len(shown):
+        return np.full(len(wanted), -1)
+    order = None if (np.diff(shown) > 0).all() else np.argsort(shown, kind="stable")
+    known = shown if order is None else shown[order]
+    by_key = np.argsort(wanted)  # neighbours are looked for where the last one was
+    place = np.empty(len(wanted), dtype=np.int64)
+    place[by_key] = np.searchsorted(known, wanted[by_key])
+    place = np.minimum(place, len(known) - 1)
+    return np.where(known[place] == wanted, place if order is None else order[place], -1)
+
+
 class Pieces:
     """Columns that grow a strip at a time."""
 
@@ -53,17 +72,21 @@ class Pieces:
     def add(self, **values: Any) -> None:
         """A strip of each column."""
         for name, one in values.items():
-            self.parts[name].append(one)
+            self.parts.setdefault(name, []).append(one)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the column has a strip."""
+        return bool(self.parts.get(name))
 
     def text(self, name: str) -> list[Any]:
         """The strips of a column of text."""
         import pyarrow as pa
 
-        return self.parts[name] or [pa.array([], pa.string()).dictionary_encode()]
+        return self.parts.get(name) or [pa.array([], pa.string()).dictionary_encode()]
 
     def array(self, name: str, kind: npt.DTypeLike) -> Array:
         """A column of numbers."""
-        return np.concatenate([np.empty(0, kind), *self.parts[name]]).astype(kind)
+        return np.concatenate([np.empty(0, kind), *self.parts.get(name, [])]).astype(kind)
 
 
 def present(ids: Array, number: IntArray) -> Numbered:

@@ -21,6 +21,7 @@ from toprank.clicks.sources import (
     refuse_mixed,
     refuse_nulls,
 )
+from toprank.clicks.values import numbers_in
 from toprank.compute import IntArray
 from toprank.data.bytesource import PathLike, promised_format
 from toprank.data.files import as_plain_files
@@ -43,10 +44,11 @@ USUAL_NAMES = {
     "dwell": ("dwell", "dwell_time"),
     "time": ("time", "timestamp"),
     "user": ("user", "user_id", "client", "client_id"),
+    "value": ("value",),
 }  # fmt: skip
 _NEEDED = ("query", "document", "click")
 _IDS = ("query", "document", "session")
-_OURS = ("ranker", "explored")  # what simulated logs carry
+_OURS = ("ranker", "explored", "team", "arm", "share", "propensity", "version")  # what logs of ours carry
 _STRIP = 1 << 18
 
 
@@ -61,6 +63,8 @@ def read(
     dwell: Choice = None,
     time: Choice = None,
     user: Choice = None,
+    value: Choice = None,
+    values: str | Mapping[str, float | str] | None = None,
     carry: str | Sequence[str] = (),
     first_position: int = 1,
     format: str | None = None,
@@ -75,7 +79,8 @@ def read(
     Args:
         source: a file (Parquet, Arrow, CSV or TSV, JSON lines; text may be compressed), a folder of Parquet files, a
             list of files that make one log, a pandas or polars frame, an Arrow table; a pair of files or frames
-            ``ubi_queries`` and ``ubi_events`` of OpenSearch's User Behavior Insights; a file in Yandex' format
+            ``ubi_queries`` and ``ubi_events`` of OpenSearch's User Behavior Insights; the folder that ``toprank serve``
+            logs to, of one replica or several; a file in Yandex' format
             (``session⇥time⇥Q⇥query⇥region⇥urls …`` and ``session⇥time⇥C⇥url``).
         query: column of queries, ids or words.
         document: column of documents.
@@ -86,7 +91,13 @@ def read(
         dwell: column of the time that a click lasted.
         time: column of times.
         user: column of users.
-        carry: further columns to keep; ``ranker`` and ``explored`` are kept in any case.
+        value: column of what each impression brought, such as money; where a cell is empty it brought nothing.
+        values: of logs of events, what each kind counts, such as ``"click=1,cart=5,purchase=value"``: a number, or
+            ``value`` for what the event says that it was worth. Their sum is the column ``value``. A return takes away
+            what its purchase counted. Of the log of a service, what was bought counts unless this says otherwise.
+        carry: further columns to keep; ``ranker``, ``explored``, ``team``, ``arm``,
+            ``share``, ``propensity`` and ``version`` are kept in any case. Of the log of a service,
+            features that it was told to write, and ``score``.
         first_position: the number of the first position, 1 or 0.
         format: parquet, arrow, csv, jsonl or yandex, where neither content nor name tells.
 
@@ -101,31 +112,40 @@ def read(
     if first_position not in (0, 1):
         raise DataError(f"first_position is the number of the first position, 0 or 1, not {first_position!r}.")
     given: dict[str, Choice] = dict(zip(
-        USUAL_NAMES, (query, document, position, click, session, dwell, time, user), strict=True
+        USUAL_NAMES, (query, document, position, click, session, dwell, time, user, value), strict=True
     ))  # fmt: skip
     carry = (carry,) if isinstance(carry, str) else tuple(carry)
     sources = list(source) if isinstance(source, list | tuple) else [source]
     if not sources:
         raise DataError("There is nothing to read: give a file, a frame, or a list of them.")
     if not all(isinstance(one, str | os.PathLike) for one in sources):
-        return _read_tables([table for one in sources for table in opened(one, format)], given, carry, first_position)
+        tables = [table for one in sources for table in opened(one, format)]
+        return _read_tables(tables, given, carry, first_position, values)
     with as_plain_files(sources) as files:  # a pipe gives its bytes once, and formats are told by content
         if all(kind_of(file, format) == "yandex" for file in files):
             from toprank.clicks.yandex import read_yandex
 
             _refuse_columns("Yandex' format", given, carry)
+            _refuse_values(values)
             return read_yandex(files)
-        return _read_tables([table for file in files for table in opened(file, format)], given, carry, first_position)
+        tables = [table for file in files for table in opened(file, format)]
+        return _read_tables(tables, given, carry, first_position, values)
 
 
 def _read_tables(
-    tables: Sequence[LogRows], given: Mapping[str, Choice], carry: Sequence[str], first_position: int
+    tables: Sequence[LogRows],
+    given: Mapping[str, Choice],
+    carry: Sequence[str],
+    first_position: int,
+    values: str | Mapping[str, float | str] | None,
 ) -> ClickLog:
     if any(is_ubi(table) for table in tables):
         from toprank.clicks.ubi import read_ubi
 
-        _refuse_columns("User Behavior Insights", {**given, "click": None}, carry)
-        return read_ubi(tables, given["click"] or None, first_position)
+        served = all(table.served for table in tables)
+        _refuse_columns("User Behavior Insights", {**given, "click": None}, () if served else carry)
+        return read_ubi(tables, given["click"] or None, first_position, values, carry)
+    _refuse_values(values)
     return _Strips(tables, given, carry, first_position).log()
 
 
@@ -136,6 +156,15 @@ def _refuse_columns(format: str, given: Mapping[str, Choice], carry: Sequence[st
         raise DataError(
             f"The columns of {format} are known, and cannot be chosen; leave out",
             remedy=Remedy(f"{{{named[0]}}}.", **{named[0]: ...}),
+        )
+
+
+def _refuse_values(values: Any) -> None:
+    if values is not None:
+        raise DataError(
+            "values weigh the kinds of events of a log of events, and here is a table of impressions: say which column "
+            "has their values, by",
+            remedy=Remedy("{value}.", value=...),
         )
 
 
@@ -157,7 +186,9 @@ class _Strips:
                 raise _no_column("position", names)
         kept = [name for name in names if name.lower() in _OURS and name not in self._roles.values()]
         self._columns = {name: name for name in (*kept, *carry)}
-        self._columns |= {role: name for role, name in self._roles.items() if role in ("dwell", "time", "user")}
+        self._columns |= {
+            role: name for role, name in self._roles.items() if role in ("dwell", "time", "user", "value")
+        }
         self._pieces: dict[str, list[Any]] = {role: [] for role in (*_IDS, "position", "click", *self._columns)}
         self._n = self._empty = 0  # rows, and lists without a document
 
@@ -222,6 +253,8 @@ class _Strips:
                 ids[role] = numbered(pa.chunked_array(_alike(self._pieces[role])), from_text=written)
                 self._pieces[role] = []
         columns = {name: _values(_one(name, self._pieces.pop(name)), from_text) for name in self._columns}
+        if "value" in columns:
+            columns["value"] = numbers_in(columns["value"])
         places = np.concatenate(self._pieces["position"]).astype(np.int64)
         clicks = np.concatenate(self._pieces["click"])
         left = {"lists without a document": self._empty} if self._empty else {}

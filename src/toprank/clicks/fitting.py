@@ -9,7 +9,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 
-__all__ = ["Maximum", "climb", "maximise"]
+__all__ = ["Maximum", "climb", "maximise", "product"]
 
 _LEAST = 1e-9  # probabilities stay so far from 0 and 1, where a step of the algorithm could not leave again
 _STILL = 1e-5  # of a probability that has no farther to go, it may be said that it has come to rest
@@ -49,7 +49,7 @@ def maximise(
         if risen - value <= tolerance and _way(read(x), read(first), read(second)) <= still:
             return Maximum(second, risen, steps, True)
         change, turn = first - x, second - 2 * first + x
-        stretch = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))
+        stretch = _stretch(change, turn)
         x, value, ahead = first, risen, second
         if stretch > 1 and steps < max_steps:
             leap = inside(x - change + 2 * stretch * change + stretch**2 * turn)
@@ -65,8 +65,22 @@ def _way(x: FloatArray, first: FloatArray, second: FloatArray) -> float:
     """How far the number that has farthest to go still goes, were all steps to shrink as the last one did."""
     x, first, second = np.nan_to_num(x), np.nan_to_num(first), np.nan_to_num(second)  # NaN: nothing tells it
     change, turn = first - x, second - 2 * first + x
-    longer = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))
+    longer = _stretch(change, turn)
     return max(longer, 1.0) * float(np.abs(second - first).max(initial=0.0))
+
+
+def _stretch(change: FloatArray, turn: FloatArray) -> float:
+    """|change| / |turn|."""
+    return float(np.sqrt(product(change, change) / max(product(turn, turn), 1e-300)))
+
+
+def product(a: FloatArray, b: FloatArray) -> float:
+    """Σ a b. Not by BLAS: its threads would be woken for it and spin on, and its bits depend on how many they are.
+
+    >>> product(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    11.0
+    """
+    return float((a * b).sum())
 
 
 def climb(step: Step, start: FloatArray, tolerance: float, max_steps: int) -> Maximum:
@@ -80,7 +94,7 @@ def climb(step: Step, start: FloatArray, tolerance: float, max_steps: int) -> Ma
     while steps + 3 <= max_steps:
         second, risen = step(inside(first))
         change, turn = first - x, second - 2 * first + x
-        stretch = float(np.sqrt(float(change @ change) / max(float(turn @ turn), 1e-300)))
+        stretch = _stretch(change, turn)
         there, _ = step(inside(x + 2 * stretch * change + stretch**2 * turn))
         ahead, reached = step(inside(there))
         steps += 3

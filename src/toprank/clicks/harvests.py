@@ -273,11 +273,11 @@ def harvested(
     if method == "randomisation":
         shown = np.bincount(log.position - 1, minlength=log.depth) > 0
         identified = shown & (marked | of_log.identified)
-        if not marked and identified[1:].any() and _keeps_its_places(log):
+        if identified[1:].any() and _keeps_its_places(log):
             warn_user(
                 "Documents stand at the same positions again and again, so not all lists of this log were shuffled: "
                 "rates of clicks tell what documents are worth besides positions. Mark the sessions that were shuffled "
-                "in a column explored, or take the method all-pairs.",
+                "in a column explored, or take the method all-pairs, as for lists whose neighbours were swapped.",
                 UnidentifiedWarning,
             )
 

@@ -31,7 +31,7 @@ from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval, jackknife, means_without, randomization_test
 from toprank.significance.tails import beta_quantile, student_quantile
 
-__all__ = ["Interleaving", "interleave", "interleaving", "preference", "team_draft"]
+__all__ = ["Interleaving", "interleave", "interleaving", "preference", "team_draft", "teams_of"]
 
 METHODS = ("team-draft", "probabilistic")
 _FALL = 3.0  # chances fall as 1/rank³
@@ -239,7 +239,7 @@ def interleaving(
     _check_method(method)
     check_log(log)
     check_number("confidence", confidence, above=0, below=1)
-    names, votes = _teams(log) if method == "team-draft" else (("a", "b"), _shared(log, a, b, data, order))
+    names, votes = teams_of(log) if method == "team-draft" else (("a", "b"), _shared(log, a, b, data, order))
     credit = np.add.reduceat(np.where(log.clicks, votes, 0.0), log.offsets[:-1])
     clicks = np.add.reduceat(log.clicks.astype(np.float64), log.offsets[:-1])
     won, lost = credit > 1e-12, credit < -1e-12  # shares of chances that cancel leave some rounding
@@ -322,7 +322,7 @@ def _check_method(method: str) -> None:
         raise UnknownNameError("method of interleaving", method, METHODS)
 
 
-def _teams(log: ClickLog) -> tuple[tuple[str, str], FloatArray]:
+def teams_of(log: ClickLog) -> tuple[tuple[str, str], FloatArray]:
     """The two teams, and of each impression 1 where it is of the first, -1 of the second."""
     if "team" not in log.columns:
         raise DataError("Team draft needs to know who put each document there: give the log a column team.")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data
 from toprank.data.dataset import RankingData
@@ -17,7 +18,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = [
-    "COMPARED", "DEEPEST", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "UnidentifiedWarning", "assembled",
+    "COMPARED", "DEEPEST", "REWARDS", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "UnidentifiedWarning", "assembled",
     "check_compared", "check_log", "clicks_of", "ids_of", "left_out_in_turn", "named", "numbered", "positions_of",
     "redrawn", "sums", "words_of",
 ]  # fmt: skip
@@ -29,6 +30,7 @@ COMPARED = 1_000
 """The most positions that are compared with each other: of every two there is a number, or several."""
 DEEPEST = 10_000
 """The last position that may be: what is deeper is a mistake, and would cost memory for all that lie above."""
+REWARDS = ("click", "value")
 TOLD_AGAIN = "impressions that were told again, and count once"
 _SPARSE = 4  # a table of all numbers between the ids may be so many times as long as the log
 _LONGEST = 32  # letters of ids that NumPy holds side by side; of longer ones it holds references
@@ -148,6 +150,44 @@ class ClickLog:
         found = np.zeros(self.n_sessions, dtype=bool)
         found[self.session[again]] = True
         return found
+
+    def rewards(self, reward: str = "click") -> FloatArray:
+        """What each impression brought: 1 where it was clicked (``click``), or its value (``value``).
+
+        >>> ClickLog.of(["a", "a"], ["x", "y"], [1, 2], [0, 1], value=[0.0, 9.5]).rewards("value").tolist()
+        [0.0, 9.5]
+        """
+        if reward not in REWARDS:
+            raise UnknownNameError("reward", reward, REWARDS)
+        if reward == "click":
+            return self.clicks.astype(np.float64)
+        if "value" not in self.columns:
+            raise DataError(
+                "The log has no values: read a log of events by what each kind counts, or a table with a column of "
+                "values,",
+                remedy=Remedy("{values}.", values="click=1,cart=5,purchase=value"),
+            )
+        values = np.asarray(self.columns["value"], dtype=np.float64)
+        if not np.isfinite(values).all():
+            raise DataError("The values of the log must be finite numbers; where an impression brought nothing, 0.")
+        return values
+
+    @cached_property
+    def distinct(self) -> tuple[ClickLog, FloatArray]:
+        """The sessions without those that showed the same and were clicked the same, by query, and how often each was.
+
+        >>> log = ClickLog.of(["a"] * 6, list("xyxyxy"), [1, 2] * 3, [1, 0, 0, 0, 1, 0])
+        >>> distinct, counts = log.distinct
+        >>> distinct.n_sessions, sorted(counts.tolist())
+        (2, [1.0, 2.0])
+        """
+        keys, clicks = np.empty(self.n_sessions, np.uint64), self.clicks.view(np.uint8)
+        kernels.session_keys(self.offsets, self.session_query, self.pair, self.position, clicks, keys)
+        order = np.argsort(keys, kind="stable")
+        kept, counts = np.empty(self.n_sessions, np.int64), np.empty(self.n_sessions)
+        shown = self.pair, self.position, clicks
+        n = kernels.distinct_sessions(self.offsets, *shown, keys, order, kept, counts)
+        return replace(self, columns={}, session_ids=None).select(kept[:n]), counts[:n].copy()
 
     def select(self, sessions: npt.ArrayLike) -> ClickLog:
         """The log of some sessions (numbers or a mask), in their order; queries and pairs keep their numbers."""

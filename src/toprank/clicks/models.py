@@ -54,6 +54,7 @@ WITHOUT_DOUBLED = Remedy(
     skip_doubled=True,
 )
 _BLOCK = 1 << 16  # pairs or impressions that a thread takes at a time
+_FEW_PLACES = 1 << 12  # a table of all pairs of them takes less memory than sorting would
 _HARDLY = 0.2  # impressions of the prior where it is about what documents share
 _SIMULATED = 16  # logs of users who are as the model says, to see what it makes of them
 _DOUBT = 0.25  # of a correction: documents are not quite what the fit holds them for
@@ -703,12 +704,21 @@ def joined_places(
     >>> joined_places(np.array([0, 0, 1, 1, 2]), np.array([0, 2, 2, 1, 3]), 4).tolist()
     [True, True, True, False]
     """
-    from scipy.sparse import csr_matrix
+    from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    size = n_places + int(pair.max(initial=-1)) + 1
-    both = csr_matrix((np.ones(len(pair), dtype=bool), (place, n_places + pair)), shape=(size, size))
-    label = connected_components(both, directed=False)[1][:n_places]
+    one = np.zeros(int(pair.max(initial=-1)) + 1, dtype=np.int64)
+    one[pair] = place  # one of its places: whatever a pair joins, it joins to that
+    joined = place.astype(np.int64) * n_places + one[pair]
+    if n_places <= _FEW_PLACES:
+        table = np.zeros(n_places**2, dtype=bool)
+        table[joined] = True
+        edges = np.flatnonzero(table)
+    else:
+        edges = np.unique(joined)
+    ends = edges // n_places, edges % n_places
+    graph = coo_array((np.ones(len(edges), dtype=bool), ends), shape=(n_places, n_places))
+    label = connected_components(graph, directed=False)[1]
     return np.asarray(label == label[0])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,7 +24,7 @@ from toprank.data.tables.sources import TableSource, about, by_number, sources_o
 from toprank.errors import DataError, FormatError, UnknownNameError
 
 __all__ = [
-    "FORMATS", "LogRows", "are_events", "column", "field_names", "first_odd", "ids_in", "is_ubi", "kind_of",
+    "FORMATS", "TORN", "LogRows", "are_events", "column", "field_names", "first_odd", "ids_in", "is_ubi", "kind_of",
     "numbers_of", "opened", "plain", "refuse_mixed", "refuse_nulls",
 ]  # fmt: skip
 
@@ -32,6 +33,9 @@ _JSON_BLOCK = 8 << 20  # bytes of text at a time
 _JSON_LINE = 8 << 20  # bytes of a line at most: objects take some 20 times as much
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _UBI_RESPONSE = {"query_response_id", "query_response_hit_ids"}
+_SERVED = b'{"application":"toprank",'
+"""How every line begins that a service writes to its log."""
+TORN = "lines that were torn when the service was killed"
 _EVERY_LINE = "Every line is an object, and a field has one type in all of them."
 
 
@@ -45,6 +49,10 @@ class LogRows(NamedTuple):
     from_text: bool
     inside: bool = False
     """Whether columns may be asked for that lie inside of others, by paths with dots."""
+    served: bool = False
+    """Whether a service wrote it, so that attributes of lists are known by name."""
+    lost: Counter[str] | None = None
+    """What could not be read, counted while the rows are."""
 
     def about(self) -> Any:
         """Errors within this block name the file."""
@@ -68,8 +76,14 @@ def _files_in(folder: Path) -> list[Path]:
     """The files of a folder whose names promise a log, as people count; none where it is a folder of Parquet alone."""
     with os_errors(folder, "read"):
         found = sorted((one for one in folder.iterdir() if not one.name.startswith((".", "_"))), key=by_number)
+        found = [one for one in found if not _is_begun(one)]
     kinds = {one: _by_name(one) for one in found}
     return [one for one in found if kinds[one]] if set(kinds.values()) - {None, "parquet"} else []
+
+
+def _is_begun(path: Path) -> bool:
+    """Whether a service was killed before it had written the first line of a file."""
+    return path.suffix == ".jsonl" and path.stat().st_size < len(_SERVED) and _SERVED.startswith(path.read_bytes())
 
 
 def _by_name(path: Path) -> str | None:
@@ -152,13 +166,16 @@ def _widened(batches: Iterable[Any], rows: int) -> Iterator[Any]:
 def _of_json(path: Path) -> LogRows:
     import pyarrow as pa
 
+    served, lost = head_of(path).startswith(_SERVED), Counter[str]()
     known: dict[str, Any] = {}
-    for line, block in _json_blocks(path):
+    for line, block in _json_blocks(path, served):
         content = bytes(block)
         for number, text in enumerate(content.split(b"\n") if content.strip() else (), line):
             _learn(known, _object(text, path, number))
         if known:
             break
+    if served:
+        known = _served_types(known)
     if not known:
         raise FormatError("The file is empty; every line is an object.", path=path)
     found = pa.schema(_fields(known))
@@ -171,17 +188,42 @@ def _of_json(path: Path) -> LogRows:
                 within = within.setdefault(step, {})
             within[last] = _inside(known, name) or (str if name in texts else float)
         schema = pa.schema(_fields(wanted))
-        for line, block in _json_blocks(path):
+        for line, block in _json_blocks(path, served, lost):
             yield from _json_table(block, schema, path, line).combine_chunks().to_batches()
 
-    return LogRows(found, batches, path, False, inside=True)
+    return LogRows(found, batches, path, False, inside=True, served=served, lost=lost)
 
 
-def _json_blocks(path: Path) -> Iterator[tuple[int, Any]]:
-    """Whole lines, some megabytes of them at a time, and the number of the first."""
+def _served_types(known: dict[str, Any]) -> dict[str, Any]:
+    """The types of all fields that a service may write, whether the first lines have them or not."""
+    if "action_name" in known:
+        attributes = {"object": {"object_id": str}, "value": float, "event_id": str}
+        return {"application": str, "action_name": str, "query_id": str, "timestamp": int,
+                "event_attributes": attributes}  # fmt: skip
+    features = (known.get("query_attributes") or {}).get("features") or {}
+    attributes = {
+        "model": str, "version": str, "scores": [float], "teams": [str], "explored": bool, "propensity": float,
+        "arm": str, "share": float, "features": {name: [float] for name in features},
+    }  # fmt: skip
+    return {"application": str, "query_id": str, "timestamp": int, "user_query": str, "client_id": str,
+            "query_response_hit_ids": [str], "query_attributes": attributes}  # fmt: skip
+
+
+def _json_blocks(path: Path, served: bool = False, lost: Counter[str] | None = None) -> Iterator[tuple[int, Any]]:
+    """Whole lines, some megabytes of them at a time, and the number of the first.
+
+    Of a log that a service writes, the last line may be torn, which is counted in `lost`.
+    """
     text, line = open_bytes(path), 1
     for first, last in text.pieces(_JSON_BLOCK, _JSON_LINE):
         block = text.array(first, last)
+        if served and len(block) and block[-1] != ord("\n"):
+            ends = np.flatnonzero(block == ord("\n"))
+            block = block[: ends[-1] + 1 if len(ends) else 0]
+            if lost is not None:
+                lost[TORN] += 1
+            if not len(block):
+                return
         yield line, block
         line += int(np.count_nonzero(block == ord("\n")))
 

@@ -31,7 +31,7 @@ from toprank.clicks.corrections import (
 )
 from toprank.clicks.evaluation import clipped, judge, left_out, ranks_of
 from toprank.clicks.harvests import HARVESTED
-from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, named
+from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedWarning, check_log, named
 from toprank.clicks.position_term import PositionCells, PositionSoftmax
 from toprank.clicks.simulation import relevance_of
 from toprank.compute import FloatArray
@@ -54,7 +54,7 @@ from toprank.significance import Interval, bootstrap_interval
 
 __all__ = ["Trained", "train"]
 
-_METRIC = "dcg@10"
+_METRICS = {"click": "dcg@10", "value": "value-dcg@10"}
 _FULL = "full information"
 _ROUGHLY = 1e-3  # tolerance of a loss that is not convex: its last digits cost much and say nothing
 _LINEAR_FORMS: dict[str, Loss] = {
@@ -104,6 +104,7 @@ class Trained(Shown):
             never shown, sessions without clicks, labels below 0.
         folds: into how many parts the queries were cut, each held out once; 0: nothing was held out.
         not_compared: why there are no `estimates`, as a sentence; empty where there are.
+        reward: what was learnt, ``click`` or ``value``; of values, DCG@10 is that of what documents bring.
         clip: the least propensity that was divided by; 0 where all were divided by their own.
     """
 
@@ -124,6 +125,7 @@ class Trained(Shown):
     folds: int = 0
     clip: float = 0.0
     not_compared: str = ""
+    reward: str = "click"
 
     @property
     def choice(self) -> str:
@@ -141,6 +143,7 @@ class Trained(Shown):
             "asked": str(self.loss[1]),
             "approximate": self.approximate, "assumption": self.assumption, "counts": self.counts, "folds": self.folds,
             "clip": self.clip, "choice": self.choice, "not_compared": self.not_compared or None,
+            "reward": self.reward,
         }  # fmt: skip
         for name, worth in self._numbers().items():
             facts[name] = {ranker: one.to_dict() for ranker, one in worth.items()} or None
@@ -266,6 +269,7 @@ def train(
     clip: float | None = None,
     regression: Any = None,
     within: float = 1.5,
+    reward: str = "click",
     approximate: bool = False,
     full: bool = False,
     valid: RankingData | None = None,
@@ -292,6 +296,7 @@ def train(
         regression: R̂ of ``dr``: a number for each document in the order of ``data.X``, or a fitted ranker; None: a
             linear regression on the corrected clicks of other queries.
         within: of ``safe``.
+        reward: what the ranker is to bring to the top: ``click``, or the column ``value`` of the log.
         approximate: train a loss that is not linear in the gains all the same, on relevance held within 0 and 1.
         full: train it on the labels of `data` too, beside: full information, which more clicks should lead to.
         valid: labelled data: for what the ranker chooses on such data, and to compare the rankers on.
@@ -319,11 +324,14 @@ def train(
         raise DataError("folds must be 2 or more, so that there are others to learn from; or 0, to hold nothing out.")
     asked = _loss_of(ranker)
     plain, used = _usable_loss(asked, correction, approximate), _own_loss(correction, within)
-    task = _Task(ranker, data, correction, clip, regression, plain, used, valid, _liked(data) if full else None)
+    _check_reward(reward, correction, plain, full)
+    liked = _liked(data) if full else None
+    task = _Task(ranker, data, correction, clip, regression, plain, used, valid, liked, reward)
     alone = correction in ("none", "position")
     curves = None if alone and propensities is None else curves_of(propensities, log, data, ranker)
-    if not log.clicks.any():
-        raise DataError("No document of the log was clicked; nothing can be learnt from it.")
+    if not log.rewards(reward).any():
+        needed = "was clicked" if reward == "click" else "brought anything"
+        raise DataError(f"No document of the log {needed}; nothing can be learnt from it.")
     done = task.fitted(log, curves)
     rankers = done.rankers
     for name, one in rankers.items():
@@ -336,8 +344,22 @@ def train(
     return Trained(
         made, rankers["naive"], rankers.get(_FULL), correction, curves, done.part, (used or plain, asked),
         _ASSUMED[correction], task.soft and used is None, estimates, metrics, _counts(done, log, data), gains,
-        valid_gains, folds, done.found.clip, why,
+        valid_gains, folds, done.found.clip, why, reward,
     )  # fmt: skip
+
+
+def _check_reward(reward: str, correction: str, loss: Loss, full: bool) -> None:
+    """Refuse what is made for clicks, where values are to be learnt."""
+    if reward not in REWARDS:
+        raise UnknownNameError("reward", reward, REWARDS)
+    if reward == "click":
+        return
+    if correction == "position":
+        raise DataError("correction='position' is a loss of clicks; take 'affine' or another for values.")
+    if not loss.traits.linear_in_gain:
+        raise DataError("The approximation holds relevance within 0 and 1, which values are not; choose another loss.")
+    if full:
+        raise DataError("Full information is what labels say of clicks; of values they say nothing.")
 
 
 class _Done(NamedTuple):
@@ -360,6 +382,7 @@ class _Task(NamedTuple):
     used: Loss | None
     valid: RankingData | None
     liked: RankingData | None
+    reward: str = "click"
 
     @property
     def soft(self) -> bool:
@@ -370,8 +393,9 @@ class _Task(NamedTuple):
         """The ranker that was asked for, the naive one, and that of full information, on these sessions."""
         data, correction = self.data, self.correction
         how = {"safe": "affine", "position": "none"}.get(correction, correction)
-        guess = regression_of(self.regression, log, data, curves) if how == "dr" and curves is not None else None
-        found = correct(log, data, how, curves, self.clip, guess)
+        dr = how == "dr" and curves is not None
+        guess = regression_of(self.regression, log, data, curves, self.reward) if dr and curves is not None else None
+        found = correct(log, data, how, curves, self.clip, guess, self.reward)
         rankers = {}
         if correction == "position":
             rankers[correction], part = _with_positions(self.ranker, log, data, self.valid)
@@ -380,7 +404,7 @@ class _Task(NamedTuple):
             made = _with_loss(self.ranker, self.used or self.plain).fit(part, valid=self.valid)
             rankers["naive" if correction == "none" else correction] = made
         if correction != "none":
-            rates = _to_learn(correct(log, data, "none", None), data, log, False, self.soft)
+            rates = _to_learn(correct(log, data, "none", None, reward=self.reward), data, log, False, self.soft)
             rankers["naive"] = _with_loss(self.ranker, self.plain).fit(rates, valid=self.valid)
         if self.liked is not None:
             rankers[_FULL] = _with_loss(self.ranker, self.plain).fit(self.liked, valid=self.valid)
@@ -519,11 +543,12 @@ def _held_out(
     try:
         scores = _cross_fitted(task, log, propensities, curves, shown, fold, np.where(query >= 0, fold[query], -1))
         ranks = {name: ranks_of(values, shown) for name, values in scores.items()}
-        found = judge(ranks, log, shown, [_METRIC], propensities=propensities if harvests else curves, clip=0.0)
+        metric = _METRICS[task.reward]
+        found = judge(ranks, log, shown, [metric], propensities=propensities if harvests else curves, clip=0.0)
     except DataError as problem:  # too few clicks, or positions that the sessions of the others do not tell apart
         return {}, {}, str(problem)
-    estimates = {name: one.intervals[_METRIC] for name, one in found.estimates.items()}
-    return estimates, {name: found.gain(name, "naive", _METRIC) for name in ranks if name != "naive"}, ""
+    estimates = {name: one.intervals[metric] for name, one in found.estimates.items()}
+    return estimates, {name: found.gain(name, "naive", metric) for name in ranks if name != "naive"}, ""
 
 
 def _cross_fitted(

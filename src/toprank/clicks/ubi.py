@@ -1,4 +1,7 @@
-"""OpenSearch's User Behavior Insights: ``ubi_queries`` and ``ubi_events`` as a click log."""
+"""OpenSearch's User Behavior Insights: ``ubi_queries`` and ``ubi_events`` as a click log.
+
+A service writes them to its log, too; of its lists more is known (`_LISTS`), and of its events that each is told once.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +11,54 @@ from typing import Any
 
 import numpy as np
 
-from toprank.clicks.events import UNSHOWN, Pieces, present, shown_at
+from toprank.clicks.events import UNSHOWN, Pieces, first_shown, present
 from toprank.clicks.log import Array, ClickLog, RowOf, assembled, numbered, positions_of
 from toprank.clicks.sources import LogRows, are_events, column, field_names, ids_in, numbers_of, plain
-from toprank.compute import IntArray
+from toprank.clicks.values import (
+    EARLY,
+    NO_NUMBER,
+    RETURN,
+    USUAL_VALUES,
+    Done,
+    action_of,
+    tallied,
+    weights_of,
+)
+from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = ["read_ubi"]
 
 _OBJECT, _ORDINAL = "event_attributes.object.object_id", "event_attributes.position.ordinal"
-_INNER = (_OBJECT, _ORDINAL)
+_VALUE, _EVENT = "event_attributes.value", "event_attributes.event_id"
+_INNER = (_OBJECT, _ORDINAL, _VALUE, _EVENT)
+_WORDS = {"model": "ranker", "version": "version", "arm": "arm"}
+_NUMBERS = ("explored", "propensity", "share")
+_LISTS = tuple(f"query_attributes.{name}" for name in (*_WORDS, *_NUMBERS))
+"""What a service says of a list, as columns of the log; those that hold nothing are left out."""
+_TEAMS, _SCORES, _FEATURES = "query_attributes.teams", "query_attributes.scores", "query_attributes.features"
+_SKEW = 1.0  # seconds by which clocks of replicas may differ without a word
+UNKNOWN = "events of searches that no list is of"
 
 
-def read_ubi(tables: Sequence[LogRows], click: str | None, first_position: int) -> ClickLog:
+def read_ubi(
+    tables: Sequence[LogRows],
+    click: str | None,
+    first_position: int,
+    values: str | Mapping[str, float | str] | None = None,
+    carry: Sequence[str] = (),
+) -> ClickLog:
     """The log of ``ubi_queries`` and ``ubi_events``: a session is a search (``query_id``), a query what was typed.
 
     A search shows the documents of its impression events at their ordinals; where it has none, those of
     ``query_response_hit_ids`` in their order. A click is an event whose action is `click`; unless that is given, one
-    whose action is or ends in "click".
+    whose action is or ends in "click". `values` says what other events count (`weights_of`), and `carry` which features
+    of a service's log are kept, and ``score``.
     """
+    served = all(table.served for table in tables)
     events = [table for table in tables if are_events(table)]
     queries = [table for table in tables if "user_query" in field_names(table) and table not in events]
-    if not (queries and events):
+    if not queries or not (events or served):
         what, lacks = ("events", "words that were searched for") if events else ("queries", "clicks")
         raise DataError(
             f"These are UBI {what}; the {lacks} are in ubi_{'queries' if events else 'events'}: read the pair,",
@@ -42,20 +71,75 @@ def read_ubi(tables: Sequence[LogRows], click: str | None, first_position: int) 
         if table not in events and table not in queries:
             with table.about():
                 raise DataError("This is neither ubi_queries (user_query) nor ubi_events (query_id, action_name).")
+    weights = dict(USUAL_VALUES if served else {}) if values is None else weights_of(values)
+    kinds = _Kinds(click, weights, served)
     asked, hits = Pieces("id", "words", "user"), Pieces("search", "document", "place")
     missing: Counter[str] = Counter()
+    wanted = ["query_id", "user_query", "query_response_hit_ids", "client_id", "timestamp"]
+    wanted += [*_LISTS, _TEAMS, *_carried(tables, carry).values()] if served else []
     for table in queries:
         with table.about():
-            for _, batch in _batches(table, ("query_id", "user_query", "query_response_hit_ids", "client_id")):
-                _take_queries(batch, asked, hits, missing)
-    shown, clicked, actions = Pieces("id", "document", "place"), Pieces("id", "document"), set[str]()
+            for _, batch in _batches(table, wanted):
+                _take_queries(batch, asked, hits, missing, _carried(tables, carry) if served else None)
+    shown, done, actions = Pieces("id", "document", "place"), Pieces("id", "document", "kind"), set[str]()
     for table in events:
         with table.about():
-            for row, batch in _batches(table, ("query_id", "action_name", "event_attributes", *_INNER)):
-                _take_events(batch, row, click, first_position, (shown, clicked), missing, actions)
-    if click is not None and click not in actions:
-        raise UnknownNameError("action in these events", click, sorted(actions))
-    return _joined(asked, hits, shown, clicked, missing)
+            for row, batch in _batches(table, ("query_id", "action_name", "timestamp", "event_attributes", *_INNER)):
+                _take_events(batch, row, kinds, first_position, (shown, done), missing, actions)
+    for name in ([] if click is None else [click]) + (list(weights) if values is not None and not served else []):
+        if name not in {*actions, *map(action_of, actions), "click"}:
+            raise UnknownNameError("action in these events", name, sorted(actions))
+    for table in tables:
+        missing.update(table.lost or {})
+    return _joined(asked, hits, shown, done, missing, kinds)
+
+
+class _Kinds:
+    """The kinds of events that count for anything, by number: clicks are 0."""
+
+    def __init__(self, click: str | None, weights: Mapping[str, float | None], served: bool) -> None:
+        self.click, self.weights, self.served = click, weights, served
+        others = [name for name in weights if name not in ("click", click)]
+        returned = [RETURN] if any(name not in ("click", click) for name in weights) else []
+        self.names = ["click", *others, *returned, *(["dwell"] if served else [])]
+
+    def of(self, actions: Any) -> Any:
+        """The number of each action, null where it counts for nothing."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        coded = actions.dictionary_encode()
+        known = coded.dictionary.to_pylist()
+        numbers = [self._number(name) for name in known]
+        return pc.take(pa.array(numbers, pa.int8()), coded.indices)
+
+    def _number(self, action: str | None) -> int | None:
+        if action is None:
+            return None
+        is_click = action == self.click if self.click else action.lower().endswith("click")
+        name = action_of(action)
+        return 0 if is_click else self.names.index(name) if name in self.names[1:] else None
+
+
+def _carried(tables: Sequence[LogRows], carry: Sequence[str]) -> dict[str, str]:
+    """Where the columns lie that are asked for."""
+    found = {}
+    for name in carry:
+        found[name] = _SCORES if name == "score" else f"{_FEATURES}.{name}"
+        known = {one for table in tables for one in _features(table)}
+        if name != "score" and name not in known:
+            raise UnknownNameError("feature of the log", name, ["score", *sorted(known)])
+    return found
+
+
+def _features(table: LogRows) -> list[str]:
+    import pyarrow as pa
+
+    if "query_attributes" not in table.schema.names:
+        return []
+    kind = table.schema.field("query_attributes").type
+    place = kind.get_field_index("features") if pa.types.is_struct(kind) else -1
+    return [one.name for one in kind.field(place).type] if place >= 0 else []
 
 
 def _batches(table: LogRows, wanted: Sequence[str]) -> Iterator[tuple[int, Any]]:
@@ -66,12 +150,13 @@ def _batches(table: LogRows, wanted: Sequence[str]) -> Iterator[tuple[int, Any]]
     wrapped = "_source" in table.schema.names and "_source" not in names
     if table.inside:  # a field may be absent from the first lines, so that its type is not known from them
         there = {*names, *_INNER} if "event_attributes" in names else set(names)
+        there |= {name for name in wanted if name.startswith("query_attributes.")}
         columns = [
             f"_source.{name}" if wrapped else name for name in wanted if name in there and name != "event_attributes"
         ]
     else:
         columns = ["_source"] if wrapped else [name for name in wanted if name in names]
-    texts = [name for name in columns if not name.endswith(_ORDINAL)]
+    texts = [name for name in columns if not name.endswith((_ORDINAL, _VALUE, "timestamp"))]
     for batch in table.batches(columns, texts):
         yield row, pa.RecordBatch.from_struct_array(batch.column("_source")) if wrapped else batch
         row += batch.num_rows
@@ -91,18 +176,23 @@ def _words(batch: Any, name: str, role: str, *, optional: bool = False) -> Any:
     return pc.if_else(pc.equal(words, ""), None, words)
 
 
-def _take_queries(batch: Any, asked: Pieces, hits: Pieces, missing: Counter[str]) -> None:
+def _take_queries(
+    batch: Any, asked: Pieces, hits: Pieces, missing: Counter[str], carried: Mapping[str, str] | None
+) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     ids, words = _words(batch, "query_id", "ubi_queries"), _words(batch, "user_query", "ubi_queries")
     whole = pc.and_(ids.is_valid(), words.is_valid())
     if not pc.all(whole).as_py():
-        missing["searches without a query_id or user_query"] += batch.num_rows - pc.sum(whole).as_py()
+        missing["searches without a query_id or user_query"] += batch.num_rows - (pc.sum(whole).as_py() or 0)
         batch, ids, words = batch.filter(whole), ids.filter(whole), words.filter(whole)
     before = sum(len(part) for part in asked.parts["id"])
     user = _words(batch, "client_id", "ubi_queries", optional=True).fill_null("")
     asked.add(id=ids.dictionary_encode(), words=words.dictionary_encode(), user=user.dictionary_encode())
+    asked.add(time=_seconds(column(batch, "timestamp"), batch.num_rows))
+    if carried is not None:
+        asked.add(**_attributes(batch))
     lists = column(batch, "query_response_hit_ids")
     if lists is None:
         return
@@ -119,10 +209,66 @@ def _take_queries(batch: Any, asked: Pieces, hits: Pieces, missing: Counter[str]
     has_id = documents.is_valid().to_numpy(zero_copy_only=False)
     missing["clicks and impressions without a document"] += int((~has_id).sum())
     hits.add(search=search[has_id], document=documents.drop_null().dictionary_encode(), place=place[has_id])
+    if carried is not None:
+        beside = {"team": _TEAMS, **carried}
+        hits.add(**{name: _beside(batch, name, path, sizes)[has_id] for name, path in beside.items()})
+
+
+def _attributes(batch: Any) -> dict[str, Any]:
+    """What a service says of each list."""
+    found: dict[str, Any] = {}
+    for name, called in _WORDS.items():
+        found[called] = _words(batch, f"query_attributes.{name}", "", optional=True).fill_null("").dictionary_encode()
+    for name, usual in zip(_NUMBERS, (0.0, 1.0, np.nan), strict=True):
+        told = column(batch, f"query_attributes.{name}")
+        assert told is not None  # `_served_types` has it
+        found[name] = np.asarray(told.cast("double").fill_null(usual).to_numpy(zero_copy_only=False))
+    return found
+
+
+def _beside(batch: Any, name: str, path: str, sizes: IntArray) -> Array:
+    """What a list says of each of its documents; of a list that does not say it, nothing."""
+    import pyarrow.compute as pc
+
+    outer, _, last = path.rpartition(".")
+    lists = pc.struct_field(column(batch, outer), last) if outer == _FEATURES else column(batch, path)
+    empty: Any = "" if name == "team" else np.nan
+    found = np.full(int(sizes.sum()), empty, dtype=object if name == "team" else np.float64)
+    told = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    if not told.any():
+        return found
+    if (told[told > 0] != sizes[told > 0]).any():
+        raise DataError(f"A list has other than one {name} for each of its documents.")
+    values = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
+    found[np.repeat(told > 0, sizes)] = values
+    return found
+
+
+def _seconds(times: Any, n: int) -> FloatArray:
+    """Times as seconds since 1970: milliseconds, or as ISO 8601 has them; NaN where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if times is None or pa.types.is_null(times.type):
+        return np.full(n, np.nan)
+    times = plain(times)
+    if pa.types.is_string(times.type):
+        try:
+            times = pc.cast(times, pa.timestamp("ms", "UTC"))
+        except pa.ArrowInvalid:
+            try:
+                times = pc.cast(times, pa.timestamp("ms"))
+            except pa.ArrowInvalid:
+                return np.full(n, np.nan)
+    if pa.types.is_timestamp(times.type) or pa.types.is_date(times.type):
+        times = times.cast(pa.timestamp("ms", getattr(times.type, "tz", None))).cast(pa.int64())
+    if not (pa.types.is_integer(times.type) or pa.types.is_floating(times.type)):
+        return np.full(n, np.nan)
+    return np.asarray(times.cast("double").fill_null(np.nan).to_numpy(zero_copy_only=False)) / 1000.0
 
 
 def _take_events(
-    batch: Any, first_row: int, click: str | None, first_position: int, kept: tuple[Pieces, Pieces],
+    batch: Any, first_row: int, kinds: _Kinds, first_position: int, kept: tuple[Pieces, Pieces],
     missing: Counter[str], actions: set[str],
 ) -> None:  # fmt: skip
     import pyarrow as pa
@@ -130,12 +276,12 @@ def _take_events(
 
     action = _words(batch, "action_name", "ubi_events").fill_null("")
     actions.update(pc.unique(action).to_pylist())
-    is_click = pc.equal(action, click) if click else pc.ends_with(pc.utf8_lower(action), "click")
-    is_shown = pc.equal(pc.utf8_lower(action), "impression")
+    kind = kinds.of(action)
+    is_done, is_shown = kind.is_valid(), pc.equal(pc.utf8_lower(action), "impression")
     ids, documents = _words(batch, "query_id", "ubi_events"), _words(batch, _OBJECT, "ubi_events", optional=True)
     ordinal = column(batch, _ORDINAL)
     ordinal = pa.nulls(batch.num_rows, pa.float64()) if ordinal is None else plain(ordinal)
-    of_interest = pc.or_(is_click, is_shown)
+    of_interest = pc.or_(is_done, is_shown)
     bare = pc.and_(pc.and_(of_interest, documents.is_null()), ids.is_valid())
     chosen = pc.and_(is_shown, pc.and_(ids.is_valid(), documents.is_valid()))
     placed = pc.and_(chosen, pc.and_(ordinal.is_valid(), pc.not_equal(ordinal.cast(pa.string()), "").fill_null(False)))
@@ -145,7 +291,7 @@ def _take_events(
         ("impressions without a position", pc.and_not(chosen, placed)),
     ):
         missing[words] += pc.sum(mask).as_py() or 0
-    shown, clicked = kept
+    shown, done = kept
     if pc.any(placed).as_py():
         row_of: RowOf = (first_row + np.flatnonzero(placed.to_numpy(zero_copy_only=False))).__getitem__
         places = numbers_of(ordinal.filter(placed), _ORDINAL, "position", row_of)
@@ -153,12 +299,47 @@ def _take_events(
             id=ids.filter(placed).dictionary_encode(), document=documents.filter(placed).dictionary_encode(),
             place=positions_of(places, row_of, first_position),
         )  # fmt: skip
-    chosen = pc.and_(is_click, pc.and_(ids.is_valid(), documents.is_valid()))
-    if pc.any(chosen).as_py():
-        clicked.add(id=ids.filter(chosen).dictionary_encode(), document=documents.filter(chosen).dictionary_encode())
+    chosen = pc.and_(is_done, pc.and_(ids.is_valid(), documents.is_valid()))
+    if not pc.any(chosen).as_py():
+        return
+    batch, kind = batch.filter(chosen), kind.filter(chosen)
+    event = column(batch, _EVENT)
+    named = event is not None and event.null_count < len(event)
+    done.add(
+        id=ids.filter(chosen).dictionary_encode(), document=documents.filter(chosen).dictionary_encode(),
+        kind=np.asarray(kind), amount=_amounts(column(batch, _VALUE), batch.num_rows, missing),
+        time=_seconds(column(batch, "timestamp"), batch.num_rows),
+        event=_words(batch, _EVENT, "ubi_events").fill_null("") if named else pa.array([""] * batch.num_rows),
+    )  # fmt: skip
 
 
-def _joined(asked: Pieces, hits: Pieces, shown: Pieces, clicked: Pieces, missing: Mapping[str, int]) -> ClickLog:
+def _amounts(values: Any, n: int, missing: Counter[str]) -> FloatArray:
+    """What events say that they were worth; NaN where they do not, or in words."""
+    import pyarrow as pa
+
+    if values is None or pa.types.is_null(values.type):
+        return np.full(n, np.nan)
+    values = plain(values)
+    if pa.types.is_string(values.type):
+        amounts = np.array([_number(one) for one in values.to_pylist()])
+        missing[NO_NUMBER] += int((np.isnan(amounts) & ~np.asarray(values.is_null())).sum())
+        return amounts
+    amounts = np.asarray(values.cast("double").fill_null(np.nan).to_numpy(zero_copy_only=False))
+    missing[NO_NUMBER] += int(np.isinf(amounts).sum())
+    return np.where(np.isinf(amounts), np.nan, amounts)
+
+
+def _number(text: str | None) -> float:
+    try:
+        number = float(text or "nan")
+    except ValueError:
+        number = np.nan
+    return number if np.isfinite(number) else np.nan
+
+
+def _joined(
+    asked: Pieces, hits: Pieces, shown: Pieces, done: Pieces, missing: Mapping[str, int], kinds: _Kinds
+) -> ClickLog:
     import pyarrow as pa
 
     def split(*sides: tuple[Pieces, str]) -> tuple[Array, list[IntArray]]:
@@ -168,8 +349,8 @@ def _joined(asked: Pieces, hits: Pieces, shown: Pieces, clicked: Pieces, missing
         ends = np.cumsum([sum(map(len, part)) for part in parts])[:-1]
         return all_of_it.ids, np.split(all_of_it.number, ends)
 
-    searches, (of_row, of_shown, of_clicked) = split((asked, "id"), (shown, "id"), (clicked, "id"))
-    documents, (of_hit, of_impression, of_click) = split((hits, "document"), (shown, "document"), (clicked, "document"))
+    searches, (of_row, of_shown, of_done) = split((asked, "id"), (shown, "id"), (done, "id"))
+    documents, (of_hit, of_impression, of_event) = split((hits, "document"), (shown, "document"), (done, "document"))
     words = numbered(pa.chunked_array(asked.text("words")))
     row_of = np.full(len(searches), -1, dtype=np.int64)  # the first that tells of a search is believed
     row_of[of_row[::-1]] = np.arange(len(of_row))[::-1]
@@ -186,24 +367,69 @@ def _joined(asked: Pieces, hits: Pieces, shown: Pieces, clicked: Pieces, missing
             "No search shows anything: ubi_events has no impressions of searches that ubi_queries knows, and "
             "ubi_queries has no query_response_hit_ids."
         )
-    zeros, ones = np.zeros(len(search), dtype=np.int64), np.ones(len(of_clicked), dtype=np.int64)
-    at = shown_at((search, document, zeros), (of_clicked, of_click, ones), len(documents))
-    clicks = np.zeros(len(search), dtype=bool)
-    clicks[at[at >= 0]] = True
+    row = row_of[search]
+    events = Done(
+        first_shown((search, document), (of_done, of_event), len(documents)),
+        of_done * np.int64(len(documents)) + of_event, done.array("kind", np.int64), done.array("amount", np.float64),
+        numbered(pa.chunked_array(done.text("event"))).number if "event" in done else np.empty(0, np.int64),
+    )  # fmt: skip
+    clicks, columns, counts = tallied(events, len(search), kinds.names, kinds.weights, kinds.click, kinds.served)
+    times = asked.array("time", np.float64)
     listed = np.zeros(len(searches), dtype=bool)
     listed[search] = True
     again = len(of_row) - int((row_of >= 0).sum())
+    unknown = row_of[of_done] < 0
+    with np.errstate(invalid="ignore"):
+        early = done.array("time", np.float64) < times[np.maximum(row_of[of_done], 0)] - _SKEW
     further = {
         "impressions of searches that ubi_queries does not know": int((~known).sum()),
         "searches without a list": int((~listed & (row_of >= 0)).sum()),
         "rows of ubi_queries that tell of a search again": again,
-        UNSHOWN: int((at < 0).sum()),
+        UNKNOWN: int(unknown.sum()),
+        UNSHOWN: int(((events.at < 0) & ~unknown).sum()),
+        EARLY: int((early & ~unknown).sum()),
+        **counts,
     }
     left = {words: count for words, count in {**missing, **further}.items() if count}
     users = numbered(pa.chunked_array(asked.text("user")))
-    row = row_of[search]
-    columns = {"user": users.ids.astype(object)[users.number[row]]} if any(users.ids != "") else {}
+    if any(users.ids != ""):
+        columns["user"] = users.ids.astype(object)[users.number[row]]
+    if not np.isnan(times).all():
+        columns["time"] = times[row]
+    columns |= _of_lists(asked, row) | _of_documents(hits, used, len(search))
     return assembled(
         present(words.ids, words.number[row]), present(documents, document), present(searches, search), places,
         clicks, columns, left,
     )  # fmt: skip
+
+
+def _of_lists(asked: Pieces, row: IntArray) -> dict[str, Array]:
+    """What a service says of lists, for each impression; what it says of none is left out."""
+    import pyarrow as pa
+
+    found: dict[str, Array] = {}
+    for name in _WORDS.values():
+        if name in asked:
+            words = numbered(pa.chunked_array(asked.text(name)))
+            if any(words.ids != ""):
+                found[name] = words.ids.astype(object)[words.number[row]]
+    for name, usual in zip(_NUMBERS, (0.0, 1.0, np.nan), strict=True):
+        if name in asked:
+            numbers = asked.array(name, np.float64)
+            if not (np.isnan(numbers) if np.isnan(usual) else numbers == usual).all():
+                found[name] = numbers[row].astype(bool) if name == "explored" else numbers[row]
+    return found
+
+
+def _of_documents(hits: Pieces, used: Array, n: int) -> dict[str, Array]:
+    """What a service says of each document of a list; of impressions that events tell it says nothing."""
+    found: dict[str, Array] = {}
+    for name in hits.parts:
+        if name in ("search", "document", "place") or name not in hits:
+            continue
+        values = np.concatenate(hits.parts[name])[used]
+        if name == "team" and not (values != "").any():
+            continue
+        empty = np.full(n - len(values), "" if name == "team" else np.nan, dtype=values.dtype)
+        found[name] = np.concatenate([values, empty])
+    return found

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from toprank.data import checks
 from toprank.data.checks import Array
 from toprank.data.queries import Queries
+from toprank.data.texts import TextRoles, packed_texts, text_column, unpacked_texts
 from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["NOTHING", "Carried", "carried_of", "column_of", "for_each_query", "judges_of", "same_values", "settled"]
@@ -35,25 +36,38 @@ class Carried(Mapping[str, Array]):
     (['phone', 'desk'], [1])
     """
 
-    def __init__(self, columns: Mapping[str, Array], n_queries: int) -> None:
+    text: TextRoles | None
+    """Which of them hold the words of queries and documents."""
+
+    def __init__(self, columns: Mapping[str, Array], n_queries: int, text: TextRoles | None = None) -> None:
         for array in columns.values():
             array.flags.writeable = False
-        self._columns, self._n_queries = dict(columns), n_queries
+        self._columns, self._n_queries, self.text = dict(columns), n_queries, text
 
     @classmethod
-    def of(cls, given: Any, queries: Queries, order: Array | None) -> Carried:
-        """What the caller gives, one value for each document or query, checked; documents are brought into `order`."""
+    def of(cls, given: Any, queries: Queries, order: Array | None, text: Any = None) -> Carried:
+        """What the caller gives, one value for each document or query, checked; documents are brought into `order`.
+
+        `text` says which of them hold the words of queries and documents. What carries such words already goes on to.
+        """
         if not isinstance(given, Mapping):
             raise DataError(
                 f"carried must be a mapping from names to columns, such as {{'device': [...]}}, not a "
                 f"{type(given).__name__}."
             )
+        known = getattr(given, "text", None) if text is None else TextRoles.of(text)
+        if known is not None and text is None and not set(known.columns) <= set(given):
+            known = None
+        for name in () if known is None else known.columns:
+            if name not in given:
+                raise UnknownNameError("carried column", name, given or ("(none is carried)",))
         columns = {}
         for name, values in given.items():
             if not isinstance(name, str) or not name.strip():
                 raise DataError(f"A carried column must have a name, a piece of text; {name!r} is none.")
             checks.check_utf8(name, "name of a carried column")
-            column = np.array(column_of(values, name))  # the caller's own array stays his
+            is_text = known is not None and name in known.columns
+            column = text_column(values, name) if is_text else np.array(column_of(values, name))  # his own stays his
             if len(column) == queries.n_documents:
                 columns[name] = settled(column if order is None else column[order], queries)
             elif len(column) == len(queries):
@@ -63,10 +77,10 @@ class Carried(Mapping[str, Array]):
                     f"The carried column '{name}' has {len(column)} values for {queries.n_documents} documents in "
                     f"{len(queries)} queries; give one for each document or one for each query."
                 )
-        return _made(columns, len(queries))
+        return _made(columns, len(queries), known)
 
     def __reduce__(self) -> Any:
-        return _made, (self._columns, self._n_queries)
+        return _made, (self._columns, self._n_queries, self.text)
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._columns:
@@ -94,11 +108,20 @@ class Carried(Mapping[str, Array]):
                 for name, column in self.items()
             },
             len(queries),
+            self.text,
         )
+
+    def without_text(self) -> Carried:
+        """The other columns."""
+        gone = () if self.text is None else self.text.columns
+        return _made({name: column for name, column in self.items() if name not in gone}, self._n_queries)
 
     def arrays(self) -> dict[str, Array]:
         """The columns under the names that a store knows them by: their own may not be names of files."""
-        return {f"{_PREFIX}{number}": column for number, column in enumerate(self.values())}
+        return {
+            f"{_PREFIX}{number}": packed_texts(column) if column.dtype.kind == "O" else column
+            for number, column in enumerate(self.values())
+        }
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Carried, Queries]], queries: Queries) -> Carried:
@@ -108,6 +131,8 @@ class Carried(Mapping[str, Array]):
             if set(carried) != set(names):
                 odd = sorted(set(carried) ^ set(names))[0]
                 raise DataError(f"Some parts carry the column '{odd}' and some do not; give it to all or to none.")
+            if carried.text != parts[0][0].text:
+                raise DataError("Not all parts say the same of which columns hold the text; read them with one text=.")
         columns = {}
         for name in names:
             pieces = [
@@ -117,24 +142,30 @@ class Carried(Mapping[str, Array]):
             if len({_family(piece) for piece in pieces}) > 1:
                 raise DataError(f"The carried column '{name}' holds values of different kinds in different parts.")
             columns[name] = settled(np.concatenate(pieces), queries)
-        return _made(columns, len(queries))
+        return _made(columns, len(queries), parts[0][0].text)
 
 
 NOTHING = Carried({}, 0)
 """What data carry that carry nothing: always this very object."""
 
 
-def _made(columns: Mapping[str, Array], n_queries: int) -> Carried:
-    return Carried(columns, n_queries) if columns else NOTHING
+def _made(columns: Mapping[str, Array], n_queries: int, text: TextRoles | None = None) -> Carried:
+    return Carried(columns, n_queries, text) if columns else NOTHING
 
 
-def carried_of(names: Sequence[str], arrays: Mapping[str, Array], n_queries: int) -> Carried:
-    """The columns of a store's arrays; undoes `Carried.arrays`."""
-    return _made({name: arrays[f"{_PREFIX}{number}"] for number, name in enumerate(names)}, n_queries)
+def carried_of(
+    names: Sequence[str], arrays: Mapping[str, Array], n_queries: int, text: TextRoles | None = None
+) -> Carried:
+    """The columns of a store's arrays; undoes `Carried.arrays`. A ValueError where text is damaged."""
+    columns = {name: arrays[f"{_PREFIX}{number}"] for number, name in enumerate(names)}
+    columns |= {name: unpacked_texts(columns[name]) for name in (() if text is None else text.columns)}
+    return _made(columns, n_queries, text)
 
 
 def same_values(a: Array, b: Array) -> npt.NDArray[np.bool_]:
     """Where two columns are the same; what is missing equals what is missing."""
+    if a.dtype.kind == "O":  # texts, none of which is missing
+        return np.asarray(a == b, dtype=bool)
     result: npt.NDArray[np.bool_] = (a == b) | ((a != a) & (b != b))
     return result
 

@@ -18,6 +18,7 @@ from toprank.data.scores import read_scores
 from toprank.data.store import open_store
 from toprank.data.store.streaming import StoreStream
 from toprank.data.store.writing import Block, StartAgain, StoreWriter, Stream
+from toprank.data.texts import TextRoles
 from toprank.errors import DataError
 
 __all__ = ["convert"]
@@ -98,14 +99,16 @@ def _stored(
                 data = read(files, format=kind, verify=verify, threads=threads, **options)
                 writer.put_all(data.arrays(source=True))
                 names = data.feature_names, data.first_feature_id, tuple(data.carried)
-                described = data.X.shape, *names, data.encoding
+                described = data.X.shape, *names, data.encoding, data.text
             else:
                 described = _pour(_stream(kind, files, writer, threads, options), writer)
         writer.finish(*described)
     return open_store(target)
 
 
-Described = tuple[tuple[int, int], tuple[str, ...] | None, int | None, tuple[str, ...], Encoding | None]
+Described = tuple[
+    tuple[int, int], tuple[str, ...] | None, int | None, tuple[str, ...], Encoding | None, TextRoles | None
+]
 
 
 def _stream(
@@ -126,7 +129,7 @@ def _pour(stream: Stream, writer: StoreWriter) -> Described:
         pass
     for name, array in stream.rest().items():
         writer.put(name, array)
-    return stream.shape, stream.feature_names, stream.first_feature_id, stream.carried, stream.encoding
+    return stream.shape, stream.feature_names, stream.first_feature_id, stream.carried, stream.encoding, stream.text
 
 
 def _poured(stream: Stream, writer: StoreWriter) -> bool:

@@ -21,6 +21,7 @@ from toprank.data.encoding import Column, Encoding, listed
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
 from toprank.data.row_order import Order, places_of
+from toprank.data.texts import TextRoles
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = ["RankingData", "concatenate", "same_content"]
@@ -58,6 +59,9 @@ class RankingData:
         feature_names: one name for each column.
         first_feature_id: for LETOR text, the feature id of the first column, 0 or 1, so that other text can be read
             with the same columns. Not part of what makes two data sets equal.
+        text: which of the carried columns hold the words of the query and those of the documents: ``{"query":
+            "search_term", "document": ["title", "description"]}``. A ranker learns from what they have in common; see
+            `toprank.text`.
         encoding: what the columns are, where some hold categories (as codes), dates or durations. Tables and frames
             bring their own.
         regroup: scattered rows of a query are brought together (stable: queries by first appearance, rows in their
@@ -107,6 +111,7 @@ class RankingData:
         feature_names: Sequence[str] | None = None,
         first_feature_id: int | None = None,
         carried: Mapping[str, npt.ArrayLike] = NOTHING,
+        text: Any = None,
         encoding: Encoding | None = None,
         regroup: bool | None = None,
     ) -> None:
@@ -149,7 +154,7 @@ class RankingData:
             source_index=index,
             feature_names=called,
             first_feature_id=first_feature_id,
-            carried=NOTHING if carried is NOTHING else Carried.of(carried, grouping, order),
+            carried=NOTHING if carried is NOTHING and text is None else Carried.of(carried, grouping, order, text),
             encoding=None if known is None else known.named(called),
             **{name: _copied(array) for name, array in per_document.items()},
         )
@@ -211,6 +216,11 @@ class RankingData:
         return int(self.X.shape[1])
 
     @property
+    def text(self) -> TextRoles | None:
+        """Which carried columns hold the words of queries and documents, if any do."""
+        return self.carried.text
+
+    @property
     def is_sparse(self) -> bool:
         """Whether X is a SciPy CSR matrix."""
         return not isinstance(self.X, np.ndarray)
@@ -245,7 +255,8 @@ class RankingData:
 
     def _fingerprint(self, digests: dict[str, str]) -> str:
         parts = [f"{name} {digests[name]}" for name in self.arrays()]
-        named = () if self.carried is NOTHING else (tuple(self.carried),)
+        named: tuple[Any, ...] = () if self.carried is NOTHING else (tuple(self.carried),)
+        named += () if self.text is None else (tuple(self.text),)
         described = () if self.encoding is None else (self.encoding.plain(),)
         whole = (self.X.shape, self.feature_names, parts, *named, *described)
         return hashlib.blake2b(repr(whole).encode(), digest_size=16).hexdigest()
@@ -432,8 +443,8 @@ class RankingData:
         """A copy with some fields changed (`X`, `labels`, `document_ids`, `feature_names` …), checked again."""
         values = {field.name: getattr(self, field.name) for field in fields(RankingData)}
         for name in changes:
-            if name not in values:
-                raise UnknownNameError("field of RankingData", name, values)
+            if name not in values and name != "text":  # which the columns that are carried say
+                raise UnknownNameError("field of RankingData", name, (*values, "text"))
         values |= changes
         return RankingData(values.pop("X"), values.pop("labels"), **values)
 
@@ -445,6 +456,7 @@ class RankingData:
             and self.X.shape == other.X.shape
             and self.feature_names == other.feature_names
             and list(self.carried) == list(other.carried)
+            and self.text == other.text
             and self.encoding == other.encoding
             and all(checks.same(mine[name], theirs[name]) for name in mine)
         )

@@ -202,6 +202,9 @@ def check_reading(kind: str, options: dict[str, Any]) -> None:
     try:
         check_options(f"option for reading {kind}", reader_of(kind), options)
     except UnknownNameError as problem:
+        if problem.name == "text":
+            told = Remedy(f"Columns of words are those of a table (Parquet, Arrow, CSV), but these data are {kind}.")
+            raise UnknownNameError(problem.kind, problem.name, problem.known, command=told) from None
         columns = ("label", "qid", "document_id", "features", "weight", "query_weight", "position", "teacher", "carry")
         names_column = problem.name in columns
         what = "names a column of a table (Parquet, Arrow or CSV)" if names_column else "is not for this kind of file"

@@ -92,7 +92,7 @@ def export(
     formula = formula_of(ranker, place.stem)
     check = None if check is None else _of_its_features(ranker, check)
     prepared = format.prepared(formula, server_version, check)
-    prepared = replace(prepared, remarks=(*prepared.remarks, *_about_precision(prepared)))
+    prepared = replace(prepared, remarks=(*prepared.remarks, *_about_precision(prepared), *_about_words(ranker)))
     rows = rows_to_compare(ranker, prepared, check)
     with tempfile.TemporaryDirectory(prefix="toprank_export_") as folder:
         trial = Path(folder) / place.name
@@ -132,6 +132,20 @@ def _chosen(ranker: Any) -> Ranker:
             "and give the file features as the steps before it make them."
         )
     return chosen
+
+
+def _about_words(ranker: Ranker) -> list[str]:
+    """What the file takes as numbers, though it was made of words."""
+    if ranker.text_ is None:
+        return []
+    roles, known = ranker.text_.roles, ranker.text_.match.statistics
+    listed = "; ".join(f"{name}: {meaning}" for name, meaning in ranker.text_.meanings().items())
+    return [
+        f"{len(ranker.text_.names)} inputs are made of words: whoever calls the file computes them from the query's "
+        f"text ('{roles.query}') and the texts of the document, with the counts of the {known.n_documents:,} "
+        "documents of the training data (ranker.text_.match), or has toprank serve the model, which computes them. "
+        f"They are: {listed}."
+    ]
 
 
 def _of_its_features(ranker: Ranker, data: RankingData) -> RankingData:

@@ -19,7 +19,8 @@ from toprank.data.carried import judges_of
 from toprank.data.checks import check_files, check_finite, common_index, identifiers
 from toprank.data.dataset import RankingData, same_content
 from toprank.data.encoding import Column, Encoding, listed
-from toprank.data.frames.conversion import is_mixed, matrix_of
+from toprank.data.frames.carrying import carried_values
+from toprank.data.frames.conversion import is_mixed, matrix_of, table_of
 from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.level_means import Asked, refuse_unknown
 from toprank.data.row_hashes import QUERIES, ROWS, KnownQueries, KnownRows, is_numbering, row_hashes
@@ -37,6 +38,7 @@ from toprank.rankers.model_files import State, save
 from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, plain, read_parameters, read_value
 from toprank.rankers.source import Source, source_of
 from toprank.scorers.features import Standardisation
+from toprank.text.tables import TextFeatures, joined_columns
 
 if TYPE_CHECKING:
     from toprank.rankers.explanation import Explanation
@@ -116,6 +118,8 @@ class Ranker(Recorded):
     """
     level_means: Asked = False
     """Which categories are seen by the means of their levels; see `toprank.data.level_means`."""
+    text_: TextFeatures | None
+    """What it learnt of the words of documents, and the columns that queries have in common with them."""
     training_: dict[str, Any]
     standardisation_: Standardisation
 
@@ -163,7 +167,7 @@ class Ranker(Recorded):
         for one in (data, valid):
             if isinstance(one, RankingData):
                 check_files(one)
-        if data.n_features == 0:
+        if data.n_features == 0 and getattr(data, "text", None) is None:
             raise DataError("There are no features; a ranker needs at least one.")
         unjudged = int((~data.judged).sum()) if isinstance(data, RankingData) else data.n_unjudged
         given = data
@@ -566,13 +570,14 @@ class Ranker(Recorded):
                 raise DataError("The data hold their labels and queries already; leave y and qid out.")
             if weights is not None:
                 raise DataError("The data hold their weights: data.replace(document_weights=...), not sample_weight.")
-            self.encoding_, self.columns_ = X.encoding, None
-            self.n_features_in_ = X.n_features
-            if X.feature_names is not None:
-                self.feature_names_in_ = np.array(X.feature_names, dtype=object)
-            if X.first_feature_id is not None:
-                self.first_feature_id_ = X.first_feature_id
-            return X
+            seen: RankingData | Source = self._with_matches(X)
+            self.encoding_, self.columns_ = seen.encoding, None
+            self.n_features_in_ = seen.n_features
+            if seen.feature_names is not None:
+                self.feature_names_in_ = np.array(seen.feature_names, dtype=object)
+            if seen.first_feature_id is not None:
+                self.first_feature_id_ = seen.first_feature_id
+            return seen
         if y is None:
             told = "; a table with its labels is tr.RankingData.from_frame(table)." if hasattr(X, "columns") else "."
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None{told}")
@@ -593,6 +598,18 @@ class Ranker(Recorded):
         more |= {} if mixed else {"feature_names": getattr(self, "feature_names_in_", None)}
         data = RankingData(matrix, labels, qid=qid, **more)
         return self._training_data(data, None, None, None) if mixed else data
+
+    def _with_matches(self, data: Any) -> Any:
+        """Training data with what documents and queries have in common as columns, where they hold text."""
+        self.text_ = None
+        if not isinstance(data, RankingData) or data.text is None:
+            return data
+        before = getattr(getattr(self, "init_model", None), "text_", None)  # whose columns are those to go on with
+        if before is not None:
+            self.text_ = before
+            return self.text_.expanded(data)
+        self.text_, matched = TextFeatures.learnt(data)
+        return matched
 
     def _validation_data(self, valid: Any) -> RankingData | Source:
         if isinstance(valid, tuple) and 2 <= len(valid) <= 3:
@@ -624,6 +641,8 @@ class Ranker(Recorded):
 
         Columns that are unknown where others are absent may be those by another name, and are refused.
         """
+        if self.text_ is not None and isinstance(data, RankingData):
+            data = self._matched(data)
         mine, theirs = getattr(self, "feature_names_in_", None), data.feature_names
         known = self.encoding_
         if mine is None or theirs is None or (tuple(mine) == theirs and data.encoding == known):
@@ -642,10 +661,51 @@ class Ranker(Recorded):
         wanted = known or Encoding(tuple(Column(name) for name in mine))
         return source_of(data).translated(wanted)
 
+    def _matched(self, data: RankingData) -> RankingData:
+        """Data with the columns that their words give, unless they bring these columns themselves."""
+        assert self.text_ is not None
+        if data.text is not None:
+            return self.text_.expanded(data)
+        if set(self.text_.names) <= set(data.feature_names or ()) or data.feature_names is None:
+            return data
+        roles = self.text_.roles
+        raise DataError(
+            f"The ranker matches the words of the query ('{roles.query}') with those of {listed(roles.document)}, but "
+            "these data do not say which columns hold them;",
+            remedy=Remedy(
+                "read the table with like=ranker, or with {text}.",
+                "name them with {query_text} and {document_text}.",
+                "give a table that has these columns.",
+                text=roles.plain(),
+                query_text=roles.query,
+                document_text=list(roles.document),
+            ),
+        )
+
+    def _text_rows(self, frame: Any) -> Any:
+        """The rows of a frame that has the words themselves: its own features, and what its words have in common."""
+        assert self.text_ is not None
+        table, roles = table_of(frame), self.text_.roles
+        absent = [name for name in roles.columns if name not in table.column_names]
+        if absent:
+            raise DataError(
+                f"There is no column {listed(absent)}: the ranker matches the words of the query ('{roles.query}') "
+                f"with those of {listed(roles.document)}."
+            )
+        texts: dict[str, list[str]] = {
+            name: carried_values(name, table.column(name).chunks, False, True).tolist() for name in roles.columns
+        }
+        own = matrix_of(frame, like=self)[0] if self.text_.n_own else np.zeros((table.num_rows, 0))
+        return joined_columns(own, self.text_.columns(texts.pop(roles.query), texts))
+
     def _rows(self, X: Any) -> Any:
         """Features as an array or sparse matrix; of a frame with further columns (labels, queries …) the known ones."""
         self._check_dense(X)
         names = list(getattr(self, "feature_names_in_", ()))
+        if self.text_ is not None and (hasattr(X, "columns") or hasattr(X, "schema")):
+            given = getattr(X, "column_names", None) or list(getattr(X, "columns", ()))
+            if not set(self.text_.names) <= set(map(str, given)):
+                return self._text_rows(X)
         mixed = is_mixed(X)
         if mixed and not names:
             raise DataError(

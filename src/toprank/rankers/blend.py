@@ -23,6 +23,7 @@ from toprank.rankers.estimator import check_is_fitted, unfitted
 from toprank.rankers.formula import Blend, Part
 from toprank.rankers.model_files import State, under
 from toprank.rankers.schema import Numbers, needed, read_training, read_value
+from toprank.text.tables import TextFeatures
 
 __all__ = ["BlendRanker", "score_spread"]
 
@@ -74,6 +75,8 @@ class BlendRanker(Ranker):
         for ranker in members:
             check_is_fitted(ranker)
         members = [copy(member) for member in members]  # which stay as they are, whatever theirs are fitted to later
+        text = blend._shared_text(members)
+        data = data if text is None else text.expanded(data)
         blend._adopt(members, shares, data)
         first = members[0]
         if any(member.encoding_ != first.encoding_ for member in members):
@@ -81,12 +84,27 @@ class BlendRanker(Ranker):
                 "The members of a blend were trained on data with other columns, or with other levels of categories; "
                 "train them on the same data."
             )
+        blend.text_ = text
         blend.n_features_in_ = data.n_features  # a member may take the first ones alone
         for name in ("feature_names_in_", "first_feature_id_", "encoding_"):
             if hasattr(first, name):
                 setattr(blend, name, getattr(first, name))
         blend.training_ = {key: value for key, value in first.training_.items() if key in _OF_DATA}
         return blend.settled()
+
+    def _shared_text(self, members: list[Any]) -> TextFeatures | None:
+        """What all members learnt of the same words, which the blend then knows for them."""
+        text: TextFeatures | None = next((member.text_ for member in members if member.text_ is not None), None)
+        if text is None:
+            return None
+        if not all(text.same_as(member.text_) for member in members):
+            raise DataError(
+                "The members of a blend learnt from other texts, or some of them from none; train them on the same "
+                "data."
+            )
+        for member in members:
+            member.text_ = None
+        return text
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         shares, members = self._shares(), []
@@ -139,7 +157,7 @@ class BlendRanker(Ranker):
         """
         rows = self._prediction_rows(X)
         if isinstance(X, RankingData):
-            return by_row(X, self._blended(X))
+            return by_row(X, self._blended(X if self.text_ is None else self.translated(X)))
         if qid is None and self._needs_qid:
             raise DataError(
                 "A member of this blend looks at the other documents of the query and was fitted on several, but here "

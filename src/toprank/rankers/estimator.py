@@ -212,7 +212,7 @@ def check_is_fitted(estimator: Any) -> None:
         )
 
 
-_NOTHING_LEARNT = ("encoding_", "columns_")  # None where nobody spoke of them
+_NOTHING_LEARNT = ("encoding_", "columns_", "text_")  # None where nobody spoke of them
 
 
 class Recorded(Estimator):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -189,6 +189,8 @@ class Explanation(Shown):
     b_values: tuple[str, ...]
     method: str
     caveats: tuple[str, ...] = ()
+    said: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    """What the values of a and b say in words, for features that are made of words."""
 
     @property
     def total(self) -> float:
@@ -211,8 +213,7 @@ class Explanation(Shown):
 
         def because(which: list[int]) -> str:
             told = [
-                f"{self.features[i]} {'' if place else 'counts '}{signed(self.values[i])} "
-                f"({self.a_values[i]} against {self.b_values[i]})"
+                f"{self.features[i]} {'' if place else 'counts '}{signed(self.values[i])} ({self._against(i)})"
                 for place, i in enumerate(which[:_NAMED])
             ]
             more = f" and {len(which) - _NAMED} more" if len(which) > _NAMED else ""
@@ -232,6 +233,13 @@ class Explanation(Shown):
         if not order:
             return f"{a} and {b} have the same score: no feature makes a difference."
         return f"{a} and {b} have the same score: {because(support)} and {because(oppose)} balance each other."
+
+    def _against(self, i: int) -> str:
+        """What both documents have of a feature: their values, or what these say in words."""
+        of_a, of_b = self.said.get(self.features[i], (None, None))
+        if of_a is not None and of_b is not None:
+            return f"{self.a.name}: {of_a}; {self.b.name}: {of_b}"
+        return f"{self.a_values[i]} against {self.b_values[i]}"
 
     def _parts(self) -> Sequence[Part]:
         a, b, order = self.a, self.b, self._order()
@@ -307,6 +315,7 @@ def explained(asked: AskedQuery, first: int, second: int, sampling: Sampling) ->
     """The same for two rows of a query that was looked up before."""
     found = asked.ranker.contributions(asked.part, np.array([first]), np.array([second]), sampling)
     columns = range(len(asked.features))
+    a_values, b_values = (tuple(asked.shown(row, j) for j in columns) for row in (first, second))
     return Explanation(
         asked.qid,
         asked.document(first),
@@ -314,8 +323,20 @@ def explained(asked: AskedQuery, first: int, second: int, sampling: Sampling) ->
         asked.features,
         found.values[0],
         None if found.errors is None else found.errors[0],
-        tuple(asked.shown(first, j) for j in columns),
-        tuple(asked.shown(second, j) for j in columns),
+        a_values,
+        b_values,
         found.method,
         asked.caveats,
+        _in_words(asked, a_values, b_values),
     )
+
+
+def _in_words(
+    asked: AskedQuery, a_values: Sequence[str], b_values: Sequence[str]
+) -> dict[str, tuple[str | None, str | None]]:
+    """What the values say of the words that query and documents share."""
+    text = asked.ranker.text_
+    if text is None:
+        return {}
+    rows = zip(asked.features, a_values, b_values, strict=True)
+    return {name: (text.sentence(name, a), text.sentence(name, b)) for name, a, b in rows if name in text.names}

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save", "under"]
 
-FORMAT_VERSION = 2  # 1 knew no categories and dates; it is read as 2 is
+FORMAT_VERSION = 3  # 1 knew no categories and dates, 2 no text; they are read as 3 is
+_TEXT = "text_"  # what the names of arrays begin with that were learnt of words
 _FORMAT = "toprank model"
 _LIMIT = 1 << 32  # bytes of all parts together: no model is larger, but a forged archive may claim to be
 _HARMLESS = 1 << 28  # up to here any machine has room for what an archive claims to hold
@@ -64,6 +65,8 @@ def save(ranker: Ranker, path: str | PathLike[str]) -> None:
     _check_path(path)
     state: State = ranker.state()
     parts = {f"arrays/{name}.npy": _npy(array) for name, array in state.arrays.items()}
+    if ranker.text_ is not None:
+        parts |= {f"arrays/{_TEXT}{name}.npy": _npy(array) for name, array in ranker.text_.arrays().items()}
     metadata = json.dumps(_metadata(ranker, state), indent=2, ensure_ascii=False, allow_nan=False)
     try:
         parts |= {f"texts/{name}.txt": text.encode() for name, text in state.texts.items()}
@@ -97,9 +100,11 @@ def _metadata(ranker: Ranker, state: State) -> dict[str, Any]:
     }
     if encoding is not None:
         features |= {"columns": encoding.plain(), "one_hot": None if columns is None else columns.plain()}
+    if ranker.text_ is not None:
+        features |= {"text": ranker.text_.plain()}
     described = {
         "format": _FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format_version": 2 if ranker.text_ is None else FORMAT_VERSION,  # older releases read the lower one
         "toprank_version": __version__,
         "kind": type(ranker).__name__,
         "features": features,
@@ -233,8 +238,8 @@ def _restored(stream: BinaryIO, where: str) -> Any:
     arrays, texts = archive.parts("arrays/", ".npy", archive.array), archive.parts("texts/", ".txt", archive.text)
     family = getattr(rankers, kind)
     try:
-        ranker = family.restore(State(needed(metadata, "state"), arrays, texts))
-        described(ranker, metadata)
+        ranker = family.restore(State(needed(metadata, "state"), _beside(arrays, _TEXT), texts))
+        described(ranker, metadata, under(arrays, _TEXT))
         ranker.check_restored()
         for unused in (*arrays.unasked(), *texts.unasked()):
             raise DataError(f"nothing asks for the part {unused}")
@@ -279,6 +284,11 @@ def under(parts: Mapping[str, T], prefix: str) -> Mapping[str, T]:
     """
     names = [name for name in parts if name.startswith(prefix)]
     return _Parts({name.removeprefix(prefix): partial(parts.__getitem__, name) for name in names})
+
+
+def _beside(parts: Mapping[str, T], prefix: str) -> Mapping[str, T]:
+    """The parts whose names do not have a prefix."""
+    return _Parts({name: partial(parts.__getitem__, name) for name in parts if not name.startswith(prefix)})
 
 
 def _impossible(sizes: Mapping[str, int], packed: int) -> bool:

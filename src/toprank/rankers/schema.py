@@ -25,6 +25,7 @@ from toprank.errors import DataError
 from toprank.losses.own import OwnLoss, named
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure
+from toprank.text.tables import TextFeatures
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -195,8 +196,11 @@ def read_parameters(kind: type, given: Any, former: Mapping[str, str]) -> dict[s
     return parameters
 
 
-def described(ranker: Ranker, metadata: Any) -> None:
-    """Give a restored ranker what every model file says of its features and its training."""
+def described(ranker: Ranker, metadata: Any, words: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Give a restored ranker what every model file says of its features and its training.
+
+    `words` are the arrays of what was learnt of texts.
+    """
     features = read_value(metadata, "features", dict[str, Any])
     count, names = read_value(features, "count", int), read_value(features, "names", list[str] | None)
     if count < 1 or (names is not None and len(names) != count):
@@ -212,6 +216,8 @@ def described(ranker: Ranker, metadata: Any) -> None:
         if list(encoding.names) != names:
             raise DataError("the columns are not those of the features")
         ranker.encode(encoding, features.get("one_hot"))
+    if "text" in features:
+        ranker.text_ = TextFeatures.restore(features["text"], words, names, ranker.encoding_)
     ranker.training_ = read_training(metadata)
 
 

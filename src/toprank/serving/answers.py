@@ -169,7 +169,7 @@ class Refusal(Struct):
 
 
 class Done(NamedTuple):
-    """A request that was answered; `order` has the rows that were shown, best first."""
+    """A request that was answered; `order` has the rows that were shown, best first, `ids` and `values` all rows'."""
 
     X: FloatArray
     scores: FloatArray
@@ -177,6 +177,8 @@ class Done(NamedTuple):
     missing: int
     written: bytes
     order: list[int]
+    ids: list[Any]
+    values: list[float]
 
 
 _encode = msgspec.json.Encoder().encode
@@ -191,7 +193,7 @@ def read(model: Served, asked: ScoreRequest | InterleaveRequest, limit: int) -> 
             f"The model '{model.name}' looks at the other documents of the query, so say which query these are of: "
             "give query, and all of its documents in one request.",
         )
-    return ids, model.columns.rows(asked.documents, asked.features)
+    return ids, model.columns.rows(asked.documents, asked.features, asked.query_text)
 
 
 def scored(model: Served, asked: ScoreRequest, limit: int) -> Done:
@@ -199,7 +201,9 @@ def scored(model: Served, asked: ScoreRequest, limit: int) -> Done:
     ids, (X, unseen) = read(model, asked, limit)
     scores = model.scores(X) if ids else np.empty(0)
     listed = [ScoredDocument(one, score) for one, score in zip(ids, scores.tolist(), strict=True)]
-    return Done(X, scores, unseen, int(np.isnan(X).sum()), _encode(Scores(model.name, model.version, listed)), [])
+    return Done(
+        X, scores, unseen, int(np.isnan(X).sum()), _encode(Scores(model.name, model.version, listed)), [], ids, []
+    )
 
 
 def ranked(model: Served, asked: RankRequest, limit: int, request: str | None = None, swap: int | None = None) -> Done:
@@ -211,7 +215,7 @@ def ranked(model: Served, asked: RankRequest, limit: int, request: str | None = 
         order[swap : swap + 2] = order[swap : swap + 2][::-1]
     listed = [RankedDocument(ids[row], values[row], rank) for rank, row in enumerate(order, start=1)]
     written = _encode(Ranking(model.name, model.version, listed, request))
-    return Done(X, scores, unseen, int(np.isnan(X).sum()), written, order)
+    return Done(X, scores, unseen, int(np.isnan(X).sum()), written, order, ids, values)
 
 
 def both(models: tuple[Served, Served], asked: InterleaveRequest, limit: int) -> tuple[list[Any], list[int], list[int]]:
@@ -222,7 +226,8 @@ def both(models: tuple[Served, Served], asked: InterleaveRequest, limit: int) ->
     if not first.columns.take_the_same(second.columns):
         raise RefusedError(422, f"'{first.name}' and '{second.name}' take different columns and cannot be interleaved.")
     ids, rows = read(first, asked, limit)
-    _, others = (ids, rows) if first.columns.encoding == second.columns.encoding else read(second, asked, limit)
+    same = first.columns.encoding == second.columns.encoding and first.columns.text is None
+    _, others = (ids, rows) if same else read(second, asked, limit)
     return ids, first.order(first.scores(rows.X)), second.order(second.scores(others.X))
 
 
@@ -237,7 +242,8 @@ def explained(model: Served, asked: ExplainRequest, limit: int) -> bytes:
     names = [str(one) for one in ids]
     if len(set(names)) < len(names):  # the number 1 and the word "1"
         names = [repr(one) for one in ids]
-    data = RankingData(X, document_ids=names, feature_names=model.columns.names, encoding=model.columns.encoding)
+    called = getattr(model.ranker, "feature_names_in_", None)
+    data = RankingData(X, document_ids=names, feature_names=called, encoding=model.ranker.encoding_)
     explanation = model.ranker.explain(data, a=names[ids.index(asked.a)], b=names[ids.index(asked.b)]).to_dict()
     explanation |= {"model": model.name, "version": model.version, "query": asked.query}
     explanation["a"] |= {"id": asked.a}

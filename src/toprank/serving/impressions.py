@@ -26,10 +26,14 @@ _HEAD = struct.Struct(">Q4s8s6s6sH4s")
 _MARK = struct.Struct(">I")
 _SIGNATURE = 16
 _NAME = 16  # letters of an id, 96 bits of its signature: enough to tell lists apart, too few to write an id
-_ONE_MODEL = "0" * 12  # the second version of a list that one model made
+_ONE_MODEL = bytes(6)  # the second version of a list that one model made
 GROUPS = 4096
 """Queries fall into so many groups by a hash. Groups are as independent as queries, and a tally of them stays small; of
 a few hundred queries nearly every one has a group of its own."""
+
+
+def _written(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
 def name_of(impression: str) -> str:
@@ -77,6 +81,7 @@ class Seal:
         self._key = hashlib.sha256(secret or secrets.token_bytes(32)).digest()
         self.pair = hashlib.sha256(msgspec.json.encode(list(names))).digest()[:4]
         self.process = os.urandom(4)
+        self._words = 0
 
     def mark(self, word: bytes, document: Any) -> int:
         """The four bytes that stand for a document in the list of this random word."""
@@ -94,7 +99,11 @@ class Seal:
 
     def ranked(self, version: str) -> str:
         """The id of a new list of one model, which does not say what it shows: a log does."""
-        return self.made((), (version, _ONE_MODEL))
+        word = self._words.to_bytes(8)  # beside the process and the time it tells lists apart; it salts nothing
+        self._words += 1
+        both = bytes.fromhex(version), _ONE_MODEL
+        content = _HEAD.pack(time.time_ns(), self.process, word, *both, 0, self.pair)
+        return _written(self._signature(content) + content)
 
     def made(self, teams: Sequence[tuple[Any, int]], versions: tuple[str, str], query: Any = None) -> str:
         """The id of a new list of documents with their teams."""
@@ -106,7 +115,7 @@ class Seal:
         both = map(bytes.fromhex, versions)
         head = _HEAD.pack(time.time_ns(), self.process, word, *both, self.group(word, query), self.pair)
         content = head + b"".join(_MARK.pack(mark ^ team) for mark, (_, team) in zip(marks, teams, strict=True))
-        return base64.urlsafe_b64encode(self._signature(content) + content).rstrip(b"=").decode()
+        return _written(self._signature(content) + content)
 
     def opened(self, impression: str) -> OpenedList | None:
         """The list of an id; None where nobody with our key made it."""

@@ -33,8 +33,8 @@ from toprank.serving.settings import LogFiles
 __all__ = ["Journal", "ObjectOf", "ShownAttributes", "ShownList", "UserAttributes", "UserEvent"]
 
 _SECONDS = 0.25  # between two writes: who kills the process loses what came since
-_WAITING = 1_000_000  # documents of lists, and events, that may wait to be written
-_AT_ONCE = 500  # records that are encoded in one go, so that requests get their turn between
+_WAITING = 64 << 20  # bytes of lines that may wait to be written
+_AT_ONCE = 4 << 20  # bytes that are written in one go
 _FILE = 64 << 20  # bytes of a file at most
 _SHARE = 8  # a file has at most one in so many of all bytes, so that removing the oldest removes little
 _HOUR = 3600.0  # a file is no longer open than that, so that what is too old can be removed
@@ -107,7 +107,7 @@ class Journal:
     def __init__(self, options: LogFiles, counters: Counters, complain: Callable[..., None]) -> None:
         self.options, self._counters, self._complain = options, counters, complain
         _make_folder(options.folder)
-        self._waiting: deque[tuple[str, Any, int]] = deque()
+        self._waiting: deque[tuple[str, bytes]] = deque()
         self._added = self._taken = 0  # each is written by one thread alone: the loop's, and the writer's
         word = secrets.token_hex(4)
         most = max(1 << 20, min(_FILE, int(options.bytes / _SHARE)))
@@ -119,18 +119,21 @@ class Journal:
 
     def shown(self, record: ShownList) -> bool:
         """Take a list that was served; False: there was no room, and it is lost."""
-        return self._add("queries", record, len(record.query_response_hit_ids) + 1)
+        return self._add("queries", record)
 
     def done(self, record: UserEvent) -> bool:
         """Take what a user did; False: there was no room."""
-        return self._add("events", record, 1)
+        return self._add("events", record)
 
-    def _add(self, kind: str, record: Any, size: int) -> bool:
-        if self._added - self._taken + size > _WAITING and self._waiting:
+    def _add(self, kind: str, record: Any) -> bool:
+        line = (
+            _MARK + _encode(record)[1:] + b"\n"
+        )  # here, where it is in the cache: on the thread it costs twice as much
+        if self._added - self._taken + len(line) > _WAITING and self._waiting:
             self._counters.log_dropped.labels(kind, "queue").inc()
             return False
-        self._added += size
-        self._waiting.append((kind, record, size))
+        self._added += len(line)
+        self._waiting.append((kind, line))
         return True
 
     def close(self) -> None:
@@ -151,10 +154,10 @@ class Journal:
         while self._waiting:
             lines: dict[str, list[bytes]] = {kind: [] for kind in _KINDS}
             size = 0
-            for _ in range(min(_AT_ONCE, len(self._waiting))):
-                kind, record, documents = self._waiting.popleft()
-                lines[kind].append(_line(record))
-                size += documents
+            while self._waiting and size < _AT_ONCE:
+                kind, line = self._waiting.popleft()
+                lines[kind].append(line)
+                size += len(line)
             for kind, written in lines.items():
                 if written:
                     self._append(kind, written)
@@ -192,10 +195,6 @@ class Journal:
             with suppress(OSError):
                 path.unlink()
                 total -= size
-
-
-def _line(record: Any) -> bytes:
-    return _MARK + _encode(record)[1:] + b"\n"
 
 
 _encode = msgspec.json.Encoder().encode

@@ -198,14 +198,24 @@ def read_model(name: str, path: Path) -> Served:
             break
     else:
         raise FormatError("The file changes while it is read.", path=path)
-    columns = ModelColumns(getattr(ranker, "feature_names_in_", None), ranker.n_features_in_, ranker.encoding_)
+    columns = _columns_of(ranker)
     _self_test(ranker, path, digest)
-    X = np.zeros((_ROWS, columns.count))
+    X = np.zeros((_ROWS, ranker.n_features_in_))
     _scores(ranker, X)  # what is made at first use is made before the first request
     start = time.perf_counter()
     _scores(ranker, X)
     slow = ranker.sees_queries or time.perf_counter() - start > _SLOW  # of a whole set, the time grows with its square
     return Served(name, path, ranker, digest[:12], columns, slow, signature)
+
+
+def _columns_of(ranker: Any) -> ModelColumns:
+    """What requests must bring: the features, without those that are made of the words that they bring."""
+    text = ranker.text_
+    if text is None:
+        names = getattr(ranker, "feature_names_in_", None)
+        return ModelColumns(names, ranker.n_features_in_, ranker.encoding_)
+    own = text.own
+    return ModelColumns(own.feature_names, text.n_own, own.encoding, text)
 
 
 def _self_test(ranker: Any, path: Path, digest: str) -> None:

@@ -47,7 +47,9 @@ class Recorder:
         """Keep a list of one model."""
         if self.journal is None:
             return
-        ids, values = [str(one.id) for one in asked.documents], done.scores.tolist()
+        ids, values = done.ids, done.values
+        if set(map(type, ids)) != {str}:
+            ids = list(map(str, ids))
         attributes = ShownAttributes(
             model.name,
             model.version,

@@ -45,6 +45,7 @@ class RequestedDocument(Struct, forbid_unknown_fields=True, gc=False):
 
     id: Id
     values: Annotated[Raw, Meta(description=_ABOUT_VALUES, extra_json_schema=_VALUES)]
+    text: Annotated[dict[str, str | None] | None, _about("Its texts by field, where the model matches words.")] = None
 
 
 class _Candidates(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -52,6 +53,7 @@ class _Candidates(Struct, forbid_unknown_fields=True, kw_only=True):
 
     documents: list[RequestedDocument]
     query: Annotated[Id | None, _about("Models that look at whole queries ask for it.")] = None
+    query_text: Annotated[str | None, _about("The words of the query, where the model matches words.")] = None
     features: Annotated[list[str] | None, _about("Names of the values, where they are arrays in another order.")] = None
 
 

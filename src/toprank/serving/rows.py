@@ -21,6 +21,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Encoding
 from toprank.errors import nearest
 from toprank.serving.requests import RefusedError, RequestedDocument, first_twice, malformed, plain_fault
+from toprank.text.tables import TextFeatures, joined_columns
 
 __all__ = ["ModelColumns", "RequestRows"]
 
@@ -51,8 +52,15 @@ class ModelColumns:
     array([[ 2., nan]])
     """
 
-    def __init__(self, names: Sequence[str] | None, count: int, encoding: Encoding | None = None) -> None:
+    def __init__(
+        self,
+        names: Sequence[str] | None,
+        count: int,
+        encoding: Encoding | None = None,
+        text: TextFeatures | None = None,
+    ) -> None:
         self.names, self.count, self.encoding = None if names is None else tuple(names), count, encoding
+        self.text = text
         self._place = {name: place for place, name in enumerate(self.names or ())}
         self._plans: dict[tuple[tuple[str, ...], bool], IntArray] = {}
         kinds = [] if encoding is None else encoding.columns
@@ -65,28 +73,72 @@ class ModelColumns:
         kinds = [
             None if one.encoding is None else [column.kind for column in one.encoding.columns] for one in (self, other)
         ]
-        return (self.names, self.count, kinds[0]) == (other.names, other.count, kinds[1])
+        roles = [None if one.text is None else one.text.roles.document for one in (self, other)]
+        return (self.names, self.count, kinds[0], roles[0]) == (other.names, other.count, kinds[1], roles[1])
 
     def described(self) -> dict[str, Any]:
         """What columns hold, where some hold other things than numbers."""
+        words = {} if self.text is None else {"text": list(self.text.roles.document)}
         if self.encoding is None:
-            return {}
+            return words
         columns = []
         for column in self.encoding.columns:
             levels = {"levels": list(column.levels[:_LEVELS]), "n_levels": len(column.levels)}
             columns.append({"name": column.name, "holds": column.said(), **(levels if column.is_category else {})})
-        return {"columns": columns}
+        return {"columns": columns, **words}
 
     def rows(
-        self, documents: Sequence[RequestedDocument], features: Sequence[str] | None, *, select: bool = False
+        self,
+        documents: Sequence[RequestedDocument],
+        features: Sequence[str] | None,
+        query_text: str | None = None,
+        *,
+        select: bool = False,
     ) -> RequestRows:
-        """The documents as rows of the model's columns.
+        """The documents as rows of the model's columns, those of their words among them.
 
         Args:
             documents: of one query.
             features: the names of the values, in the order in which the documents give them.
+            query_text: the words of the query.
             select: whether columns that the model does not know are left out, not refused.
         """
+        found = self._own_rows(documents, features, select)
+        if self.text is None:
+            return found
+        matched = self.text.columns([query_text or ""] * len(documents), self._texts(documents, query_text, select))
+        return found._replace(X=joined_columns(found.X, matched).astype(np.float64, copy=False))
+
+    def _texts(
+        self, documents: Sequence[RequestedDocument], query_text: str | None, select: bool
+    ) -> dict[str, list[str]]:
+        """The texts of the documents, by field."""
+        assert self.text is not None
+        fields = self.text.roles.document
+        if query_text is None:
+            raise RefusedError(
+                422, "The model matches the words of the query with those of the documents: give query_text."
+            )
+        for document in documents:
+            given = document.text or {}
+            missing = [name for name in fields if name not in given]
+            if missing:
+                raise RefusedError(
+                    422,
+                    f"Document {document.id!r} has no text {_listed(missing)}; where there is none, give null in its "
+                    "text.",
+                )
+            unknown = [name for name in given if name not in fields]
+            if unknown and not select:
+                known = _listed(list(fields))
+                raise RefusedError(
+                    422, f"Document {document.id!r}: the model knows no text {_listed(unknown)}, but {known}."
+                )
+        return {name: [(document.text or {}).get(name) or "" for document in documents] for name in fields}
+
+    def _own_rows(
+        self, documents: Sequence[RequestedDocument], features: Sequence[str] | None, select: bool
+    ) -> RequestRows:
         order = None if features is None else self._order(tuple(features), select)
         width = self.count if features is None else len(features)
         if not self._readers:

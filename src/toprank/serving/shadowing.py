@@ -55,9 +55,10 @@ class Shadow:
     def _rows(self, asked: ScoreRequest, X: FloatArray, model: Served, shadow: Served) -> FloatArray:
         """The rows as the shadow takes them: by name, where it has other columns than the model."""
         mine, theirs = shadow.columns, model.columns
-        if (mine.names, mine.count, mine.encoding) == (theirs.names, theirs.count, theirs.encoding):
+        words = mine.text is not None or theirs.text is not None  # each knows them in its own way
+        if not words and (mine.names, mine.count, mine.encoding) == (theirs.names, theirs.count, theirs.encoding):
             return X
-        return mine.rows(asked.documents, asked.features, select=True).X
+        return mine.rows(asked.documents, asked.features, asked.query_text, select=True).X
 
     def close(self) -> None:
         """Stop the thread."""

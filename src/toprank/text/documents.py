@@ -38,7 +38,9 @@ class Field(NamedTuple):
     """k₁(1 − b + b·length/mean length) of BM25, for each document."""
     cosine_norms: FloatArray
     smoothing: float
-    """μ of the language model."""
+    """μ of the language model: three mean lengths, about what is customary for abstracts."""
+    penalties: FloatArray
+    """log((length + μ)/μ) of the language model, for each document."""
 
 
 class EncodedQueries(NamedTuple):
@@ -94,7 +96,8 @@ class EncodedDocuments:
         mean = float(self.statistics.mean_lengths[number])
         norms = K1 * (1.0 - B + B * bags.lengths / mean) if mean > 0 else np.full(len(bags.lengths), K1)
         _, lengths = cosine_values(bags, self.statistics.idf(self.known, number))
-        return Field(bags, norms, lengths, max(3.0 * mean, 1.0))
+        smoothing = max(3.0 * mean, 1.0)
+        return Field(bags, norms, lengths, smoothing, np.log1p(bags.lengths / smoothing))
 
     @cached_property
     def weighted(self) -> Bags:

@@ -28,7 +28,7 @@ _ROWS = 1 << 15  # of a block for LSA, so that the vectors of its rows fit in th
 MEANINGS = {
     "bm25": "BM25 (k1 = 1.2, b = 0.75)",
     "tf-idf": "cosine of the tf-idf vectors, (1 + log tf) · idf",
-    "language model": "log likelihood of the query, Dirichlet smoothing with three mean lengths",
+    "language model": "sum over its words of log(P(word | text)/P(word)) where positive, smoothed as by Dirichlet",
     "coverage": "share of the query's words that are there",
     "idf coverage": "the same, each word weighted by its idf",
     "largest idf": "the largest idf of a word that is there",
@@ -106,15 +106,13 @@ class MatchFeatures:
         """The columns of one field that count words."""
         idf, importance = self.statistics.idf(queries.known, number), self.statistics.idf(queries.known)
         background = field.smoothing * self.statistics.background(queries.known, number)
-        sums = _sums(field.bags, field.norms, queries, rows, offsets, idf, importance, background)
+        sums = _sums(field.bags, field.norms, field.penalties, queries, rows, offsets, idf, importance, background)
         match, n_words = kernels.Match, np.diff(queries.offsets)
         own = np.sqrt(queries.sums(((1.0 + np.log(queries.repeats)) * idf) ** 2))
-        lengths = field.bags.lengths[rows]
-        unmatched = np.log(field.smoothing / (field.bags.lengths + field.smoothing))[rows]
         return [
             sums[:, match.BM25],
             _shares(sums[:, match.COSINE], own[query] * field.cosine_norms[rows]),
-            np.where(lengths > 0, sums[:, match.DIRICHLET] + queries.sums(queries.repeats)[query] * unmatched, 0.0),
+            sums[:, match.DIRICHLET],
             _shares(sums[:, match.WORDS], n_words[query]),
             _shares(sums[:, match.IDF], queries.sums(importance)[query]),
             sums[:, match.LARGEST],
@@ -125,7 +123,7 @@ class MatchFeatures:
         self, documents: EncodedDocuments, queries: EncodedQueries, rows: IntArray, offsets: IntArray
     ) -> FloatArray:
         idf, norms = self.statistics.idf(queries.known), np.full(len(documents), K1)
-        sums = _sums(documents.weighted, norms, queries, rows, offsets, idf, idf, np.ones_like(idf))
+        sums = _sums(documents.weighted, norms, norms, queries, rows, offsets, idf, idf, np.ones_like(idf))
         column: FloatArray = sums[:, kernels.Match.BM25]
         return column
 
@@ -151,14 +149,14 @@ def _checked(rows: Any, offsets: Any, n_documents: int, n_queries: int) -> tuple
 
 
 def _sums(
-    bags: Bags, norms: FloatArray, queries: EncodedQueries, rows: IntArray, offsets: IntArray,
+    bags: Bags, norms: FloatArray, penalties: FloatArray, queries: EncodedQueries, rows: IntArray, offsets: IntArray,
     idf: FloatArray, importance: FloatArray, background: FloatArray,
 ) -> FloatArray:  # fmt: skip
     """What the words that query and document share sum up to, for each row (native/text.c)."""
     out = np.zeros((len(rows), int(kernels.Match.LARGEST) + 1))
     kernels.text_matches(
         rows, offsets, queries.offsets, queries.words, queries.low, queries.high, queries.repeats,
-        idf, importance, background, bags.starts, bags.terms, bags.counts, norms, K1, out,
+        idf, importance, background, bags.starts, bags.terms, bags.counts, norms, penalties, K1, out,
     )  # fmt: skip
     return out
 

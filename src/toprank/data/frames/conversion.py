@@ -69,7 +69,10 @@ def gather(
     if ids_from_text and qid is not None:
         qid = whole_numbers(qid)
     order, queries, qids = checks.grouping(qid, None, None, n, checks.asked(regroup, default=True))
-    carried = {name: carried_values(name, columns[f"carried {name}"], ids_from_text) for name in layout.carried}
+    carried = {
+        name: carried_values(name, columns[f"carried {name}"], ids_from_text, layout.is_text(name))
+        for name in layout.carried
+    }
     if order is not None:
         X, values = X[order], {role: column[order] for role, column in values.items()}
         carried = {name: column[order] for name, column in carried.items()}
@@ -91,6 +94,7 @@ def gather(
         source_index=index,
         feature_names=layout.feature_names,
         carried=carried,
+        text=layout.text,
         encoding=layout.encoding,
     )
 
@@ -224,6 +228,7 @@ def from_frame(
     teacher: Choice = None,
     dtype: npt.DTypeLike | None = None,
     carry: Sequence[str] | None = None,
+    text: Any = None,
     regroup: bool | None = None,
     like: Any = None,
 ) -> RankingData:
@@ -257,6 +262,10 @@ def from_frame(
         carry: columns that are no features but go along (`RankingData.carried`), for splits, slices and reports: text,
             numbers, truth values (as the words true and false) or dates. Empty cells become NaN, no date, or empty
             text. Default: those that a table written by toprank carries.
+        text: the column with the words of the query and those with the words of the documents: ``{"query":
+            "search_term", "document": ["title", "description"]}``. They are no features; rankers learn from what they
+            have in common (BM25, coverage …). Empty cells are empty texts. Default: those that a table written by
+            toprank, or what it is to be `like`, has; False: none.
         regroup: scattered rows of a query are brought together (queries by first appearance, rows in their order);
             False: refuse them. See `RankingData.aligned` for what that means for scores.
         like: data or a fitted ranker whose features these are: the same columns, found by name, and the same codes.
@@ -269,7 +278,7 @@ def from_frame(
     """
     table = _emptied(table_of(frame), like)
     given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position, teacher), strict=True))
-    layout = layout_of(table.schema, given, features, dtype, carry, like, words_of(frame))
+    layout = layout_of(table.schema, given, features, dtype, carry, like, words_of(frame), text=text)
     layout = learnt(layout, table.to_batches())
     return gather(table.to_batches(), layout, table.num_rows, regroup=regroup, index=checks.index_of(frame))
 
@@ -286,7 +295,8 @@ def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Enc
             return np.asarray(frame), tuple(names), None
     table = _emptied(table_of(frame), like)
     nothing: dict[str, Choice] = dict.fromkeys(USUAL_NAMES, False)
-    layout = learnt(layout_of(table.schema, nothing, None, None, (), like, words_of(frame)), table.to_batches())
+    found = layout_of(table.schema, nothing, None, None, (), like, words_of(frame), text=False)
+    layout = learnt(found, table.to_batches())
     X, _ = fill(table.to_batches(), layout, table.num_rows)
     return X, layout.features, layout.encoding
 
@@ -368,6 +378,7 @@ def schema_of(data: RankingData) -> Any:
     fields += [(name, known[name].arrow_type() if name in known else plain) for name in names]
     about: dict[str, Any] = {"version": 1, "roles": {role: role for role in roles}}
     about |= {"carried": list(data.carried)} if data.carried else {}
+    about |= {"text": data.text.plain()} if data.text is not None else {}
     about |= {"columns": data.encoding.plain()} if data.encoding is not None else {}
     metadata = json.dumps(about)
     return pa.schema(fields, metadata={METADATA_KEY: metadata.encode()})

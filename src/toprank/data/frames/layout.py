@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from toprank.data.checks import precision
 from toprank.data.encoding import TRAINING, Column, Encoding, is_text, kind_of, levels_of
+from toprank.data.texts import TextRoles
 from toprank.errors import DataError, Remedy, UnknownNameError, joined, warn_user
 
 Choice = str | Literal[False] | None
@@ -52,11 +53,17 @@ class Layout:
     """Categories whose levels are not known yet; see `learnt`."""
     may_go: tuple[str, ...] = ()
     """Those of them that are left out where they have too many levels."""
+    text: TextRoles | None = None
+    """Which of the carried columns hold the words of queries and documents."""
 
     @property
     def columns(self) -> list[str]:
         """Every column that is used."""
-        return [*self.roles.values(), *self.features, *self.carried]
+        return list(dict.fromkeys([*self.roles.values(), *self.features, *self.carried]))
+
+    def is_text(self, name: str) -> bool:
+        """Whether a column holds words that queries are matched with."""
+        return self.text is not None and name in self.text.columns
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -73,6 +80,7 @@ def layout_of(
     like: Any = None,
     said: Callable[[str], str] | None = None,
     where: str = TRAINING,
+    text: Any = None,
 ) -> Layout:
     """Decide the roles of the columns of an Arrow schema; see `from_frame` for the rules.
 
@@ -85,6 +93,7 @@ def layout_of(
         like: whose features they are to be; see `known_columns`.
         said: what a column holds, in the words of the library that it comes from. Default: Arrow's.
         where: what `like` is, in words.
+        text: the columns of words; see `TextRoles`. False: there are none.
     """
     names = refuse_repeated(list(schema.names))
     expected, known = known_columns(like)
@@ -98,18 +107,23 @@ def layout_of(
     wanted = None if features is None else tuple(str(name) for name in features)
     stored = _remembered(schema)
     remembered = [name for name in (stored.carried if stored else ()) if name in names and name not in (wanted or ())]
+    words = _text_roles(text, like, stored, names)
     carried = _carried(carry, [name for name in remembered if name not in given.values()])
+    carried += tuple(name for name in (() if words is None else words.columns) if name not in carried)
     for name in (*(wanted or ()), *carried, *(choice for choice in given.values() if choice)):
         if name not in names:
             raise UnknownNameError("column", name, names)
     free = [name for name in names if name not in (*(wanted or ()), *carried, *remembered)]
+    if words is not None and not any(name.lower() in USUAL_NAMES["qid"] for name in free):
+        free.append(words.query)  # one query a text: then it may be called as the queries usually are
     needed = ("qid",) if hasattr(like, "feature_names_in_") else ("label", "qid")  # what a ranker scores has no labels
     guessed = {
         role: _guess(role, free, stored.roles if stored else None, role in needed) if choice is None else choice
         for role, choice in given.items()
     }
     roles = {role: name for role, name in guessed.items() if name}
-    taken = [*roles.values(), *(wanted or ()), *carried]
+    apart = [name for name in carried if words is None or name != words.query or roles.get("qid") != name]
+    taken = [*roles.values(), *(wanted or ()), *apart]
     if len(set(taken)) < len(taken):
         twice = next(name for name in taken if taken.count(name) > 1)
         raise DataError(f"Column '{twice}' is asked to play two roles; give each role a column of its own.")
@@ -123,10 +137,28 @@ def layout_of(
         layout,
         roles=roles,
         carried=carried,
+        text=words,
         ours=stored is not None,
         dtype=_precision(schema, chosen, dtype, layout.encoding),
         may_go=() if asked else tuple(name for name in layout.to_learn if not _is_declared(schema, name)),
     )
+
+
+def _text_roles(text: Any, like: Any, stored: _Remembered | None, names: Sequence[str]) -> TextRoles | None:
+    """Which columns hold words: those given, else those of what the table is to be like, else those it remembers."""
+    if text is not None:
+        return TextRoles.of(text) if text else None
+    known = getattr(like, "text", None) if not hasattr(like, "text_") else getattr(like.text_, "roles", None)
+    if isinstance(known, TextRoles):
+        absent = [name for name in known.columns if name not in names]
+        if absent:
+            raise DataError(
+                f"There is no column {', '.join(repr(name) for name in absent)}, whose words were matched with those "
+                "of the query in the training data; the columns are: " + ", ".join(names[:30]) + "."
+            )
+        return known
+    found = None if stored is None else stored.text
+    return found if found is not None and set(found.columns) <= set(names) else None
 
 
 def unreadable() -> Any:
@@ -179,6 +211,8 @@ def known_columns(like: Any) -> tuple[tuple[str, ...] | None, Encoding | None]:
     """
     if like is None or isinstance(like, Encoding):
         return (None, None) if like is None else (like.names, like)
+    if getattr(like, "text_", None) is not None:  # what the words give is made, and not read
+        like = like.text_.own
     of_data, of_ranker = getattr(like, "feature_names", None), getattr(like, "feature_names_in_", None)
     names = of_data if of_data is not None else of_ranker
     if names is None:
@@ -282,10 +316,16 @@ def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
             f"another value, as in titles and ids: {', '.join(columns.values())}. To have {'it' if one else 'them'} as "
             f"{'a category' if one else 'categories'},",
             Remedy(
-                "name the features with {features}; for splits and slices, {carry}.",
+                "name the features with {features}; for splits and slices, {carry}; to match its words with those of "
+                "the query, {text}.",
+                "name the features with {features}; to match its words with those of the query, {document_text} and "
+                "{query_text}.",
                 "name the features with {features}.",
                 features=[...],
                 carry=list(columns),
+                text={"query": ..., "document": list(columns)},
+                query_text=...,
+                document_text=list(columns),
             ),
         ),
         ColumnsLeftOutWarning,
@@ -327,6 +367,7 @@ class _Remembered(NamedTuple):
     roles: dict[str, str]
     carried: tuple[str, ...]
     encoding: Encoding | None
+    text: TextRoles | None = None
 
 
 def _remembered(schema: Any) -> _Remembered | None:
@@ -339,7 +380,8 @@ def _remembered(schema: Any) -> _Remembered | None:
         roles = {str(role): str(name) for role, name in about["roles"].items()}
         described = about.get("columns")
         encoding = None if described is None else Encoding.from_plain(described)
-        return _Remembered(roles, tuple(str(name) for name in about.get("carried", ())), encoding)
+        text = None if about.get("text") is None else TextRoles.of(about["text"])
+        return _Remembered(roles, tuple(str(name) for name in about.get("carried", ())), encoding, text)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         why = f" ({problem})" if isinstance(problem, DataError) else ""
         raise DataError(

@@ -42,6 +42,7 @@ class LetorStream:
     """The files of `read_letor`, surveyed; its options."""
 
     carried = ()
+    text = None
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ from toprank.data.dataset import RankingData, csr_over
 from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
 from toprank.data.store.writing import FORMAT, META, SUFFIX, VERSION, hash_of_names, is_ours, kinds_of
+from toprank.data.texts import TextRoles
 from toprank.errors import DataError, FileError, FormatError
 
 __all__ = ["check_content", "is_store", "open_described", "open_store"]
@@ -88,6 +89,8 @@ def check_content(path: PathLike, data: RankingData, meta: dict[str, Any]) -> No
         raise FormatError("The feature names are not what was written: the hash differs.", path=path)
     if data.carried and meta.get("carried_hash") != hash_of_names(tuple(data.carried)):
         raise FormatError("The names of carried columns are not what was written: the hash differs.", path=path)
+    if "text" in meta and meta.get("text_hash") != hash_of_names(meta["text"]):
+        raise FormatError("Which columns hold text is not what was written: the hash differs.", path=path)
     if "columns" in meta and meta.get("columns_hash") != hash_of_names(meta["columns"]):
         raise FormatError("What the features are is not what was written: the hash differs.", path=path)
 
@@ -182,7 +185,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         else:
             shapes["X"] = (rows, width)
         wrong = [name for name, shape in shapes.items() if name in arrays and arrays[name].shape != shape]
-        carried = _carried(folder, meta.get("carried", []), arrays, queries)
+        carried = _carried(folder, meta.get("carried", []), meta.get("text"), arrays, queries)
         if wrong or queries.n_documents != rows or (sparse and arrays["X.indptr"][0] != 0):
             raise ValueError(wrong)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as problem:  # Queries raises a ValueError
@@ -211,19 +214,31 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
     return data
 
 
-def _carried(folder: Path, names: Any, arrays: dict[str, Array], queries: Queries) -> Carried:
+def _carried(folder: Path, names: Any, text: Any, arrays: dict[str, Array], queries: Queries) -> Carried:
     """The columns that are carried along; ValueError or KeyError where they do not fit the rest."""
     found = [name for name in arrays if name.startswith("carried.")]
     if not isinstance(names, list) or len(set(names)) != len(names) or len(names) != len(found):
         raise ValueError(names)
+    roles = None if text is None else TextRoles.of(text)
     for name in found:
+        if arrays[name].dtype.kind == "u":
+            if roles is None or arrays[name].dtype != np.uint8 or arrays[name].ndim != 1:
+                raise ValueError(name)
+            continue
         if arrays[name].shape not in ((len(queries),), (queries.n_documents,)):
             raise ValueError(name)
         if arrays[name].dtype.kind == "U":
             check_letters(folder, name, arrays[name])
     if not all(isinstance(name, str) and name.strip() for name in names):
         raise ValueError(names)
-    return carried_of(names, arrays, len(queries))
+    if sorted(names[int(one.removeprefix("carried."))] for one in found if arrays[one].dtype.kind == "u") != sorted(
+        () if roles is None else roles.columns
+    ):
+        raise ValueError(text)
+    carried = carried_of(names, arrays, len(queries), roles)
+    if any(len(column) not in (len(queries), queries.n_documents) for column in carried.values()):
+        raise ValueError(names)
+    return carried
 
 
 def _names(folder: Path, given: Any, width: int) -> tuple[str, ...] | None:

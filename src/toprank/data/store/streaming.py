@@ -18,6 +18,7 @@ from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
 from toprank.data.store.opening import open_store
 from toprank.data.store.writing import Block, Started, sparse_block, started_sparse
+from toprank.data.texts import TextRoles
 from toprank.errors import FormatError, Remedy
 
 __all__ = ["StoreStream", "open_together"]
@@ -51,7 +52,7 @@ def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> Ranking
         queries=Queries(values.pop("offsets")),
         feature_names=stream.feature_names,
         first_feature_id=stream.first_feature_id,
-        carried=carried_of(stream.carried, held, len(values["qids"])),
+        carried=carried_of(stream.carried, held, len(values["qids"]), stream.text),
         encoding=stream.encoding,
         **values,
     )
@@ -93,6 +94,11 @@ class StoreStream:
     def carried(self) -> tuple[str, ...]:
         """The names of the columns that are carried along."""
         return tuple(self._copies[0].carried)
+
+    @property
+    def text(self) -> TextRoles | None:
+        """Which of them hold the words of queries and documents."""
+        return self._copies[0].text
 
     @property
     def encoding(self) -> Encoding | None:
@@ -171,6 +177,9 @@ class StoreStream:
                 odd = sorted(set(copy.carried) ^ set(first.carried))[0]
                 problem = f"The column '{odd}' is carried along in only one of this copy and {name_of_first}."
                 raise FormatError(f"{problem} Give it to all copies, or to none.", path=path)
+            if copy.text != first.text:
+                problem = f"The columns of the words of queries and documents are not those in {name_of_first}."
+                raise FormatError(f"{problem} Write all copies with the same text.", path=path)
             for name in (*_COLUMNS, "query_weights"):
                 here, there = (getattr(one, name) is not None for one in (copy, first))
                 if here != there:

@@ -33,6 +33,7 @@ from toprank.data.bytesource import PathLike, abandoned, check_size, os_errors, 
 from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Encoding
+from toprank.data.texts import TextRoles
 from toprank.errors import DataError, FileError
 
 __all__ = [
@@ -76,6 +77,10 @@ class Stream(Protocol):
         """The names of the columns that are carried along, which come with the rest."""
 
     @property
+    def text(self) -> TextRoles | None:
+        """Which of them hold the words of queries and documents."""
+
+    @property
     def encoding(self) -> Encoding | None:
         """What the features are, where some are no plain numbers."""
 
@@ -106,8 +111,8 @@ def sparse_block(X: Any, entries: int, is_first: bool) -> Block:
 
 
 SUFFIX = ".toprank-data"
-FORMAT, VERSION = "toprank-data", 4
-"""1: features are numbers; 2: columns are carried; 3: features are described; 4: there are scores of a teacher."""
+FORMAT, VERSION = "toprank-data", 5
+"""1: features are numbers; 2: columns are carried; 3: features are described; 4: a teacher's scores; 5: text."""
 META = "meta.json"
 KINDS = dict.fromkeys(("X", "X.data", "labels", "document_weights", "query_weights", "teacher"), "f")
 KINDS |= dict.fromkeys(("X.indices", "X.indptr", "offsets", "positions", "source_rows"), "i")
@@ -120,7 +125,7 @@ _CARRIED = re.compile(r"carried\.[0-9]+")
 
 def kinds_of(name: str) -> str:
     """The kinds of number that an array of this name may hold; none where there cannot be such an array."""
-    return "ifUM" if _CARRIED.fullmatch(name) else KINDS.get(name, "")
+    return "ifUMu" if _CARRIED.fullmatch(name) else KINDS.get(name, "")
 
 
 UNFINISHED, _ASIDE = ".tmp", ".old.tmp"
@@ -222,7 +227,7 @@ def write_store(
     with StoreWriter(path) as writer:
         writer.put_all(data.arrays(source=True))
         described = (data.X.shape, data.feature_names, data.first_feature_id, tuple(data.carried), data.encoding)
-        writer.finish(*described, source=source, source_hash=source_hash)
+        writer.finish(*described, data.text, source=source, source_hash=source_hash)
 
 
 class StoreWriter:
@@ -289,10 +294,12 @@ class StoreWriter:
         for name, array in arrays.items():
             self.put(name, array)
 
-    def _version(self, carried: tuple[str, ...], encoding: Encoding | None) -> int:
+    def _version(self, carried: tuple[str, ...], encoding: Encoding | None, text: TextRoles | None) -> int:
         """The lowest format that holds what there is: older releases read the lower."""
-        if "teacher" in self._files:
+        if text is not None:
             return VERSION
+        if "teacher" in self._files:
+            return 4
         return 3 if encoding is not None else 2 if carried else 1
 
     def finish(
@@ -302,6 +309,7 @@ class StoreWriter:
         first_feature_id: int | None = None,
         carried: tuple[str, ...] = (),
         encoding: Encoding | None = None,
+        text: TextRoles | None = None,
         *,
         source: dict[str, Any] | None = None,
         source_hash: str | None = None,
@@ -310,7 +318,7 @@ class StoreWriter:
         with os_errors(self.path, "written"):
             meta = {
                 "format": FORMAT,
-                "version": self._version(carried, encoding),
+                "version": self._version(carried, encoding, text),
                 "id": secrets.token_hex(8),
                 "X_shape": list(shape),
                 "arrays": {name: file.close() for name, file in self._files.items()},
@@ -322,6 +330,8 @@ class StoreWriter:
             }
             if carried:
                 meta |= {"carried": carried, "carried_hash": hash_of_names(carried)}
+            if text is not None:
+                meta |= {"text": text.plain(), "text_hash": hash_of_names(text.plain())}
             if encoding is not None:
                 meta |= {"columns": encoding.plain(), "columns_hash": hash_of_names(encoding.plain())}
             (self.folder / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")

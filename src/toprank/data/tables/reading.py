@@ -26,6 +26,7 @@ from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, index_column
 from toprank.data.queries import Queries
 from toprank.data.store.writing import Block, Started
 from toprank.data.tables.sources import TableSource, about, common_layout, sources_of, with_levels
+from toprank.data.texts import TextRoles
 from toprank.errors import DataError, FormatError, Remedy
 
 __all__ = ["TableStream", "read_table", "refuse_drift"]
@@ -44,15 +45,17 @@ class TableStream:
         features: Sequence[str] | None = None,
         dtype: npt.DTypeLike | None = None,
         carry: Sequence[str] | None = None,
+        text: Any = None,
         like: Any = None,
         **roles: Choice,
     ) -> None:
         given: dict[str, Choice] = dict.fromkeys(USUAL_NAMES) | roles
         self._sources = sources_of(paths, format)
         with about(self._sources[0].path):
-            self._layout = _layout(self._sources, given, features, dtype, carry, like)
+            self._layout = _layout(self._sources, given, features, dtype, carry, like, text)
             self._queries, self._qids = _survey(self._sources, self._layout)
-            self._carried = Carried.of(_carried_columns(self._sources, self._layout), self._queries, None)
+            columns = _carried_columns(self._sources, self._layout)
+            self._carried = Carried.of(columns, self._queries, None, self._layout.text)
         self._query_weights: FloatArray = np.zeros(len(self._queries))
         self._weighed = 0  # so many queries have a weight by now
         self._any_weight = False
@@ -71,6 +74,11 @@ class TableStream:
     def carried(self) -> tuple[str, ...]:
         """The names of the columns that are carried along."""
         return self._layout.carried
+
+    @property
+    def text(self) -> TextRoles | None:
+        """Which of them hold the words of queries and documents."""
+        return self._layout.text
 
     @property
     def encoding(self) -> Encoding | None:
@@ -200,9 +208,10 @@ def _layout(
     dtype: npt.DTypeLike | None,
     carry: Sequence[str] | None,
     like: Any,
+    text: Any = None,
 ) -> Layout:
     """The layout that all files have in common, with the levels of its categories."""
-    layout = common_layout(sources, given, features, dtype, carry, like)
+    layout = common_layout(sources, given, features, dtype, carry, like, text)
     any_column = features is not None or known_columns(like)[0] is not None
     refuse_drift(sources, layout, any_column=any_column, any_number=dtype is not None)
     return with_levels(layout, sources)
@@ -251,10 +260,13 @@ def _carried_columns(sources: Sequence[TableSource], layout: Layout) -> dict[str
     """The columns that are carried along, of all files as one table."""
     if not layout.carried:
         return {}
-    alone = Layout({}, (), layout.dtype, layout.carried)
+    alone = Layout({}, (), layout.dtype, layout.carried, text=layout.text)
     batches = [batch for source in sources for batch in source.batches(alone)]
     from_text = sources[0].kind == "csv"
-    return {name: carried_values(name, [batch.column(name) for batch in batches], from_text) for name in layout.carried}
+    return {
+        name: carried_values(name, [batch.column(name) for batch in batches], from_text, layout.is_text(name))
+        for name in layout.carried
+    }
 
 
 def _count_rows(source: TableSource, layout: Layout) -> int:
@@ -287,6 +299,7 @@ def read_table(
     teacher: Choice = None,
     dtype: npt.DTypeLike | None = None,
     carry: Sequence[str] | None = None,
+    text: Any = None,
     regroup: bool | None = None,
     like: Any = None,
 ) -> RankingData:
@@ -302,7 +315,7 @@ def read_table(
     given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position, teacher), strict=True))
     sources = sources_of(paths, format)
     with about(sources[0].path):
-        layout = _layout(sources, given, features, dtype, carry, like)
+        layout = _layout(sources, given, features, dtype, carry, like, text)
         batches = (batch for source in sources for batch in source.batches(layout))
         n_rows = sum(source.n_rows or 0 for source in sources)
         return gather(batches, layout, n_rows, regroup=regroup, ids_from_text=sources[0].kind == "csv")

@@ -379,10 +379,11 @@ def common_layout(
     dtype: npt.DTypeLike | None,
     carry: Sequence[str] | None = None,
     like: Any = None,
+    text: Any = None,
 ) -> Layout:
     """The first file's layout, with a precision that suits all files; the levels of its categories, from all files."""
     texts = {column.name for column in (known_columns(like)[1] or Encoding(())).columns if column.kind == "text"}
-    first = layout_of(sources[0].typed(texts), given, features, dtype, carry, like)
+    first = layout_of(sources[0].typed(texts), given, features, dtype, carry, like, text=text)
     texts |= {column.name for column in (first.encoding or Encoding(())).columns if column.kind == "text"}
     roles: dict[str, Choice] = {role: first.roles.get(role, False) for role in USUAL_NAMES}
     precisions = []
@@ -393,7 +394,8 @@ def common_layout(
         with about(source.path):
             kinds = first.encoding or Encoding(tuple(Column(name) for name in first.features))
             its = source.typed(texts)
-            found = layout_of(its, roles, first.features, dtype, first.carried, kinds, where=str(sources[0].path))
+            words, place = first.text or False, str(sources[0].path)
+            found = layout_of(its, roles, first.features, dtype, first.carried, kinds, where=place, text=words)
             precisions.append(found.dtype)
     return replace(first, dtype=np.result_type(*precisions))
 

@@ -148,7 +148,7 @@ class WrappedRanker(Ranker):
         for name in ("feature_names_in_", "first_feature_id_"):
             if hasattr(self, name):
                 setattr(ranker, name, getattr(self, name))
-        ranker.encoding_, ranker.columns_ = self.encoding_, self.columns_
+        ranker.encoding_, ranker.columns_, ranker.text_ = self.encoding_, self.columns_, self.text_
         ranker.training_ = {**self.training_, **facts}
         return ranker.settled()
 

@@ -1,0 +1,267 @@
+"""A release on some users: two numbers and a sentence, which hold whenever one looks.
+
+The difference of what two models bring to a unit (who has a key, of a split; a query, of interleaved lists), with an
+interval that holds at all looks at once (`toprank.significance.sequential`); and whether units were dealt out as they
+were to be, without which the difference says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toprank.clicks.interleaved import teams_of
+from toprank.clicks.log import REWARDS, ClickLog, check_log, numbered, sums
+from toprank.compute import FloatArray
+from toprank.data.checks import check_number
+from toprank.errors import DataError, UnknownNameError
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
+from toprank.significance import Interval, always_half_width, means_without, ratio_p
+
+__all__ = ["Release", "ab", "interleaved_release"]
+
+_BROKEN = 0.01  # a sample ratio that would ever be as odd in fewer than so many splits is no chance
+_LEAST = 30  # units of each arm, below which nothing is said: means of fewer are not near enough to normal
+
+
+@dataclass(frozen=True, repr=False)
+class Release(Shown):
+    """What two models bring to users, and whether users were dealt out as planned.
+
+    Attributes:
+        names: the new model and the current one.
+        metric: ``click`` or ``value``.
+        unit: what the difference is per: ``key``, or ``list`` where lists were interleaved.
+        means: of each, per unit.
+        interval: of the difference, new less current; it holds at all looks at once.
+        units: how many each has; of interleaved lists, which model began how many.
+        shares: how many each was to have, of both.
+        ratio_p: p of the units under the shares, at all looks at once.
+        crossed: units that were in several arms; they are left out.
+        left_out: sessions of no arm, or of a plan that is no longer, in words and how often.
+    """
+
+    names: tuple[str, str]
+    metric: str
+    unit: str
+    means: tuple[float, float]
+    interval: Interval
+    units: tuple[int, int]
+    shares: tuple[float, float]
+    ratio_p: float
+    crossed: int
+    left_out: dict[str, int]
+
+    @property
+    def broken(self) -> bool:
+        """Whether units were not dealt out as planned."""
+        return self.ratio_p < _BROKEN or self.crossed > _BROKEN * sum(self.units)
+
+    @property
+    def difference(self) -> float:
+        """New less current, per unit."""
+        return self.interval.value
+
+    @property
+    def summary(self) -> str:
+        """One sentence: whether the new model brings more, and if not, why that cannot be said."""
+        new, current = self.names
+        if self.ratio_p < _BROKEN:
+            what = "began" if self.unit == "list" else "have"
+            return (
+                f"The assignment is broken, so the difference says nothing: {new} and {current} {what} "
+                f"{self.units[0]:,} and {self.units[1]:,} {self._units}, planned as {self.shares[0]:.1%} and "
+                f"{self.shares[1]:.1%} (p = {self.ratio_p:.2g})."
+            )
+        if self.broken:
+            return f"The assignment is broken, so the difference says nothing: {self.crossed:,} keys were in both arms."
+        low, high = self.interval
+        if not np.isfinite(low):
+            return f"Nothing can be told yet: each side needs {_LEAST} {self._units} at least."
+        words = f"{self._difference} more than {current}" if low > 0 else f"{self._difference} than {current}"
+        if low > 0 or high < 0:
+            return f"{new} brings {words if low > 0 else self._difference + ' less than ' + current}, proven."
+        return f"No difference between {new} and {current} is proven so far."
+
+    @property
+    def _units(self) -> str:
+        return "lists" if self.unit == "list" else "keys"
+
+    @property
+    def _difference(self) -> str:
+        what = "clicks" if self.metric == "click" else "of value"
+        return f"{abs(self.difference):.4g} {what} a {self.unit}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; an end that is not known is None."""
+        return {
+            "summary": self.summary, "names": list(self.names), "metric": self.metric, "unit": self.unit,
+            "means": json_numbers(list(self.means)), "difference": self.interval.to_dict(),
+            "confidence": self.interval.confidence, "units": list(self.units), "shares": list(self.shares),
+            "ratio_p": self.ratio_p, "broken": self.broken, "crossed": self.crossed, "left_out": self.left_out,
+        }  # fmt: skip
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row: the difference with its ends, and the check of the units."""
+        low, high = self.interval
+        return frame_of(
+            {
+                "new": [self.names[0]], "current": [self.names[1]], "metric": [self.metric], "unit": [self.unit],
+                "difference": [self.difference], "low": [low], "high": [high], "ratio_p": [self.ratio_p],
+                "broken": [self.broken],
+            },
+            kind,
+        )  # fmt: skip
+
+    def _parts(self) -> Sequence[Part]:
+        rows = [
+            (name, f"{count:,}", f"{share:.1%}", f"{mean:.4f}")
+            for name, count, share, mean in zip(self.names, self.units, self.shares, self.means, strict=True)
+        ]
+        what = "clicks" if self.metric == "click" else "value"
+        head = "lists begun" if self.unit == "list" else "keys"
+        low, high = self.interval
+        ends = bracketed(low, high, 4) if np.isfinite(low) else "not known"
+        said = f"Difference per {self.unit}: {self.difference:+.4f}, {ends} at {self.interval.confidence:.0%}"
+        left = [f"{words[0].upper()}{words[1:]}: {count:,}." for words, count in self.left_out.items()]
+        table = Table(("model", head, "planned", f"{what} a {self.unit}"), rows, names=1)
+        return [self.summary, table, f"{said}, whenever you look. Sample ratio: p = {self.ratio_p:.2g}.", *left]
+
+
+def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = None, confidence: float = 0.95) -> Release:
+    """Compare the arms of a split: what they bring to each key, all its sessions together.
+
+    Args:
+        log: with columns ``arm``, ``share`` and ``user``, as a service with a split writes them.
+        metric: ``click`` or ``value``.
+        arms: the new and the current one; None: of two, the one with the larger share is the current one.
+        confidence: of the interval.
+
+    >>> n = 400
+    >>> arm = np.where(np.arange(n) % 4 == 0, "new", "old")
+    >>> log = ClickLog.of(["q"] * n, ["a"] * n, [1] * n, np.arange(n) % 3 == 0, session=np.arange(n),
+    ...                   arm=arm, share=np.where(arm == "new", 0.25, 0.75), user=np.arange(n))
+    >>> found = ab(log)
+    >>> found.names, found.units, found.broken, found.interval.low < 0 < found.interval.high
+    (('new', 'old'), (100, 300), False, True)
+    """
+    check_log(log)
+    check_number("confidence", confidence, above=0, below=1)
+    if metric not in REWARDS:
+        raise UnknownNameError("metric of a release", metric, REWARDS)
+    first = log.offsets[:-1]
+    missing = [name for name in ("arm", "share", "user") if name not in log.columns]
+    if missing:
+        raise DataError(
+            f"The log has no column '{missing[0]}': a split needs arm, share and user of each session, as a service "
+            "writes them that splits by keys."
+        )
+    arm, share, user = (log.columns[name][first] for name in ("arm", "share", "user"))
+    left: dict[str, int] = {}
+    told = arm != ""
+    left["sessions in no arm, which have no key or asked for a model by name"] = int((~told).sum())
+    if not told.any():
+        raise DataError("No session of the log is in an arm of a split.")
+    told, earlier = _of_last_plan(log, told, arm, share)
+    left["sessions of an earlier plan, with other shares"] = earlier
+    names = _arms_of(arm[told], share[told], arms)
+    among = told & np.isin(arm, names)
+    planned = [float(share[among & (arm == name)][0]) for name in names]
+    rewards = sums(log.session, log.rewards(metric), log.n_sessions)
+    units = numbered(np.asarray(user[among], dtype=object))
+    n = len(units.ids)
+    in_arm = np.stack([sums(units.number, arm[among] == name, n) > 0 for name in names])
+    total = sums(units.number, rewards[among], n)
+    crossed = in_arm.all(axis=0)
+    of = [total[in_arm[side] & ~crossed] for side in (0, 1)]
+    counts = (len(of[0]), len(of[1]))
+    shares = (planned[0] / sum(planned), planned[1] / sum(planned))
+    kept = {words: count for words, count in left.items() if count}
+    p = ratio_p(counts[0], sum(counts), shares[0])
+    means = tuple(float(one.mean()) if len(one) else np.nan for one in of)
+    return Release(
+        names, metric, "key", (means[0], means[1]), _difference(of[0], of[1], confidence), counts, shares, p,
+        int(crossed.sum()), kept,
+    )  # fmt: skip
+
+
+def _of_last_plan(log: ClickLog, told: Any, arm: Any, share: Any) -> tuple[Any, int]:
+    """The sessions under the shares that were last planned: whoever changed sides with the plan belongs to neither."""
+    plans = {(name, float(part)) for name, part in zip(arm[told].tolist(), share[told].tolist(), strict=True)}
+    if len(plans) == len({name for name, _ in plans}):
+        return told, 0
+    if "time" not in log.columns:
+        raise DataError("The shares of the split change within the log, which has no times: read a part of one plan.")
+    time = np.asarray(log.columns["time"], dtype=np.float64)[log.offsets[:-1]]
+    newest: dict[str, float] = {}
+    for place in np.flatnonzero(told)[np.argsort(time[told], kind="stable")].tolist():
+        newest[arm[place]] = float(share[place])
+    now = told & np.array([newest.get(name) == part for name, part in zip(arm.tolist(), share.tolist(), strict=True)])
+    start = max(time[told & ~now].max(), -np.inf)
+    return now & (time > start), int(told.sum() - (now & (time > start)).sum())
+
+
+def _arms_of(arm: Any, share: Any, given: Sequence[str] | None) -> tuple[str, str]:
+    known = {name: float(share[arm == name][0]) for name in np.unique(arm.astype(str)).tolist()}
+    if given is not None:
+        for name in given:
+            if name not in known:
+                raise UnknownNameError("arm", name, known)
+        return given[0], given[1]
+    if len(known) != 2:
+        listed = ", ".join(known)
+        raise DataError(f"The log has the arms {listed}, and two are compared: name the new and the current one.")
+    new, current = sorted(known, key=lambda name: known[name])
+    return new, current
+
+
+def _difference(new: FloatArray, current: FloatArray, confidence: float) -> Interval:
+    n, m = len(new), len(current)
+    value = float(new.mean() - current.mean()) if n and m else np.nan
+    detail, half = "normal mixture, at all looks at once", np.inf
+    if min(n, m) >= _LEAST:
+        variance = new.var(ddof=1) / n + current.var(ddof=1) / m
+        half = float(always_half_width(variance, n * m / (n + m), confidence))
+    return Interval(value, value - half, value + half, confidence, n + m, detail, "difference per key")
+
+
+def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
+    """Compare two models whose lists were interleaved by team draft: clicks of each one's documents, per list.
+
+    The interval is over queries, for lists of one query are no independent witnesses. That a coin decided who began is
+    checked by who did; the models' names decide which is called the new one.
+
+    Args:
+        log: with a column ``team`` of two values; lists without teams are left out.
+        confidence: of the interval.
+    """
+    check_log(log)
+    check_number("confidence", confidence, above=0, below=1)
+    left: dict[str, int] = {}
+    if "team" in log.columns:
+        told = np.asarray(log.columns["team"][log.offsets[:-1]] != "")
+        if told.any() and not told.all():
+            left["lists that were not interleaved"] = int((~told).sum())
+            log = log.select(told)
+    names, votes = teams_of(log)
+    clicks = [sums(log.session, log.clicks & (votes == side), log.n_sessions) for side in (1, -1)]
+    began = votes[log.offsets[:-1]] == 1
+    counts = (int(began.sum()), int((~began).sum()))
+    each = clicks[0] - clicks[1]
+    lists = sums(log.session_query, None, log.n_queries)
+    asked = lists > 0
+    weights = lists[asked]
+    of_query = sums(log.session_query, each, log.n_queries)[asked] / weights
+    value, half = float(each.mean()), np.inf
+    if len(weights) >= _LEAST:
+        rests = means_without(of_query, weights)
+        variance = (len(rests) - 1) / len(rests) * float(((rests - rests.mean()) ** 2).sum())
+        half = float(always_half_width(variance, weights.sum() ** 2 / (weights @ weights), confidence))
+    detail = "normal mixture over queries, at all looks at once"
+    interval = Interval(value, value - half, value + half, confidence, len(weights), detail, "difference per list")
+    p = ratio_p(counts[0], sum(counts), 0.5)
+    means = (float(clicks[0].mean()), float(clicks[1].mean()))
+    return Release(names, "click", "list", means, interval, counts, (0.5, 0.5), p, 0, left)

@@ -1,0 +1,185 @@
+"""What users did as one number: events of several kinds, each with a weight or its worth, less what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.log import Array, sums
+from toprank.compute import FloatArray, IntArray
+from toprank.errors import DataError, Remedy
+
+__all__ = [
+    "AGAIN", "EARLY", "NO_NUMBER", "RETURN", "UNBOUGHT", "UNCLICKED", "USUAL_VALUES", "Done", "action_of", "numbers_in",
+    "tallied", "weights_of",
+]  # fmt: skip
+
+USUAL_VALUES: Mapping[str, float | None] = {"purchase": None}
+"""Where nobody says what counts: what was bought, by what it was worth."""
+RETURN = "return"
+AGAIN = "events that were told again, and count once"
+NO_NUMBER = "values that are no numbers, which do not count"
+EARLY = "events that are earlier than their list, and count all the same: clocks differ"
+UNCLICKED = "purchases and the like of documents that were not clicked, which count all the same"
+UNBOUGHT = "returns of what was not bought from the list, which do not count"
+_NAMES = {"cart": "add_to_cart"}  # as UBI calls them
+
+
+def action_of(name: str) -> str:
+    """An action as logs call it: ``cart`` is UBI's ``add_to_cart``.
+
+    >>> action_of("Cart")
+    'add_to_cart'
+    """
+    return _NAMES.get(name.strip().lower(), name.strip().lower())
+
+
+def weights_of(told: str | Mapping[str, float | str]) -> dict[str, float | None]:
+    """What each kind of event counts; None: what it says itself.
+
+    >>> weights_of("click=1,cart=5,purchase=value")
+    {'click': 1.0, 'add_to_cart': 5.0, 'purchase': None}
+    """
+    pairs: list[tuple[str, Any]]
+    if isinstance(told, str):
+        parts = (part.partition("=") for part in told.split(",") if part.strip())
+        pairs = [(name, text.strip()) for name, _, text in parts]
+    elif isinstance(told, Mapping):
+        pairs = list(told.items())
+    else:
+        raise DataError(f"values must say what each kind of event counts, such as {_EXAMPLE!r}, not {told!r}.")
+    weights: dict[str, float | None] = {}
+    for name, given in pairs:
+        kind = action_of(str(name))
+        if not kind or kind in weights:
+            raise DataError(f"values name each kind of event once, such as {_EXAMPLE!r}; not {told!r}.")
+        if kind == RETURN:
+            raise DataError("values need not name returns: they take away what the purchase counts.")
+        weights[kind] = None if str(given).strip().lower() == "value" else _weight(given, str(name).strip())
+    if not weights:
+        raise DataError(f"values name no kind of event; give them as {_EXAMPLE!r}.")
+    return weights
+
+
+class Done(NamedTuple):
+    """Events: of each its impression (-1: none), search and document as one number, kind, amount (or NaN) and id."""
+
+    at: IntArray
+    of: IntArray
+    kind: IntArray
+    amount: FloatArray
+    event: IntArray
+
+    def of_kind(self, kind: int) -> npt.NDArray[np.bool_]:
+        """Whether each is of a kind, on an impression."""
+        return np.asarray((self.kind == kind) & (self.at >= 0))
+
+
+def tallied(
+    done: Done, n: int, kinds: Sequence[str], weights: Mapping[str, float | None], click: str | None, once: bool
+) -> tuple[npt.NDArray[np.bool_], dict[str, Array], dict[str, int]]:
+    """What was done with each of n impressions: clicks; columns ``value`` and ``dwell``, where there are any; counts.
+
+    Args:
+        done: events.
+        n: how many impressions.
+        kinds: names of the kinds; the first are clicks.
+        weights: what each kind counts, None: its amount. A return takes away what its purchase counts.
+        click: the name of clicks, where they are called otherwise.
+        once: whether a click counts once for each document of a search and id; events with a value do in any case.
+
+    >>> done = Done(*map(np.array, ([0, 0, 0], [0, 0, 0], [0, 1, 1], [np.nan, 5.0, 5.0], [0, 0, 0])))
+    >>> clicks, columns, counts = tallied(done, 2, ["click", "purchase"], {"purchase": None}, None, True)
+    >>> clicks.tolist(), columns["value"].tolist(), counts[AGAIN]
+    ([True, False], [5.0, 0.0], 1)
+    """
+    first = _first(done) if len(kinds) > 1 or once else np.ones(len(done.at), dtype=bool)
+    first |= (done.kind == 0) & (not once)
+    again = int((~first & (done.at >= 0)).sum())
+    done = Done(*(one[first] for one in done))
+    clicks = np.zeros(n, dtype=bool)
+    clicks[done.at[done.of_kind(0)]] = True
+    counts, columns = {AGAIN: again}, dict[str, Array]()
+    value, valued = np.zeros(n), np.zeros(n, dtype=bool)
+    bought = np.zeros(n, dtype=bool)
+    for name, weight in weights.items():
+        kind = 0 if name in ("click", click) else kinds.index(name)
+        which = done.of_kind(kind)
+        at, amount = done.at[which], done.amount[which] if weight is None else np.full(int(which.sum()), weight)
+        counts[f"{name} without a value, which count nothing"] = int(np.isnan(amount).sum())
+        value += sums(at, np.nan_to_num(amount), n)
+        valued[at] = True
+        if kind:
+            bought[at] = True
+    if RETURN in kinds:
+        counts[UNCLICKED] = int((bought & ~clicks).sum())
+        which = done.of_kind(kinds.index(RETURN))
+        sold = np.zeros(n, dtype=bool)
+        sold[done.at[done.of_kind(kinds.index("purchase"))] if "purchase" in kinds else []] = True
+        weight, amounts = weights.get("purchase", 0.0), np.nan_to_num(done.amount[which])
+        back = sold[done.at[which]]
+        value -= sums(done.at[which][back], amounts[back] if weight is None else np.full(int(back.sum()), weight), n)
+        counts[UNBOUGHT] = int((~back).sum())
+    if weights and (valued.any() or set(weights) != set(USUAL_VALUES)):
+        columns["value"] = value
+    if "dwell" in kinds and (which := done.of_kind(kinds.index("dwell"))).any():
+        dwell = np.full(n, np.nan)
+        np.fmax.at(dwell, done.at[which], done.amount[which])
+        columns["dwell"] = dwell
+    return clicks, columns, counts
+
+
+def _first(done: Done) -> npt.NDArray[np.bool_]:
+    """Whether each event is the first of its kind, search, document and id."""
+    spans = [int(one.max(initial=0)) + 1 for one in (done.kind, done.event)]
+    of = done.of if int(done.of.max(initial=0)) < 2**62 // (spans[0] * spans[1]) else _dense(done.of)
+    key = (of * spans[0] + done.kind) * spans[1] + done.event
+    first = np.zeros(len(key), dtype=bool)
+    first[np.unique(key, return_index=True)[1]] = True
+    return first
+
+
+def _dense(numbers: IntArray) -> IntArray:
+    return np.unique(numbers, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+_EXAMPLE = "click=1,cart=5,purchase=value"
+
+
+def _weight(given: Any, name: str) -> float:
+    try:
+        weight = float(given)
+    except (TypeError, ValueError):
+        weight = np.nan
+    if isinstance(given, bool) or not np.isfinite(weight):
+        raise DataError(
+            f"The value of '{name}' is {given!r}; give a number, or 'value' for what each event says that it was worth."
+        )
+    return weight
+
+
+def numbers_in(column: Array) -> FloatArray:
+    """A column of values as numbers; an empty cell is 0, and what is no finite number is refused by its row."""
+    try:
+        values = np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError):
+        odd = next(place for place, one in enumerate(column.tolist()) if not _is_number(one))
+        raise DataError(
+            f"The value of impression {odd} is {column[odd]!r}, which is no number.",
+            remedy=Remedy("Give the column of values by {value}; False: there is none.", value=...),
+        ) from None
+    values = np.where(np.isnan(values), 0.0, values)
+    if not np.isfinite(values).all():
+        raise DataError(f"The value of impression {int(np.argmin(np.isfinite(values)))} is infinite.")
+    return values
+
+
+def _is_number(one: Any) -> bool:
+    try:
+        float(one)
+    except (TypeError, ValueError):
+        return one is None
+    return True

@@ -1,0 +1,252 @@
+"""Text in tables: what a ranker learns from the titles of its training data, and the columns that it sees of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.data.dataset import RankingData
+from toprank.data.encoding import Column, Encoding
+from toprank.data.frames.layout import numbered
+from toprank.data.texts import TextRoles
+from toprank.errors import DataError
+from toprank.text.documents import EncodedDocuments
+from toprank.text.features import MEANINGS, MatchFeatures
+from toprank.text.statistics import Statistics
+from toprank.text.words import Analyzer
+
+__all__ = ["OwnColumns", "TextFeatures"]
+
+
+class OwnColumns(NamedTuple):
+    """The columns that data bring themselves, beside those that their words give; see `known_columns`."""
+
+    feature_names: tuple[str, ...] | None
+    encoding: Encoding | None
+
+
+@dataclass(frozen=True, eq=False)
+class TextFeatures:
+    """Statistics of the distinct documents of the training data, and the columns of what queries share with them."""
+
+    roles: TextRoles
+    own: OwnColumns
+    n_own: int
+    match: MatchFeatures
+
+    @classmethod
+    def learnt(cls, data: RankingData) -> tuple[Self, RankingData]:
+        """From the texts of the documents alone, without queries or labels; and the data with the columns."""
+        assert data.text is not None
+        _refuse_several_texts(data, data.text)
+        distinct, rows = _distinct(_texts_of(data, data.text))
+        known, encoded = Statistics.learnt_and_encoded(distinct, Analyzer(data.text.language))
+        made = cls(data.text, OwnColumns(data.feature_names, data.encoding), data.n_features, MatchFeatures(known))
+        return made, made._joined(data, made._columns(_queries_of(data, data.text), encoded, rows))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns; where the data have one of that name already, it is ``title bm25 (text)``."""
+        taken = set(self.own.feature_names or ())
+        made = []
+        for name in self.match.names:
+            while name in taken:
+                name = f"{name} (text)"
+            made.append(name)
+        return tuple(made)
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """The names of all columns that a ranker sees: those of the data, then these."""
+        return (*(self.own.feature_names or numbered(self.n_own)), *self.names)
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """What all of these columns are."""
+        return None if self.own.encoding is None else self._extended(self.own.encoding)
+
+    def _extended(self, encoding: Encoding) -> Encoding:
+        return Encoding((*encoding.columns, *(Column(name) for name in self.names)))
+
+    def expanded(self, data: RankingData) -> RankingData:
+        """Data with these columns behind their own, and without the texts."""
+        if data.text is None:
+            raise DataError("These data do not say which of their columns hold text.")
+        if len(data.text.document) != len(self.roles.document):
+            raise DataError(
+                f"The ranker matches queries with {_listed(self.roles.document)}, but these data name "
+                f"{_listed(data.text.document)}; name the same."
+            )
+        if set(data.text.document) != set(self.roles.document):
+            raise DataError(
+                f"The words of {_listed(self.roles.document)} were learnt, but these data have those of "
+                f"{_listed(data.text.document)}; give the columns the names of the training data."
+            )
+        return self._joined(data, self.columns(_queries_of(data, data.text), _texts_of(data, data.text)))
+
+    def columns(self, queries: Sequence[str], texts: Mapping[str, Sequence[str]]) -> npt.NDArray[np.float32]:
+        """A row for each pair of a query and a document, given by their texts."""
+        distinct, rows = _distinct({name: texts[name] for name in self.roles.document})
+        return self._columns(queries, self.match.statistics.encode(distinct), rows)
+
+    def _columns(
+        self, queries: Sequence[str], documents: EncodedDocuments, rows: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float32]:
+        """The same for documents that are encoded already: row i asks `queries[i]` of document `rows[i]`."""
+        numbers: dict[str, int] = {}
+        asked = np.fromiter((numbers.setdefault(query, len(numbers)) for query in queries), np.int64, len(rows))
+        order = np.argsort(asked, kind="stable")
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(asked, minlength=len(numbers)))])
+        out = np.empty((len(rows), len(self.match.names)), dtype=np.float32)
+        out[order] = self.match.matrix(list(numbers), documents, rows[order], offsets)
+        return out
+
+    def _joined(self, data: RankingData, made: npt.NDArray[np.float32]) -> RankingData:
+        """Data with columns behind their own."""
+        values = {one.name: getattr(data, one.name) for one in fields(RankingData)}
+        names = data.feature_names or numbered(data.n_features)
+        encoding = None if data.encoding is None else self._extended(data.encoding)
+        X = joined_columns(data.X, made)
+        values |= {"X": X, "feature_names": (*names, *self.names), "encoding": encoding}
+        return RankingData.trusted(**(values | {"carried": data.carried.without_text(), "first_feature_id": None}))
+
+    def meanings(self) -> dict[str, str]:
+        """What each of the columns is, for who must compute it elsewhere."""
+        told = {}
+        for name, plain in zip(self.names, self.match.names, strict=True):
+            field = next((one for one in self.roles.document if plain.startswith(f"{one} ")), None)
+            if field is not None and plain.removeprefix(f"{field} ") in MEANINGS:
+                told[name] = f"{MEANINGS[plain.removeprefix(f'{field} ')]}, in {field}"
+            elif plain.startswith("query "):
+                told[name] = f"{MEANINGS[plain]}"
+            else:
+                told[name] = f"{MEANINGS[plain]}, in {' and '.join(self.roles.document)}"
+        return told
+
+    def sentence(self, name: str, value: str) -> str | None:
+        """What a value of one of the columns says, where a person would say it in words."""
+        try:
+            plain = self.match.names[self.names.index(name)]
+        except ValueError:
+            return None
+        field = next((one for one in self.roles.document if plain.startswith(f"{one} ")), None)
+        if field is None and len(self.roles.document) == 1:
+            field = self.roles.document[0]
+        elif field is not None:
+            plain = plain.removeprefix(f"{field} ")
+        return _said(plain, self.roles.document if field is None else (field,), value)
+
+    def same_as(self, other: Any) -> bool:
+        """Whether both were learnt from the same texts in the same way."""
+        if not isinstance(other, TextFeatures) or other.plain() != self.plain():
+            return False
+        mine, theirs = self.match.statistics.arrays(), other.match.statistics.arrays()
+        return all(np.array_equal(array, theirs[name]) for name, array in mine.items())
+
+    def plain(self) -> dict[str, Any]:
+        """What JSON can hold of it; the rest is in `arrays`."""
+        return {
+            "columns": self.roles.plain(),
+            "own": self.n_own,
+            "named": self.own.feature_names is not None,
+            "statistics": self.match.statistics.plain(),
+        }
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The numbers, and the words as UTF-8."""
+        return self.match.statistics.arrays()
+
+    @classmethod
+    def restore(
+        cls, plain: Any, arrays: Mapping[str, Any], names: Sequence[str] | None, encoding: Encoding | None
+    ) -> Self:
+        """What `plain` and `arrays` wrote, which may be damaged; `names` and `encoding` are those of all columns."""
+        if not isinstance(plain, dict) or type(plain.get("own")) is not int or type(plain.get("named")) is not bool:
+            raise DataError("what is said of the texts is damaged")
+        roles, n_own = TextRoles.of(plain.get("columns")), plain["own"]
+        known = Statistics.restore(plain.get("statistics"), arrays)
+        if known.fields != roles.document or known.analyzer.language != roles.language:
+            raise DataError("the fields of the texts are not those that were learnt")
+        if names is None or not 0 <= n_own <= len(names):
+            raise DataError("the columns of the texts do not fit the features")
+        own = tuple(names[:n_own]) if plain["named"] else None
+        columns = None if encoding is None else Encoding(encoding.columns[:n_own])
+        made = cls(roles, OwnColumns(own, columns), n_own, MatchFeatures(known))
+        if made.all_names != tuple(names):
+            raise DataError("the columns of the texts are not those of the features")
+        return made
+
+
+def joined_columns(X: Any, made: npt.NDArray[np.float32]) -> Any:
+    """A matrix, dense or sparse, with further columns behind its own."""
+    if isinstance(X, np.ndarray):
+        out = np.empty((X.shape[0], X.shape[1] + made.shape[1]), dtype=X.dtype if X.shape[1] else np.float32)
+        out[:, : X.shape[1]], out[:, X.shape[1] :] = X, made
+        return out
+    from scipy import sparse
+
+    return sparse.hstack([X, sparse.csr_matrix(made.astype(X.dtype))], format="csr")
+
+
+def _texts_of(data: RankingData, roles: TextRoles) -> dict[str, list[str]]:
+    """The texts of each document, by field."""
+    columns = {name: data.carried[name] for name in roles.document}
+    return {
+        name: (column if len(column) == data.n_documents else data.queries.spread(column)).tolist()
+        for name, column in columns.items()
+    }
+
+
+def _queries_of(data: RankingData, roles: TextRoles) -> list[str]:
+    """The text of the query of each document."""
+    column = data.carried[roles.query]
+    return list((column if len(column) == data.n_documents else data.queries.spread(column)).tolist())
+
+
+def _refuse_several_texts(data: RankingData, roles: TextRoles) -> None:
+    """Refuse to learn of a query that has two texts; rows that are only scored may be of any queries."""
+    column = data.carried[roles.query]
+    if len(column) == data.n_queries:
+        return
+    texts = column.tolist()
+    for query, (first, last) in enumerate(zip(data.queries.offsets, data.queries.offsets[1:], strict=False)):
+        if len(set(texts[first:last])) > 1:
+            some = sorted(set(texts[first:last]))[:2]
+            raise DataError(
+                f"The words of query {data.qids[query]} differ among its rows ('{some[0]:.40}' and '{some[1]:.40}' in "
+                f"'{roles.query}'); a query has one text."
+            )
+
+
+def _distinct(texts: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], npt.NDArray[np.int64]]:
+    """Each different document once, in the order of first appearance; and which of them each row is."""
+    numbers: dict[tuple[str, ...], int] = {}
+    keys = list(zip(*texts.values(), strict=True))
+    rows = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.int64, len(keys))
+    columns = list(zip(*numbers, strict=True)) if numbers else [()] * len(texts)
+    return {name: list(column) for name, column in zip(texts, columns, strict=True)}, rows
+
+
+def _said(what: str, fields: Sequence[str], value: str) -> str | None:
+    """One value in words; None where the number itself says as much."""
+    number, several = float(value), len(fields) > 1
+    if what in ("exact", "phrase"):
+        whole = what == "exact"
+        if several or number:
+            where = f"the {fields[0]}" if not several else "a field" if number else "no field"
+            return f"{where} {'is the query and nothing else' if whole else 'has the query word for word'}"
+        return f"the {fields[0]} {'is not just the query' if whole else 'lacks the query word for word'}"
+    if what not in ("coverage", "idf coverage"):
+        return None
+    where = f"{', '.join(fields[:-1])} and {fields[-1]} together cover" if several else f"the {fields[0]} covers"
+    if number in (0.0, 1.0):
+        return f"{where} {'all words' if number else 'no word'} of the query"
+    return f"{where} {100 * number:.0f} % of {'the words' if what == 'coverage' else 'what the words weigh'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
