@@ -440,6 +440,12 @@ def test_equal_rows_of_a_query_get_equal_scores(options, unsteady, monkeypatch):
         )
 
 
+@given(st.lists(st.sampled_from([-(2**63), -1, 0, 1, 7, 2**62, 2**63 - 1]), max_size=12))
+def test_numbers_that_occur_more_than_once_are_found_at_all_their_places(numbers):
+    keys = np.array(numbers, np.int64)
+    assert neural_scoring._repeated(keys).tolist() == [i for i, one in enumerate(numbers) if numbers.count(one) > 1]
+
+
 def test_keys_that_clash_make_no_twins(monkeypatch):
     train = tr.synthetic(n_queries=20, n_features=4, seed=0)
     ranker = tr.NeuralRanker("ListNet", hidden=(4,), epochs=1, threads=1).fit(train)

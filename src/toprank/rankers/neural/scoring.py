@@ -109,6 +109,7 @@ def torch_threads(threads: int) -> Iterator[int]:
 
 
 _CHUNK = 1 << 13  # documents that go through the network at a time
+_CHUNK_ON_GPU = 1 << 17  # there, where a small step costs as much as a large one
 _SHARE = 0.5  # of a GPU's free memory that the features may take
 
 
@@ -156,10 +157,11 @@ def outputs_of(network: nn.Module, rows: NetworkRows, queries: Queries, *, twins
     """
     parameter = next(network.parameters())
     found: FloatArray | None = None
+    chunk = _CHUNK_ON_GPU if rows.device.type == "cuda" else _CHUNK
     plan = plan_prediction(queries, _CHUNK) if isinstance(network, SetAttention) else None
     n = queries.n_documents
     keys = np.empty(n if twins else 0, np.int64)
-    parts: list[Any] = list(plan.batches) if plan else [slice(a, min(a + _CHUNK, n)) for a in range(0, n, _CHUNK)]
+    parts: list[Any] = list(plan.batches) if plan else [slice(a, min(a + chunk, n)) for a in range(0, n, chunk)]
     with torch.inference_mode():
         for part in parts:
             where = plan.rows[plan.documents(part)] if plan else part
@@ -187,9 +189,11 @@ def _keys(rows: Tensor) -> npt.NDArray[np.int64]:
 
 def _settle_twins(outputs: FloatArray, keys: npt.NDArray[np.int64], rows: NetworkRows, queries: Queries) -> None:
     """Give documents whose rows equal those of an earlier one of their query the outputs of the first of these."""
-    of_query = queries.document_query
-    order = np.lexsort((keys, of_query))
-    again = (np.diff(keys[order]) == 0) & (np.diff(of_query[order]) == 0)
+    candidates = _repeated(keys)
+    of_query = queries.document_query[candidates]
+    order = candidates[np.lexsort((keys[candidates], of_query))]
+    of_query = queries.document_query[order]
+    again = (np.diff(keys[order]) == 0) & (np.diff(of_query) == 0)
     if not again.any():
         return
     places = np.arange(len(order))
@@ -200,6 +204,20 @@ def _settle_twins(outputs: FloatArray, keys: npt.NDArray[np.int64], rows: Networ
         part = slice(start, start + _CHUNK)
         equal = (rows.take(twins[part]) == rows.take(leaders[part])).all(dim=1).cpu().numpy()
         outputs[twins[part][equal]] = outputs[leaders[part][equal]]
+
+
+def _repeated(keys: npt.NDArray[np.int64]) -> IntArray:
+    """Places of the numbers that occur more than once, rising: few, and numbers alone sort much faster than places.
+
+    >>> _repeated(np.array([5, 3, 5, 4, 3, 5])).tolist()
+    [0, 1, 2, 4, 5]
+    """
+    rising = np.sort(keys)
+    several = rising[1:][rising[1:] == rising[:-1]]
+    if not len(several):
+        return np.empty(0, np.int64)
+    near = np.minimum(np.searchsorted(several, keys), len(several) - 1)
+    return np.flatnonzero(several[near] == keys)
 
 
 def scores_of(outputs: FloatArray, gains: FloatArray) -> FloatArray:
