@@ -512,3 +512,18 @@ def test_commands_take_text(tmp_path, monkeypatch):
     assert "Columns of words are those of a table" in str(said.exception)
     run("convert", "train.csv", "train.toprank-data", *words)
     assert tr.read("train.toprank-data").text.document == ("title", "description")
+
+
+# ---- clusters ----
+
+
+def test_a_cluster_refuses_words(tmp_path):
+    from toprank.cluster.cluster import _frame_parts
+
+    class Frame:
+        """What is asked of a Dask frame before anything is computed."""
+
+        _meta = FRAME.head(1)
+
+    with pytest.raises(DataError, match="A cluster does not match the words of queries \\('search_term'\\)"):
+        _frame_parts(Frame(), {"like": DATA})

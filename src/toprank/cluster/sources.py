@@ -141,7 +141,10 @@ def agreed(files: Sequence[FilePart]) -> tuple[list[FilePart], list[str]]:
     )
     tables = sources_of([file.path for file in files], options.get("format"))
     with about(tables[0].path):
-        layout = common_layout(tables, given, features, dtype, options.get("carry"), options.get("like"))
+        layout = common_layout(
+            tables, given, features, dtype, options.get("carry"), options.get("like"), options.get("text")
+        )
+        layout.refuse_text("A cluster")
         any_column = features is not None or options.get("like") is not None
         refuse_drift(tables, layout, any_column=any_column, any_number=dtype is not None)
         with warnings.catch_warnings(record=True) as said:  # a worker's own would be read by nobody

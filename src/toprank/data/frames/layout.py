@@ -65,6 +65,14 @@ class Layout:
         """Whether a column holds words that queries are matched with."""
         return self.text is not None and name in self.text.columns
 
+    def refuse_text(self, who: str) -> None:
+        """Refuse words where nobody matches them."""
+        if self.text is not None:
+            raise DataError(
+                f"{who} does not match the words of queries ('{self.text.query}') with those of documents; train on "
+                "one machine, or on features that were made of them before."
+            )
+
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """The names of the features; None where they are the numbers that `to_frame` gives to features without one."""
