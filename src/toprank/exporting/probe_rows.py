@@ -24,6 +24,7 @@ KINDS = {
     "usual": "values as the model expects them, drawn at random",
     "thresholds": "at each split of a tree: the last value that goes left, and the first that goes right",
     "categories": "at each split: known and unknown categories; negative ones, and values between them",
+    "negative": "categories between -1 and 0, which LightGBM takes for category 0",
     "missing": "missing values: at each split that they come to; one, some, all",
     "zeros": "zeros, also negative ones",
     "tiny": "values within ±1e-35 of zero, which LightGBM takes for zero",
@@ -97,6 +98,9 @@ def probe_rows(
         with np.errstate(over="ignore"):
             X = X.astype(np.float32).astype(np.float64)
     kinds = np.where(_is_tiny(X, tiny), "tiny", kinds)
+    if sets is not None:
+        asked = X[:, np.unique(sets[0])]
+        kinds = np.where(((asked > -1.0) & (asked < 0.0)).any(axis=1), "negative", kinds)
     order = rng.permutation(len(X))
     order = order[np.argsort(kinds[order], kind="stable")]  # rankings are of one kind each
     return ProbeRows(np.ascontiguousarray(X[order]), kinds[order], walked.nodes, walked.sampled)

@@ -46,6 +46,8 @@ class Split(NamedTuple):
     missing_left: bool
     left: Node
     right: Node
+    codes: tuple[int, ...] | None = None
+    """The categories that go left, where it asks for these; all else goes right."""
 
 
 Node = Split | float
@@ -65,7 +67,10 @@ def _plain(tree: Tree) -> Node:
     for node in reversed(_from_the_root(tree)):
         sides = made[int(tree.left[node])], made[int(tree.right[node])]
         threshold, goes_left = float(tree.threshold[node]), bool(missing_left[node])
-        if tree.missing[node] == MISSING_ZERO:
+        wanted = tree.categories[node]
+        if wanted is not None:
+            made[node] = Split(int(tree.feature[node]), 0.0, False, *sides, tuple(map(int, wanted)))
+        elif tree.missing[node] == MISSING_ZERO:
             made[node] = _with_zeros(int(tree.feature[node]), threshold, goes_left, *sides)
         else:
             made[node] = Split(int(tree.feature[node]), threshold, goes_left, *sides)
@@ -110,17 +115,18 @@ def missing_is_zero(trees: list[Node]) -> bool:
     return all(node.missing_left == (node.threshold >= 0.0) for tree in trees for node in nodes(tree))
 
 
-def forest_refusal(formula: Formula, file: str) -> str | None:
+def forest_refusal(formula: Formula, file: str, categories: bool = False) -> str | None:
     """Why a file of plain splits cannot hold a formula; None: it can.
 
     Args:
         formula: a formula that is no linear function, or one that the file has to hold as trees.
         file: what holds it, as in "a model of Solr".
+        categories: whether its splits can ask for categories.
     """
     forest, remedy = formula.forest, _REMEDY
     if forest is None:
         return not_trees(formula, file)
-    if forest.by_category:
+    if forest.by_category and not categories:
         return (
             f"it asks for categories, and {file} compares numbers alone. {remedy} Or train without categorical=, with "
             "columns of 0 and 1 in their place."

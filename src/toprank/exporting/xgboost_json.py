@@ -1,7 +1,8 @@
 """Trees in XGBoost's JSON, in single precision, with thresholds that send every such number the way LightGBM does.
 
 XGBoost goes left where x < L, so L is the next single precision number above the threshold. Its predictor takes for
-granted that the right child of a node follows the left one.
+granted that the right child of a node follows the left one. Categories that a node names go right, all else left, so
+there the children change sides.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.exporting.float32 import LARGEST_SINGLE
-from toprank.exporting.formats import Format, Prepared, name_refusal, name_remarks, renamed
+from toprank.exporting.formats import Format, Prepared, name_refusal, name_remarks, renamed, table_remarks
 from toprank.exporting.interpreters import xgboost
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
 from toprank.importing import installed
@@ -26,6 +27,7 @@ __all__ = ["FORMATS"]
 
 _MARKS = r"[\[\]<\x00-\x1f\x7f]"
 _NO_PARENT = 2147483647
+_MOST_CODES = 1 << 24
 _VERSION = [2, 0, 0]  # the oldest whose format this is; later ones read it
 
 
@@ -40,7 +42,7 @@ def _text(formula: Formula, forest: Forest) -> bytes:
     learner = {
         "attributes": {},
         "feature_names": renamed(formula.features, _MARKS),
-        "feature_types": ["float"] * formula.n_features,
+        "feature_types": _types(forest),
         "gradient_booster": {"model": model, "name": "gbtree"},
         "learner_model_param": {
             "base_score": "0E0",
@@ -54,11 +56,18 @@ def _text(formula: Formula, forest: Forest) -> bytes:
     return json.dumps({"learner": learner, "version": _VERSION}, ensure_ascii=False, allow_nan=False).encode()
 
 
+def _types(forest: Forest) -> list[str]:
+    """``c`` for features that splits ask for categories of."""
+    return ["c" if feature in forest.categories else "float" for feature in range(forest.n_features)]
+
+
 def _finite(node: Node) -> Node:
     """The same with thresholds that JSON can say: one beyond all numbers becomes one below all, children swapped."""
     if not isinstance(node, Split):
         return node
     left, right = _finite(node.left), _finite(node.right)
+    if node.codes is not None:
+        return node._replace(left=right, right=left, missing_left=True)
     if node.threshold < LARGEST_SINGLE:
         return node._replace(left=left, right=right)
     return Split(node.feature, -np.inf, not node.missing_left, right, left)
@@ -77,10 +86,18 @@ def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
                 right.append(-1)
     n = len(nodes)
     splits = [node if isinstance(node, Split) else None for node in nodes]
+    asked = [(place, split.codes) for place, split in enumerate(splits) if split and split.codes is not None]
+    sizes = [len(codes) for _, codes in asked]
+    categories = {
+        "categories": [code for _, codes in asked for code in codes],
+        "categories_nodes": [place for place, _ in asked],
+        "categories_segments": [sum(sizes[:number]) for number in range(len(sizes))],
+        "categories_sizes": sizes,
+    }
     values = [float(least_above(node.threshold) if isinstance(node, Split) else np.float32(node)) for node in nodes]
     return {
         "base_weights": [0.0 if split else value for split, value in zip(splits, values, strict=True)],
-        **{name: [] for name in ("categories", "categories_nodes", "categories_segments", "categories_sizes")},
+        **categories,
         "default_left": [int(split is not None and split.missing_left) for split in splits],
         "id": number,
         "left_children": left,
@@ -89,7 +106,7 @@ def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
         "right_children": right,
         "split_conditions": values,
         "split_indices": [0 if split is None else split.feature for split in splits],
-        "split_type": [0] * n,
+        "split_type": [int(split is not None and split.codes is not None) for split in splits],
         "sum_hessian": [0.0] * n,
         "tree_param": {
             "num_deleted": "0",
@@ -102,7 +119,30 @@ def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
 
 def _refuses(formula: Formula, _server: str | None) -> str | None:
     clash = name_refusal(formula.features, _MARKS, "XGBoost", "'[', ']', '<' and control characters")
-    return clash or forest_refusal(formula, "XGBoost's file")
+    return clash or forest_refusal(formula, "XGBoost's file", categories=True) or _refuses_categories(formula)
+
+
+def _refuses_categories(formula: Formula) -> str | None:
+    assert formula.forest is not None
+    codes, numbers = [0.0], set()
+    for tree in formula.forest.trees:
+        for feature, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
+            if wanted is None:
+                numbers.add(feature)
+            else:
+                codes.append(float(np.max(wanted)))
+    if max(codes) >= _MOST_CODES:
+        return (
+            f"XGBoost knows categories below {_MOST_CODES:,}, and it asks for {max(codes):.0f}. Export it to onnx, c "
+            "or python."
+        )
+    if both := sorted(numbers & set(formula.forest.categories)):
+        name = formula.features[both[0]]
+        return (
+            f"some splits take '{name}' for a category and some for a number, and in XGBoost a feature is one of the "
+            "two. Export it to onnx, c or python."
+        )
+    return None
 
 
 # ---- scoring ----
@@ -117,7 +157,10 @@ def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
             raise DataError("XGBoost takes no values beyond single precision, but the data to check on hold some.")
     booster = library.Booster(params={"nthread": 1}, model_file=str(path))
     rows = library.DMatrix(
-        X.astype(np.float32), feature_names=renamed(features, _MARKS), feature_types=["float"] * len(features)
+        X.astype(np.float32),
+        feature_names=renamed(features, _MARKS),
+        feature_types=booster.feature_types,
+        enable_categorical=True,
     )
     return np.asarray(booster.predict(rows, output_margin=True))
 
@@ -130,8 +173,19 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
         files={"": _text(formula, formula.forest)},
         score=_scores,
         interpreter="the rules of XGBoost's predictor" if library is None else f"XGBoost {library.__version__}",
-        remarks=name_remarks(formula.features, _MARKS, "XGBoost"),
+        remarks=(*name_remarks(formula.features, _MARKS, "XGBoost"), *_category_remarks(formula)),
+        excluded=frozenset({"negative"} if formula.forest.by_category else ()),
         single=True,
+    )
+
+
+def _category_remarks(formula: Formula) -> tuple[str, ...]:
+    if not formula.forest or not formula.forest.by_category:
+        return table_remarks(formula)
+    return (
+        *table_remarks(formula),
+        "Features of the type 'c' hold codes of categories: give DMatrix feature_types=booster.feature_types and "
+        "enable_categorical=True. A number between -1 and 0 is no category there, and here it is category 0.",
     )
 
 

@@ -1,7 +1,7 @@
-"""What XGBoost's predictor makes of a model in its JSON: trees of numerical splits, and the sum of their leaves.
+"""What XGBoost's predictor makes of a model in its JSON: trees, and the sum of their leaves.
 
-Everything is in single precision. A document goes left where x < L, a missing value where the node says, and the right
-child of a node is the one after the left.
+Everything is in single precision. A document goes left where x < L, or where its category is none that the node names;
+a missing value where the node says, and the right child of a node is the one after the left.
 """
 
 from __future__ import annotations
@@ -23,11 +23,17 @@ def score(text: str, X: Any) -> FloatArray:
     for tree in strict_json(text)["learner"]["gradient_booster"]["model"]["trees"]:
         left, feature = np.array(tree["left_children"]), np.array(tree["split_indices"])
         value, by_default = singles(tree["split_conditions"]), np.array(tree["default_left"]) == 1
+        bounds = zip(tree["categories_nodes"], tree["categories_segments"], tree["categories_sizes"], strict=True)
+        sets = {place: tree["categories"][first : first + size] for place, first, size in bounds}
         node = np.zeros(len(rows), dtype=np.int64)
         while (inside := np.flatnonzero(left[node] >= 0)).size:
             at = node[inside]
             x = rows[inside, feature[at]]
-            goes_left = np.where(np.isnan(x), by_default[at], x < value[at])
+            goes_left = x < value[at]
+            for place, codes in sets.items():
+                here = at == place
+                goes_left[here] = (x[here] < 0) | ~np.isin(np.trunc(x[here]), codes)
+            goes_left = np.where(np.isnan(x), by_default[at], goes_left)
             node[inside] = left[at] + ~goes_left
         total += value[node]
     return total.astype(np.float64)
