@@ -35,6 +35,7 @@ from toprank.experiment.provenance import described, key_of
 from toprank.experiment.running import Progress
 from toprank.experiment.spec import entries_of
 from toprank.experiment.store import CellStore
+from toprank.significance import two_level_interval
 
 DATA = tr.synthetic(n_queries=45, n_documents=(2, 12), n_features=4, n_grades=3, seed=1)
 PAIR = ["LeastSquares", "RankNet-linear"]
@@ -265,7 +266,19 @@ def test_seeds_go_to_those_that_draw():
         tr.evaluate(results.scores(None, "Fold1", "random", seed), fold.test).per_query["ndcg@10"] for seed in (0, 5)
     ]
     np.testing.assert_array_equal(results.values()["random"]["Fold1"], (of_seeds[0] + of_seeds[1]) / 2)
-    assert "mean over 2 seeds" in str(results)
+    assert "mean over 2 seeds ± their standard deviation" in str(results)
+    rows = results.seed_values()["random"]
+    assert {fold: of.shape[0] for fold, of in rows.items()} == dict.fromkeys(rows, 2)
+    means = [np.mean([of[seed].mean() for of in rows.values()]) for seed in (0, 1)]
+    assert results.seed_spread() == {"random": pytest.approx(np.std(means, ddof=1)), "plain": None, "fixed": None}
+    assert f" ± {np.std(means, ddof=1):.4f}" in str(results)
+    plain = results.seed_values()["plain"]
+    [with_seeds, without] = [
+        next(d for d in results.compare(baseline="plain").differences if d.a == name) for name in ("random", "fixed")
+    ]
+    expected = two_level_interval([rows[fold] - plain[fold] for fold in rows])
+    assert with_seeds.interval == expected
+    assert "bootstrap" in without.interval.detail or without.interval.detail != expected.detail
 
 
 @pytest.mark.parametrize(

@@ -285,9 +285,19 @@ class Still:
 def test_what_cannot_be_drawn_for_is_refused():
     with pytest.raises(DataError, match="3 query_ids"):
         YetiRank().on([1, 0], tr.Queries([0, 2]), query_ids=[1, 2, 3])
+    with pytest.raises(DataError, match="labels must hold numbers"):
+        YetiRank().on(["good", "bad"], tr.Queries([0, 2]))
+    with pytest.raises(DataError, match="label of document 1 is nan; training needs judged documents only"):
+        YetiRank().on([1.0, np.nan], tr.Queries([0, 2]))
     with pytest.raises(DataError, match="draw must be"):
         YetiRank().on([1, 0], tr.Queries([0, 2])).at([0.0, 0.0], draw=-1)
     with pytest.raises(DataError, match="objectives that are drawn; use Newton"):
         Redrawn().solve(Still(), [0.0], Penalty.uniform(1))
+    level = YetiRank().on([2.0, 2.0, 2.0], tr.Queries([0, 3])).at([0.3, 0.1, -1.0], curvature=True)
+    assert (level.value, level.grad.any(), level.curvature.diagonal().any()) == (0.0, False, False)
+    for labels, qid in (([1.0], [0]), ([1.0, 1.0, 1.0], [0, 0, 1])):  # one document; equal labels
+        data = tr.RankingData(np.arange(len(labels), dtype=float)[:, None], labels, qid=qid)
+        with pytest.warns(UserWarning, match="every document gets the same score"):
+            tr.LinearRanker("YetiRank").fit(data)
     lonely = YetiRank().on([1.0], tr.Queries([0, 1])).at([0.3], curvature=True)
     assert (lonely.value, lonely.grad.tolist(), lonely.curvature.diagonal().tolist()) == (0.0, [0.0], [0.0])

@@ -213,6 +213,20 @@ def test_the_expected_dcg_and_its_fall(calibrated, parts):
     assert fall.expected_dcg.p <= 0.05 < still.p
     assert fall.expected_dcg.interval.high < 0
     assert any("expected DCG@10 fell" in alarm for alarm in fall.alarms)
+    assert still.drifted == ()
+    assert still.alarm == ""
+
+
+def test_a_forecast_on_drifted_data_carries_the_alarm(calibrated, parts):
+    _, _, reference, new = parts
+    X = new.X.copy()
+    X[:, 1] = 3 * X[:, 1] + 2
+    moved = tr.monitor(calibrated, reference, new.replace(X=X))
+    drifted = {shift.name for shift in (*moved.features, moved.scores) if shift.drifted}
+    assert set(moved.expected_dcg.drifted) == drifted != set()
+    assert moved.expected_dcg.alarm in str(moved)
+    assert moved.expected_dcg.alarm.startswith("Do not believe the DCG that is expected now:")
+    assert set(moved.to_dict()["expected_dcg"]["drifted"]) == drifted
 
 
 def test_why_no_dcg_is_expected(parts):

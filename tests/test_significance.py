@@ -635,3 +635,54 @@ class TestRefusals:
 def test_a_number_that_is_too_large_is_not_said_to_be_infinite():
     with pytest.raises(DataError, match=r"is -3e\+300 for query number 1 .* at most 1e\+250 in size"):
         column([0.0, -3e300], "a")
+
+
+# --- queries and seeds ------------------------------------------------------------------------------------------------
+
+
+def test_one_seed_gives_students_interval():
+    rows = np.random.default_rng(0).normal(size=(3, 20))
+    alone = sig.two_level_interval([rows[:1]])
+    known = sig.t_interval(rows[0])
+    assert (alone.low, alone.high) == pytest.approx((known.low, known.high))
+    together = sig.two_level_interval([rows[:1, :8], rows[:1, 8:]])  # folds of a system that does not draw
+    assert (together.low, together.high) == pytest.approx((known.low, known.high))
+
+
+def test_the_variance_is_that_of_the_formula():
+    rng = np.random.default_rng(1)
+    table = rng.normal(size=(4, 1)) + rng.normal(size=(1, 9)) + 0.5 * rng.normal(size=(4, 9))
+    rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
+    seeds = (table.mean(1).var(ddof=1) - (rest**2).sum() / (3 * 8) / 9) / 4
+    square = stats.t.ppf(0.95, 8) ** 2 * table.mean(0).var(ddof=1) / 9 + stats.t.ppf(0.95, 3) ** 2 * seeds
+    found = sig.two_level_interval([table], confidence=0.9)
+    assert found.high - table.mean() == pytest.approx(np.sqrt(square))
+    gaps = np.where(np.arange(9) == 4, np.nan, table)  # a query that does not count
+    assert sig.two_level_interval([gaps]).n == 8
+
+
+def test_two_level_intervals_at_the_edge():
+    assert sig.two_level_interval([np.full((3, 5), 0.25)]).low == 0.25
+    assert sig.two_level_interval([[[1.0], [2.0]]]).high == np.inf
+    for wrong in ([], [[1.0, 2.0]], [np.full((2, 3), np.nan)]):
+        with pytest.raises(DataError):
+            sig.two_level_interval(wrong)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("folds", "seeds", "n"), [(1, 5, 60), (5, 3, 20), (1, 3, 200)])
+@pytest.mark.parametrize("seed_spread", [0.0, 0.05, 0.3])
+def test_two_level_intervals_hold(folds, seeds, n, seed_spread):
+    """Queries, seeds and folds are drawn anew each time; the true mean is 0. Queries alone would hold it far less."""
+    rng, times = np.random.default_rng(0), 2000
+    held = 0
+    for _ in range(times):
+        parts = [
+            seed_spread * rng.normal(size=(seeds, 1)) + rng.normal(size=(1, n)) + 0.5 * rng.normal(size=(seeds, n))
+            for _ in range(folds)
+        ]
+        found = sig.two_level_interval(parts)
+        held += found.low <= 0 <= found.high
+    # Satterthwaite's degrees of freedom are an approximation, on the safe side where a level does nothing
+    assert held / times > 0.95 - 4 * np.sqrt(0.95 * 0.05 / times) - 0.005
+    assert held / times < 0.975

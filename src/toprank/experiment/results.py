@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toprank.comparison import Comparison, compare_values
+from toprank.comparison import Comparison, Difference, compare_values
 from toprank.compute import FloatArray
 from toprank.data.slices import Slices
 from toprank.errors import DataError, FileError, UnknownNameError
@@ -20,6 +20,8 @@ from toprank.experiment.tables import blocks_of_table, dictionary, parts_of, poo
 from toprank.metrics.result import ByMetric
 from toprank.showing.pictures import Picture, strips
 from toprank.showing.tables import Kind, Part, Shown
+from toprank.significance.results import Interval
+from toprank.significance.two_level import two_level_interval
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -188,6 +190,13 @@ class Results(Shown):
 
         A system that failed on any fold, or a convention that does not apply, is not there.
         """
+        found = self.seed_values(metric, convention, dataset)
+        return {system: {fold: of.mean(axis=0) for fold, of in folds.items()} for system, folds in found.items()}
+
+    def seed_values(
+        self, metric: Name = None, convention: Name = None, dataset: Name = None
+    ) -> dict[str, dict[str, FloatArray]]:
+        """System → fold → (seeds, queries), a row for each seed; see `values`."""
         dataset, convention, metric = self._dataset(dataset), self._convention(convention), self._metric(metric)
         failed = {one.system for one in self.failures if one.dataset == dataset}
         found: dict[str, dict[str, FloatArray]] = {}
@@ -197,7 +206,7 @@ class Results(Shown):
                 places = [(dataset, convention, metric, system, fold, seed) for seed in (None, *self.seeds)]
                 of_seeds = [self._values[place] for place in places if place in self._values]
                 if of_seeds:
-                    by_fold[fold] = np.mean(of_seeds, axis=0)
+                    by_fold[fold] = np.array(of_seeds)
             if system not in failed and len(by_fold) == len(self.folds(dataset)):
                 found[system] = by_fold
         return found
@@ -234,6 +243,17 @@ class Results(Shown):
         names = {name: code for code, name in enumerate(asked["of"][dataset]["names"])}
         codes = np.array([names[word] for word in words], dtype=np.int64)
         return Slices(asked["by"], tuple(names), codes, asked["of"][dataset]["rule"])
+
+    def seed_spread(
+        self, metric: Name = None, convention: Name = None, dataset: Name = None
+    ) -> dict[str, float | None]:
+        """System → standard deviation over seeds of the mean of fold means; None for a system that was run once."""
+        spread: dict[str, float | None] = {}
+        for system, folds in self.seed_values(metric, convention, dataset).items():
+            seeds = min(map(len, folds.values()))
+            means = [_mean(np.array([_mean(of[seed]) for of in folds.values()])) for seed in range(seeds)]
+            spread[system] = float(np.std(means, ddof=1)) if seeds > 1 else None
+        return spread
 
     def by_slice(
         self, metric: Name = None, convention: Name = None, dataset: Name = None
@@ -279,10 +299,23 @@ class Results(Shown):
                 by=self.slices(dataset) if by is None else by,
                 **options,
             )
+            found = self._over_seeds(found, convention, dataset)
             if by is not None:
                 return found
             self._comparisons[made_of] = found
         return self._comparisons[made_of]
+
+    def _over_seeds(self, found: Comparison, convention: str, dataset: str) -> Comparison:
+        """The comparison with intervals for other seeds, too, where one of two systems was run with several."""
+        rows = {metric: self.seed_values(metric, convention, dataset) for metric in found.metrics}
+
+        def interval(one: Difference) -> Interval:
+            a, b = (rows[one.metric][name] for name in (one.a, one.b))
+            if all(len(of) == 1 for system in (a, b) for of in system.values()):
+                return one.interval
+            return two_level_interval([a[fold] - b[fold] for fold in a], confidence=found.confidence)
+
+        return replace(found, differences=tuple(replace(one, interval=interval(one)) for one in found.differences))
 
     # ---- output ----
 

@@ -221,6 +221,7 @@ def _numbers(results: Results, dataset: str, convention: str) -> dict[str, Any]:
         "mean_of_fold_means": each(results.fold_means),
         "by_fold": each(results.by_fold),
         "pooled_mean": each(results.pooled),
+        "seed_spread": each(results.seed_spread),
         "pooled_comparison": None if compared is None else compared.to_dict(),
     }
 
@@ -266,7 +267,11 @@ def _dataset(results: Results, dataset: str) -> list[Part]:
 def _under(results: Results, dataset: str, convention: str) -> list[Part]:
     folds = results.provenance["datasets"][dataset]["folds"]
     queries = sum(fold["queries"]["test"] for fold in folds)
-    seeds = f", systems that draw: mean over {results.repeats} seeds" if results.repeats > 1 else ""
+    seeds = (
+        f", systems that draw: mean over {results.repeats} seeds ± their standard deviation"
+        if results.repeats > 1
+        else ""
+    )
     size = f"{_count(len(folds), 'fold')}, {_count(queries, 'test query', 'test queries')}"
     heading = f"{dataset}: {size}, convention {convention}{seeds}."
     compared = comparison_of(results, dataset, convention)
@@ -281,7 +286,7 @@ def _under(results: Results, dataset: str, convention: str) -> list[Part]:
         means,
         f"Pooled queries: mean, and paired difference to {compared.baseline} with {level} interval:",
         _pooled_table(results, compared),
-        _methods(compared),
+        _methods(compared, results.repeats),
         *(() if compared.slices is None else compared.slices._parts()),
     ]
 
@@ -306,7 +311,12 @@ def number_or_dash(value: float | None) -> str:
     return _DASH if value is None or math.isnan(value) else number(value)
 
 
-def _methods(compared: Comparison) -> str:
+def around(spread: float | None) -> str:
+    """What stands behind a mean over seeds: their standard deviation; nothing where there was one."""
+    return "" if spread is None or math.isnan(spread) else f" ± {number(spread)}"
+
+
+def _methods(compared: Comparison, seeds: int) -> str:
     """How the marks and intervals were found."""
     correction = "uncorrected" if compared.correction == "none" else f"{compared.correction.capitalize()} over"
     systems, metrics = len(compared.systems) - 1, len(compared.metrics)
@@ -314,7 +324,14 @@ def _methods(compared: Comparison) -> str:
     return (
         f"*: p ≤ {compared.alpha:g}, paired {compared.test} test on the pooled queries, two-sided, {family}. "
         f"Intervals: studentised bootstrap, {compared.resamples:,} resamples, each for itself. Seed {compared.seed}."
+        f"{_SEEDED if seeds > 1 else ''}"
     )
+
+
+_SEEDED = (
+    " Where a system draws, the interval is Student's over queries and seeds; the test takes the means over the "
+    "seeds at hand, so it does not speak of other seeds."
+)
 
 
 def _count(number: int, singular: str, plural: str = "") -> str:
@@ -323,10 +340,12 @@ def _count(number: int, singular: str, plural: str = "") -> str:
 
 def _means_table(results: Results, dataset: str, convention: str, compared: Comparison | None) -> Table:
     means = {metric: results.fold_means(metric, convention, dataset) for metric in results.metrics}
+    spread = {metric: results.seed_spread(metric, convention, dataset) for metric in results.metrics}
     stars = {(d.a, d.metric) for d in compared.differences if d.significant} if compared is not None else set()
 
     def cell(system: str, metric: str) -> str:
-        return number_or_dash(means[metric].get(system)) + ("*" if (system, metric) in stars else "")
+        star = "*" if (system, metric) in stars else ""
+        return number_or_dash(means[metric].get(system)) + star + around(spread[metric].get(system))
 
     rows = [(system, *(cell(system, metric) for metric in results.metrics)) for system in results.systems]
     best = {

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
-from toprank.data.checks import PlainArguments, check_whole
+from toprank.data.checks import PlainArguments, check_whole, numbers
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
 from toprank.errors import DataError
@@ -70,7 +70,7 @@ class Judgments:
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None and field.name not in ("queries", "total_weight", "query_ids"):
-                object.__setattr__(self, field.name, np.ascontiguousarray(value, dtype=np.float64))
+                object.__setattr__(self, field.name, np.ascontiguousarray(numbers(value, field.name), dtype=np.float64))
         n, q, labels = self.queries.n_documents, len(self.queries), self.labels
         if labels.shape != (n,):
             raise DataError(f"There are {labels.size} labels for {n} documents.")

@@ -59,12 +59,26 @@ class ExpectedChange:
     interval: Interval
     p: float
     changed: bool
+    drifted: tuple[str, ...] = ()
+    """What has drifted: the forecast, and its interval, are then no evidence of how good the ranking is."""
+
+    @property
+    def alarm(self) -> str:
+        """Why the forecast is not to be believed; empty where nothing has drifted."""
+        if not self.drifted:
+            return ""
+        few = ", ".join(self.drifted[:3]) + (f" and {len(self.drifted) - 3} more" if len(self.drifted) > 3 else "")
+        return (
+            f"Do not believe the DCG that is expected now: {few} drifted, and P(grade | x) was calibrated on documents "
+            "of before. Judge some of the new queries."
+        )
 
     def __str__(self) -> str:
         low, high = self.interval
         return (
             f"Expected DCG@{self.k}, without labels: {number(self.reference)} before, {number(self.new)} now, "
             f"{signed(self.difference)} [{signed(low)}, {signed(high)}]."
+            f"{self.alarm and ' ' + self.alarm}"
         )
 
 
@@ -322,7 +336,8 @@ def monitor(
     statistics += [] if values is None else [draws.means_apart([value.mean for value in values])]
     p = corrected(statistics)
     *found, of_scores = shifts([*names, "score"], tests, p[: len(tests)], psi, 1 - confidence)
-    expected = None if values is None else _change(values, k, confidence, p[-1])
+    drifted = tuple(shift.name for shift in (*found, of_scores) if shift.drifted)
+    expected = None if values is None else replace(_change(values, k, confidence, p[-1]), drifted=drifted)
     pairs = sorted(zip(found, cells, strict=True), key=lambda pair: (not pair[0].drifted, -pair[0].psi))
     return Drift(
         tuple(shift for shift, _ in pairs), of_scores, expected,

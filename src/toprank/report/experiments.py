@@ -14,7 +14,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment import Results
-from toprank.experiment.tables import comparison_of, number_or_dash, pooled_queries
+from toprank.experiment.tables import around, comparison_of, number_or_dash, pooled_queries
 from toprank.metrics.conventions import CONVENTIONS
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
@@ -236,8 +236,17 @@ def _tables(results: Results, dataset: str) -> list[Titled]:
     for number_of, convention in enumerate(results.conventions):
         means = {metric: results.fold_means(metric, convention, dataset) for metric in metrics}
         pooled = {metric: results.pooled(metric, convention, dataset) for metric in metrics}
+        spread = {metric: results.seed_spread(metric, convention, dataset) for metric in metrics}
         rows = [
-            (s, *(number_or_dash(of[metric].get(s)) for metric in metrics for of in (means, pooled))) for s in systems
+            (
+                s,
+                *(
+                    number_or_dash(of[metric].get(s)) + (around(spread[metric].get(s)) if of is means else "")
+                    for metric in metrics
+                    for of in (means, pooled)
+                ),
+            )
+            for s in systems
         ]
         header = ("system", *(word for metric in metrics for word in (metric, "pooled")))
         shown.append(
@@ -276,7 +285,10 @@ def _notes(results: Results, dataset: str, relevant: npt.NDArray[Any], documents
     caveats = [f"The queries of {len(folds)} folds are pooled."]
     if seeds > 1:
         plots = " Rankings, scores and curves are those of the first." if documents else ""
-        caveats.append(f"For systems that draw, a query's number is the mean over {seeds} seeds.{plots}")
+        caveats.append(
+            f"For systems that draw, a query's number is the mean over {seeds} seeds, whose standard deviation stands "
+            f"behind ±; intervals of differences are over queries and seeds.{plots}"
+        )
     caveats += nothing_to_gain(relevant > 0)
     failed = {one.system: one.error for one in results.failures if one.dataset == dataset}
     caveats += [f"{system} failed and is left out: {error}" for system, error in failed.items()]

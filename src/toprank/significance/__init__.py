@@ -28,11 +28,12 @@ from toprank.significance.jackknife import jackknife, means_without, redrawn_int
 from toprank.significance.results import EffectSize, EquivalenceResult, Interval, TestResult, WinTieLoss
 from toprank.significance.sequential import always_half_width, ratio_p
 from toprank.significance.tests import randomization_test, t_test, wilcoxon
+from toprank.significance.two_level import two_level_interval
 
 __all__ = [
     "randomization_test", "t_test", "wilcoxon", "equivalence_test",
     "bootstrap_interval", "t_interval", "weighted_interval", "effective_sample",
-    "jackknife", "means_without", "redrawn_interval", "always_half_width", "ratio_p",
+    "jackknife", "means_without", "redrawn_interval", "always_half_width", "ratio_p", "two_level_interval",
     "effect_size", "win_tie_loss", "queries_needed",
     "holm", "bonferroni",
     "TestResult", "EquivalenceResult", "Interval", "EffectSize", "WinTieLoss",

@@ -1,0 +1,79 @@
+"""The mean of a system that draws, over queries and seeds: what other queries and other seeds would have given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.data.checks import check_number
+from toprank.errors import DataError
+from toprank.significance.results import Interval
+
+__all__ = ["two_level_interval"]
+
+
+def two_level_interval(parts: Sequence[npt.ArrayLike], *, confidence: float = 0.95) -> Interval:
+    """The t interval of a mean over queries and seeds: both are drawn, and what was found holds for others of each.
+
+    A value is μ + query + seed + rest. In each part (a fold, where every seed trains anew) with S seeds and m of the n
+    queries let s be the variance of the seeds' means over queries and r the mean square of the rest, so that s − r/m
+    estimates what seeds alone do; let Q be the variance of all queries' means over seeds. Then the interval is
+
+        mean ± √(t²_{n−1} · Q/n + t²_f · Σ_parts (m/n)² (s − r/m)/S),
+
+    the second sum 0 where it comes out negative. f are Satterthwaite's degrees of freedom of Σ (m/n)² s/S, S − 1 for
+    each part. One quantile for both, with degrees of freedom in between, holds less than it says where three seeds
+    happen to agree. One seed gives the t interval over queries.
+
+    Args:
+        parts: of each part an array (seeds, queries); a query with NaN is left out.
+        confidence: of the interval.
+
+    >>> low, high = two_level_interval([[[0.2, 0.1, 0.3]]])
+    >>> round(low, 3), round(high, 3)
+    (-0.048, 0.448)
+    """
+    from scipy.special import stdtrit
+
+    check_number("confidence", confidence, above=0, below=1)
+    tables = [np.asarray(part, dtype=np.float64) for part in parts]
+    if not tables or any(table.ndim != 2 for table in tables):
+        raise DataError("Give at least one part, each an array of (seeds, queries).")
+    tables = [kept for table in tables if (kept := table[:, ~np.isnan(table).any(axis=0)]).shape[1]]
+    if not tables:
+        raise DataError("There is no query with a value for every seed.")
+    means = np.concatenate([table.mean(axis=0) for table in tables])
+    n, mean = len(means), float(means.mean())
+    detail = f"t, {n:,} queries and {max(len(table) for table in tables)} seeds"
+    if n == 1:
+        return Interval(mean, -math.inf, math.inf, confidence, 1, "one query: its spread is unknown")
+    of_queries = float(means.var(ddof=1)) / n
+    of_seeds, seen, freedom = 0.0, 0.0, 0.0
+    for table in tables:
+        (seeds, m), share = table.shape, table.shape[1] / n
+        if seeds < 2:
+            continue
+        own = share**2 * float(table.mean(axis=1).var(ddof=1)) / seeds
+        of_seeds += own - share**2 * _rest(table) / (seeds * m)
+        seen, freedom = seen + own, freedom + own**2 / (seeds - 1)
+    if of_queries == 0 and seen == 0:
+        return Interval(mean, mean, mean, confidence, n, "all values are equal, so the interval has no width")
+    level = (1 + confidence) / 2
+    square = float(stdtrit(n - 1, level)) ** 2 * of_queries
+    if of_seeds > 0:
+        square += float(stdtrit(seen**2 / freedom, level)) ** 2 * of_seeds
+    half = math.sqrt(square)
+    return Interval(mean, mean - half, mean + half, confidence, n, detail)
+
+
+def _rest(table: FloatArray) -> float:
+    """The mean square of what neither the query nor the seed explains."""
+    seeds, m = table.shape
+    if m < 2:
+        return 0.0
+    rest: FloatArray = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
+    return float((rest**2).sum() / ((seeds - 1) * (m - 1)))
