@@ -99,9 +99,9 @@ class Moments(NamedTuple):
         shift = np.require(shift, np.float64, ["C", "A"])
 
         def moments(chunk: tuple[int, int]) -> Moments:
-            found = np.empty((5, d))
-            kernels.features_moments(_plain(unshortened(X)[chunk[0] : chunk[1]]), shift, found)
-            return cls(chunk[1] - chunk[0], shift, *found)
+            sums = np.empty((5, d))
+            kernels.features_moments(_plain(unshortened(X)[chunk[0] : chunk[1]]), shift, sums)
+            return cls(chunk[1] - chunk[0], shift, *sums)
 
         return cls.joined(each_block(moments, chunks, threads))
 

@@ -323,15 +323,15 @@ def wolfe(run: SolverRun, point: Point, direction: FloatArray, first: float = 1.
     """
     slope0 = float(point.grad @ direction)
     low, high, low_slope, high_slope = 0.0, math.inf, slope0, math.nan
-    found: Point | None = None
+    lowest: Point | None = None
     step = first
     for _ in range(TRIALS):
         trial = run.at(point.weights + step * direction)
         promised = point.value + SUFFICIENT * step * slope0 + NOISE * abs(point.value)
         slope = float(trial.grad @ direction) if trial.is_finite else math.nan
         if trial.is_finite and trial.value <= promised:
-            if found is None or trial.value <= found.value:
-                found = trial
+            if lowest is None or trial.value <= lowest.value:
+                lowest = trial
             if abs(slope) <= CURVATURE * abs(slope0):
                 return trial
             if slope < 0:
@@ -343,7 +343,7 @@ def wolfe(run: SolverRun, point: Point, direction: FloatArray, first: float = 1.
         step = _between(low, high, low_slope, high_slope)
         if not low < step < high or not np.isfinite(step):
             break
-    return found
+    return lowest
 
 
 def _between(low: float, high: float, low_slope: float, high_slope: float) -> float:

@@ -147,8 +147,8 @@ def tolerances_of(tolerance: Any) -> list[float | None]:
     if tolerance is None:
         return [None]
     several = [tolerance] if np.ndim(tolerance) == 0 else list(tolerance)
-    for one in several:
-        check_number("tolerance", one, least=0)
+    for value in several:
+        check_number("tolerance", value, least=0)
     if not several:
         raise DataError("tolerance must be a number, several, or None, not an empty list.")
     return sorted(several, reverse=True)
