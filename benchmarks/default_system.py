@@ -14,7 +14,9 @@ Candidates are all systems but networks: those need PyTorch, which the plain ins
 first two folds of each set. With `--stopped`, rankers that learn in rounds are shown a second time as "NAME, stopped
 early": trained on four fifths of the training queries and stopped on the fifth. These lines do not compete for the
 first place: they need data to stop on, which the plain command does not have. With `--chosen`, systems are judged as
-`toprank train --valid` trains them instead: on four fifths, with the grid searched and trees stopped on the fifth.
+`toprank train --valid` trains them instead: on four fifths, with the grid searched and trees stopped on the fifth. With
+`--held-out`, every system comes twice: with its defaults, and as "NAME, held out", chosen in the same way and then
+trained on all: whether it pays to hold queries out where there are no validation data (of at most `--queries`).
 
 `--keep` writes every fit to a file and does not make again what is there, so that `--minutes` may end a run that is
 gone on with later; the tables are those of the folds on which every system was tried.
@@ -46,7 +48,7 @@ from toprank.errors import ToprankError
 METRIC, SEED = "ndcg@10", 0
 SETS = ("MQ2008", "OHSUMED", "OHSUMED-null", "MSLR", "LightGBM-example")
 COLLECTION = {"OHSUMED-null": "OHSUMED"}
-STOPPED, CHOSEN = ", stopped early", ", chosen"
+STOPPED, CHOSEN, HELD_OUT = ", stopped early", ", chosen", ", held out"
 
 
 class Task(NamedTuple):
@@ -87,11 +89,11 @@ def work(task: Task) -> Found:
         share = task.queries / train.n_queries
         train = tr.split(train, (share, 1 - share), seed=SEED)[0]
     name, _, how = task.system.partition(",")
-    if how:
+    if how and not task.system.endswith(HELD_OUT):
         train, stop = tr.split(train, (0.8, 0.2), seed=SEED)
     start = time.process_time()
     try:
-        if task.system.endswith(CHOSEN):
+        if task.system.endswith((CHOSEN, HELD_OUT)):
             ranker = tr.select(name, train, stop, threads=1).ranker
         else:
             ranker = tr.systems.make(name).set_params(threads=1).fit(train, valid=stop)
@@ -169,10 +171,12 @@ def main() -> None:
     arguments.add_argument("--folds", type=int, default=5, help="folds of a set at most")
     arguments.add_argument("--stopped", action="store_true")
     arguments.add_argument("--chosen", action="store_true")
+    arguments.add_argument("--held-out", action="store_true")
     _resuming.arguments(arguments)
     given = arguments.parse_args()
     sets = given.sets.split(",")
     plain = [tr.systems.get(name).name + (CHOSEN if given.chosen else "") for name in given.systems.split(",")]
+    plain += [name + HELD_OUT for name in plain] if given.held_out else []
     in_rounds = [name for name in plain if tr.systems.get(name.partition(",")[0]).kind.rounds is not None]
     stopped = [name + STOPPED for name in in_rounds] if given.stopped and not given.chosen else []
     tasks = [  # a fold of all sets after the other, so that a run that ends early has whole folds

@@ -20,6 +20,7 @@ from toprank.cli.options import value_of
 from toprank.errors import DataError
 from toprank.experiment import Results
 from toprank.showing import progress
+from toprank.systems import CHOSEN_DEFAULT, DEFAULT
 
 
 def invoked(*arguments, status=0):
@@ -119,6 +120,18 @@ def test_without_validation_data_train_says_that_nothing_was_chosen(folder):
     assert "No --valid" not in done.stdout
     assert "No --valid" not in invoked("train", "train.txt", *FEW, "--model", "m.toprank", "-q").stderr
     assert "No --valid" not in invoked("train", "train.txt", "--valid", "vali.txt", *FEW, "--model", "m.toprank").stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "system"),
+    [((), DEFAULT), (("--valid", "vali.txt"), CHOSEN_DEFAULT), (("--system", "LeastSquares"), "LeastSquares")],
+)
+def test_unasked_the_system_is_the_measured_one(folder, more, system):
+    done = invoked("train", "train.txt", *more, "--model", "m.toprank", "--json")
+    answer = json.loads(done.stdout)
+    assert answer["system"] == system
+    assert bool(answer["trials"]) is ("--valid" in more)
+    assert ("No --valid: the system's defaults were taken" in done.stderr) is ("--valid" not in more)
 
 
 @pytest.mark.parametrize("valid", [(), ("--valid", "vali.txt")])

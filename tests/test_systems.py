@@ -502,13 +502,53 @@ def test_rankboost_takes_the_threshold_with_the_largest_sum():
         assert abs(r) == pytest.approx(max(map(abs, sums.values())), rel=1e-12)
 
 
-def test_the_default_of_the_command_line_is_the_one_that_was_measured():
+def test_the_defaults_of_the_command_line_are_those_that_were_measured():
     from inspect import signature
 
     from toprank.cli.training import train
 
-    assert signature(train).parameters["system"].default == systems.DEFAULT
-    assert systems.get(systems.DEFAULT).kind.family != "networks"  # a plain installation can train it
+    asked = signature(train, eval_str=True).parameters["system"]
+    assert asked.default is None
+    said = f"Default: {systems.CHOSEN_DEFAULT} with --valid, else {systems.DEFAULT}."
+    assert said in asked.annotation.__metadata__[0].help
+    for name in (systems.DEFAULT, systems.CHOSEN_DEFAULT):
+        assert systems.get(name).kind.family != "networks"  # a plain installation can train it
+    halves = tr.synthetic(n_queries=10, seed=0)
+    halves = halves.replace(labels=halves.labels / 2)
+    systems.make(systems.CHOSEN_DEFAULT).fit(halves)  # a default takes any labels
+
+
+@pytest.mark.parametrize("name", ["ListNet", "LambdaMART", "RankSVM", "cs-RgList"])
+def test_without_validation_data_a_fifth_is_held_out_and_learned_from_in_the_end(parts, name):
+    train, _, _ = parts
+    small = {"n_trees": 8, "min_data_in_leaf": 5} if name in TREES else {}
+    chosen = tr.select(name, train, threads=1, **small)
+    kept, held_out = tr.split(train, (0.8, 0.2), seed=0)
+    assert (chosen.held_out, chosen.refitted) == (held_out.n_queries, True)
+    assert chosen.ranker.training_["queries"] == train.n_queries
+    assert chosen.judged_on == f"{held_out.n_queries} queries held out of {train.n_queries}"
+    given = tr.select(name, kept, held_out, threads=1, **small)
+    assert chosen.options == given.options
+    assert [row["value"] for row in chosen.trials] == [row["value"] for row in given.trials]
+    again = systems.make(name, **small, **chosen.options, threads=1)
+    if name in TREES:
+        again.set_params(n_trees=given.ranker.best_iteration_)
+    assert again.fit(train).predict(train).tobytes() == chosen.ranker.predict(train).tobytes()
+
+
+def test_training_on_all_that_is_interrupted_leaves_what_was_chosen(parts, monkeypatch):
+    train, _, _ = parts
+    real = Ranker.fit
+
+    def fit(self, data, *args, valid=None, **options):
+        if valid is None:
+            raise KeyboardInterrupt
+        return real(self, data, *args, valid=valid, **options)
+
+    monkeypatch.setattr(Ranker, "fit", fit)
+    chosen = tr.select("ListNet", train, threads=1)
+    assert (chosen.interrupted, chosen.refitted) == (True, False)
+    assert chosen.ranker.training_["queries"] < train.n_queries
 
 
 def test_the_systems_that_the_readme_names_exist():

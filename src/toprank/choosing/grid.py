@@ -17,7 +17,8 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.choosing.choice import Choice
-from toprank.choosing.search import Candidate, Division, Search, Trial, TrialJudge
+from toprank.choosing.hold_out import divide
+from toprank.choosing.search import Candidate, Division, Search, Trial, TrialJudge, fit_again
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import warn_user
@@ -38,7 +39,7 @@ _NAMED = 5  # candidates in a sentence
 def select(
     system: System | str,
     train: RankingData,
-    valid: RankingData,
+    valid: RankingData | None = None,
     *,
     metric: str | None = None,
     convention: str = "standard",
@@ -46,7 +47,7 @@ def select(
     threads: int | None = None,
     **options: Any,
 ) -> Choice:
-    """Search a system's grid: fit on `train`, choose on `valid`.
+    """Search a system's grid: fit on `train`, choose on `valid`, or on a fifth of the queries of `train`.
 
     Where the best penalty lies at an edge of the grid, the search walks on beyond it, a step of the grid at a time, as
     long as that is better (five steps at most), and says so in `summary`; not for a system with `exact_grid`.
@@ -54,7 +55,8 @@ def select(
     Args:
         system: a system or its name.
         train: data to fit on.
-        valid: data to choose on.
+        valid: data to choose on. None: a fifth of the training queries, held out by `seed` where that is an option of
+            the system, else by 0; the choice is then fitted on all.
         metric: what to choose by; None: what the system's source chooses by.
         convention: the rules of the metric.
         caution: keep the system's default, if it is in the grid, unless the best is better by more than so many
@@ -73,14 +75,16 @@ def select(
     judged = metric or options.pop("metric", None) or chosen.metric
     options = chosen.plain_options(options)
     options.pop("threads", None)
-    judge = TrialJudge(Division.of(train, valid), judged, convention, threads)
+    seed = int(options.get("seed", 0))
+    division = divide(train, None, seed=seed) if valid is None else Division.of(train, valid)
+    judge = TrialJudge(division, judged, convention, threads)
     search = GridSearch(chosen, judge, options)
     if len(search.combinations) * len(search.penalties or (None,)) > 1:
         judge.check()
     search.run()
     if caution > 0:
         search.keep_default(caution)
-    return search.choice()
+    return search.choice(train)
 
 
 class GridSearch(Search):
@@ -155,13 +159,24 @@ class GridSearch(Search):
                 f"{self.judge.metric} on the validation data, at a standard error of {error:.4f}."
             )
 
-    def choice(self) -> Choice:
-        """The candidate that is kept, solved to the end where the search was content with less."""
-        kept = self.kept or self.best
+    def choice(self, train: RankingData) -> Choice:
+        """The candidate that is kept, solved to the end where the search was content with less.
+
+        `train` are all the data, to fit on once more where some were held out.
+        """
+        kept, held_out, refitted = self.kept or self.best, self.judge.division.held_out, False
         ranker, final = kept.ranker, dict(kept.options)
         if self.penalties is not None or "l2" in self.options:
             final["l2"] = getattr(ranker, "l2_", self.options.get("l2"))
-        if self.rough and not self.interrupts.happened:
+        if held_out is not None and not self.interrupts.happened:
+            again = None
+            with self.interrupts, self.interrupts.cutting():
+                again = fit_again(self.system.make(**{**self.shared, **final}), kept.rounds, train)
+            self.interrupts.happened |= again is not None and again.was_interrupted
+            if again is not None and not self.interrupts.happened:
+                ranker, refitted = again, True
+                ranker.training_["valid"] = {self.judge.metric: kept.value, "convention": self.judge.convention}
+        elif self.rough and not self.interrupts.happened:
             exact = None
             with self.interrupts, self.interrupts.cutting():
                 exact = self.attempt(self._candidate(final, None, rough={}))
@@ -184,6 +199,8 @@ class GridSearch(Search):
             judged_on=self.judge.division.words,
             trials=[trial.row() for trial in self.trials],
             sentences=(*self.sentences, *self._short_of_the_optimum()),
+            held_out=held_out,
+            refitted=refitted,
             interrupted=self.interrupts.happened,
         )
 

@@ -34,8 +34,12 @@ def train(
     data: options.Learned,
     model: options.Model,
     system: Annotated[
-        str, typer.Option(help="Which system; `toprank systems` lists them. auto: try several and choose.")
-    ] = "OWPC-constant",  # systems.DEFAULT, whose import would cost every command its start
+        str | None,
+        typer.Option(
+            help="Which system; `toprank systems` lists them. auto: try several and choose. "
+            "Default: ListNet with --valid, else OWPC-constant."  # as in systems
+        ),
+    ] = None,
     valid: Annotated[
         Path | None, typer.Option(help="Data to choose hyper-parameters on, by the system's grid, or systems, by auto.")
     ] = None,
@@ -79,12 +83,12 @@ def train(
     from toprank.choosing import AUTO
     from toprank.data.typed import typed_command
 
-    automatic, settings = system.strip().lower() == AUTO, settings_of(setting)
+    automatic, settings = system is not None and system.strip().lower() == AUTO, settings_of(setting)
     _check_judge(metric, convention)
     _check_auto(automatic, budget, max_trials, blend, by, valid is not None, settings)
     _check_settings(settings, valid is not None)
     common.check_writable(model, "model.toprank")
-    chosen = None if automatic else _system(system, settings, seed)
+    chosen = None if automatic else _system(_named(system, valid is not None), settings, seed)
     if calibrate is not None:
         _check_grades(chosen, settings)
     how = common.carrying(data, () if by is None else (by,), {**reading, "threads": threads})
@@ -221,6 +225,14 @@ def _system(name: str, settings: dict[str, Any], seed: int) -> System:
     return system
 
 
+def _named(system: str | None, chooses: bool) -> str:
+    """The system that was asked for; unasked, the one that measured best, with validation data or without."""
+    from toprank.systems import CHOSEN_DEFAULT, DEFAULT
+
+    unasked = CHOSEN_DEFAULT if chooses else DEFAULT
+    return unasked if system is None else system
+
+
 def _choose(
     data: RankingData, valid: RankingData | None, by: dict[str, Any], more: dict[str, Any], quiet: bool
 ) -> _TrainedModel:
@@ -261,7 +273,7 @@ def _train(
         else:
             choice = select(system, data, valid, **by, **asked)
             ranker = choice.ranker
-    if valid is None:
+    if choice is None:
         common.say(_UNSEARCHED, quiet)
     if tells:  # who loads the model may not want to be told
         ranker.set_params(verbose=settings.get("verbose", False))
