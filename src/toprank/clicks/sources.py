@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ __all__ = [
 
 FORMATS = ("parquet", "arrow", "csv", "jsonl", "yandex")
 _JSON_BLOCK = 8 << 20  # bytes of text at a time
+_AHEAD = 2  # blocks that are read while the one before them is looked at
 _JSON_LINE = 8 << 20  # bytes of a line at most: objects take some 20 times as much
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _UBI_RESPONSE = {"query_response_id", "query_response_hit_ids"}
@@ -170,6 +172,8 @@ def _of_json(path: Path) -> LogRows:
     known: dict[str, Any] = {}
     for line, block in _json_blocks(path, served):
         content = bytes(block)
+        if served:  # its types are known; the names of features are those of every line
+            content = content.partition(b"\n")[0]
         for number, text in enumerate(content.split(b"\n") if content.strip() else (), line):
             _learn(known, _object(text, path, number))
         if known:
@@ -188,10 +192,29 @@ def _of_json(path: Path) -> LogRows:
                 within = within.setdefault(step, {})
             within[last] = _inside(known, name) or (str if name in texts else float)
         schema = pa.schema(_fields(wanted))
-        for line, block in _json_blocks(path, served, lost):
-            yield from _json_table(block, schema, path, line).combine_chunks().to_batches()
+        tables = _in_turn(
+            lambda one: _json_table(one[1], schema, path, one[0]).combine_chunks(), _json_blocks(path, served, lost)
+        )
+        for table in tables:
+            yield from table.to_batches()
 
     return LogRows(found, batches, path, False, inside=True, served=served, lost=lost)
+
+
+def _in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+    """What a function makes of each item, in their order; the next few are worked on meanwhile."""
+    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="toprank-reader") as pool:
+        waiting: deque[Future[Any]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for one in waiting:
+                one.cancel()
 
 
 def _served_types(known: dict[str, Any]) -> dict[str, Any]:
