@@ -525,3 +525,28 @@ def test_a_page_of_a_position_that_was_never_clicked(position, log):
     assert ("Propensity of each position" in page) == (position != 1)
     assert "nan" not in page
     json.dumps(report.to_dict(), allow_nan=False)
+
+
+def test_the_sessions_that_are_said_to_be_needed_make_intervals_about_as_narrow_as_asked():
+    """Before exploring from rates of clicks alone, and while exploring from the intervals so far."""
+    data = tr.synthetic(n_queries=300, n_documents=(4, 4), n_features=3, seed=0)
+    users, width = tr.clicks.PBM.known([1, 0.6, 0.4, 0.3]), 0.5
+
+    def logged(sessions, exploration, seed=0):
+        liked = np.full(data.n_documents, 0.5)
+        return tr.clicks.simulate(
+            data, data.X[:, 0], users, sessions, k=4, relevance=liked, exploration=exploration, way="neighbours",
+            seed=seed,
+        )  # fmt: skip
+
+    def widest(log):
+        found = tr.clicks.propensities(log, resamples=50)
+        return float(((found.intervals.high - found.intervals.low) / found.values).max())
+
+    before = tr.clicks.check(logged(2_000, 0.0), width=width, resamples=2)
+    assert any("sessions make intervals" in one.remedy for one in before.findings if one.code == "one-order")
+    assert 0.5 * width < widest(logged(before.sessions_needed, 0.05)) < 2 * width
+    while_exploring = tr.clicks.check(logged(5_000, 0.05), width=width, resamples=50)
+    assert 0.5 * width < widest(logged(while_exploring.sessions_needed, 0.05, seed=1)) < 2 * width
+    with pytest.raises(tr.ToprankError, match="width"):
+        tr.clicks.check(logged(100, 0.0), width=0)

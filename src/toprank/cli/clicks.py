@@ -82,6 +82,9 @@ def check(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if a problem is found.")] = False,
     resamples: Resamples = 100,
+    width: Annotated[
+        float, typer.Option(help="How wide intervals of propensities may be, as a share of them; tells the sessions.")
+    ] = 0.5,
     json: options.Json = False,
     html: options.Html = None,
     columns: options.Reading = options.NOTHING,
@@ -104,7 +107,7 @@ def check(
     shown = read_log(log, quiet, columns)
     features = None if data is None else _known_documents(data, quiet, reading)
     with common.progress("Examining …", quiet):
-        report = checked(shown, features, resamples=resamples, seed=seed)
+        report = checked(shown, features, resamples=resamples, width=width, seed=seed)
     findings = tuple(replace(one, remedy=common.as_told(one.remedy)) for one in report.findings)
     report = replace(report, findings=findings)
     if html is not None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from toprank.clicks.findings import found_in
+from toprank.clicks.findings import found_in, sessions_needed
 from toprank.clicks.harvests import Graph, Propensities, graph, harvested
 from toprank.clicks.log import COMPARED, ClickLog, check_log
 from toprank.compute import IntArray
-from toprank.data.checks import check_whole
+from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding
 from toprank.errors import DataError
@@ -36,6 +36,7 @@ class LogReport(Shown):
         impressions: of each of them.
         clicks: of each of them.
         propensities: how likely positions are looked at, with intervals; None where nothing was clicked.
+        sessions_needed: about how many sessions make these intervals as narrow as was asked; None: it cannot be told.
     """
 
     sizes: dict[str, int]
@@ -44,12 +45,14 @@ class LogReport(Shown):
     impressions: IntArray
     clicks: IntArray
     propensities: Propensities | None
+    sessions_needed: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values for JSON; what is not known is None."""
         return {
             "summary": self.summary,
             "log": self.sizes,
+            "sessions_needed": self.sessions_needed,
             "findings": [asdict(one) | {"examples": list(one.examples)} for one in self.findings],
             "positions": json_rows(self._columns()),
             "components": [list(one) for one in self.graph.components],
@@ -145,13 +148,16 @@ def _in_words(positions: Sequence[int]) -> str:
     return ", ".join(f"{first} to {last}" if last > first else str(first) for first, last in pairs)
 
 
-def check(log: ClickLog, data: RankingData | None = None, *, resamples: int = 100, seed: int = 0) -> LogReport:
+def check(
+    log: ClickLog, data: RankingData | None = None, *, resamples: int = 100, width: float = 0.5, seed: int = 0
+) -> LogReport:
     """Examine a click log; with `data`, also whether they have features of what was shown.
 
     Args:
         log: the log.
         data: queries and documents with ids.
         resamples: how often queries are drawn again for the intervals of the propensities.
+        width: how wide intervals of propensities may be, as a share of them; how many sessions that takes is told.
         seed: of that.
 
     >>> log = ClickLog.of(["q"] * 4, ["a", "b", "a", "b"], [1, 2, 1, 2], [0, 0, 0, 0])
@@ -160,6 +166,7 @@ def check(log: ClickLog, data: RankingData | None = None, *, resamples: int = 10
     """
     check_log(log)
     check_whole("resamples", resamples, 2)
+    check_number("width", width, above=0)
     compared = log.top(COMPARED) if log.depth > COMPARED else log
     known = harvested(compared, resamples=resamples, seed=seed) if log.clicks.any() else None
     of_log = graph(compared) if known is None else known.graph
@@ -169,7 +176,15 @@ def check(log: ClickLog, data: RankingData | None = None, *, resamples: int = 10
     sizes = {"sessions": log.n_sessions, "impressions": log.n_impressions, "clicks": int(log.clicks.sum())}
     sizes |= {"queries": _different(log.session_query), "documents": _different(log.pair), "positions": log.depth}
     depth = of_log.depth
-    return LogReport(sizes, found_in(log, data, of_log, known), of_log, shown[:depth], clicked[:depth], known)
+    return LogReport(
+        sizes,
+        found_in(log, data, of_log, known, width),
+        of_log,
+        shown[:depth],
+        clicked[:depth],
+        known,
+        sessions_needed(log, known, width),
+    )
 
 
 def _different(numbers: IntArray) -> int:

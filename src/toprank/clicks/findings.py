@@ -23,7 +23,7 @@ from toprank.doctor.findings import Finding, Severity, about_some, agreeing, exa
 from toprank.errors import Remedy, joined
 from toprank.showing.tables import bracketed
 
-__all__ = ["found_in", "unlikely"]
+__all__ = ["found_in", "sessions_needed", "unlikely"]
 
 Mask = npt.NDArray[np.bool_]
 _SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
@@ -34,10 +34,35 @@ _FEW = 10  # queries, which tell little of how queries differ
 _SOME = 20  # lists that end alike by design and not by chance
 
 
-def found_in(log: ClickLog, data: RankingData | None, graph: Graph, known: Propensities | None) -> tuple[Finding, ...]:
+def sessions_needed(log: ClickLog, known: Propensities | None, width: float) -> int | None:
+    """About how many sessions make the intervals of all propensities narrower than so much of each; None: not known.
+
+    Where the log tells propensities, their intervals shrink as 1/√sessions. Where it does not, as many as with
+    neighbours swapped among the first ten in one list of twenty: the logarithm of the ratio of two neighbours has then
+    the variance ¼ (1/clicks of the one + 1/clicks of the other) of swapped lists, and ratios add up to the last place.
+    """
+    if known is None or not known.identified[1:].any():
+        rates = _rates(log)[1 : _SWAPPED + 1]
+        if len(rates) < 2 or not (rates > 0).all():
+            return None
+        steps = 0.25 * (1 / rates[:-1] + 1 / rates[1:])
+        return round((len(rates) - 1) / _SHARE * float(steps.sum()) * (2 * _NORMAL / width) ** 2)
+    low, high = known.intervals
+    with np.errstate(invalid="ignore", divide="ignore"):
+        wider = ((high - low) / (width * known.values))[known.identified]
+    wider = wider[np.isfinite(wider)]
+    return round(log.n_sessions * float(wider.max()) ** 2) if len(wider) and wider.max() > 0 else None
+
+
+_SWAPPED, _SHARE, _NORMAL = 10, 0.05, 1.96  # as `serve` explores, and the quantile of 95 %
+
+
+def found_in(
+    log: ClickLog, data: RankingData | None, graph: Graph, known: Propensities | None, width: float = _WIDE
+) -> tuple[Finding, ...]:
     """Everything, worst first."""
     findings = [*_of_reading(log), *_of_lists(log), *_of_clicks(log), *_one_sided(log), *_of_robots(log)]
-    findings += [*_of_positions(log, graph, known), *(_of_features(log, data) if data is not None else ())]
+    findings += [*_of_positions(log, graph, known, width), *(_of_features(log, data) if data is not None else ())]
     return tuple(sorted(findings, key=lambda one: _SEVERITIES.index(one.severity)))
 
 
@@ -196,7 +221,7 @@ def _is_told(column: Array) -> Mask:
 _SWAP = "Swap neighbours, or shuffle the top for a share of the sessions: then the log can tell."
 
 
-def _of_positions(log: ClickLog, found: Graph, known: Propensities | None) -> Iterator[Finding]:
+def _of_positions(log: ClickLog, found: Graph, known: Propensities | None, width: float) -> Iterator[Finding]:
     """Which positions can be compared, and how well."""
     shown, clicked = (
         np.bincount(where, minlength=log.depth + 1)[1:] for where in (log.position, log.position[log.clicks])
@@ -217,7 +242,13 @@ def _of_positions(log: ClickLog, found: Graph, known: Propensities | None) -> It
     yield from about_some("deep-positions", "warning", below, log.n_impressions, words, (), remedy)
     if not found.edges:
         sentence = "No document was shown at two positions: one ranker, always in the same order."
+        needed = sessions_needed(log, None, width)
         remedy = f"Position and relevance cannot be told apart. {_SWAP}"
+        if needed:
+            remedy += (
+                f" With neighbours swapped in {_SHARE:.0%} of the lists, about {needed:,} sessions make intervals of "
+                f"propensities narrower than {width:.0%} of them."
+            )
         yield Finding("one-order", "problem", sentence, log.n_pairs, (), remedy)
     else:
         apart = np.flatnonzero(~found.identified & (shown[: found.depth] > 0)) + 1
@@ -236,13 +267,16 @@ def _of_positions(log: ClickLog, found: Graph, known: Propensities | None) -> It
         yield Finding("few-queries", "warning", sentence, count, (), remedy)
     low, high = known.intervals
     with np.errstate(invalid="ignore"):
-        wide = known.identified & (high - low > _WIDE * known.values)
+        wide = known.identified & (high - low > width * known.values)
     count = int(wide.sum())
     if count:
         ends = (f"position {k + 1}: {bracketed(low[k], high[k])}" for k in np.flatnonzero(wide))
         noun = agreeing(count, "position|positions")
-        sentence = f"The propensity of {count} {noun} has an interval that is wider than half of it."
-        yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), _SWAP)
+        part = "half" if width == _WIDE else f"{width:.0%}"
+        sentence = f"The propensity of {count} {noun} has an interval that is wider than {part} of it."
+        needed = sessions_needed(log, known, width)
+        more = f" About {needed:,} sessions like these would do." if needed else ""
+        yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), _SWAP + more)
 
 
 def _of_features(log: ClickLog, data: RankingData) -> Iterable[Finding]:
