@@ -37,10 +37,10 @@ def folder(tmp_path_factory):
 
 
 class Process:
-    """`toprank serve` on a free port; its lines are kept."""
+    """`toprank serve`, or another command that serves, on a free port; its lines are kept."""
 
-    def __init__(self, *arguments):
-        command = [sys.executable, "-m", "toprank", "serve", *map(str, arguments), "--port", "0"]
+    def __init__(self, *arguments, command=("serve",)):
+        command = [sys.executable, "-m", "toprank", *command, *map(str, arguments), "--port", "0"]
         command += [] if "--drain" in arguments else ["--drain", "0"]
         self.process = subprocess.Popen(
             list(map(str, command)), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -85,8 +85,8 @@ class Process:
 
 
 @contextlib.contextmanager
-def started(*arguments):
-    process = Process(*arguments)
+def started(*arguments, **options):
+    process = Process(*arguments, **options)
     try:
         yield process
     finally:

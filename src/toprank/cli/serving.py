@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from toprank.serving.models import Models
 
 
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not log each request on standard error.")]
+
+
 def _declared() -> type:
     """The settings of a service as options."""
     hints: dict[str, Any] = {}
@@ -25,7 +28,13 @@ def _declared() -> type:
     return type("Declared", (), {"__annotations__": hints, **{one.name: one.default for one in fields(Settings)}})
 
 
-@options.in_place_of("settings", _declared(), [one.name for one in fields(Settings)], lambda given: Settings(**given))
+of_a_service = options.in_place_of(
+    "settings", _declared(), [one.name for one in fields(Settings)], lambda given: Settings(**given)
+)
+"""Gives a command the options of a service, as its argument `settings`."""
+
+
+@of_a_service
 def serve(
     models: Annotated[
         list[str], typer.Argument(metavar="MODEL...", help="Model files, or NAME=FILE; the first is primary.")
@@ -34,7 +43,7 @@ def serve(
     reference: Annotated[
         Path | None, typer.Option(help="Reference data for the primary model; drift from it is reported at /metrics.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not log each request on standard error.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Answer HTTP requests with models, until SIGTERM or Ctrl-C.
 

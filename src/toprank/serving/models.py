@@ -107,10 +107,10 @@ def named_files(given: Sequence[str]) -> dict[str, Path]:
 class Models:
     """The models of a service by name; the first is the one that answers where a request names none."""
 
-    def __init__(self, files: Mapping[str, Path]) -> None:
-        if not files:
+    def __init__(self, files: Mapping[str, Path], *, may_be_none: bool = False) -> None:
+        if not files and not may_be_none:
             raise DataError("A service needs at least one model.")
-        self.primary = next(iter(files))
+        self.primary = next(iter(files), "")
         self._served = {name: read_model(name, path) for name, path in files.items()}
         self._refused: dict[str, tuple[Any, ...]] = {}
 
@@ -120,6 +120,8 @@ class Models:
     def get(self, name: str | None) -> Served:
         """The model of a name; without a name, the primary one."""
         found = self._served.get(self.primary if name is None else name)
+        if found is None and not self._served:
+            raise RefusedError(404, "This service ranks no documents that a request brings: it has no model for them.")
         if found is None:
             close = nearest(str(name), self._served)
             hint = f"did you mean '{close}'?" if close else f"there are {', '.join(self._served)}."

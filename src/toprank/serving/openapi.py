@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.json import schema_components
 
 from toprank import __version__
 from toprank.serving import answers, requests
+from toprank.serving.extension import Endpoint
 
 __all__ = ["document"]
 
@@ -49,6 +51,10 @@ _TYPES = dict.fromkeys([answers.Refusal, *(one for row in (*_POSTS.values(), *_G
 _OPEN = ("/healthz", "/readyz")
 
 
+def _posts(more: Mapping[str, Endpoint]) -> dict[str, tuple[type, type, str]]:
+    return _POSTS | {path: (one.request, one.answer, one.summary) for path, one in more.items()}
+
+
 def _content(kind: Any) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}}
 
@@ -69,22 +75,23 @@ def _operation(path: str, summary: str, answer: type, *, body: type | None = Non
     return operation
 
 
-def document(*, token: bool) -> dict[str, Any]:
-    """The document; `token` says whether the service asks for one.
+def document(*, token: bool, more: Mapping[str, Endpoint] = {}) -> dict[str, Any]:
+    """The document; `token` says whether the service asks for one, `more` are endpoints of an extension.
 
     >>> sorted(document(token=False)["paths"])[:2]
     ['/healthz', '/metrics']
     """
     paths: dict[str, Any] = {
         path: {"post": _operation(path, summary, answer, body=body, token=token)}
-        for path, (body, answer, summary) in _POSTS.items()
+        for path, (body, answer, summary) in _posts(more).items()
     }
     for path, (answer, summary) in _GETS.items():
         paths[path] = {"get": _operation(path, summary, answer, token=token)}
     metrics = _operation("/metrics", "Counters, for Prometheus.", answers.Status, token=token)
     metrics["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
     paths["/metrics"] = {"get": metrics}
-    _, schemas = schema_components(_TYPES, ref_template="#/components/schemas/{name}")
+    types = dict.fromkeys([*_TYPES, *(kind for one in more.values() for kind in (one.request, one.answer))])
+    _, schemas = schema_components(types, ref_template="#/components/schemas/{name}")
     components: dict[str, Any] = {"schemas": schemas}
     if token:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

@@ -15,7 +15,7 @@ from toprank.serving.counting import Counters
 from toprank.serving.impressions import OpenedList, Seal, name_of
 from toprank.serving.journal import Journal, ObjectOf, ShownAttributes, ShownList, UserAttributes, UserEvent
 from toprank.serving.models import Served
-from toprank.serving.requests import Event, Events, InterleaveRequest, RankRequest, RefusedError
+from toprank.serving.requests import Event, Events, Id, InterleaveRequest, RankRequest, RefusedError
 from toprank.serving.trials import Arm, Swap
 
 __all__ = ["Recorder"]
@@ -60,7 +60,7 @@ class Recorder:
             share=None if arm is None else arm.share,
             features=self._features(model, done.X, done.order) if self.journal.options.features else None,
         )
-        self.journal.shown(self._list(request, asked, [ids[row] for row in done.order], attributes))
+        self.shown(request, asked.query, [ids[row] for row in done.order], attributes, asked.key)
 
     def interleaved(
         self, impression: str, models: tuple[Served, Served], asked: InterleaveRequest, teams: Mapping[Any, int]
@@ -72,14 +72,15 @@ class Recorder:
         attributes = ShownAttributes(
             f"{a.name}+{b.name}", f"{a.version}+{b.version}", teams=[models[team].name for team in teams.values()]
         )
-        self.journal.shown(self._list(impression, asked, [str(one) for one in teams], attributes))
+        self.shown(impression, asked.query, [str(one) for one in teams], attributes, asked.key)
 
-    def _list(
-        self, request: str, asked: RankRequest | InterleaveRequest, ids: list[str], attributes: ShownAttributes
-    ) -> ShownList:
-        query = None if asked.query is None else str(asked.query)
-        key = None if asked.key is None else self._seal.keyed(asked.key)
-        return ShownList(name_of(request), _now(), query, ids, attributes, key)
+    def shown(
+        self, request: str, query: Id | None, ids: list[str], attributes: ShownAttributes, key: Id | None = None
+    ) -> None:
+        """Keep a list of any kind, which `request` is the id of."""
+        assert self.journal is not None
+        asked, whose = None if query is None else str(query), None if key is None else self._seal.keyed(key)
+        self.journal.shown(ShownList(name_of(request), _now(), asked, ids, attributes, whose))
 
     def _features(self, model: Served, X: FloatArray, order: Sequence[int]) -> dict[str, list[float | None]]:
         names = model.columns.names or [str(place) for place in range(1, model.columns.count + 1)]

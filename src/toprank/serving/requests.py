@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -102,11 +103,11 @@ class Clicks(Struct, forbid_unknown_fields=True):
 class Event(Struct, forbid_unknown_fields=True, kw_only=True):
     """What a user did with a document of a list."""
 
-    kind: Literal["click", "cart", "purchase", "return", "dwell"]
+    kind: Literal["click", "like", "dislike", "cart", "purchase", "return", "dwell"]
     document: Id
     value: Annotated[
         Annotated[float, Meta(ge=0)] | None,
-        _about("What a purchase or return was worth, or the seconds of a dwell; clicks and carts have none."),
+        _about("What a purchase or return was worth, or the seconds of a dwell; others have none."),
     ] = None
     id: Annotated[
         Annotated[str, Meta(min_length=1, max_length=64)] | None,
@@ -121,8 +122,8 @@ class Events(Struct, forbid_unknown_fields=True):
     events: Annotated[list[Event], Meta(max_length=1000)]
 
 
-Asked = TypeVar("Asked", RankRequest, ScoreRequest, ExplainRequest, InterleaveRequest, Clicks, Events)
-_DECODERS: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in Asked.__constraints__}
+Asked = TypeVar("Asked", bound=Struct)
+_decoder: Any = cache(msgspec.json.Decoder)  # made at the first request of a kind
 _NO_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b")
 
 
@@ -137,7 +138,7 @@ def understood(kind: type[Asked], body: bytes) -> Asked:
     toprank.serving.requests.RefusedError: The body is not JSON, which has no NaN or Infinity: a missing value is null.
     """
     try:
-        asked: Asked = _DECODERS[kind].decode(body)
+        asked: Asked = _decoder(kind).decode(body)
     except msgspec.ValidationError as problem:
         raise RefusedError(422, f"The request does not have the expected form: {plain_fault(problem)}.") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:

@@ -170,6 +170,7 @@ async def _tell_ready(server: _Server, service: Service, url: str) -> None:
     while not server.started:
         await asyncio.sleep(0.001)
     models = {one.name: one.version for one in service.models}
+    models |= {} if service.extension is None else service.extension.versions()
     service.log("ready", url=url, primary=service.models.primary, models=models)
 
 

@@ -23,6 +23,7 @@ from toprank.errors import DataError, ToprankError
 from toprank.serving import answers, openapi, page
 from toprank.serving.aside import Threads
 from toprank.serving.counting import Counters
+from toprank.serving.extension import Endpoint, Extension
 from toprank.serving.impressions import Seal
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, Served
@@ -94,6 +95,7 @@ class Service:
         explore: which lists are changed a little (`Exploration`).
         split: models that some keys get instead of the primary one (`Split`).
         reference: queries as the primary model was trained for; drift from them is told at /metrics.
+        extension: further endpoints and pages, of a room above; a service that has some may be without models.
         log: where lines are written.
     """
 
@@ -111,6 +113,7 @@ class Service:
         explore: str | None = None,
         split: Sequence[str] = (),
         reference: RankingData | None = None,
+        extension: Extension | None = None,
         log: Log | None = None,
     ) -> None:
         self.models, self.limits, self.log = models, limits or Limits(), log or Log()
@@ -149,6 +152,20 @@ class Service:
             **{path: ("GET", partial(self._shown, path)) for path in page.PARTS},
         }
         self._open = {"/healthz", "/readyz", *page.PARTS}
+        self.extension, self._endpoints = extension, dict[str, Endpoint]()
+        if extension is not None:
+            self._extend(extension)
+
+    def _extend(self, extension: Extension) -> None:
+        """Take up endpoints and pages; where a page stands at / already, it moves to /models."""
+        self._endpoints = dict(extension.endpoints(self._recorder, self._exploration))
+        self._routes |= {path: ("POST", partial(self._extended, one)) for path, one in self._endpoints.items()}
+        if "/" in extension.pages:
+            self._routes["/models"] = self._routes["/"]
+        self._routes |= {
+            path: ("GET", partial(_static, kind, content)) for path, (kind, content) in extension.pages.items()
+        }
+        self._open |= {"/models", *extension.pages}
 
     def _check_roles(self, shadows: tuple[str, ...], interleave: tuple[str, str] | None) -> None:
         for name in (*shadows, *(interleave or ())):
@@ -315,6 +332,11 @@ class Service:
                 self._watch.look(model, done.X)
         return Answer(200, done.written, told={"model": name, "version": model.version, "documents": n})
 
+    async def _extended(self, endpoint: Endpoint, body: bytes) -> Answer:
+        asked = understood(endpoint.request, body)
+        threads = self._explaining if endpoint.rare else self._threads
+        return Answer(200, _json(await threads.result(partial(endpoint.work, asked), self.limits.seconds)))
+
     async def _explained(self, body: bytes) -> Answer:
         asked = understood(ExplainRequest, body)
         model = self.models.get(asked.model)
@@ -382,7 +404,7 @@ class Service:
         return Answer(200, text, b"text/plain; version=0.0.4; charset=utf-8")
 
     async def _described(self) -> Answer:
-        return Answer(200, _json(openapi.document(token=self._token is not None)))
+        return Answer(200, _json(openapi.document(token=self._token is not None, more=self._endpoints)))
 
     async def _healthy(self) -> Answer:
         return Answer(200, _json(answers.Status("alive")))
@@ -393,8 +415,7 @@ class Service:
         return Answer(200, _json(answers.Status("ready")))
 
     async def _shown(self, path: str) -> Answer:
-        kind, content = page.part(path)
-        return Answer(200, content, kind, page.HEADERS)
+        return await _static(*page.part(path))
 
     # ---- models that change ----
 
@@ -410,6 +431,17 @@ class Service:
             else:
                 self.counters.reloads.labels(name, "loaded").inc()
                 self.log("reloaded", model=name, version=new.version)
+        if self.extension is not None:
+            await self._reload_extension(self.extension)
+
+    async def _reload_extension(self, extension: Extension) -> None:
+        try:
+            new = await asyncio.to_thread(extension.reload)
+        except (ToprankError, OSError, MemoryError) as problem:
+            self.log("reload refused", why=str(problem), serving=dict(extension.versions()))
+            return
+        for name in new:
+            self.log("reloaded", model=name, version=extension.versions()[name])
 
     def close(self) -> None:
         """Stop the threads."""
@@ -458,6 +490,10 @@ def _name_of(headers: Sequence[tuple[bytes, bytes]]) -> str:
     """The id of a request: the client's, or that of a proxy before us, where it is one; else a new one."""
     given = next((value for key, value in headers if key == b"x-request-id"), b"")
     return given.decode() if _NAMED.fullmatch(given) else secrets.token_hex(8)
+
+
+async def _static(kind: bytes, content: bytes) -> Answer:
+    return Answer(200, content, kind, page.HEADERS)
 
 
 def _json(value: Any) -> bytes:

@@ -15,6 +15,7 @@ from toprank.serving.settings import Limits, LogFiles, Settings
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
+    from toprank.serving.extension import Extension
 
 __all__ = ["as_served", "start"]
 
@@ -25,6 +26,7 @@ def start(
     *,
     requests: bool = True,
     reference: Callable[[Models], RankingData] | None = None,
+    extension: Callable[[], Extension] | None = None,
 ) -> None:
     """Answer until SIGTERM or Ctrl-C.
 
@@ -33,11 +35,12 @@ def start(
         settings: all else.
         requests: whether each request is a line of the log.
         reference: gives queries as the primary model was trained for.
+        extension: gives further endpoints and pages; then there need not be a model.
     """
     log = Log(requests=requests)
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: log("warning", says=_said(message))
-        _start(models, settings, log, reference)
+        _start(models, settings, log, reference, extension)
 
 
 def as_served(sentence: str) -> str:
@@ -46,12 +49,16 @@ def as_served(sentence: str) -> str:
 
 
 def _start(
-    models: Sequence[str], settings: Settings, log: Log, reference: Callable[[Models], RankingData] | None
+    models: Sequence[str],
+    settings: Settings,
+    log: Log,
+    reference: Callable[[Models], RankingData] | None,
+    extension: Callable[[], Extension] | None,
 ) -> None:
     files, token = named_files(models), read_token(settings.token_file, settings.host)
     secret = read_secret(settings.secret_file)
     with listening(settings.host, settings.port) as bound:
-        known = Models(files)
+        known = Models(files, may_be_none=extension is not None)
         service = Service(
             known,
             token=token,
@@ -66,6 +73,7 @@ def _start(
             explore=settings.explore,
             split=tuple(settings.split or ()),
             reference=None if reference is None else reference(known),
+            extension=None if extension is None else extension(),
             log=log,
         )
         serve(service, bound, watch=settings.reload, drain=settings.drain)

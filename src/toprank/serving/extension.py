@@ -1,0 +1,47 @@
+"""What a room above adds to a service: endpoints and pages, under the service's own limits, token, log and reload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from toprank.serving.recording import Recorder
+    from toprank.serving.trials import Exploration
+
+__all__ = ["Endpoint", "Extension"]
+
+
+class Endpoint(NamedTuple):
+    """A request, its answer, and the work between the two, which is done on one of the service's threads."""
+
+    request: type[Struct]
+    answer: type[Struct]
+    summary: str
+    """For the OpenAPI document."""
+    work: Callable[[Any], Struct]
+    rare: bool = False
+    """Whether it takes its turn behind the others, as explanations do."""
+
+
+class Extension(Protocol):
+    """Endpoints by path, pages by path, and what is read again when its files are replaced."""
+
+    @property
+    def pages(self) -> Mapping[str, tuple[bytes, bytes]]:
+        """The type and the bytes of what everybody may see."""
+        ...
+
+    def endpoints(self, recorder: Recorder, exploration: Exploration | None) -> Mapping[str, Endpoint]:
+        """What can be asked; lists are kept by the recorder, and changed a little where the service explores."""
+        ...
+
+    def versions(self) -> Mapping[str, str]:
+        """What is served, by name."""
+        ...
+
+    def reload(self) -> tuple[str, ...]:
+        """Read again what was replaced; the names of what is new now."""
+        ...
