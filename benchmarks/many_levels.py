@@ -149,8 +149,7 @@ def quality(chosen: argparse.Namespace) -> None:
             continue
         by_seed = [np.asarray(one) - np.asarray(best) for one, best in zip(values, found[BEST], strict=True)]
         means, pooled = [one.mean() for one in by_seed], np.concatenate(by_seed)
-        interval = bootstrap_interval(pooled, seed=0)
-        low, high = interval[0], interval[1]
+        low, high = bootstrap_interval(pooled, seed=0)
         print(
             told,
             f"{pooled.mean():+.4f} | [{low:+.4f}, {high:+.4f}] | {min(means):+.4f} … {max(means):+.4f} | "
