@@ -42,7 +42,7 @@ def conventions() -> None:
 def report() -> None:
     """The top of the demo's report, as Chromium shows it."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "toprank", "demo", "-o", folder], check=True)
+        subprocess.run([sys.executable, "-m", "toprank", "demo", "--synthetic", "-o", folder], check=True)
         screenshot(Path(folder, "report.html"), "report.png", "1400,1700")
 
 

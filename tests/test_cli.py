@@ -189,7 +189,7 @@ def test_check_and_convert(files):
 
 
 def test_demo_and_version(tmp_path):
-    shown = toprank("demo", "-o", tmp_path / "demo").stdout
+    shown = toprank("demo", "--synthetic", "-o", tmp_path / "demo").stdout
     assert "Bayes-optimal is better than LeastSquares" in shown
     assert "comes closest" in shown
     for name in ("train.txt", "vali.txt", "test.txt", "cs-RgList.toprank", "cs-RgList.scores"):
@@ -503,7 +503,7 @@ def signalled(script, number, *arguments):
         ("tune", "data.txt", "--model", "m.toprank"),
         ("predict", "old.toprank", "data.txt", "-o", "out.txt"),
         ("rank", "old.toprank", "data.txt"),
-        ("demo", "-o", "demo"),
+        ("demo", "--synthetic", "-o", "demo"),
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -642,7 +642,7 @@ def test_compare_writes_a_report(data, scores, tmp_path):
 def test_the_demo_ends_with_the_report(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demonstrating, "_SYSTEMS", ("ListNet",))
-    printed = invoked("demo").stdout
+    printed = invoked("demo", "--synthetic").stdout
     assert [path.name for path in tmp_path.iterdir()] == ["toprank-demo.html"]
     assert printed.rstrip().endswith(str(tmp_path / "toprank-demo.html"))
     shown = Read((tmp_path / "toprank-demo.html").read_text())

@@ -239,3 +239,16 @@ def test_the_commands(judged, tmp_path):
     assert out["systems"]["ListNet"]["ndcg@10"] > 0.9
     assert json.loads(run("train", index.path, *given, "--system", "ListNet", "--json"))["queries"] == 24
     assert json.loads(run("query", index.path, "thing3", "-k", 2, "--json"))["learned"]
+
+
+def test_the_demo_shows_a_search_that_got_better(tmp_path, monkeypatch):
+    """The whole job, on few queries and a fast system."""
+    from toprank.search.collections import python_docs
+
+    monkeypatch.setattr("toprank.search.collections.sources.python_docs", lambda: python_docs(queries=40))
+    monkeypatch.setattr("toprank.search.evaluation.DEFAULT_SYSTEM", "RankNet-linear")
+    done = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "demo"), "--threads", "1"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert {"report.html", "python.index"} <= {path.name for path in (tmp_path / "demo").iterdir()}
+    assert done.stdout.count(", better") + done.stdout.count(", worse") == 4
+    assert search.open(tmp_path / "demo" / "python.index").search("csv").learned

@@ -27,18 +27,29 @@ def demo(
             "--output", "-o", metavar="FOLDER", help=f"Keep all files here. Default: only the report, {_REPORT}."
         ),
     ] = None,
+    synthetic: Annotated[
+        bool,
+        typer.Option("--synthetic", help="On made-up numbers instead, where the best possible ranking is known."),
+    ] = False,
     seed: options.Seed = 0,
     threads: options.Threads = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Try the whole workflow on made-up data: train systems, compare them with the best possible ranking, report.
+    """Try the whole workflow on the documentation of this Python: index it, learn its order, compare, report.
+
+    With --synthetic it runs on made-up data instead: trains systems, and compares them with the best possible ranking.
 
     For example:
 
     \b
       toprank demo -o demo
+      toprank demo --synthetic -o demo
     """
     import tempfile
+
+    if not synthetic:
+        _search(output, seed, threads, quiet)
+        return
 
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
@@ -51,6 +62,20 @@ def demo(
         return
     with tempfile.TemporaryDirectory() as folder:
         _demonstrate(Path(folder), Path(_REPORT), seed, threads, quiet)
+
+
+def _search(output: Path | None, seed: int, threads: int | None, quiet: bool) -> None:
+    import tempfile
+
+    from toprank.cli import demonstrating_search as searching
+
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        searching.demonstrate(output, output / "report.html", seed, threads, quiet)
+        searching.advise(output, quiet)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        searching.demonstrate(Path(folder), Path(_REPORT), seed, threads, quiet)
 
 
 def _title(text: str) -> None:

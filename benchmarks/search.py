@@ -1,0 +1,83 @@
+"""Search: quality on judged collections, and how long indexing, a query and an evaluation take.
+
+    python benchmarks/search.py            # Cranfield, CISI, MED (where TOPRANK_DATA is set), Python's documentation
+    python benchmarks/search.py --speed    # times alone
+
+Every learned system is judged by five folds on queries that it has not seen; which of them is the one system is chosen
+by its mean on validation queries over all collections, before its test figures are looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from toprank import search
+
+SYSTEMS = ("blend", "RankNet-linear", "LambdaMART")
+POOL = 200
+
+
+def collections() -> dict[str, str]:
+    root = Path(os.environ.get("TOPRANK_DATA", ""), "text")
+    found = {name: str(root / name) for name in ("cran", "cisi", "med") if (root / name).is_dir()}
+    return found | {"python": "python-docs"}
+
+
+def quality(folder: Path) -> None:
+    """Validation first, for all systems; then the test figures of the one that it chose."""
+    indexes = {name: search.index(source, folder / name, pool=POOL) for name, source in collections().items()}
+    found = {}
+    for name, index in indexes.items():
+        start = time.perf_counter()
+        found[name] = index.evaluate(systems=["bm25", "lsa", "rrf", *SYSTEMS])
+        print(f"{name}: evaluated in {time.perf_counter() - start:.1f} s; validation", found[name].validation)
+    chosen = max(SYSTEMS, key=lambda system: np.mean([one.validation[system] for one in found.values()]))
+    print(f"\nchosen on validation: {chosen}")
+    for name, index in indexes.items():
+        result = index.evaluate(systems=["bm25", "lsa", "rrf", chosen])
+        print(f"\n== {name}\n{result}")
+
+
+def speed(folder: Path) -> None:
+    texts = search.python_docs(queries=300)
+    ids = [f"{name}#{copy}" for copy in range(2) for name in texts.ids][:10_000]
+    fields = {name: [*values, *values][:10_000] for name, values in texts.fields.items()}
+    many = search.Collection("twice", ids, fields)
+    start = time.perf_counter()
+    search.index(many, folder / "many")
+    print(f"index {len(ids):,} documents: {time.perf_counter() - start:.2f} s (goal 3 s)")
+    index = search.index(texts, folder / "docs", pool=1000)
+    index.train(system="blend", threads=1)
+    took = []
+    for text in texts.topics.texts:
+        words = " ".join(text.split()[:8])
+        start = time.perf_counter()
+        index.search(words)
+        took.append(1000 * (time.perf_counter() - start))
+    p50, p99 = np.percentile(took[5:], [50, 99])
+    print(f"query of 8 words, up to 1,000 candidates: p50 {p50:.1f} ms (goal 15), p99 {p99:.1f} ms (goal 50)")
+    code = "import sys; from toprank import search; search.open(sys.argv[1]).search('read a csv file')"
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code, str(folder / "docs")], check=True)
+    print(f"first search in a fresh process: {time.perf_counter() - start:.2f} s (goal 1 s)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--speed", action="store_true")
+    with tempfile.TemporaryDirectory() as folder:
+        if not parser.parse_args().speed:
+            quality(Path(folder))
+        speed(Path(folder))
+
+
+if __name__ == "__main__":
+    main()

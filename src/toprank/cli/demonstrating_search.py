@@ -1,0 +1,110 @@
+"""`toprank demo`: search on real text, with the documentation of this Python as the collection."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from toprank.cli import common
+
+if TYPE_CHECKING:
+    from toprank.compute import FloatArray
+    from toprank.search import Index, SearchEvaluation
+
+__all__ = ["INDEX", "advise", "demonstrate"]
+
+INDEX = "python.index"
+_METRIC = "ndcg@10"
+_BETTER, _WORSE = 3, 1  # queries whose first page is shown
+_SHOWN = 3  # documents of each
+
+
+def demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quiet: bool) -> None:
+    """Index, train, compare, show, report."""
+    import toprank as tr
+    from toprank.data.typed import typed_command
+
+    _title("The documentation of this Python: docstrings of the standard library, read and indexed")
+    with common.progress("Reading the standard library …", quiet):
+        index = tr.search.index("python-docs", folder / INDEX, seed=seed)
+    typer.echo(f"{len(index):,} documents. {' '.join(index.notes)}")
+
+    _title("BM25, LSA and their fusion, and an order that is learned on other queries than it is judged on")
+    with common.progress("Training five times, each time without a fifth of the queries …", quiet):
+        found = index.evaluate(seed=seed, threads=threads)
+    typer.echo(str(found))
+
+    _title("The first page of some queries, before and after")
+    for line in _pages(index, found):
+        typer.echo(line)
+
+    _title("The order is learned from all queries, and kept in the index")
+    with common.progress("Training …", quiet):
+        # One thread unless told otherwise: 300 queries are too few to share a training.
+        typer.echo(str(index.train(seed=seed, threads=threads or 1)))
+
+    _title("The report")
+    assert found.comparison is not None
+    content = tr.report.from_comparison(
+        found.comparison,
+        index.judgments["all"],
+        found.runs,
+        name=index.name,
+        title=f"toprank demo: searching the documentation of {index.name}",
+        command=typed_command(),
+        threads=threads,
+        complete=True,
+    )
+    tr.report.write_html(report, content)
+    typer.echo(f"Open it in a browser: {report.resolve()}")
+
+
+def advise(folder: Path, quiet: bool) -> None:
+    """Say what to do next with the index."""
+    from toprank.cli import searching
+
+    command = "toprank" if shutil.which("toprank") else sys.argv[0]  # make demo: the command is in .venv only
+    said = f"\nAsk it yourself: {command} search query {folder / INDEX} read a csv file"
+    if "serve" in {one.__name__ for one in searching.COMMANDS}:
+        said += f"\nOr open its page: {command} search serve {folder / INDEX}"
+    common.say(said, quiet)
+
+
+def _title(text: str) -> None:
+    typer.echo(f"\n== {text}")
+
+
+def _pages(index: Index, found: SearchEvaluation) -> list[str]:
+    """Three queries that gained most, and the one that lost most."""
+    import numpy as np
+
+    names = list(found.runs)
+    before, after = found.evaluations[names[0]], found.evaluations[names[-1]]
+    gain = after.per_query[_METRIC] - before.per_query[_METRIC]
+    order = np.argsort(-gain, kind="stable")
+    chosen = [*order[:_BETTER].tolist(), *order[::-1][:_WORSE].tolist()]
+    assert index.topics is not None
+    texts = dict(zip(index.topics.ids, index.topics.texts, strict=True))
+    lines = []
+    for place in chosen:
+        qid = str(after.qids[place])
+        verdict = "better" if gain[place] > 0 else "worse"
+        values = f"{before.per_query[_METRIC][place]:.2f} → {after.per_query[_METRIC][place]:.2f}"
+        lines.append(f"\n{texts[qid]!r}: {_METRIC} {values}, {verdict}")
+        columns = [_top(found.runs[name], qid) for name in (names[0], names[-1])]
+        width = max(len(one) for one in columns[0])
+        lines += [f"  {a:<{width}}  |  {b}" for a, b in zip(*columns, strict=True)]
+    return lines
+
+
+def _top(run: Any, qid: str) -> list[str]:
+    """The first documents of a query."""
+    here = run.qids == qid
+    scores: FloatArray = run.scores[here]
+    best = (-scores).argsort(kind="stable")[:_SHOWN]
+    ids = run.document_ids[here][best].tolist()
+    return [*(f"{rank}. {name}" for rank, name in enumerate(ids, 1)), *([""] * (_SHOWN - len(ids)))]
