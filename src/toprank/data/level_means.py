@@ -384,9 +384,7 @@ def _named(encoding: Encoding, places: Places) -> str:
 
 
 def refuse_unknown(asked: Any) -> None:
-    """Refuse what `level_means` cannot be, whatever the data."""
-    if asked == "auto" or isinstance(asked, bool):
-        return
+    """Refuse what `level_means` cannot be, whatever the data, where it is neither 'auto' nor a truth value."""
     pairs = [one for one in asked if not isinstance(one, str)] if _is_list(asked) else []
     if not _is_list(asked) or not all(_is_list(one) and len(one) == 2 for one in pairs):
         raise DataError(

@@ -19,10 +19,10 @@ from toprank.data.encoding import FLOOR, Column, Encoding, codes_of
 from toprank.data.level_means import LevelMean
 from toprank.errors import DataError
 
-__all__ = ["SeenColumns"]
+__all__ = ["TABLE", "SeenColumns"]
 
 _DENSE = 128  # columns of a one-hot matrix at most, where it may be sparse: 512 bytes a row in float32
-_TABLE = "level_mean_"  # and its number: what a table is called among the arrays of a model's file
+TABLE = "level_mean_"  # and its number: what a table is called among the arrays of a model's file
 
 Array = npt.NDArray[Any]
 
@@ -193,12 +193,12 @@ class SeenColumns:
 
     def arrays(self) -> dict[str, Array]:
         """The tables of means, by what a file calls them."""
-        return {f"{_TABLE}{number}": one.table for number, one in enumerate(self.means)}
+        return {f"{TABLE}{number}": one.table for number, one in enumerate(self.means)}
 
     @staticmethod
     def tables(arrays: Collection[str]) -> list[str]:
         """What the tables among the arrays of a file are called."""
-        return [name for number, _ in enumerate(arrays) if (name := f"{_TABLE}{number}") in arrays]
+        return [name for number, _ in enumerate(arrays) if (name := f"{TABLE}{number}") in arrays]
 
     @classmethod
     def from_plain(

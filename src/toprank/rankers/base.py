@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, one_blas_thread
-from toprank.data.carried import judges_of
+from toprank.data.carried import NOTHING, judges_of
 from toprank.data.checks import check_files, check_finite, common_index, identifiers
 from toprank.data.dataset import RankingData, same_content
 from toprank.data.encoding import Column, Encoding, listed
@@ -25,7 +25,7 @@ from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.level_means import Asked, refuse_unknown
 from toprank.data.row_hashes import QUERIES, ROWS, KnownQueries, KnownRows, is_numbering, row_hashes
 from toprank.data.row_order import Order
-from toprank.data.seen_columns import SeenColumns
+from toprank.data.seen_columns import TABLE, SeenColumns
 from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import SameDataWarning, SameJudgeWarning, SplitQueriesWarning, warn_one_query
 from toprank.errors import DataError, Remedy, joined, warn_user
@@ -202,7 +202,8 @@ class Ranker(Recorded):
             "features": data.n_features,
             **(self._remembered(data) if isinstance(data, RankingData) else {}),
         }
-        refuse_unknown(self.level_means)
+        if not (isinstance(self.level_means, bool) or self.level_means == "auto"):
+            refuse_unknown(self.level_means)
         if self.encoding_ is not None and self.encoding_.categories:
             self.columns_ = self._columns_to_see(source_of(data), valid)
         if self.columns_ is not None:
@@ -269,7 +270,7 @@ class Ranker(Recorded):
     def _remembered(self, data: RankingData) -> dict[str, Any]:
         """What more of the training data `training_` keeps, for those who ask later."""
         known: dict[str, Any] = {QUERIES: KnownQueries.of(data).plain()}
-        if judged_by := judges_of(data.carried):
+        if data.carried is not NOTHING and (judged_by := judges_of(data.carried)):
             known["judges"] = list(judged_by)
         if self.can_be_calibrated and getattr(self, "outputs", "grades") == "grades":
             known[ROWS] = KnownRows.of(row_hashes(data.X), data.labels).plain()
@@ -557,8 +558,8 @@ class Ranker(Recorded):
         if cls.standardises:
             centre, spread = (_OF_FEATURES.read(name, needed(state.arrays, name)) for name in ("centre", "spread"))
             ranker.standardisation_ = Standardisation(centre, spread)
-        if tables := SeenColumns.tables(state.arrays):
-            ranker._tables_told = [state.arrays[name] for name in tables]
+        if f"{TABLE}0" in state.arrays:
+            ranker._tables_told = [state.arrays[name] for name in SeenColumns.tables(state.arrays)]
         return ranker
 
     def _training_data(
