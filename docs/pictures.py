@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -46,10 +47,24 @@ def report() -> None:
         screenshot(Path(folder, "report.html"), "report.png", "1400,1700")
 
 
-def screenshot(page: Path, name: str, size: str) -> None:
-    """A page as Chromium shows it."""
-    options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={size}"]
-    subprocess.run(["chromium", *options, f"--screenshot={HERE / name}", f"file://{page}"], check=True)
+def search() -> None:
+    """The search page on Python's documentation."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = f"{folder}/python.index"
+        tr.search.index("python-docs", index).train()
+        command = [sys.executable, "-m", "toprank", "search", "serve", index, "--port", "0", "--log", f"{folder}/used"]
+        service = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        told = next(line for line in map(json.loads, service.stderr or ()) if line["event"] == "ready")
+        screenshot(f"{told['url']}/?q=parse+a+json+file", "search.png", "1200,860")
+        service.terminate()
+        service.wait()
+
+
+def screenshot(page: Path | str, name: str, size: str) -> None:
+    """A page as Chromium shows it: a file, or an address."""
+    options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--virtual-time-budget=10000"]
+    options += [f"--window-size={size}", f"--screenshot={HERE / name}"]
+    subprocess.run(["chromium", *options, page if isinstance(page, str) else f"file://{page}"], check=True)
 
 
 def notebook() -> None:
@@ -97,4 +112,5 @@ if __name__ == "__main__":
     clicks()
     conventions()
     report()
+    search()
     notebook()

@@ -65,12 +65,9 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quie
 
 def advise(folder: Path, quiet: bool) -> None:
     """Say what to do next with the index."""
-    from toprank.cli import searching
-
     command = "toprank" if shutil.which("toprank") else sys.argv[0]  # make demo: the command is in .venv only
     said = f"\nAsk it yourself: {command} search query {folder / INDEX} read a csv file"
-    if "serve" in {one.__name__ for one in searching.COMMANDS}:
-        said += f"\nOr open its page: {command} search serve {folder / INDEX}"
+    said += f"\nOr open its page: {command} search serve {folder / INDEX}"
     common.say(said, quiet)
 
 

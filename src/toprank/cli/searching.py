@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from toprank.cli import common, options
+from toprank.cli import common, options, serving
+from toprank.serving.settings import Settings
 
 Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="A folder that `toprank search index` made.")]
 Queries = Annotated[
@@ -213,10 +214,38 @@ def query(
     common.print_result(_opened(folder).search(" ".join(words), k, learned=not first_stage), json=json)
 
 
+@serving.of_a_service
+def serve(
+    folder: Folder,
+    settings: Settings = Settings(),  # noqa: B008 - a frozen value
+    quiet: serving.Quiet = False,
+) -> None:
+    """Open the search page of an index on this machine, until SIGTERM or Ctrl-C.
+
+    The learned order and the first stage stand side by side; each document says how far it moved and why. With --log,
+    what is opened and judged on the page goes to a log that the index can be trained on. An index that is made or
+    trained anew is opened again by itself.
+
+    For example:
+
+    \b
+      toprank search serve python.index
+      toprank search serve python.index --log used/ --explore swap-neighbours:0.1
+      toprank search train python.index --clicks used/
+    """
+    from toprank.serving import check_installed
+
+    check_installed()
+    from toprank.search.serving import SearchService
+    from toprank.serving.starting import start
+
+    start([], settings, requests=not quiet, extension=lambda: SearchService(folder))
+
+
 def _opened(folder: Path) -> Any:
     from toprank.search import open as open_index
 
     return open_index(folder)
 
 
-COMMANDS = (index, train, evaluate, query)
+COMMANDS = (index, train, evaluate, query, serve)

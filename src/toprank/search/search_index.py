@@ -306,7 +306,7 @@ class Index:
             order = np.argsort(-scores, kind="stable")
         times += [times[-1]] * (3 - len(times))
         times.append(time.perf_counter())
-        hits = self._hits(query, found.rows, scores, order[:k])
+        hits = self.hits(query, found.rows, scores, order[:k])
         times.append(time.perf_counter())
         stages = ("first stage", "features", "ranking", "passages")
         took = {name: 1000 * (b - a) for name, a, b in zip(stages, times[:-1], times[1:], strict=True)}
@@ -330,7 +330,8 @@ class Index:
             return "The query has no words, or none but function words such as 'the'."
         return "No document has any word of the query."
 
-    def _hits(self, query: str, rows: IntArray, scores: FloatArray, best: IntArray) -> tuple[Hit, ...]:
+    def hits(self, query: str, rows: IntArray, scores: FloatArray, best: IntArray) -> tuple[Hit, ...]:
+        """Candidates as they are shown: `best` are places in `rows`, which the first stage ordered."""
         words, title = self.words(query), self.documents.title
         body = [field for field in self.documents.fields if field != title]
         hits = []

@@ -1,0 +1,293 @@
+"""The search page, and the endpoints behind it, as an extension of the scoring service.
+
+Lists that are shown get signed ids like any other list of the service, so what users do with them goes to /v1/events
+and into the same log, from which the index can be trained.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Mapping
+from importlib import resources
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta, Struct
+
+from toprank.errors import DataError
+from toprank.search.results import Hit
+from toprank.search.search_index import Index, open_index
+from toprank.search.storage import META, MODEL
+from toprank.serving.extension import Endpoint
+from toprank.serving.journal import ShownAttributes
+from toprank.serving.recording import Recorder
+from toprank.serving.requests import Id, RefusedError
+from toprank.serving.trials import Exploration, Swap
+
+__all__ = ["SearchService"]
+
+_MOST = 100  # results of a page
+_LETTERS = 2_000  # of a query; a page that is longer is pasted by mistake, and the index would cut it anyway
+_TEXT = 20_000  # letters of a document that are shown
+_EXAMPLES = 8
+_REASONS = 8  # features of an explanation
+
+Words = Annotated[str, Meta(max_length=_LETTERS, description="Nothing in it is syntax.")]
+
+
+class SearchRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Words to look for."""
+
+    query: Words
+    top: Annotated[int, Meta(ge=1, le=_MOST)] = 10
+    key: Annotated[Id | None, Meta(description="Whose request it is; logged hashed.")] = None
+
+
+class FoundDocument(Struct):
+    """A document of a list: where it stands in the learned order and where the first stage had it, from 1."""
+
+    id: str
+    title: str
+    passage: Annotated[list[str], Meta(description="Every other piece, from the second on, matches the query.")]
+    rank: int
+    first_stage_rank: int
+    score: float
+
+
+class SearchAnswer(Struct):
+    """The learned order and that of the first stage, side by side."""
+
+    query: str
+    learned: Annotated[bool, Meta(description="Whether a model made the order; else both lists are one.")]
+    found: Annotated[int, Meta(description="Candidates of the first stage, all of which were ranked.")]
+    note: str
+    milliseconds: dict[str, float]
+    ranking: list[FoundDocument]
+    first_stage: list[FoundDocument]
+    request: Annotated[str | None, Meta(description="What events of this list name; of a service with a log.")] = None
+
+
+class WhyRequest(Struct, forbid_unknown_fields=True):
+    """Two candidates of a query whose order is to be explained."""
+
+    query: Words
+    a: str
+    b: str
+
+
+class Reason(Struct):
+    """What a feature contributes to the difference of the scores, and its value for both."""
+
+    feature: str
+    a: str
+    b: str
+    contribution: float
+
+
+class WhyAnswer(Struct):
+    """Why a has another score than b."""
+
+    summary: str
+    total: float
+    exact: bool
+    reasons: Annotated[list[Reason], Meta(description="The largest first.")]
+    others: Annotated[float, Meta(description="What all other features contribute together.")]
+
+
+class DocumentRequest(Struct, forbid_unknown_fields=True):
+    """A document by its id."""
+
+    id: str
+
+
+class DocumentAnswer(Struct):
+    """The texts of a document by field; very long ones are cut."""
+
+    id: str
+    title: str
+    fields: dict[str, str]
+    cut: bool
+
+
+class CollectionRequest(Struct, forbid_unknown_fields=True):
+    """Nothing."""
+
+
+class CollectionAnswer(Struct):
+    """What is searched."""
+
+    name: str
+    documents: int
+    fields: list[str]
+    first_stage: str
+    model: Annotated[str | None, Meta(description="What made the learned order; null: nothing is trained yet.")]
+    features: int
+    pool: int
+    examples: list[str]
+    logs: Annotated[bool, Meta(description="Whether the service keeps what users do.")]
+
+
+class SearchService:
+    """An index behind HTTP; satisfies `toprank.serving.extension.Extension`.
+
+    Args:
+        path: the index; it is opened again where it, or the model in it, is replaced.
+        **options: of `toprank.search.open`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        self._path, self._options, self._lock = path, options, threading.Lock()
+        self._state = _Opened(path, options)
+        self.pages: Mapping[str, tuple[bytes, bytes]] = {
+            name: (kind, _asset(file)) for name, (file, kind) in _PAGES.items()
+        }
+
+    def endpoints(self, recorder: Recorder, exploration: Exploration | None) -> Mapping[str, Endpoint]:
+        """What can be asked."""
+        self._recorder, self._exploration = recorder, exploration
+        return {
+            "/v1/search": Endpoint(SearchRequest, SearchAnswer, "Search the index.", self._search),
+            "/v1/search/why": Endpoint(
+                WhyRequest, WhyAnswer, "Why a candidate stands above another.", self._why, rare=True
+            ),
+            "/v1/search/document": Endpoint(DocumentRequest, DocumentAnswer, "The text of a document.", self._document),
+            "/v1/search/about": Endpoint(
+                CollectionRequest, CollectionAnswer, "What is searched, and how.", self._about
+            ),
+        }
+
+    def versions(self) -> Mapping[str, str]:
+        """The index, by the version of what makes its order."""
+        return {self._state.index.name: self._state.version}
+
+    def reload(self) -> tuple[str, ...]:
+        """Open the index again where it or its model is another; until then the old one answers."""
+        if self._state.signature == _signature(self._path):
+            return ()
+        with self._lock:
+            self._state = _Opened(self._path, self._options)
+        return (self._state.index.name,)
+
+    # ---- the work, on threads of the service ----
+
+    def _search(self, asked: SearchRequest) -> SearchAnswer:
+        state, query = self._state, asked.query.strip()
+        if not query:
+            raise RefusedError(422, "Type some words to search for.")
+        found = state.index.search(query, asked.top)
+        n = len(found.rows)
+        order = np.argsort(-found.scores, kind="stable") if found.learned else np.arange(n)
+        ranks = np.empty(n, dtype=np.int64)
+        ranks[order] = np.arange(1, n + 1)
+        first = state.index.hits(query, found.rows, found.scores, np.arange(min(asked.top, n)))
+        ranking = [_listed(hit, hit.rank) for hit in found]
+        request = self._kept(state, query, ranking, asked.key) if ranking and self._recorder.journal else None
+        return SearchAnswer(
+            query, found.learned, found.found, found.note, dict(found.milliseconds), ranking,
+            [_listed(hit, int(ranks[hit.first_rank - 1])) for hit in first], request,
+        )  # fmt: skip
+
+    def _kept(self, state: _Opened, query: str, ranking: list[FoundDocument], key: Id | None) -> str:
+        """The id of a list in the log; where the service explores, two neighbours may be exchanged in it."""
+        swap = Swap(None, 1.0) if self._exploration is None else self._exploration.drawn(len(ranking))
+        if swap.place is not None:
+            _exchange(ranking, swap.place)
+        request = self._recorder.request(state.version)
+        attributes = ShownAttributes(
+            state.index.name, state.version, [one.score for one in ranking], explored=swap.place is not None,
+            propensity=None if swap.propensity == 1 else swap.propensity,
+        )  # fmt: skip
+        self._recorder.shown(request, query, [one.id for one in ranking], attributes, key)
+        return request
+
+    def _why(self, asked: WhyRequest) -> WhyAnswer:
+        if asked.a == asked.b:
+            raise RefusedError(422, "An explanation compares two documents; a and b are the same.")
+        try:
+            told = self._state.index.explain(asked.query.strip(), asked.a, asked.b)
+        except DataError as problem:
+            raise RefusedError(422, str(problem)) from None
+        plain = told.to_dict()
+        rows = [row for row in plain["contributions"] if row["contribution"] != 0.0]
+        rows.sort(key=lambda row: -abs(row["contribution"]))
+        reasons = [Reason(row["feature"], row["a"], row["b"], row["contribution"]) for row in rows[:_REASONS]]
+        others = float(sum(row["contribution"] for row in rows[_REASONS:]))
+        return WhyAnswer(told.summary, float(told.total), bool(plain["exact"]), reasons, others)
+
+    def _document(self, asked: DocumentRequest) -> DocumentAnswer:
+        documents = self._state.index.documents
+        row = int(documents.rows([asked.id])[0])
+        if row < 0:
+            raise RefusedError(404, f"There is no document '{asked.id[:100]}' in this index.")
+        texts = documents.fields_of(row)
+        title = texts.pop(documents.title, "") if documents.title else ""
+        cut = any(len(text) > _TEXT for text in texts.values())
+        return DocumentAnswer(asked.id, title, {field: text[:_TEXT] for field, text in texts.items()}, cut)
+
+    def _about(self, asked: CollectionRequest) -> CollectionAnswer:
+        del asked
+        index = self._state.index
+        topics = () if index.topics is None else index.topics.texts[:_EXAMPLES]
+        model = index.model
+        return CollectionAnswer(
+            index.name, len(index), list(index.documents.fields), str(index.folder.told("first_stage", str)),
+            None if model is None else str(model.training_.get("system", type(model).__name__)),
+            len(index.features.names), index.pool, list(topics), self._recorder.journal is not None,
+        )  # fmt: skip
+
+
+class _Opened:
+    """An index that answers, and what tells it from the next one."""
+
+    def __init__(self, path: str | os.PathLike[str], options: Mapping[str, Any]) -> None:
+        self.signature = _signature(path)
+        self.index: Index = open_index(path, **options)
+        model = self.index.model  # read before the first request
+        file = self.index.path / MODEL
+        whole = hashlib.sha256(file.read_bytes()).hexdigest() if model is not None else self.index.folder.meta["id"]
+        self.version = str(whole)[:12]
+        if len(self.index):
+            title = self.index.documents.text(0, self.index.documents.fields[0])
+            if self.index.runs is None:
+                self.index.search(title[:100] or "a", learned=model is not None)  # what is made at first use
+
+
+def _signature(path: str | os.PathLike[str]) -> tuple[Any, ...]:
+    """What changes where the index or the model in it is replaced."""
+    found: list[tuple[int, int, int] | None] = []
+    for name in (".", META, MODEL):
+        try:
+            stat = os.stat(os.path.join(path, name))
+        except OSError:
+            found.append(None)
+        else:
+            found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns if name != "." else 0))
+    return tuple(found)
+
+
+def _listed(hit: Hit, rank: int) -> FoundDocument:
+    pieces, at = [], 0
+    for start, end in hit.snippet.marks:
+        pieces += [hit.snippet.text[at:start], hit.snippet.text[start:end]]
+        at = end
+    return FoundDocument(hit.id, hit.title, [*pieces, hit.snippet.text[at:]], rank, hit.first_rank, hit.score)
+
+
+def _exchange(ranking: list[FoundDocument], place: int) -> None:
+    """Exchange a document with the next."""
+    ranking[place], ranking[place + 1] = ranking[place + 1], ranking[place]
+    for rank, one in enumerate(ranking[place : place + 2], place + 1):
+        one.rank = rank
+
+
+_PAGES = {
+    "/": ("search.html", b"text/html; charset=utf-8"),
+    "/search.js": ("search.js", b"text/javascript; charset=utf-8"),
+    "/search.css": ("search.css", b"text/css; charset=utf-8"),
+}
+
+
+def _asset(name: str) -> bytes:
+    return (resources.files("toprank.search") / "assets" / name).read_bytes()
