@@ -4,7 +4,8 @@ python benchmarks/threads.py [--busy 2] [--large]
 
 A number is the median time of a round by the clock, each setting in a process of its own: OpenMP reads its settings
 when it is loaded. Blocks of queries run on LightGBM's own threads while it trains; "our pool" is the same on threads
-beside.
+beside. "As a command" is what `toprank train` does: 1,000 spins, and no more threads than find a free core. A run ends
+after some seconds, so that the whole takes a few minutes on a busy machine, too.
 """
 
 from __future__ import annotations
@@ -14,11 +15,19 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
-SPINS = {"default": None, "0": "0", "300": "300", "1,000": "1000", "3,000": "3000"}
+from toprank.rankers.trees.cores import ASKED
+
+SPINS = {"default": None, "0": "0", "1,000": "1000"}
+AS_A_COMMAND = "as a command"
+SECONDS = 12.0
+
+
+class Enough(Exception):  # noqa: N818 - nothing went wrong
+    """So many rounds tell how long one takes."""
 
 
 def data_of(large: bool):
@@ -38,6 +47,8 @@ def one_run(kind: str, threads: int, large: bool) -> float:
 
     def look(_):
         times.append(time.perf_counter())
+        if times[-1] - times[0] > SECONDS and len(times) > 3:
+            raise Enough
 
     if kind == "LightGBM":
         import lightgbm
@@ -45,7 +56,8 @@ def one_run(kind: str, threads: int, large: bool) -> float:
         train = lightgbm.Dataset(X, label=labels, group=np.bincount(qid))
         words = {"objective": "lambdarank", "num_leaves": leaves, "num_threads": threads, "verbose": -1}
         words |= {"force_col_wise": True, "deterministic": True}
-        lightgbm.train(words, train, num_boost_round=rounds, callbacks=[look])
+        with suppress(Enough):
+            lightgbm.train(words, train, num_boost_round=rounds, callbacks=[look])
     else:
         import toprank as tr
         from toprank.rankers.trees import training
@@ -57,16 +69,18 @@ def one_run(kind: str, threads: int, large: bool) -> float:
                 yield "our pool"
 
             training.on_threads_of = pool
-        options = {"n_trees": rounds, "num_leaves": leaves, "threads": threads, "callbacks": [look]}
-        tr.TreeRanker("LambdaRank", **options).fit(tr.RankingData(X, labels, qid=qid))
+        options = {"n_trees": rounds, "num_leaves": leaves, "callbacks": [look]}
+        options |= {"threads": None if kind == AS_A_COMMAND else threads}
+        with suppress(Enough):
+            tr.TreeRanker("LambdaRank", **options).fit(tr.RankingData(X, labels, qid=qid))
     return float(np.median(np.diff(times)) * 1e3)
 
 
 def measured(kind: str, threads: int, spins: str | None, large: bool) -> float:
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-    }
+    decided = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", ASKED)
+    environment = {name: value for name, value in os.environ.items() if name not in decided}
     environment |= {} if spins is None else {"GOMP_SPINCOUNT": spins}
+    environment |= {ASKED: "1"} if kind == AS_A_COMMAND else {}
     command = [sys.executable, __file__, "--one", kind, str(threads), *(["--large"] if large else [])]
     return float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
@@ -102,6 +116,10 @@ def main() -> None:
                 two = {kind: measured(kind, 2, spins, given.large) for kind in ("LightGBM", "toprank", "our pool")}
                 line = "  ".join(f"{kind} {value:.1f}" for kind, value in two.items())
                 print(f"  two, spins {name:8}{line}  ratio {two['toprank'] / two['LightGBM']:.2f}", flush=True)
+            command = measured(AS_A_COMMAND, 2, SPINS["1,000"], given.large)
+            print(
+                f"  {AS_A_COMMAND}   toprank {command:.1f}  of one thread {command / alone['toprank']:.2f}", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -49,12 +49,16 @@ beside other processes a round of trees on two threads then takes 10 to 40 times
 spins cost a quiet machine nothing that can be measured; none would double its rounds (benchmarks/threads.py)."""
 
 
+_LEAVE_BUSY_CORES = "TOPRANK_LEAVE_BUSY_CORES"  # what trees go by (rankers/trees/cores.py)
+
+
 def run() -> None:
     """The entry point: errors become one sentence on standard error, never a traceback."""
     if "--version" in sys.argv[1:]:  # understood everywhere, behind any command
         sys.argv[1:] = ["--version"]
     if "OMP_WAIT_POLICY" not in os.environ:  # whoever set that has decided; runtimes read it when they are loaded
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
+    os.environ.setdefault(_LEAVE_BUSY_CORES, "1")
     warnings.showwarning = _say_warning  # type: ignore[assignment]
     _listen()
     try:

@@ -31,7 +31,8 @@ TrainingThreads = Annotated[
     int | None,
     _of_running(
         min=1,
-        help="Number of threads; all cores by default. Trees and networks: another number may change the last bits.",
+        help="Number of threads; by default all cores, and for large trees those that other work leaves free. "
+        "Does not change results, but for the last bits of networks and of LightGBM's own objectives.",
     ),
 ]
 Seed = Annotated[int, _of_running(min=0, help="Random seed; the same seed gives the same bits.")]

@@ -15,7 +15,7 @@ import numpy as np
 
 from toprank.errors import DataError
 
-__all__ = ["SAMPLED", "Memory", "check_memory", "memory_left", "too_little_memory"]
+__all__ = ["SAMPLED", "Memory", "check_memory", "groups", "memory_left", "too_little_memory"]
 
 SAMPLED = 200_000  # LightGBM's bin_construct_sample_cnt
 _LOOKED_AT = 1000  # rows that tell how many values are not 0: zeros are not held
@@ -82,21 +82,30 @@ def memory_left() -> int | None:
 
 def _of_containers() -> Iterator[int]:
     """What is left under each limit of the groups that the process is in."""
+    for folder, first in groups(_ROOT, "memory"):
+        limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if first else _SECOND
+        most, used = _number(folder / limit), _number(folder / usage)
+        if most is not None and used is not None:
+            known = _numbers(folder / "memory.stat")
+            before = "total_" if first else ""
+            yield most - used + sum(known.get(f"{before}{kind}_file", 0) for kind in ("active", "inactive"))
+
+
+def groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
+    """Folders of the control groups that the process is in and of those around them, and whether of version 1.
+
+    A container's limits of what the controller is in charge of stand in their files.
+    """
     try:
-        groups = [line.split(":", 2) for line in (_ROOT / "proc/self/cgroup").read_text().splitlines()]
+        lines = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
     except OSError:
         return
-    for _, controllers, path in groups:
-        if controllers in ("", "memory"):
-            mount = _ROOT / "sys/fs/cgroup" / controllers
-            limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else _SECOND
+    for _, controllers, path in lines:
+        if controllers == "" or controller in controllers.split(","):
+            mount = root / "sys/fs/cgroup" / controllers
             inside = mount / path.lstrip("/")
             for folder in (inside, *(above for above in inside.parents if above.is_relative_to(mount))):
-                most, used = _number(folder / limit), _number(folder / usage)
-                if most is not None and used is not None:
-                    known = _numbers(folder / "memory.stat")
-                    before = "total_" if controllers else ""
-                    yield most - used + sum(known.get(f"{before}{kind}_file", 0) for kind in ("active", "inactive"))
+                yield folder, bool(controllers)
 
 
 _SECOND = ("memory.max", "memory.current")  # in the second version of such groups

@@ -12,6 +12,7 @@ can look, so here each tree is searched for the sake of the next (`Stride`).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -29,7 +30,7 @@ from toprank.scorers.expected_gain import expected_gains, grade_probabilities
 
 __all__ = [
     "ExpectedGainObjective", "LikelihoodObjective", "QuerySample", "ScoreObjective", "Stride", "Together",
-    "TreeObjective", "diverging", "needs_search",
+    "TreeObjective", "diverging", "needs_search", "put_on_grid",
 ]  # fmt: skip
 
 Single = npt.NDArray[np.float32]
@@ -37,6 +38,7 @@ Single = npt.NDArray[np.float32]
 FLOOR = 1e-6
 """The least curvature of a row that has a gradient, as a share of the mean curvature of all rows."""
 _ROWS = 1 << 14
+_DIGITS = 53  # of a double
 _DOUBLINGS = 30  # a loss without a lower bound would have the steps doubled for ever
 
 
@@ -57,6 +59,28 @@ class QuerySample:
         drawn = np.zeros(len(self.queries), dtype=bool)
         drawn[rng.choice(len(self.queries), count, replace=False)] = True
         return self.queries.spread(drawn)
+
+
+def put_on_grid(numbers: Single, *, above: bool = False, threads: int | None = None) -> None:
+    """Round to multiples of a power of 2 that is so large that sums of any of them, in any order, are exact in float64.
+
+    It is as small as that allows: among a million numbers, 2⁻³³ of the largest, which changes those only that are
+    below 2⁻⁹ of it. With `above`, what is above 0 stays so: a row that has a gradient keeps a curvature.
+    """
+    largest = max(float(numbers.max()), -float(numbers.min()))
+    if largest == 0:
+        return
+    exponent = math.frexp(largest)[1] + max(2, math.ceil(math.log2(len(numbers))))  # no sum is above 2 to this
+    step, shift = math.ldexp(1.0, exponent - _DIGITS), math.ldexp(1.5, exponent - 1)
+
+    def settle(rows: slice) -> None:
+        given = numbers[rows].astype(np.float64)
+        settled = (given + shift) - shift  # doubles of the size of `shift` are whole steps
+        if above:
+            np.copyto(settled, step, where=(given > 0) & (settled == 0))
+        numbers[rows] = settled  # exactly: what keeps more digits than float32 has was a whole number of steps before
+
+    each_block(settle, [slice(a, a + _ROWS) for a in range(0, len(numbers), _ROWS)], threads)
 
 
 class Together(Protocol):
@@ -198,6 +222,9 @@ class TreeObjective(ABC):
             left_out = ~self.sample.rows(self.rounds)
             self.grad[:, left_out] = 0.0
             self.curvature[:, left_out] = 0.0
+        for grad, curvature in zip(self.grad, self.curvature, strict=True):
+            put_on_grid(grad, threads=self.threads)
+            put_on_grid(curvature, above=True, threads=self.threads)
         return (self.grad[0], self.curvature[0]) if len(self.grad) == 1 else (self.grad.T, self.curvature.T)
 
     def derivatives(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -17,6 +17,8 @@ from toprank.compute import FloatArray, available_threads
 from toprank.data.checks import check_callbacks, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError, warn_user
+from toprank.rankers.trees.cores import FreeCores, free_cores, leaves_busy_cores
+from toprank.showing.progress import Told, in_notebook
 
 if TYPE_CHECKING:
     from toprank.rankers.source import Source
@@ -104,15 +106,20 @@ def built_in(loss: Any) -> str | None:
     return name
 
 
-def training_threads(threads: int | None, data: RankingData) -> int:
+def training_threads(threads: int | None, data: RankingData) -> FreeCores:
     """As many as were asked for; else as many as have enough to do: on small data threads mostly wait for each other.
 
-    Where the machine is busy besides, that waiting can make training a hundred times slower.
+    Where the machine is busy besides, that waiting can make training a hundred times slower; a process that is asked to
+    (`toprank.rankers.trees.cores`) therefore looks how busy it is.
     """
     if threads is not None:
-        return allowed_threads(available_threads(threads), asked=True)
+        return FreeCores(allowed_threads(available_threads(threads), asked=True), "")
     enough = 1 + data.n_documents * data.n_features // _CELLS_PER_THREAD
-    return allowed_threads(min(available_threads(), enough), asked=False)
+    wanted = allowed_threads(min(available_threads(), enough), asked=False)
+    if wanted == 1 or not leaves_busy_cores():
+        return FreeCores(wanted, "")
+    free = free_cores()
+    return free if free.threads < wanted else FreeCores(wanted, "")
 
 
 class BareColumns(NamedTuple):
@@ -257,7 +264,9 @@ def _check_callbacks(callbacks: Any) -> None:
 
 def lightgbm_parameters(asked: TreeRanker, data: RankingData, outputs: int, categorical: list[int]) -> dict[str, Any]:
     """The parameters of LightGBM for a training on these data."""
-    threads = training_threads(asked.threads, data)
+    threads, why = training_threads(asked.threads, data)
+    if why and asked.verbose and not in_notebook():
+        Told()(why)
     parameters: dict[str, Any] = {
         "boosting": asked.boosting,
         "num_leaves": asked.num_leaves,
