@@ -216,7 +216,7 @@ def sections(*words):
 
 def test_help_lists_every_command_in_a_group_with_a_whole_sentence():
     _, shown = sections()
-    groups = ["Start", "Data", "Train", "Judge", "Explain", "Ship", "Clicks"]
+    groups = ["Start", "Data", "Train", "Judge", "Explain", "Ship", "Clicks", "Search"]
     assert list(shown) == ["Options", *groups]
     assert shown["Start"].startswith("demo ")
     for name, command in get_command(app).commands.items():

@@ -149,7 +149,11 @@ def test_queries_are_drawn_or_left_out_with_all_their_sessions():
 
 @pytest.mark.parametrize(
     ("name", "parts"),
-    [("dcg", ("dcg", "dcg", None)), (" DCG@10 ", ("dcg@10", "dcg", 10)), ("ctr@1", ("ctr@1", "ctr", 1))],
+    [
+        ("dcg", ("dcg", "dcg", None, "click")),
+        (" DCG@10 ", ("dcg@10", "dcg", 10, "click")),
+        ("ctr@1", ("ctr@1", "ctr", 1, "click")),
+    ],
 )
 def test_metrics_of_clicks(name, parts):
     assert tuple(Metric.of(name)) == parts

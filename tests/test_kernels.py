@@ -269,7 +269,7 @@ for name, loss, options in LOSSES:
     else:
         labels, at = labels_of_kind(options.get("labels", "graded"), n, rng), queries
         scores = random_scores(rng, n, options)
-    bound = loss.on(labels, at)
+    bound = loss.on(labels, at, teacher=rng.normal(size=at.n_documents))
     found = bound.at(scores, curvature=True) if "curvature" in bound.at.__code__.co_varnames else bound.at(scores)
     parts = [found.value, found.grad]
     if found.curvature is not None:

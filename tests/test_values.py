@@ -12,6 +12,7 @@ from toprank.showing.tables import Shown
 CHANGE = {
     "toprank.experiment.running._Place": "where a run stands",
     "toprank.data.pool.PoolFeatures": "an estimator of scikit-learn: fit gives it attributes",
+    "toprank.serving.journal._Open": "a file that grows",
     "toprank.serving.interleaving._Clicked": "counts while the service runs",
     "toprank.serving.interleaving._Tally": "counts while the service runs",
 }

@@ -82,7 +82,7 @@ class System:
         for name in merged:
             if name not in known:
                 raise UnknownNameError(f"option of {self.name}", name, sorted(known - {"loss"}))
-            if name != "l2" and not _fits(merged[name], hints[name]):  # rankers say how many penalties they take
+            if name not in _CHECKED_AT_FIT and not _fits(merged[name], hints[name]):
                 raise DataError(
                     f"{name}={merged[name]!r} is of the wrong kind for {self.name}; its default is {defaults[name]!r}."
                 )
@@ -102,6 +102,10 @@ class System:
     def candidates(self) -> list[dict[str, Any]]:
         """Every combination of the grid, in a fixed order; one empty combination where there is no grid."""
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
+
+
+_CHECKED_AT_FIT = ("l2", "convention")
+"""Options of which rankers say themselves what they take: how many penalties, and a convention by name or as it is."""
 
 
 def _fits(value: Any, hint: Any) -> bool:

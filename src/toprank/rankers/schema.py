@@ -152,7 +152,7 @@ def fits(value: Any, hint: Any) -> bool:
         kinds = int if hint is int else int | float
         return isinstance(value, kinds) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
     if origin is _ARRAY:
-        return isinstance(value, list | np.ndarray) and all(fits(item, float) for item in value)
+        return isinstance(value, list | tuple | np.ndarray) and all(fits(item, float) for item in value)
     if origin in (collections.abc.Sequence, list, tuple):
         return isinstance(value, list | tuple) and all(fits(item, inner[0]) for item in value)
     if origin in (collections.abc.Mapping, dict):

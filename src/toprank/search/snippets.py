@@ -41,9 +41,8 @@ def snippet(text: str, words: Sequence[str], analyzer: Analyzer, letters: int = 
             hits.append((found.start(), found.end(), known[word]))
     start = _best(hits, letters) if hits else 0
     start = max(0, min(start, len(flat) - letters))
-    if start:
-        start = flat.find(" ", max(start - 12, 0)) + 1
     end = start + letters
+    start = flat.rfind(" ", 0, start + 1) + 1  # whole words, and none of those that were counted is lost at the end
     if end < len(flat):
         end = max(flat.rfind(" ", start, end), start + letters // 2)
     head, tail = "…" if start else "", "…" if end < len(flat) else ""
