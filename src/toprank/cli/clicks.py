@@ -415,7 +415,7 @@ def train(
     if folds == 1:
         raise typer.BadParameter("--folds takes two or more, or 0: one part leaves no others to learn from.")
     ranker = systems.make(system, **options.settings_of(setting))
-    curves = _curves(propensities, offsets)
+    curves = curves_of(propensities, offsets)
     shown = read_log([log], quiet, columns)
     documents, held_out = _documents(data, valid, quiet, reading)
     with common.progress("Training …", quiet):
@@ -468,7 +468,7 @@ def evaluate(
     from toprank.clicks import evaluate as evaluated
     from toprank.data.scores import read_scores
 
-    curves = _curves(propensities, offsets)
+    curves = curves_of(propensities, offsets)
     shown = read_log([log], quiet, columns)
     documents, _ = _documents(data, None, quiet, reading)
     values = read_scores(scores, documents.n_documents)
@@ -502,7 +502,7 @@ def _write_page(html: Path, log: ClickLog, data: RankingData, done: Trained, nam
     common.say(f"{html}: the report", quiet)
 
 
-def _curves(propensities: str | None, offsets: str | None) -> Any:
+def curves_of(propensities: str | None, offsets: str | None) -> Any:
     """A method's name, numbers, or two rows of numbers."""
     slope = _row(propensities, "--propensities")
     if offsets is None:

@@ -9,6 +9,7 @@ in expectation gives an estimate of the sum that is. What was never shown is not
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -28,7 +29,10 @@ from toprank.rankers.linear.ranker import LinearRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
 from toprank.significance import Interval, jackknife, means_without
 
-__all__ = ["Estimates", "JudgedRankers", "SmallSampleWarning", "clipped", "evaluate", "judge", "left_out", "ranks_of"]
+__all__ = [
+    "Estimates", "JudgedRankers", "SmallSampleWarning", "clipped", "evaluate", "interval_of", "judge", "judge_by",
+    "left_out", "ranks_of",
+]  # fmt: skip
 
 _GROUPS = 20  # of queries, each left out once where propensities are found from the log
 _SMALL = 0.1  # an estimate that rests on a smaller share of the impressions that count is a few of them
@@ -259,19 +263,22 @@ class JudgedRankers(NamedTuple):
     """Estimates of rankers by name, and what compares every two of them on the same clicks.
 
     Of each ranker and metric `rests` has the estimates without each query (or group of them), and `shares` how much of
-    the sessions these have.
+    the sessions these have; `weights` says what a unit of worth of each document adds to a session of its query.
     """
 
     estimates: dict[str, Estimates]
     rests: dict[str, dict[str, FloatArray]]
     shares: FloatArray
+    weights: dict[str, dict[str, FloatArray]]
+    known: dict[str, Corrected]
+    """Of each metric, what the log says of each document."""
 
     def gain(self, one: str, other: str, metric: str) -> Interval:
         """By how much one ranker is better than another, with the interval of that: what is hard is hard for both."""
         value = self.estimates[one].mean[metric] - self.estimates[other].mean[metric]
         rests = [self.rests[name][metric] for name in (one, other)]
         confidence = self.estimates[one].confidence
-        return _interval(value, rests[0] - rests[1], self.shares, confidence)
+        return interval_of(value, rests[0] - rests[1], self.shares, confidence)
 
 
 def judge(
@@ -280,25 +287,57 @@ def judge(
     confidence: float = 0.95,
 ) -> JudgedRankers:  # fmt: skip
     """`evaluate` of several rankers at once, from the ranks that they give to the documents of `data`."""
+    return judge_by(
+        (estimator,), ranks, log, data, metrics, propensities=propensities, clip=clip, regression=regression,
+        confidence=confidence,
+    )[estimator]  # fmt: skip
+
+
+def judge_by(
+    estimators: Sequence[str], ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData,
+    metrics: Sequence[Metric | str], *, propensities: Any = None, clip: float | None = None, regression: Any = None,
+    confidence: float = 0.95,
+) -> dict[str, JudgedRankers]:  # fmt: skip
+    """`judge` by several estimators, which share the propensities: these are found once for all."""
     wanted = [Metric.of(one) if isinstance(one, str) else one for one in metrics]
-    needed = estimator != "none" or any(one.kind != "dcg" for one in wanted)
+    needed = set(estimators) != {"none"} or any(one.kind != "dcg" for one in wanted)
 
-    def parts_of(part: ClickLog) -> tuple[Corrected, Parts]:
+    def parts_of(part: ClickLog) -> dict[str, tuple[dict[str, Corrected], Parts]]:
         curves = curves_of(propensities, part, data, LinearRanker()) if needed else None
-        of_reward: dict[str, Corrected] = {}
-        for reward in dict.fromkeys(one.reward for one in wanted):
-            dr = estimator == "dr" and curves is not None
-            guess = regression_of(regression, part, data, curves, reward) if dr and curves is not None else None
-            of_reward[reward] = correct(part, data, estimator, curves, clip, guess, reward)
-        return of_reward[wanted[0].reward], {
-            ranker: {one.name: _of_metric(one, of, of_reward[one.reward], data, curves) for one in wanted}
-            for ranker, of in ranks.items()
-        }
+        found = {}
+        for estimator in estimators:
+            of_reward: dict[str, Corrected] = {}
+            for reward in dict.fromkeys(one.reward for one in wanted):
+                dr = estimator == "dr" and curves is not None
+                guess = regression_of(regression, part, data, curves, reward) if dr and curves is not None else None
+                of_reward[reward] = correct(part, data, estimator, curves, clip, guess, reward)
+            of_metric = {one.name: of_reward[one.reward] for one in wanted}
+            found[estimator] = (
+                of_metric,
+                {
+                    ranker: {one.name: _of_metric(one, of, of_metric[one.name], data, curves) for one in wanted}
+                    for ranker, of in ranks.items()
+                },
+            )
+        return found
 
-    known, parts = parts_of(log)
-    weights = known.sessions[known.asked]
+    whole, means = parts_of(log), None
     if needed and (propensities is None or isinstance(propensities, str)):
-        shares, means = _without_groups(log, parts_of)
+        means = _without_groups(log, parts_of)
+    return {
+        estimator: _joined(estimator, known, parts, None if means is None else means[estimator], confidence)
+        for estimator, (known, parts) in whole.items()
+    }
+
+
+def _joined(
+    estimator: str, of_metric: dict[str, Corrected], parts: Parts, without: _Without | None, confidence: float
+) -> JudgedRankers:
+    """Estimates with what they rest on; `without`: of groups of queries, where propensities were found anew."""
+    known = next(iter(of_metric.values()))
+    weights = known.sessions[known.asked]
+    if without is not None:
+        shares, means = without
         rests = {
             ranker: {name: np.array([one[ranker][name] for one in means]) for name in of}
             for ranker, of in parts.items()
@@ -312,7 +351,10 @@ def judge(
     estimates = {
         ranker: Estimates(
             {name: part.mean(weights) for name, part in of.items()},
-            {name: _interval(part.mean(weights), rests[ranker][name], shares, confidence) for name, part in of.items()},
+            {
+                name: interval_of(part.mean(weights), rests[ranker][name], shares, confidence)
+                for name, part in of.items()
+            },
             {name: part.values for name, part in of.items()}, {name: part.effective for name, part in of.items()},
             {name: part.counted for name, part in of.items()}, estimator, int((known.weight > 0).sum()),
             {name: part.unseen for name, part in of.items()}, {name: part.ranked for name, part in of.items()},
@@ -320,34 +362,42 @@ def judge(
         )
         for ranker, of in parts.items()
     }  # fmt: skip
-    return JudgedRankers(estimates, rests, shares)
+    looks = {ranker: {name: part.weights for name, part in of.items()} for ranker, of in parts.items()}
+    return JudgedRankers(estimates, rests, shares, looks, of_metric)
 
 
-def _interval(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> Interval:
+def interval_of(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> Interval:
     """The jackknife's; of one query nothing is known, so that anything is possible."""
     found = jackknife(whole, rests, shares, confidence)
     low, high = (float(found.low), float(found.high)) if np.isfinite(found.low) else (-np.inf, np.inf)
     return Interval(whole, low, high, confidence, found.n, found.detail, found.of)
 
 
+_Without = tuple[FloatArray, list[dict[str, dict[str, float]]]]
+
+
 def _without_groups(
-    log: ClickLog, parts_of: Callable[[ClickLog], tuple[Corrected, Parts]]
-) -> tuple[FloatArray, list[dict[str, dict[str, float]]]]:
+    log: ClickLog, parts_of: Callable[[ClickLog], dict[str, tuple[dict[str, Corrected], Parts]]]
+) -> dict[str, _Without]:
     """The shares of groups of queries, and the means without each: the propensities are found anew every time.
 
     So what these add to the spread is among it. Where the others cannot tell them it is not known: no means.
     """
     weights, shares = left_out_in_turn(log, _GROUPS, 0)
 
-    def means(kept: FloatArray) -> dict[str, dict[str, float]]:
-        known, parts = parts_of(log.select(kept[log.session_query] > 0))
-        sessions = known.sessions[known.asked]
-        return {ranker: {name: part.mean(sessions) for name, part in of.items()} for ranker, of in parts.items()}
-
+    found: dict[str, list[dict[str, dict[str, float]]]] = defaultdict(list)
     try:
-        return shares, [means(kept) for kept in weights]
+        for kept in weights:
+            for estimator, (of_metric, parts) in parts_of(log.select(kept[log.session_query] > 0)).items():
+                known = next(iter(of_metric.values()))
+                sessions = known.sessions[known.asked]
+                means = {
+                    ranker: {name: part.mean(sessions) for name, part in of.items()} for ranker, of in parts.items()
+                }
+                found[estimator].append(means)
     except DataError:
-        return shares, []
+        return defaultdict(lambda: (shares, []))
+    return {estimator: (shares, means) for estimator, means in found.items()}
 
 
 class _OfMetric(NamedTuple):
@@ -356,6 +406,7 @@ class _OfMetric(NamedTuple):
     counted: int
     unseen: int
     ranked: int
+    weights: FloatArray
 
     def mean(self, weights: FloatArray) -> float:
         """Over sessions."""
@@ -402,4 +453,5 @@ def _of_metric(
     squares = float((of_impression**2).sum())
     effective = float(of_impression.sum() ** 2 / squares) if squares > 0 else 0.0
     counted, among = int((of_impression > 0).sum()), within & data.queries.spread(asked)
-    return _OfMetric(values, effective, counted, int((among & (known.shown == 0)).sum()), int(among.sum()))
+    unseen = int((among & (known.shown == 0)).sum())
+    return _OfMetric(values, effective, counted, unseen, int(among.sum()), weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.showing.pictures import Chart, Line, Picture, curves
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows
-from toprank.significance import Interval, redrawn_interval
+from toprank.significance import Interval, jackknife, means_without, redrawn_interval
 
 __all__ = ["MODELS", "RATES", "ComparedModels", "compare_models", "model_named"]
 
@@ -64,6 +64,8 @@ class ComparedModels(Shown):
         sessions: how many were held out, and of how many queries.
         models: fitted to the other sessions, by name.
         confidence: of the intervals.
+        likely: of each model, the log-likelihood of each held-out session.
+        held_out: these sessions.
     """
 
     names: tuple[str, ...]
@@ -76,6 +78,28 @@ class ComparedModels(Shown):
     sessions: tuple[int, int]
     models: Mapping[str, ClickModel]
     confidence: float
+    likely: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
+    held_out: ClickLog | None = field(default=None, repr=False)
+
+    def gain(self, one: str, other: str) -> Interval:
+        """By how much one model is likelier than another, a session, with an interval over queries."""
+        for name in (one, other):
+            if name not in self.likely:
+                raise UnknownNameError("click model among those compared", name, self.likely)
+        assert self.held_out is not None
+        each, queries = self.likely[one] - self.likely[other], self.held_out.session_query
+        if not np.isfinite(each).all():
+            return Interval(
+                np.nan, -np.inf, np.inf, self.confidence, 0, "one holds what happened for impossible", "gain"
+            )
+        sessions = sums(queries, None, self.held_out.n_queries)
+        asked = sessions > 0
+        weights = sessions[asked]
+        means = sums(queries, each, self.held_out.n_queries)[asked] / weights
+        shares = weights / weights.sum()
+        found = jackknife(float(each.mean()), means_without(means, weights), shares, self.confidence)
+        low, high = float(found.low), float(found.high)
+        return Interval(float(each.mean()), low, high, self.confidence, len(weights), found.detail, "gain")
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each model."""
@@ -195,7 +219,7 @@ def compare_models(
     return ComparedModels(
         order, numbers[:, 0], numbers[:, 1], tuple(one.by_rank for one in surprise), numbers[:, 2],
         gains, floor,
-        (new.n_sessions, len(np.unique(new.session_query))), named, confidence,
+        (new.n_sessions, len(np.unique(new.session_query))), named, confidence, likely, new,
     )  # fmt: skip
 
 

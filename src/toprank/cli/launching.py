@@ -1,0 +1,134 @@
+"""`toprank launch`: whether a new model should take the place of the current one, from a log of clicks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toprank.cli import common, options
+from toprank.cli.clicks import Clip, Offsets, OneLog, Propensities, curves_of, read_log, reads_log
+from toprank.errors import DataError
+
+if TYPE_CHECKING:
+    from toprank.data.dataset import RankingData
+
+
+@reads_log
+@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
+def launch(
+    log: OneLog,
+    data: Annotated[Path, typer.Argument(help="The documents, with the features of both models.")],
+    new: Annotated[Path, typer.Option(help="The model that may be launched.")],
+    current: Annotated[Path, typer.Option(help="The model that serves now.")],
+    metric: Annotated[str, typer.Option(help="What a session brings: click, or value.")] = "click",
+    k: Annotated[
+        int | None, typer.Option(min=1, help="Depth of the top that counts. Default: 10, or the log's.")
+    ] = None,
+    estimator: Annotated[str, typer.Option(help="The one that decides: ips, snips or dr.")] = "snips",
+    propensities: Propensities = None,
+    offsets: Offsets = None,
+    clip: Clip = None,
+    most: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="What a document that was never shown can be worth at most. Default: 1 for clicks."),
+    ] = None,
+    minimum: Annotated[
+        int, typer.Option(min=1, help="The effective sample of impressions that a decision needs.")
+    ] = 1000,
+    slices: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Also tell the difference by slice: a column of the data, or head:COLUMN."),
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="Data like those that the new model was trained for, to see what has drifted.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only sessions from then on: 2026-11-18, or seconds since 1970.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")] = 0.95,
+    html: options.Html = None,
+    json: options.Json = False,
+    columns: options.Reading = options.NOTHING,
+    reading: options.Reading = options.NOTHING,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+) -> None:
+    """Decide about a new model before users see it; exit status 0: launch, 3: do not, 4: cannot be told.
+
+    LOG holds sessions that neither model learned from, and some of its lists were explored.
+
+    For example:
+
+    \b
+      toprank launch log/ products.parquet --new next.toprank --current m.toprank --html launch.html
+      toprank launch log.parquet test.txt --new next.toprank --current m.toprank --propensities 1,0.5,0.3 --k 3
+      toprank launch log/ products.parquet --new a.toprank --current b.toprank --metric value --values purchase=value
+    """
+    from toprank.clicks import launch as launched
+    from toprank.rankers.model_files import load
+
+    common.check_writable(html, "launch.html")
+    start = None if since is None else _seconds(since)
+    curves = curves_of(propensities, offsets)
+    models = [load(path) for path in (new, current)]
+    shown = read_log([log], quiet, columns)
+    reading = common.carrying(data, _columns_of(slices), reading)
+    documents = _documents(data, quiet, reading, models[0])
+    past = None if reference is None else _documents(reference, quiet, reading, models[0])
+    names = (new.stem, current.stem) if new.stem != current.stem else (str(new), str(current))
+    with common.progress("Comparing …", quiet):
+        found = launched(
+            shown, documents, models[0], models[1], metric, k=k, estimator=estimator, propensities=curves, clip=clip,
+            most=most, minimum=minimum, slices=slices, reference=past, since=start, version=_digest(current),
+            names=names, confidence=confidence, seed=seed,
+        )  # fmt: skip
+    if html is not None:
+        from toprank.report.launching import write_launch
+
+        write_launch(html, found, f"{names[0]} against {names[1]}")
+        common.say(f"{html}: the report", quiet)
+    if json:
+        common.print_json(found.to_dict())
+    else:
+        typer.echo(str(found))
+    raise typer.Exit(found.status)
+
+
+def _documents(path: Path, quiet: bool, reading: options.Reading, ranker: Any) -> RankingData:
+    """The documents in the columns of the new model; labels where there are any."""
+    labelled = "label" in reading or common.format_told(path) not in common.TABLES or common.has_label(path)
+    return common.read_alike(path, quiet, reading if labelled else {**reading, "label": False}, like=ranker)
+
+
+def _columns_of(by: str | None) -> Any:
+    from toprank.data.slices import columns_of
+
+    return columns_of(by)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        told = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"--since takes a date such as 2026-11-18, or seconds since 1970, not '{text}'."
+        ) from None
+    return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+
+
+def _digest(path: Path) -> str:
+    """What a service calls the version of this model begins it."""
+    from hashlib import file_digest
+
+    try:
+        with open(path, "rb") as stream:
+            return file_digest(stream, "sha256").hexdigest()
+    except OSError as problem:
+        raise DataError(f"{path} cannot be read: {problem.strerror}.") from None

@@ -1,0 +1,139 @@
+"""Whether users read from the top and stop, and what two rankers would bring if they do.
+
+What is corrected by propensities takes users to look at a position whatever stands above it. Where a document above
+can end the search, that is wrong: what stands below good documents is looked at less than its position says, and worth
+more than its clicks do. So models of both kinds of users are fitted to some sessions and asked about others; where one
+of users who stop is surely likelier, it also says what each ranker's lists would be clicked.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toprank.clicks.cascades import DBN, DCM
+from toprank.clicks.evaluation import interval_of
+from toprank.clicks.held_out import compare_models, model_named
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, sums
+from toprank.clicks.models import PBM, ClickModel
+from toprank.compute import FloatArray, IntArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.significance import Interval, means_without
+
+__all__ = ["CascadeUsers", "cascade_users"]
+
+_SESSIONS = 20_000  # that models are compared on: enough to tell users apart, and seconds rather than minutes
+_LEAST = 200  # sessions, below which nothing is said of users
+
+
+@dataclass(frozen=True)
+class CascadeUsers:
+    """Users who read from the top and stop.
+
+    Attributes:
+        model: the likeliest model of such users.
+        gain: its log-likelihood of a session it has not seen, less that of the position-based model.
+        estimates: by that model, what each ranker would bring to a session.
+        difference: the first ranker's less the second's.
+    """
+
+    model: str
+    gain: Interval
+    estimates: dict[str, float]
+    difference: Interval
+
+    def __str__(self) -> str:
+        low, high = self.difference
+        return (
+            f"Users read from the top and stop: {self.model} is likelier than the position-based model by "
+            f"{self.gain.value:.3g} a session [{self.gain.low:.3g}, {self.gain.high:.3g}], natural logarithm, so the "
+            f"estimates by propensities may mislead. By {self.model} the difference is {self.difference.value:+.4f} "
+            f"[{low:+.4f}, {high:+.4f}]; the decision needs both."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "model": self.model, "gain": self.gain.to_dict(), "estimates": self.estimates,
+            "difference": self.difference.to_dict(), "summary": str(self),
+        }  # fmt: skip
+
+
+def cascade_users(
+    ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, k: int, reward: str, confidence: float, seed: int
+) -> CascadeUsers | None:
+    """Users who stop, where the log surely has them; `ranks` are those of two rankers, by name.
+
+    The parameters that all documents share are taken for right, what is learnt of each document is in the interval. The
+    model's prior draws documents towards each other, so the difference is rather too small: it is for its sign.
+    """
+    listed = log.select(~log.doubled) if log.doubled.any() else log
+    part = _some_queries(listed, seed)
+    if part.n_sessions < _LEAST:
+        return None
+    models: list[ClickModel] = [PBM(), DBN(), DCM()]
+    compared = compare_models(part, models, resamples=2, confidence=confidence, seed=seed)
+    best = next(name for name in compared.names if name in ("DBN", "DCM"))
+    gain = compared.gain(best, "PBM")
+    if not gain.low > 0:
+        return None
+    with warnings.catch_warnings():  # positions are not told apart by such users, and need not be
+        warnings.simplefilter("ignore", UnidentifiedWarning)
+        model = model_named(best)().fit(listed)
+    values, weights = _brought(model, ranks, listed, data, k, reward)
+    shares, (first, second) = weights / weights.sum(), values
+    each = values[first] - values[second]
+    difference = interval_of(float(each @ shares), means_without(each, weights), shares, confidence)
+    return CascadeUsers(best, gain, {name: float(of @ shares) for name, of in values.items()}, difference)
+
+
+def _some_queries(log: ClickLog, seed: int) -> ClickLog:
+    """All sessions of queries drawn at random, as many as fit: models must see documents often."""
+    sessions = sums(log.session_query, None, log.n_queries)
+    order = np.random.default_rng(seed).permutation(log.n_queries)
+    kept = np.zeros(log.n_queries, dtype=bool)
+    kept[order[np.cumsum(sessions[order]) <= _SESSIONS]] = True
+    if not kept.any():  # the first query alone has more
+        drawn = np.random.default_rng(seed).permutation(log.n_sessions)[:_SESSIONS]
+        return log.select(np.sort(drawn))
+    return log.select(kept[log.session_query])
+
+
+def _brought(
+    model: ClickModel, ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, k: int, reward: str
+) -> tuple[dict[str, FloatArray], FloatArray]:
+    """What the top of each ranker would bring to a session of each query, and the sessions of these."""
+    place = {str(qid): number for number, qid in enumerate(log.qids.tolist())}
+    number = np.array([place.get(str(qid), -1) for qid in data.qids.tolist()], dtype=np.int64)
+    of_query = sums(log.session_query, None, log.n_queries)
+    asked = (number >= 0) & (of_query[number] > 0)
+    if not asked.any():
+        raise DataError("No query of the log is in the data.")
+    names, query = np.asarray(data.row_names), data.queries.document_query
+    worth = _per_click(log, data) if reward == "value" else None
+    brought = {}
+    for name, rank in ranks.items():
+        rows = np.flatnonzero((rank <= k) & data.queries.spread(asked))
+        rows = rows[np.lexsort((rank[rows], query[rows]))]
+        session = np.cumsum(asked)[query[rows]] - 1
+        qids = np.asarray(data.qids)[query[rows]]
+        shown = ClickLog.of(qids, names[rows], rank[rows], np.zeros(len(rows)), session=session, row=rows)
+        clicked = model.chances(shown, given=False)
+        if worth is not None:
+            clicked = clicked * worth[shown.columns["row"]]
+        row_query = query[shown.columns["row"]]
+        brought[name] = sums(row_query, clicked, data.n_queries)[asked]
+    return brought, of_query[number[asked]]
+
+
+def _per_click(log: ClickLog, data: RankingData) -> FloatArray:
+    """The value of a click on each document; of one that was never clicked, nothing is known, and nothing counted."""
+    row = log.rows(data)[log.pair]
+    known = row >= 0
+    clicks = sums(row[known], log.clicks[known], data.n_documents)
+    return np.asarray(sums(row[known], log.rewards("value")[known], data.n_documents) / np.maximum(clicks, 1))

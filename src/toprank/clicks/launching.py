@@ -1,0 +1,552 @@
+"""Whether to launch a ranker: what it would bring beside the current one, from a log, and one sentence under one rule.
+
+Both rankers are judged by the same clicks, so what is hard is hard for both, and the interval is that of their paired
+difference. The rule: **launch** if all of it lies above 0, **do not** if all of it lies below, else it **cannot be
+told**. "All of it" holds with whatever the documents may be worth that the log never showed where it tells something:
+from nothing to the most that is possible. And the difference must rest on enough: an effective sample of impressions,
+and queries whose lists differ. Where users read from the top and stop, the model of such users must say the same.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from toprank.clicks.cascading import CascadeUsers, cascade_users
+from toprank.clicks.corrections import curves_of
+from toprank.clicks.evaluation import JudgedRankers, interval_of, judge_by, ranks_of
+from toprank.clicks.log import REWARDS, ClickLog, check_log
+from toprank.clicks.reordering import Reordered, reordered
+from toprank.comparison import Comparison, compare
+from toprank.compute import FloatArray
+from toprank.data.checks import check_data, check_number, check_whole
+from toprank.data.dataset import RankingData
+from toprank.data.slices import LEAST, By, Sliceable
+from toprank.errors import DataError, Remedy, UnknownNameError, joined
+from toprank.monitoring import Drift, monitor
+from toprank.rankers.linear.ranker import LinearRanker
+from toprank.showing.pictures import Picture, signed_bars
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
+from toprank.significance import Interval, means_without
+
+__all__ = ["CANNOT_BE_TOLD", "DO_NOT_LAUNCH", "LAUNCH", "Cost", "Launch", "SliceGain", "launch"]
+
+LAUNCH, DO_NOT_LAUNCH, CANNOT_BE_TOLD = "launch", "do not launch", "cannot be told"
+ESTIMATORS = ("ips", "snips", "dr")
+_QUERIES = 30  # with lists that differ: means of fewer are not near enough to normal for an interval
+_DEPTH = 10
+_POWER = 0.8  # the chance that so many sessions would tell
+_MOST_SESSIONS = 1000.0  # times as many as there are: beyond that, the difference is nothing for a log to tell
+
+
+class SliceGain(NamedTuple):
+    """The difference in some of the queries; of few there is no interval."""
+
+    name: str
+    queries: int
+    sessions: int
+    gain: Interval
+
+
+class Cost(NamedTuple):
+    """What a ranker costs: bytes of its model file, and seconds of a processor for a query; None: not known."""
+
+    bytes: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class Launch(Shown):
+    """What is known before a launch, and what follows from it.
+
+    Attributes:
+        names: of the new and the current ranker.
+        metric: what is estimated, such as ``clicks@10``.
+        estimator: the one that decides; the others stand beside it.
+        estimates: of each estimator, that of the new ranker, of the current one, and the difference of both.
+        reach: how far documents that were never shown where it tells something can move the difference, down and up.
+        effective: impressions of equal weight that would tell as much about the difference.
+        minimum: how many there must be.
+        sessions: of the log, of queries of the data.
+        queries: of the log and the data, and of these, those whose lists differ.
+        unseen: of the documents at the depth of the metric, those never shown, of the new ranker and the current one.
+        clip: the least propensity, and how many impressions were divided by it.
+        users: that users read from the top and stop, and what follows; None: nothing says so.
+        reordered: what changes for users.
+        slices: the difference by slices.
+        offline: metrics by labels, where there are any.
+        drift: of the data from those the new ranker was trained for, where these were given.
+        costs: of both rankers.
+        doubts: sentences on what the numbers rest on.
+    """
+
+    names: tuple[str, str]
+    metric: str
+    estimator: str
+    estimates: dict[str, tuple[Interval, Interval, Interval]]
+    reach: tuple[float, float]
+    effective: float
+    minimum: int
+    sessions: int
+    queries: tuple[int, int]
+    unseen: tuple[int, int]
+    clip: tuple[float, int]
+    users: CascadeUsers | None
+    reordered: Reordered
+    slices: tuple[SliceGain, ...]
+    offline: Comparison | None
+    drift: Drift | None
+    costs: tuple[Cost, Cost]
+    doubts: tuple[str, ...] = ()
+    _by: str = field(default="", repr=False)
+
+    @property
+    def difference(self) -> Interval:
+        """New less current, by the estimator that decides."""
+        return self.estimates[self.estimator][2]
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """What the rule goes by: the interval, with whatever documents that were never shown may be worth."""
+        low, high = self.difference
+        return low + self.reach[0], high + self.reach[1]
+
+    @property
+    def decision(self) -> str:
+        """``launch``, ``do not launch`` or ``cannot be told``."""
+        sides = {_side(*self.ends)} | (set() if self.users is None else {_side(*self.users.difference)})
+        if self._thin or len(sides) > 1:
+            return CANNOT_BE_TOLD
+        return sides.pop()
+
+    @property
+    def status(self) -> int:
+        """The exit status of the command: 0 launch, 3 do not, 4 cannot be told."""
+        return {LAUNCH: 0, DO_NOT_LAUNCH: 3, CANNOT_BE_TOLD: 4}[self.decision]
+
+    @property
+    def _thin(self) -> bool:
+        return self.effective < self.minimum or self.queries[1] < _QUERIES
+
+    @property
+    def sessions_needed(self) -> int | None:
+        """Sessions like these, of as many more queries, that would tell 8 times of 10, were the difference as it seems.
+
+        None: no number would, as where the difference hangs on documents that are never shown.
+        """
+        half = (self.difference.high - self.difference.low) / 2
+        value = self.difference.value
+        margin = max(value + self.reach[0], -(value + self.reach[1]))
+        if not np.isfinite(half) or margin <= 0:
+            return None
+        more = (half / margin) ** 2 * (1 + ndtri(_POWER) / ndtri((1 + self.difference.confidence) / 2)) ** 2
+        enough = max(more, self.minimum / max(self.effective, 1e-9), _QUERIES / max(self.queries[1], 1e-9))
+        return int(np.ceil(enough * self.sessions)) if enough <= _MOST_SESSIONS else None
+
+    @property
+    def summary(self) -> str:
+        """The decision in one sentence, and, where it cannot be told, what would tell."""
+        new, current = self.names
+        gain, (low, high) = self.difference, self.difference
+        unit = "of value a session" if self.metric.startswith("value") else "clicks a session"
+        rests = f"on an effective sample of {self.effective:,.0f} impressions (minimum {self.minimum:,})"
+        bracket = bracketed(low, high, 4) if np.isfinite(low) else "[not known]"
+        if self.decision == LAUNCH:
+            return f"Launch {new}: it brings {gain.value:.4f} {unit} more than {current} {bracket}, {rests}."
+        if self.decision == DO_NOT_LAUNCH:
+            return f"Do not launch {new}: it brings {-gain.value:.4f} {unit} less than {current} {bracket}, {rests}."
+        said = f"{gain.value:+.4f} {unit} {bracket}"
+        return f"Whether {new} is better than {current} cannot be told ({said}, {rests}): {self._why_not} {self._tell}"
+
+    @property
+    def _why_not(self) -> str:
+        if not self.reordered.changed:
+            return f"both show the same top {self.reordered.k} to every session of the log."
+        if self.effective < self.minimum:
+            return "the effective sample is too small."
+        if self.queries[1] < _QUERIES:
+            return f"only {self.queries[1]:,} queries have lists that differ, and {_QUERIES} are needed."
+        if _side(*self.difference) == CANNOT_BE_TOLD:
+            return "the interval holds 0."
+        if _side(*self.ends) == CANNOT_BE_TOLD:
+            return "documents that the log never showed may turn it around."
+        assert self.users is not None
+        return f"users read from the top and stop, and {self.users.model}, which knows such users, does not agree."
+
+    @property
+    def _tell(self) -> str:
+        if not self.reordered.changed:
+            return "There is nothing to launch."
+        needed = self.sessions_needed
+        if self.users is not None and _side(*self.ends) != CANNOT_BE_TOLD:
+            return "A split or interleaved lists would tell."
+        if needed is not None and needed > self.sessions:
+            return f"About {needed:,} sessions like these would tell (there are {self.sessions:,})."
+        if self.reach != (0.0, 0.0) and not needed:
+            return "Lists that show these documents would tell: explore, split or interleave."
+        return "No log of a size that can be had would tell: the two are about as good as each other."
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each estimator."""
+        parts = list(self.estimates.values())
+        return frame_of(
+            {
+                "estimator": list(self.estimates), "new": [one[0].value for one in parts],
+                "current": [one[1].value for one in parts], "difference": [one[2].value for one in parts],
+                "low": [one[2].low for one in parts], "high": [one[2].high for one in parts],
+                "decides": [name == self.estimator for name in self.estimates],
+            },
+            kind,
+        )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; an end that is not known is None."""
+        names = ("new", "current", "difference")
+        return {
+            "decision": self.decision, "summary": self.summary, "names": list(self.names), "metric": self.metric,
+            "estimator": self.estimator, "confidence": self.difference.confidence,
+            "estimates": {
+                name: {side: one.to_dict() for side, one in zip(names, of, strict=True)}
+                for name, of in self.estimates.items()
+            },
+            "ends": json_numbers(list(self.ends)), "reach": json_numbers(list(self.reach)),
+            "effective_sample_size": self.effective, "minimum": self.minimum, "sessions": self.sessions,
+            "sessions_needed": self.sessions_needed, "queries": self.queries[0], "queries_that_differ": self.queries[1],
+            "unseen": list(self.unseen), "clip": self.clip[0], "clipped": self.clip[1],
+            "users": None if self.users is None else self.users.to_dict(), "reordered": self.reordered.to_dict(),
+            "slices": [
+                {"slice": one.name, "queries": one.queries, "sessions": one.sessions, "difference": one.gain.to_dict()}
+                for one in self.slices
+            ],
+            "offline": None if self.offline is None else self.offline.to_dict(),
+            "drift": None if self.drift is None else self.drift.to_dict(),
+            "costs": [one._asdict() for one in self.costs], "doubts": list(self.doubts),
+        }  # fmt: skip
+
+    def table(self) -> Table:
+        """What each estimator says."""
+        rows = [
+            (f"{name} (decides)" if name == self.estimator else name, f"{new.value:.4f}", f"{current.value:.4f}",
+             f"{gain.value:+.4f}", _ends(gain))
+            for name, (new, current, gain) in self.estimates.items()
+        ]  # fmt: skip
+        if self.users is not None:
+            values = [f"{value:.4f}" for value in self.users.estimates.values()]
+            gain = self.users.difference
+            rows.append((f"{self.users.model} (must agree)", values[0], values[1], f"{gain.value:+.4f}", _ends(gain)))
+        head = ("estimator", *self.names, "difference", f"{self.difference.confidence:.0%} interval")
+        return Table(head, rows, names=1)
+
+    def slices_table(self) -> Table:
+        """The difference in slices."""
+        rows = [
+            (one.name, f"{one.queries:,}", f"{one.sessions:,}", f"{one.gain.value:+.4f}", _ends(one.gain))
+            for one in self.slices
+        ]
+        head = (self._by, "queries", "sessions", "difference", f"{self.difference.confidence:.0%} interval")
+        return Table(head, rows, names=1)
+
+    def costs_table(self) -> Table:
+        """Size and time of both models."""
+        rows = [
+            (name, "not known" if one.bytes is None else f"{one.bytes:,}",
+             "not known" if one.seconds is None else f"{one.seconds * 1e6:.3g}")
+            for name, one in zip(self.names, self.costs, strict=True)
+        ]  # fmt: skip
+        return Table(("model", "bytes", "µs of a processor a query"), rows, names=1)
+
+    def plot(self) -> Picture:
+        """The difference by each estimator, and in slices."""
+        rows = [(name, f"{name}: {gain.value:+.4f} {_ends(gain)}", gain.value, gain.low, gain.high)
+                for name, (_, _, gain) in self.estimates.items()]  # fmt: skip
+        if self.users is not None:
+            gain = self.users.difference
+            rows.append((self.users.model, str(self.users), gain.value, gain.low, gain.high))
+        rows += [(one.name, f"{self._by} {one.name}: {one.gain.value:+.4f} {_ends(one.gain)}", one.gain.value,
+                  one.gain.low, one.gain.high) for one in self.slices]  # fmt: skip
+        return signed_bars("What the new ranker brings more", rows, f"{self.metric}, new less current")
+
+    @property
+    def grounds(self) -> list[str]:
+        """Sentences on what the decision goes by, and on what it rests."""
+        words = [
+            f"{self.metric} of {self.sessions:,} sessions of {self.queries[0]:,} queries, of which {self.queries[1]:,} "
+            "have lists that differ."
+        ]
+        if any(self.unseen):
+            low, high = self.ends
+            words.append(
+                f"{self.unseen[0]:,} documents that {self.names[0]} would show and {self.unseen[1]:,} of "
+                f"{self.names[1]} were never shown where it tells something; whatever they are worth, the difference "
+                f"lies within {bracketed(low, high, 4)}, and that is what the decision goes by."
+            )
+        if self.clip[1]:
+            words.append(f"{self.clip[1]:,} impressions were divided by the least propensity, {self.clip[0]:.3g}.")
+        return [*words, *([] if self.users is None else [str(self.users)]), *self.doubts]
+
+    def _parts(self) -> Sequence[Part]:
+        parts: list[Part] = [self.summary, self.table(), *self.grounds, str(self.reordered)]
+        if self.slices:
+            parts += [self.slices_table()]
+        for one in self.reordered.affected[:1]:
+            parts += [f"Most affected: query {one.query}, {one.sessions:,} sessions. {one.why}".strip(), one.table()]
+        if self.offline is not None:
+            parts.append(f"By labels: {self.offline.summary}")
+        if self.drift is not None:
+            parts.append(f"Drift: {self.drift.summary}")
+        return [*parts, self.costs_table()]
+
+
+def _ends(gain: Interval) -> str:
+    return bracketed(gain.low, gain.high, 4) if np.isfinite(gain.low) and np.isfinite(gain.high) else "not known"
+
+
+def _side(low: float, high: float) -> str:
+    return LAUNCH if low > 0 else DO_NOT_LAUNCH if high < 0 else CANNOT_BE_TOLD
+
+
+def launch(
+    log: ClickLog,
+    data: RankingData,
+    new: Any,
+    current: Any,
+    metric: str = "click",
+    *,
+    k: int | None = None,
+    estimator: str = "snips",
+    propensities: Any = None,
+    clip: float | None = None,
+    most: float | None = None,
+    minimum: int = 1000,
+    slices: By | None = None,
+    reference: RankingData | None = None,
+    since: float | None = None,
+    version: str | None = None,
+    names: tuple[str, str] = ("new", "current"),
+    shown: int = 5,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Launch:
+    """Say whether to launch a new ranker, from a log of what users did with lists of any rankers.
+
+    The sessions must be ones that neither ranker learned from: give a log of later days, or `since`.
+
+    Args:
+        log: sessions of queries of `data`. Some lists must have been explored, or made by several rankers.
+        data: documents; labels are only used for metrics beside the estimates.
+        new: a fitted ranker, or its scores of the documents.
+        current: likewise.
+        metric: ``click`` or ``value``: what a session brings at the top `k`.
+        k: None: 10, or the depth of the log where that is less.
+        estimator: the one that decides: ``ips``, ``snips`` or ``dr``. Choose it before you look.
+        propensities: as in `evaluate`; None: found from the log, and intervals are as wide as that makes them.
+        clip: the least propensity to divide by, as in `evaluate`.
+        most: what a document that was never shown can be worth to a user who looks at it; None: 1 for clicks, for
+            values the most that any document of the log seems to be worth.
+        minimum: the effective sample that a decision needs.
+        slices: also tell the difference in slices of the queries: a column that the data carry, or as `compare` has it.
+        reference: data like those that the new ranker was trained for, to see what has drifted.
+        since: leave out sessions before this time of the log.
+        version: of the current model as the service calls it, or the SHA-256 of its file; sessions that other versions
+            served are counted and told.
+        names: of the new ranker and the current one.
+        shown: queries to show side by side.
+        confidence: of the intervals.
+        seed: of the draws.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=60, n_documents=5, seed=0)
+    >>> users = tr.clicks.PBM.known([1, 0.6, 0.4, 0.3, 0.2])
+    >>> log = tr.clicks.simulate(data, data.X[:, 0], users, sessions=4_000, k=5, exploration=0.5)
+    >>> found = tr.clicks.launch(log, data, -data.labels, data.labels, propensities=[1, 0.6, 0.4, 0.3, 0.2])
+    >>> found.decision, found.status
+    ('do not launch', 3)
+    """
+    _check(log, data, metric, estimator, minimum, confidence, most)
+    log = _later(log, since)
+    k = min(_DEPTH, log.depth) if k is None else k
+    check_whole("k", k, 1)
+    wanted = f"{'clicks' if metric == 'click' else 'value'}@{k}"
+    scores, costs = zip(
+        *(_scored(one, data, name) for one, name in zip((new, current), names, strict=True)), strict=True
+    )
+    ranks = {name: ranks_of(one, data) for name, one in zip(names, scores, strict=True)}
+    curves = propensities
+    if not (propensities is None or isinstance(propensities, str)):
+        curves = curves_of(propensities, log, data, LinearRanker())
+        if metric == "value" and (np.nan_to_num(curves.offset) != 0).any() and estimator != "ips":
+            raise DataError("Values under trust in positions are told by one estimator,", remedy=_BY_IPS)
+    trusting = metric == "value" and estimator == "ips"
+    judged = judge_by(
+        (estimator,) if trusting else ESTIMATORS, ranks, log, data, [wanted], propensities=curves, clip=clip,
+        confidence=confidence,
+    )  # fmt: skip
+    deciding = judged[estimator]
+    known = deciding.known[wanted]
+    looks = deciding.weights[names[0]][wanted] - deciding.weights[names[1]][wanted]
+    differ = np.bincount(data.queries.document_query, looks != 0, data.n_queries) > 0
+    users = cascade_users(ranks, log, data, k, metric, confidence, seed)
+    estimates = deciding.estimates
+    return Launch(
+        names, wanted, estimator,
+        {name: _three(one, names, wanted) for name, one in judged.items()},
+        _reach(looks, known.shown == 0, known, data, most, metric, estimator),
+        _effective(looks, known, data), minimum, int(known.sessions.sum()),
+        (int(known.asked.sum()), int((differ & known.asked).sum())),
+        (estimates[names[0]].unseen[wanted], estimates[names[1]].unseen[wanted]), (known.clip, known.clipped), users,
+        reordered(ranks[names[0]], ranks[names[1]], data, known.sessions, k, looks, new, shown),
+        () if slices is None else _in_slices(deciding, wanted, names, data, slices, confidence),
+        _offline(dict(zip(names, scores, strict=True)), data, seed),
+        None if reference is None else monitor(new, reference, data, confidence=confidence, seed=seed),
+        costs, tuple(_doubts(log, known, judged, names, wanted, version)), _called(data, slices),
+    )  # fmt: skip
+
+
+_BY_IPS = Remedy("{estimator}: what is clicked out of trust brings nothing.", estimator="ips")
+
+
+def _check(
+    log: ClickLog, data: RankingData, metric: str, estimator: str, minimum: int, confidence: float, most: float | None
+) -> None:
+    check_log(log)
+    check_data("launch", data)
+    if metric not in REWARDS:
+        raise UnknownNameError("metric of a launch", metric, REWARDS)
+    if estimator not in ESTIMATORS:
+        raise UnknownNameError("estimator of a launch", estimator, ESTIMATORS)
+    check_whole("minimum", minimum, 1)
+    check_number("confidence", confidence, above=0, below=1)
+    if most is not None:
+        check_number("most", most, least=0)
+    if metric == "value":
+        log.rewards("value")
+
+
+def _later(log: ClickLog, since: float | None) -> ClickLog:
+    if since is None:
+        return log
+    if "time" not in log.columns:
+        raise DataError("The log has no column 'time', so that sessions cannot be left out by their times.")
+    kept = np.asarray(log.columns["time"], dtype=np.float64)[log.offsets[:-1]] >= since
+    if not kept.any():
+        raise DataError(f"No session of the log is from {since:.0f} (seconds since 1970) or later.")
+    return log.select(kept)
+
+
+def _scored(ranker: Any, data: RankingData, name: str) -> tuple[FloatArray, Cost]:
+    """The scores of the documents, and what they cost."""
+    if not hasattr(ranker, "predict"):
+        return np.asarray(data.aligned(ranker), dtype=np.float64), Cost(None, None)
+    start = time.process_time()
+    try:
+        scores = np.asarray(ranker.predict(data), dtype=np.float64)
+    except DataError as problem:
+        raise DataError(joined(f"The model '{name}' does not take these data.", problem.args[0])) from None
+    seconds = (time.process_time() - start) / data.n_queries
+    return scores, Cost(_size(ranker), seconds)
+
+
+def _size(ranker: Any) -> int | None:
+    if not hasattr(ranker, "save"):
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.toprank"
+        try:
+            ranker.save(path)
+        except DataError:  # of another library, in its own file
+            return None
+        return path.stat().st_size
+
+
+def _three(judged: JudgedRankers, names: tuple[str, str], metric: str) -> tuple[Interval, Interval, Interval]:
+    new, current = (judged.estimates[name].intervals[metric] for name in names)
+    return new, current, judged.gain(*names, metric)
+
+
+def _effective(looks: FloatArray, known: Any, data: RankingData) -> float:
+    """(Σw)² / Σw², w being what a click of each impression adds to the difference, to either side."""
+    of_impression = known.weight * (np.abs(looks) * data.queries.spread(known.sessions))[known.row] * (known.row >= 0)
+    squares = float((of_impression**2).sum())
+    return float(of_impression.sum() ** 2 / squares) if squares > 0 else 0.0
+
+
+def _reach(
+    looks: FloatArray, unseen: Any, known: Any, data: RankingData, most: float | None, metric: str, estimator: str
+) -> tuple[float, float]:
+    """How far the difference moves, down and up, if what was never shown is worth nothing, or the most possible."""
+    shares = data.queries.spread(known.sessions / known.sessions.sum())
+    weight = (looks * shares)[unseen]
+    counted = np.nan_to_num(known.relevance)[unseen] if estimator == "dr" else np.zeros(len(weight))
+    if most is None:
+        seen = known.relevance[~unseen & np.isfinite(known.relevance)]
+        most = 1.0 if metric == "click" else float(seen.max(initial=0.0))
+    sides = np.stack([weight * (0.0 - counted), weight * (most - counted)])
+    return min(float(sides.min(axis=0).sum()), 0.0), max(float(sides.max(axis=0).sum()), 0.0)
+
+
+def _in_slices(
+    judged: JudgedRankers, metric: str, names: tuple[str, str], data: RankingData, by: By, confidence: float
+) -> tuple[SliceGain, ...]:
+    """The difference in slices; propensities are taken for right here."""
+    known = judged.known[metric]
+    asked, slices = known.asked, Sliceable.of(data).slices(by)
+    each = judged.estimates[names[0]].per_query[metric] - judged.estimates[names[1]].per_query[metric]
+    codes, weights, found = slices.codes[asked], known.sessions[asked], []
+    for number, name in enumerate(slices.names):
+        mine = codes == number
+        if not mine.any():
+            continue
+        part, share = each[mine], weights[mine]
+        rests = means_without(part, share) if mine.sum() >= LEAST else np.empty(0)
+        gain = interval_of(float(part @ share / share.sum()), rests, share / share.sum(), confidence)
+        found.append(SliceGain(name, int(mine.sum()), int(share.sum()), gain))
+    return tuple(found)
+
+
+def _called(data: RankingData, by: By | None) -> str:
+    return "" if by is None else Sliceable.of(data).slices(by).by
+
+
+def _offline(scores: dict[str, FloatArray], data: RankingData, seed: int) -> Comparison | None:
+    """NDCG@10 of both by the labels, where every document has one and some are good."""
+    if not data.judged.all() or not (data.labels > 0).any():
+        return None
+    return compare(scores, data, ["ndcg@10"], order="data", flips=10_000, resamples=2_000, seed=seed)
+
+
+def _doubts(
+    log: ClickLog, known: Any, judged: dict[str, JudgedRankers], names: tuple[str, str], metric: str,
+    version: str | None,
+) -> list[str]:  # fmt: skip
+    found = []
+    if known.unknown:
+        found.append(f"{known.unknown:,} impressions are of documents that the data do not have; they were left out.")
+    if known.uncorrected:
+        found.append(f"{known.uncorrected:,} impressions stood at positions whose propensity is 0 or unknown.")
+    sides = {name: _side(*one.gain(*names, metric)) for name, one in judged.items()}
+    if {LAUNCH, DO_NOT_LAUNCH} <= set(sides.values()):
+        told = ", ".join(f"{name}: {side}" for name, side in sides.items())
+        found.append(f"The estimators contradict each other ({told}): do not trust any of them.")
+    other = _of_other_versions(log, version)
+    if other:
+        found.append(
+            f"{other:,} of {log.n_sessions:,} sessions were served by other versions than the current model: what they "
+            "show is used, but it is not what that model would have shown."
+        )
+    return found
+
+
+def _of_other_versions(log: ClickLog, version: str | None) -> int:
+    """Sessions that other versions served; of interleaved lists and splits, neither of whose versions it is."""
+    if version is None or "version" not in log.columns:
+        return 0
+    told = log.columns["version"][log.offsets[:-1]].astype(str)
+    known = {one: any(part and version.startswith(part) for part in one.split("+")) for one in set(told.tolist())}
+    return sum(not known[one] for one in told.tolist())

@@ -1,0 +1,138 @@
+"""What users would notice of a new ranker: how many lists change and how far, and the most affected, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.dataset import RankingData
+from toprank.errors import DataError
+from toprank.showing.tables import Table
+
+__all__ = ["AffectedQuery", "Reordered", "reordered"]
+
+_REASONS = 3  # features that are named for each query
+
+
+class AffectedQuery(NamedTuple):
+    """One query whose list changes."""
+
+    query: str
+    sessions: int
+    current: tuple[str, ...]
+    """The top of its list now."""
+    new: tuple[str, ...]
+    """The top of its new list."""
+    why: str
+    """Which features lift the document that gains most over the one that loses most; empty where nobody can tell."""
+
+    def table(self) -> Table:
+        """Both lists, place by place; a document that comes in is marked."""
+        rows = [
+            (str(place + 1), before, after if after in self.current else f"{after} (comes in)")
+            for place, (before, after) in enumerate(zip(self.current, self.new, strict=True))
+        ]
+        return Table(("place", "current", "new"), rows, names=3)
+
+
+@dataclass(frozen=True)
+class Reordered:
+    """Lists that change, of the sessions of a log.
+
+    Attributes:
+        k: the depth that is compared.
+        changed: the share of sessions whose top k differs in any way.
+        first: the share of sessions with another first document.
+        exchanged: the share of the documents in the top k that the new ranker leaves out.
+        moved: how many places a document that stays in the top k moves, mean.
+        affected: queries whose users are shown the most other things, the most affected first.
+    """
+
+    k: int
+    changed: float
+    first: float
+    exchanged: float
+    moved: float
+    affected: tuple[AffectedQuery, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"Of the sessions {self.changed:.1%} would see another top {self.k}, and {self.first:.1%} another first "
+            f"document; {self.exchanged:.1%} of the top {self.k} would be other documents, and those that stay move by "
+            f"{self.moved:.1f} places."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        numbers = {name: getattr(self, name) for name in ("k", "changed", "first", "exchanged", "moved")}
+        affected = [{**one._asdict(), "current": list(one.current), "new": list(one.new)} for one in self.affected]
+        return {**numbers, "affected": affected}
+
+
+def reordered(
+    new: IntArray, current: IntArray, data: RankingData, sessions: FloatArray, k: int, looks: FloatArray,
+    ranker: Any = None, shown: int = 5,
+) -> Reordered:  # fmt: skip
+    """Compare ranks of two rankers.
+
+    Args:
+        new: the rank of each row.
+        current: likewise.
+        data: documents.
+        sessions: of each query.
+        k: the depth.
+        looks: of each row, how much more it would be looked at than now.
+        ranker: the new one, to be asked why; None: nobody is.
+        shown: how many queries to show.
+    """
+    query, n, asked = data.queries.document_query, data.n_queries, sessions > 0
+    before, after = current <= k, new <= k
+    lists = np.minimum(data.queries.sizes, k)
+    stays = before & after
+
+    def of_query(rows: Any, weights: Any = None) -> FloatArray:
+        return np.bincount(query[rows], None if weights is None else weights[rows], n).astype(np.float64)
+
+    differs = of_query((before | after) & (new != current)) > 0
+    other = of_query((current == 1) & (new != 1))
+    kept = of_query(stays)
+    share = sessions / sessions.sum()
+    moved = of_query(stays, np.abs(new - current).astype(np.float64))
+    upset = sessions * of_query(np.ones(len(query), dtype=bool), np.abs(looks))
+    order = np.argsort(-upset, kind="stable")[:shown]
+    affected = tuple(
+        _affected(int(q), new, current, data, int(sessions[q]), k, looks, ranker)
+        for q in order.tolist()
+        if asked[q] and upset[q] > 0
+    )
+    return Reordered(
+        k, float(share @ differs), float(share @ other), float(share @ (1 - kept / lists)),
+        float(share @ moved / max(float(share @ kept), 1e-300)), affected,  # no document stays: none of them moves
+    )  # fmt: skip
+
+
+def _affected(
+    q: int, new: IntArray, current: IntArray, data: RankingData, sessions: int, k: int, looks: FloatArray, ranker: Any
+) -> AffectedQuery:
+    rows = np.arange(data.queries.offsets[q], data.queries.offsets[q + 1])
+    names = np.asarray(data.row_names)
+    tops = [rows[np.argsort(ranks[rows], kind="stable")][:k] for ranks in (current, new)]
+    lists = [tuple(str(name) for name in names[top].tolist()) for top in tops]
+    up, down = rows[np.argmax(looks[rows])], rows[np.argmin(looks[rows])]
+    return AffectedQuery(str(data.qids[q]), sessions, lists[0], lists[1], _why(ranker, data, q, int(up), int(down)))
+
+
+def _why(ranker: Any, data: RankingData, q: int, up: int, down: int) -> str:
+    if not hasattr(ranker, "explain") or up == down:
+        return ""
+    names = np.asarray(data.row_names)
+    try:
+        found = ranker.explain(data, data.qids[q], names[up], names[down])
+    except DataError:  # a ranker of another library that cannot be asked
+        return ""
+    largest = sorted(found.contributions.items(), key=lambda one: -abs(one[1]))[:_REASONS]
+    said = ", ".join(f"{name} {value:+.3g}" for name, value in largest if value)
+    return f"{names[up]} over {names[down]}: {said}" if said else ""

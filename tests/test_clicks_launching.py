@@ -1,0 +1,309 @@
+"""Launch reports: the rule holds its level, bounds hold the truth, and what would mislead is found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from typer.testing import CliRunner
+
+import toprank as tr
+from toprank.cli.main import app
+from toprank.clicks.evaluation import ranks_of
+from toprank.clicks.launching import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
+from toprank.errors import DataError, UnknownNameError
+from toprank.report.launching import launch_page
+from toprank.significance import Interval
+
+LOOKS = np.array([1, 0.6, 0.4, 0.3, 0.25, 0.2])
+NOISE = 0.1
+
+
+def world(seed, n=100, better=0.0):
+    """Queries of six documents with what users like, and two features that tell it as well as each other, or not."""
+    rng = np.random.default_rng(seed)
+    liked = rng.random(6 * n)
+    X = np.stack([liked + s * rng.normal(size=6 * n) for s in (0.5, 0.5 - better)], axis=1)
+    return tr.RankingData(X, liked, qid=np.repeat(np.arange(n), 6)), liked
+
+
+def by_column(data, column):
+    """A ranker that goes by one feature."""
+    return tr.LinearRanker(tr.losses.Squared(gain=None)).fit(data.replace(labels=data.X[:, column]))
+
+
+def brought(scores, data, liked, k):
+    """The clicks of a session on the top k of each query, of position-based users: the sum of the definition."""
+    rank = ranks_of(scores, data)
+    return data.queries.sum(np.where(rank <= k, LOOKS[rank - 1], 0.0) * (NOISE + (1 - NOISE) * liked))
+
+
+def served(data, liked, sessions=2_000, seed=0, **how):
+    how = {"exploration": 0.3, **how}
+    scores = {"old": data.X[:, 0], "other": data.X[:, 1]}
+    return tr.clicks.simulate(
+        data, scores, tr.clicks.PBM.known(LOOKS), sessions, k=6, relevance=liked, noise=NOISE, seed=seed, **how
+    )
+
+
+def decided(runs, better=0.0, propensities=LOOKS, n=100):
+    """The decisions of many runs, and in how many the interval of each estimator holds the true difference."""
+    big, liked = world(10**6, 20_000, better)
+    truth = (brought(big.X[:, 1], big, liked, 3) - brought(big.X[:, 0], big, liked, 3)).mean()
+    truth = 0.0 if better == 0 else truth  # both features are drawn alike
+    decisions, holds = [], dict.fromkeys(("ips", "snips", "dr"), 0)
+    for seed in range(runs):
+        data, liked = world(seed, n, better)
+        log = served(data, liked, 20 * n, seed)
+        found = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], k=3, propensities=propensities, seed=seed)
+        decisions.append(found.decision)
+        for name, (_, _, gain) in found.estimates.items():
+            holds[name] += gain.low <= truth <= gain.high
+    return decisions, holds
+
+
+def test_two_equally_good_rankers_are_hardly_ever_told_apart():
+    runs = 100
+    decisions, _ = decided(runs)
+    assert runs - decisions.count(CANNOT_BE_TOLD) <= binom.ppf(0.999, runs, 0.05)
+
+
+@pytest.mark.nightly
+def test_the_level_holds_and_the_intervals_hold_the_difference():
+    decisions, holds = decided(1_000)
+    assert len(decisions) - decisions.count(CANNOT_BE_TOLD) <= 70
+    for better, propensities in ((0.0, LOOKS), (0.3, LOOKS), (0.3, None)):
+        runs = 1_000 if propensities is not None else 300
+        decisions, holds = decided(runs, better, propensities, 100 if propensities is not None else 300)
+        slack = 3 * np.sqrt(0.05 * 0.95 / runs)
+        assert all(0.93 - slack / 3 <= one / runs <= 0.97 + slack for one in holds.values()), holds
+
+
+@pytest.mark.parametrize("propensities", [LOOKS, None])
+def test_a_better_ranker_is_launched_and_a_worse_one_is_not(propensities):
+    data, liked = world(3, 300, 0.4)
+    log = served(data, liked, 12_000)
+    pairs = {LAUNCH: (1, 0), DO_NOT_LAUNCH: (0, 1)}
+    for decision, (new, current) in pairs.items():
+        found = tr.clicks.launch(log, data, data.X[:, new], data.X[:, current], k=3, propensities=propensities)
+        truth = brought(data.X[:, new], data, liked, 3).mean() - brought(data.X[:, current], data, liked, 3).mean()
+        assert found.decision == decision
+        low, high = found.difference
+        assert low < truth < high
+
+
+def test_a_ranker_against_itself_is_nothing_to_launch():
+    data, liked = world(0)
+    found = tr.clicks.launch(served(data, liked), data, data.X[:, 0], data.X[:, 0], propensities=LOOKS)
+    assert found.decision == CANNOT_BE_TOLD
+    assert found.status == 4
+    assert [*found.difference] == [0, 0]
+    assert found.queries[1] == 0
+    assert found.reordered.changed == 0
+    assert "same top 6" in found.summary
+
+
+def test_what_was_never_shown_does_not_decide():
+    """A log of the old ranker's top 3 says nothing of the rest: to take that for nothing would refuse a better one."""
+    data, liked = world(5, 300, 0.45)
+    scores = {"old": -liked + 0.8 * data.X[:, 0]}
+    log = tr.clicks.simulate(
+        data, scores, tr.clicks.PBM.known(LOOKS[:3]), 20_000, k=3, relevance=liked, noise=NOISE, exploration=0.5, seed=1
+    )
+    found = tr.clicks.launch(log, data, data.X[:, 1], scores["old"], k=3, propensities=LOOKS[:3])
+    truth = brought(data.X[:, 1], data, liked, 3).mean() - brought(scores["old"], data, liked, 3).mean()
+    assert truth > 0
+    assert found.difference.high < 0
+    low, high = found.ends
+    assert low < truth < high
+    assert found.decision == CANNOT_BE_TOLD
+    assert "never showed" in found.summary
+    assert found.unseen[0] > 0 == found.unseen[1]
+    told = tr.clicks.launch(log, data, data.X[:, 1], scores["old"], k=3, propensities=LOOKS[:3], most=0.0)
+    assert told.reach == (0.0, 0.0)
+    assert told.decision == DO_NOT_LAUNCH
+
+
+def ending(n=200):
+    """Queries of four documents, of which one ends the search; users read on until they are satisfied."""
+    slot = np.tile(np.arange(4), n)
+    data = tr.RankingData(np.stack([slot == 0, slot], axis=1) * 1.0, slot, qid=np.repeat(np.arange(n), 4))
+    attraction, enough = np.where(slot == 0, 0.9, 0.5), np.where(slot == 0, 0.95, 0.0)
+    users = tr.clicks.DBN.known(1.0)
+    how = {"k": 4, "relevance": attraction, "satisfaction": enough, "noise": 0.0}
+
+    def show(scores, sessions, **more):
+        return tr.clicks.simulate(data, scores, users, sessions, **how, **more)
+
+    return data, show
+
+
+def test_users_who_stop_are_found_where_propensities_would_mislead():
+    data, show = ending()
+    log = show(data.X[:, 0], 8_000, exploration=1.0)
+    first, last = data.X[:, 0], -data.X[:, 0]
+    truth = [show(one, 8_000, seed=1).clicks.sum() / 8_000 for one in (first, last)]
+    found = tr.clicks.launch(log, data, first, last)
+    assert truth[0] < truth[1] - 0.5
+    assert found.difference.low > 0
+    assert replace(found, users=None).decision == LAUNCH
+    assert found.users is not None
+    assert found.users.model == "DBN"
+    assert found.users.difference.high < 0
+    assert found.decision == CANNOT_BE_TOLD
+    assert "read from the top and stop" in str(found)
+    assert truth[0] - truth[1] < found.users.difference.value < 0  # its prior draws documents to each other
+
+
+def test_position_based_users_are_not_taken_for_others():
+    wrong = 0
+    for seed in range(20):
+        data, liked = world(seed)
+        log = served(data, liked, 2_000, seed)
+        wrong += tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], propensities=LOOKS).users is not None
+    assert wrong <= binom.ppf(0.999, 20, 0.025)
+
+
+def test_values_are_compared_as_clicks_are():
+    data, liked = world(2, 300, 0.4)
+    log = served(data, liked, 12_000)
+    log = replace(log, columns={**log.columns, "value": 7.0 * log.clicks})
+    clicks, values = (
+        tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], metric, k=3, propensities=LOOKS, most=0)
+        for metric in ("click", "value")
+    )
+    assert values.metric == "value@3"
+    assert values.decision == clicks.decision == LAUNCH
+    for name, (_, _, gain) in values.estimates.items():
+        if name != "dr":  # its regression is held within other ends
+            assert gain.value == pytest.approx(7 * clicks.estimates[name][2].value)
+
+
+def test_the_rule_at_its_edges():
+    data, liked = world(0)
+    found = tr.clicks.launch(served(data, liked), data, data.X[:, 1], data.X[:, 0], propensities=LOOKS)
+
+    def with_(low, high, **more):
+        gain = Interval((low + high) / 2, low, high, 0.95, 100, "")
+        three = {"snips": (*found.estimates["snips"][:2], gain)}
+        changed = {"reach": (0.0, 0.0), "users": None, "effective": 1e4, "queries": (100, 90), **more}
+        return replace(found, estimates=three, **changed)
+
+    assert with_(0.01, 0.02).status == 0
+    assert with_(-0.02, -0.01).status == 3
+    assert with_(-0.01, 0.02).status == 4
+    assert with_(0.0, 0.02).decision == CANNOT_BE_TOLD
+    assert with_(0.01, 0.02, effective=999).decision == CANNOT_BE_TOLD
+    assert with_(0.01, 0.02, queries=(100, 29)).decision == CANNOT_BE_TOLD
+    assert with_(0.01, 0.02, reach=(-0.011, 0.0)).decision == CANNOT_BE_TOLD
+    assert with_(-np.inf, np.inf).status == 4
+    assert with_(-np.inf, np.inf).sessions_needed is None
+    wide = with_(-0.01, 0.03)  # twice as wide as far: 4 times as many reach the edge, and more 8 times of 10
+    assert 4 * found.sessions < wide.sessions_needed < 9 * found.sessions
+    assert f"{wide.sessions_needed:,} sessions" in wide.summary
+
+
+def test_what_changes_for_users_is_counted():
+    data = tr.RankingData(np.eye(4)[[0, 1, 2, 3] * 2], np.zeros(8), qid=[0] * 4 + [1] * 4)
+    log = tr.clicks.ClickLog.of(
+        ["0"] * 8 + ["1"] * 4, list("0123") + list("1032") + list("4567"), [1, 2, 3, 4] * 3, [1, 0] * 6,
+        session=np.repeat([0, 1, 2], 4),
+    )  # fmt: skip
+    current = np.array([4.0, 3.0, 2.0, 1.0] * 2)
+    new = np.array([3, 4, 1, 2, 4, 3, 2, 1], dtype=float)
+    found = tr.clicks.launch(log, data, new, current, k=3, propensities=[1, 1, 1, 1]).reordered
+    assert found.changed == found.first == pytest.approx(2 / 3)  # two sessions of three are of the first query
+    assert found.exchanged == pytest.approx(2 / 3 / 3)
+    assert found.moved == pytest.approx((2 * 2) / (2 * 2 + 3))
+    assert [one.query for one in found.affected] == ["0"]
+    assert found.affected[0].current == ("0", "1", "2")
+    assert found.affected[0].new == ("1", "0", "3")
+
+
+def test_what_else_is_told():
+    data, liked = world(1, 200)
+    data = data.replace(carried={"device": np.arange(200) % 2})
+    new, old = (by_column(data, c) for c in (1, 0))
+    log = served(data, liked, 4_000)
+    log = replace(log, columns={**log.columns, "version": np.full(log.n_impressions, "abc", dtype=object)})
+    found = tr.clicks.launch(
+        log, data, new, old, propensities=LOOKS, slices="device", reference=data, version="def0", confidence=0.9
+    )
+    assert [one.name for one in found.slices] == ["0", "1"]
+    both = sum(one.gain.value * one.sessions for one in found.slices) / found.sessions
+    assert both == pytest.approx(found.difference.value)
+    assert found.drift is not None
+    assert not found.drift.alarms
+    assert found.offline is not None
+    assert found.costs[0].bytes
+    assert found.costs[0].seconds is not None
+    assert any("4,000 of 4,000 sessions were served by other versions" in one for one in found.doubts)
+    assert not tr.clicks.launch(log, data, new, old, propensities=LOOKS, version="abcdef").doubts
+    assert found.reordered.affected[0].why
+    json.dumps(found.to_dict(), allow_nan=False)
+    page = launch_page(found, "a < b")
+    assert "a &lt; b" in page
+    assert "device" in page
+    assert found.to_frame()["decides"].sum() == 1
+    assert "<svg" in found.plot().svg()
+
+
+def test_bad_input_is_refused_in_a_sentence():
+    data, liked = world(0)
+    log, scores = served(data, liked), (data.X[:, 1], data.X[:, 0])
+    with pytest.raises(UnknownNameError, match="metric"):
+        tr.clicks.launch(log, data, *scores, "sales")
+    with pytest.raises(UnknownNameError, match="estimator"):
+        tr.clicks.launch(log, data, *scores, estimator="none")
+    with pytest.raises(DataError, match="no values"):
+        tr.clicks.launch(log, data, *scores, "value")
+    with pytest.raises(DataError, match="no impressions"):
+        tr.clicks.launch(log.select([]), data, *scores)
+    with pytest.raises(DataError, match="no column 'time'"):
+        tr.clicks.launch(log, data, *scores, since=5.0)
+    timed = replace(log, columns={"time": log.session.astype(float)})
+    assert tr.clicks.launch(timed, data, *scores, since=500.0, propensities=LOOKS).sessions == 1_500
+    with pytest.raises(DataError, match="No session"):
+        tr.clicks.launch(timed, data, *scores, since=1e9)
+    other = tr.LinearRanker().fit(tr.synthetic(n_queries=5, n_features=7, seed=0))
+    with pytest.raises(DataError, match="'new' does not take these data"):
+        tr.clicks.launch(log, data, other, scores[1])
+    with pytest.raises(DataError, match="shown at two positions"):
+        tr.clicks.launch(one_order(data), data, *scores)
+
+
+def one_order(data):
+    return tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known(LOOKS), 500, k=6, noise=0)
+
+
+def test_the_command_says_it_by_its_exit_status(tmp_path):
+    data, liked = world(3, 300, 0.4)
+    paths = {name: tmp_path / f"{name}.toprank" for name in ("new", "old")}
+    for name, column in (("new", 1), ("old", 0)):
+        by_column(data, column).save(paths[name])
+    tr.write(data.replace(labels=(liked > 0.5).astype(float)), tmp_path / "data.txt")
+    shown = tr.read(tmp_path / "data.txt")
+    tr.clicks.write(served(shown, liked, 12_000), tmp_path / "log.parquet")
+    tr.clicks.write(served(shown, liked, 12_000).select(np.arange(40)), tmp_path / "short.parquet")
+    given = ["--propensities", ",".join(map(str, LOOKS)), "--k", "3"]
+
+    def run(log, new, old, *more):
+        data_path = str(tmp_path / "data.txt")
+        asked = ["launch", str(tmp_path / log), data_path, "--new", str(new), "--current", str(old), *given, *more]
+        return CliRunner().invoke(app, asked)
+
+    page = tmp_path / "l.html"
+    found = run("log.parquet", paths["new"], paths["old"], "--html", str(page))
+    assert found.exit_code == 0
+    assert "Launch new: it brings" in found.stdout
+    assert "Launch" in page.read_text()
+    found = run("log.parquet", paths["old"], paths["new"], "--json")
+    assert found.exit_code == 3
+    assert json.loads(found.stdout)["decision"] == DO_NOT_LAUNCH
+    assert run("short.parquet", paths["new"], paths["old"]).exit_code == 4
+    assert run("log.parquet", tmp_path / "none", paths["old"]).exit_code == 1
+    assert run("log.parquet", paths["new"], paths["old"], "--metric", "value").exit_code == 1
+    assert run("log.parquet", paths["new"], paths["old"], "--since", "yesterday").exit_code == 2
