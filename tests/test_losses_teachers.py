@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -192,10 +191,6 @@ def test_a_teacher_goes_where_its_rows_go(taught, tmp_path, monkeypatch):
         assert tr.read(name).teacher.tolist() == rows.tolist()
     for source in ("a.parquet", "a.txt", "a.toprank-data"):
         assert tr.convert(source, f"b-{source}.toprank-data").teacher.tolist() == rows.tolist()
-    meta = json.loads((tmp_path / "a.toprank-data" / "meta.json").read_text())
-    assert meta["version"] == 4  # which releases without teachers refuse
-    tr.write(data.replace(teacher=None), "c.toprank-data")
-    assert json.loads((tmp_path / "c.toprank-data" / "meta.json").read_text())["version"] == 1
 
 
 def test_a_teacher_is_named_on_the_command_line(taught, tmp_path, monkeypatch):

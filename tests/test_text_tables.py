@@ -417,13 +417,6 @@ def test_a_forged_model_is_refused(tmp_path, change):
         tr.load(forged(tmp_path / "m.toprank", tmp_path / "f.toprank", change))
 
 
-def test_a_model_without_text_is_written_as_before(tmp_path):
-    plain = tr.RankingData.from_frame(FRAME, text=False, features=["price"])
-    tr.LinearRanker("ListNet").fit(plain).save(tmp_path / "m.toprank")
-    with zipfile.ZipFile(tmp_path / "m.toprank") as archive:
-        assert json.loads(archive.read("metadata.json"))["format_version"] == 2
-
-
 # ---- the service ----
 
 

@@ -71,7 +71,7 @@ def select(
     True
     """
     check_number("caution", caution, least=0)
-    chosen = get(system) if isinstance(system, str) else system
+    chosen = system if isinstance(system, System) else get(system)
     judged = metric or options.pop("metric", None) or chosen.metric
     options = chosen.plain_options(options)
     options.pop("threads", None)

@@ -154,7 +154,7 @@ class _Levels:
         judged = data.judged
         weights = np.ones(data.n_documents) if data.document_weights is None else data.document_weights
         self.weights = np.where(judged, weights, 0.0)
-        self.weights *= len(self.weights) / (self.weights.sum() or 1.0)  # a document counts as one on average
+        self.weights *= int(judged.sum()) / (self.weights.sum() or 1.0)  # a judged document counts as one on average
         self.grades = self.centred(np.where(judged, data.labels, 0.0))
         self._codes: dict[int, IntArray] = {}
 

@@ -170,10 +170,8 @@ class Ranker(Recorded):
         if data.n_features == 0 and getattr(data, "text", None) is None:
             raise DataError("There are no features; a ranker needs at least one.")
         unjudged = int((~data.judged).sum()) if isinstance(data, RankingData) else data.n_unjudged
-        given = data
-        if unjudged and isinstance(data, RankingData) and not self._reads_labels:
-            data = data.replace(labels=np.where(data.judged, data.labels, 0.0))  # any number would do
-        elif unjudged:
+        unread = unjudged > 0 and isinstance(data, RankingData) and not self._reads_labels
+        if unjudged and not unread:
             raise DataError(
                 f"{unjudged:,} documents are not judged (label NaN or -1);",
                 remedy=choose_a_rule(
@@ -196,7 +194,7 @@ class Ranker(Recorded):
             if isinstance(one, RankingData):
                 check_finite(one.X, one.feature_names)
         self.training_ = {
-            "fingerprint": given.fingerprint,
+            "fingerprint": X.fingerprint if isinstance(X, RankingData) else data.fingerprint,
             "queries": data.n_queries,
             "documents": data.n_documents,
             "features": data.n_features,
@@ -209,6 +207,8 @@ class Ranker(Recorded):
         if self.columns_ is not None:
             data = source_of(data).widened(self.columns_, folds=self._folds_of_means)
             valid = None if valid is None else source_of(valid).widened(self.columns_)
+        if unread and isinstance(data, RankingData):  # any number would do; means of levels look at the judged
+            data = data.replace(labels=np.where(data.judged, data.labels, 0.0))
         self.check_parameters()
         with one_blas_thread():
             self._fit(data, valid)
@@ -667,9 +667,15 @@ class Ranker(Recorded):
         assert self.text_ is not None
         if data.text is not None:
             return self.text_.expanded(data)
+        roles = self.text_.roles
+        if data.feature_names is None and data.first_feature_id is not None:
+            raise DataError(
+                f"The ranker matches the words of the query ('{roles.query}') with those of {listed(roles.document)}, "
+                "but LETOR text holds numbers without words or names;",
+                remedy=Remedy("give it a table that has these columns, read with like=ranker.", "give it a table."),
+            )
         if set(self.text_.names) <= set(data.feature_names or ()) or data.feature_names is None:
             return data
-        roles = self.text_.roles
         raise DataError(
             f"The ranker matches the words of the query ('{roles.query}') with those of {listed(roles.document)}, but "
             "these data do not say which columns hold them;",

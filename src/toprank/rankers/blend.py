@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from toprank import rankers as kinds
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import common_index
+from toprank.data.checks import check_files, common_index
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.data.row_hashes import QUERIES
@@ -90,6 +90,8 @@ class BlendRanker(Ranker):
             if hasattr(first, name):
                 setattr(blend, name, getattr(first, name))
         blend.training_ = {key: value for key, value in first.training_.items() if key in _OF_DATA}
+        judges = {judge for member in members for judge in member.training_.get("judges", ())}
+        blend.training_ |= {"judges": sorted(judges)} if judges else {}
         return blend.settled()
 
     def _shared_text(self, members: list[Any]) -> TextFeatures | None:
@@ -155,9 +157,11 @@ class BlendRanker(Ranker):
         `qid` matters only where a member looks at the whole query; there it may be left out (X is one query) only where
         that member was fitted on one query.
         """
-        rows = self._prediction_rows(X)
         if isinstance(X, RankingData):
-            return by_row(X, self._blended(X if self.text_ is None else self.translated(X)))
+            check_is_fitted(self)
+            check_files(X)
+            return by_row(X, self._blended(self.translated(X)))
+        rows = self._prediction_rows(X)
         if qid is None and self._needs_qid:
             raise DataError(
                 "A member of this blend looks at the other documents of the query and was fitted on several, but here "

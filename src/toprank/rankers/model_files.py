@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save", "under"]
 
-FORMAT_VERSION = 3  # 1 knew no categories and dates, 2 no text; they are read as 3 is
+FORMAT_VERSION = 3  # always written; 1 knew no categories and dates, 2 no text, and they are read as 3 is
 _TEXT = "text_"  # what the names of arrays begin with that were learnt of words
 _FORMAT = "toprank model"
 _LIMIT = 1 << 32  # bytes of all parts together: no model is larger, but a forged archive may claim to be
@@ -104,7 +104,7 @@ def _metadata(ranker: Ranker, state: State) -> dict[str, Any]:
         features |= {"text": ranker.text_.plain()}
     described = {
         "format": _FORMAT,
-        "format_version": 2 if ranker.text_ is None else FORMAT_VERSION,  # older releases read the lower one
+        "format_version": FORMAT_VERSION,
         "toprank_version": __version__,
         "kind": type(ranker).__name__,
         "features": features,

@@ -112,7 +112,8 @@ def sparse_block(X: Any, entries: int, is_first: bool) -> Block:
 
 SUFFIX = ".toprank-data"
 FORMAT, VERSION = "toprank-data", 5
-"""1: features are numbers; 2: columns are carried; 3: features are described; 4: a teacher's scores; 5: text."""
+"""The latter is always written. Formats 1 to 4 knew less (columns that are carried, then features that are described, a
+teacher's scores, text), and are read as 5 is."""
 META = "meta.json"
 KINDS = dict.fromkeys(("X", "X.data", "labels", "document_weights", "query_weights", "teacher"), "f")
 KINDS |= dict.fromkeys(("X.indices", "X.indptr", "offsets", "positions", "source_rows"), "i")
@@ -294,14 +295,6 @@ class StoreWriter:
         for name, array in arrays.items():
             self.put(name, array)
 
-    def _version(self, carried: tuple[str, ...], encoding: Encoding | None, text: TextRoles | None) -> int:
-        """The lowest format that holds what there is: older releases read the lower."""
-        if text is not None:
-            return VERSION
-        if "teacher" in self._files:
-            return 4
-        return 3 if encoding is not None else 2 if carried else 1
-
     def finish(
         self,
         shape: tuple[int, ...],
@@ -318,7 +311,7 @@ class StoreWriter:
         with os_errors(self.path, "written"):
             meta = {
                 "format": FORMAT,
-                "version": self._version(carried, encoding, text),
+                "version": VERSION,
                 "id": secrets.token_hex(8),
                 "X_shape": list(shape),
                 "arrays": {name: file.close() for name, file in self._files.items()},

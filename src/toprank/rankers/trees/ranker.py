@@ -215,9 +215,10 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         if boosted.interrupted:
             self.warn_unconverged(f"TreeRanker: {boosted.stopped} The best {boosted.rounds} rounds are kept.")
         elif not self.booster_.feature_importance().any():
+            documents = "1 document" if data.n_documents == 1 else f"{data.n_documents:,} documents"
             self.warn_constant(
-                f"TreeRanker: no tree found a split, so all documents score alike. With {data.n_documents} documents, "
-                f"try a lower min_data_in_leaf than {self.min_data_in_leaf}."
+                f"TreeRanker: no tree found a split, so all documents score alike. With {documents}, try a lower "
+                f"min_data_in_leaf than {self.min_data_in_leaf}."
             )
 
     def _asked_of_levels(self) -> Asked:

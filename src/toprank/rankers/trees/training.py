@@ -196,6 +196,9 @@ def train_trees(data: Any, asked: TreeRanker, valid: Any) -> tuple[Start, Booste
     start = Start.of(asked, data)
     columns = asked.categorical_of_columns(data)
     check_features(asked, data.n_features)
+    if int(asked.row_fraction * data.n_documents) == 0:  # as LightGBM rounds, which then speaks of its own variables
+        documents = "1 document leaves" if data.n_documents == 1 else f"{data.n_documents} documents leave"
+        raise DataError(f"row_fraction={asked.row_fraction:g} of {documents} none to grow a tree on; raise it.")
     words = lightgbm_parameters(asked, data, len(start.intercept), columns)
     # DART shows its training scores without the trees that it left out.
     judges = judges_of(asked, None if asked.boosting == "dart" else data, valid, lenient=True)
