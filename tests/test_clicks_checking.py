@@ -80,6 +80,8 @@ def test_a_good_log_has_notes_alone(log, data):
          "warning", 99),
         (lambda: lists(*[[("a", 1, 0), ("b", 2, 1)][k % 2 :] for k in range(20)], [("c", 1, 0)]), "cut-lists",
          "warning", 20),
+        (lambda: lists([("a", 1, 1)], [("b", 1, 0)], [("b", 1, 0)], version=["x", "y", "x"]), "several-versions",
+         "note", 2),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_found_and_counted(made, code, severity, count):
@@ -118,10 +120,17 @@ def swapped(n, clicks, **columns):
         (lambda: lists(*[[("a", 1, 0), ("b", 2, 1)]] * 20, [("a", 1, 1), ("b", 2, 0)]), "cut-lists"),
         (lambda: lists(*[[("a", 1, k % 2)] for k in range(60)]), "cut-lists"),
         (lambda: lists([("a", 1, 1), ("b", 1_000, 0)], [("b", 1, 0), ("a", 1_000, 1)]), "deep-positions"),
+        (lambda: lists([("a", 1, 1)], [("b", 1, 0)], [("b", 1, 0)], version=["x", "", "x"]), "several-versions"),
     ],
 )
 def test_what_is_right_is_not_found(made, code):
     assert code not in codes(check(made(), resamples=5))
+
+
+def test_versions_are_told_with_how_many_lists_each_ranked_the_most_first():
+    sessions = [[("a", 1, 1), ("b", 2, 0)], [("b", 1, 0)], [("b", 1, 0)]]
+    found = codes(check(lists(*sessions, version=["x", "x", "y", "y"]), resamples=5))["several-versions"]
+    assert found.examples == ("y: 2 sessions", "x: 1 session")
 
 
 def test_few_queries_are_fewer_than_ten():

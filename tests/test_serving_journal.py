@@ -127,6 +127,21 @@ def test_interleaved_lists_are_written_with_teams_and_both_endpoints_count_their
 # ---- events ----
 
 
+def test_clicks_before_the_one_that_found_no_room_reach_the_tally_when_they_are_sent_again(
+    folder, tmp_path, monkeypatch
+):
+    options = {"interleave": ("linear", "other"), "secret": SECRET, "files": LogFiles(tmp_path)}
+    with serving(folder, "linear", "other", **options) as client:
+        told = client.post("/v1/interleave", json={"query": "q", "documents": documents(rows(6))}).json()
+        events = [click(one["id"]) for one in told["ranking"][:2]]
+        honest, room = Journal.done, iter([True, False])
+        monkeypatch.setattr(Journal, "done", lambda self, one: next(room) and honest(self, one))
+        refused(tell(client, told["impression"], *events), 503, "send them again")
+        monkeypatch.undo()
+        assert tell(client, told["impression"], *events).json() == {"counted": 1, "again": 1}
+        assert sum(value for key, value in counted(client).items() if "interleaved_clicks_total" in key) == 2
+
+
 def test_events_that_come_again_late_or_forged_are_refused_and_counted(folder, tmp_path, monkeypatch):
     with serving(folder, "linear", files=LogFiles(tmp_path), secret=SECRET, event_days=1) as client:
         request = ask(client)["request"]
@@ -265,6 +280,39 @@ def test_a_list_longer_than_the_queue_is_taken_where_nothing_waits(tmp_path, mon
     assert len(kept(tmp_path)) == 1
 
 
+def test_threads_together_put_no_more_into_the_queue_than_it_holds(tmp_path, monkeypatch):
+    """A service's threads write, too: each stops a while between every two lines of what adds a record."""
+    held, honest = threading.Event(), os.write
+    monkeypatch.setattr(journal_module.os, "write", lambda *given: (held.wait(60), honest(*given))[1])
+    seal, taken, line = Seal((), b"a long random word"), [], len(journal_module._encode(record(3))) + 30
+    monkeypatch.setattr(journal_module, "_WAITING", 5 * line)
+
+    def slowly(frame, event, _):
+        if frame.f_code is Journal._add.__code__:
+            time.sleep(0.002)
+            return slowly
+        return None
+
+    with journal(tmp_path) as made:
+        threads = [
+            threading.Thread(target=lambda: taken.append(made.shown(record(3, seal.ranked("0" * 12)[:16]))))
+            for _ in range(30)
+        ]
+        threading.settrace(slowly)
+        try:
+            for one in threads:
+                one.start()
+        finally:
+            threading.settrace(None)
+        for one in threads:
+            one.join()
+        assert 1 <= sum(taken) <= 6  # five, and what the writer took out before
+        assert number(made.counters, "log_dropped", kind="queries", reason="queue") == 30 - sum(taken)
+        held.set()
+    assert made._size == 0
+    assert len({one["query_id"] for one in kept(tmp_path)}) == sum(taken)
+
+
 def test_files_are_rotated_and_the_oldest_go_when_they_are_too_old_or_too_large(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "_LOOK", 0.0)
     stranger = tmp_path / "mine.jsonl"
@@ -279,7 +327,7 @@ def test_files_are_rotated_and_the_oldest_go_when_they_are_too_old_or_too_large(
             until(lambda: not made._waiting)
             files = list(tmp_path.glob("queries-*.jsonl"))
             assert sum(path.stat().st_size for path in files) <= (8 << 20) + 2 * (1 << 20)
-        until(lambda: made._added == made._taken)
+        until(lambda: made._size == 0)
     assert stranger.exists()
     assert not old.exists()
     sizes = [path.stat().st_size for path in tmp_path.glob("queries-*.jsonl")]

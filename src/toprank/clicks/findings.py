@@ -61,7 +61,14 @@ def found_in(
     log: ClickLog, data: RankingData | None, graph: Graph, known: Propensities | None, width: float = _WIDE
 ) -> tuple[Finding, ...]:
     """Everything, worst first."""
-    findings = [*_of_reading(log), *_of_lists(log), *_of_clicks(log), *_one_sided(log), *_of_robots(log)]
+    findings = [
+        *_of_reading(log),
+        *_of_lists(log),
+        *_of_clicks(log),
+        *_one_sided(log),
+        *_of_robots(log),
+        *_of_versions(log),
+    ]
     findings += [*_of_positions(log, graph, known, width), *(_of_features(log, data) if data is not None else ())]
     return tuple(sorted(findings, key=lambda one: _SEVERITIES.index(one.severity)))
 
@@ -144,7 +151,7 @@ def _of_clicks(log: ClickLog) -> Iterator[Finding]:
     words = f"session|sessions {what}"
     yield from about_some("sessions-without-clicks", "note", count, log.n_sessions, words, (), remedy)
     what = "has|have several clicks"
-    remedy = "The cascade model holds them for impossible and cuts them at the first; others explain them."
+    remedy = "The cascade model allows one click a list and ends each list there; other models explain several."
     yield from _some_sessions(log, by_session > 1, "several-clicks", "note", what, remedy)
     if "dwell" in log.columns and log.columns["dwell"].dtype.kind in "iuf":
         with np.errstate(invalid="ignore"):
@@ -209,6 +216,27 @@ def _of_robots(log: ClickLog) -> Iterator[Finding]:
         count, examples = int(which.sum()), (f"user {one}" for one in users.ids[which])
         words = f"user|users {rule}"
         yield from about_some("suspect-users", "warning", count, len(users.ids), words, examples, remedy)
+
+
+def _of_versions(log: ClickLog) -> Iterator[Finding]:
+    """Models that were replaced within the log; both of an interleaved list are one version here."""
+    if "version" not in log.columns:
+        return
+    column = log.columns["version"][log.offsets[:-1]]
+    versions = numbered(column[_is_told(column)])
+    if len(versions.ids) < 2:
+        return
+    sessions = np.bincount(versions.number)
+    often = np.argsort(-sessions, kind="stable").tolist()
+    examples = examples_of(
+        f"{versions.ids[one]}: {sessions[one]:,} {agreeing(int(sessions[one]), 'session|sessions')}" for one in often
+    )
+    sentence = f"Lists were ranked by {len(often):,} versions of models."
+    remedy = (
+        "Several orders help to tell positions apart. What one model brought is in the sessions of its version alone: "
+        "choose them by the column 'version'."
+    )
+    yield Finding("several-versions", "note", sentence, len(often), examples, remedy)
 
 
 def _is_told(column: Array) -> Mask:

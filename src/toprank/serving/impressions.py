@@ -15,6 +15,7 @@ import secrets
 import struct
 import time
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -81,7 +82,7 @@ class Seal:
         self._key = hashlib.sha256(secret or secrets.token_bytes(32)).digest()
         self.pair = hashlib.sha256(msgspec.json.encode(list(names))).digest()[:4]
         self.process = os.urandom(4)
-        self._words = 0
+        self._words = count()  # `next` of it is atomic: lists are made on several threads
 
     def mark(self, word: bytes, document: Any) -> int:
         """The four bytes that stand for a document in the list of this random word."""
@@ -99,8 +100,7 @@ class Seal:
 
     def ranked(self, version: str) -> str:
         """The id of a new list of one model, which does not say what it shows: a log does."""
-        word = self._words.to_bytes(8)  # beside the process and the time it tells lists apart; it salts nothing
-        self._words += 1
+        word = next(self._words).to_bytes(8)  # beside the process and time it tells lists apart; it salts nothing
         both = bytes.fromhex(version), _ONE_MODEL
         content = _HEAD.pack(time.time_ns(), self.process, word, *both, 0, self.pair)
         return _written(self._signature(content) + content)
@@ -122,6 +122,10 @@ class Seal:
         try:
             text = base64.urlsafe_b64decode(impression + "=" * (-len(impression) % 4))
         except ValueError:
+            return None
+        if (
+            _written(text) != impression
+        ):  # the decoder skips what is not of its alphabet: one list would have many names
             return None
         signature, head, marks = text[:_SIGNATURE], text[_SIGNATURE:][: _HEAD.size], text[_SIGNATURE + _HEAD.size :]
         if len(head) < _HEAD.size or not hmac.compare_digest(signature, self._signature(head + marks)):

@@ -3,6 +3,7 @@
 They are lines of JSON in the terms of OpenSearch's User Behavior Insights: ``queries-….jsonl`` says what was shown,
 ``events-….jsonl`` what was done with it. A request is never kept waiting: records go to a queue of bounded size, and a
 thread writes what is there several times a second. What finds no room there, or on the disk, is counted and dropped.
+Records may come from any thread.
 
 Every process writes files of its own, so that nothing is written behind a line that was torn. A line that could be
 written in part only is taken back; where the process is killed in between, the last line of a file is torn, and readers
@@ -20,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event as Signal
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 import msgspec
@@ -108,7 +109,10 @@ class Journal:
         self.options, self._counters, self._complain = options, counters, complain
         _make_folder(options.folder)
         self._waiting: deque[tuple[str, bytes]] = deque()
-        self._added = self._taken = 0  # each is written by one thread alone: the loop's, and the writer's
+        self._size, self._lock = (
+            0,
+            Lock(),
+        )  # bytes that wait; the loop, threads of the service and the writer count them
         word = secrets.token_hex(4)
         most = max(1 << 20, min(_FILE, int(options.bytes / _SHARE)))
         self._files = {kind: _File(options.folder, kind, word, most) for kind in _KINDS}
@@ -126,15 +130,16 @@ class Journal:
         return self._add("events", record)
 
     def _add(self, kind: str, record: Any) -> bool:
-        line = (
-            _MARK + _encode(record)[1:] + b"\n"
-        )  # here, where it is in the cache: on the thread it costs twice as much
-        if self._added - self._taken + len(line) > _WAITING and self._waiting:
+        # Encoded here, where the record is in the cache: on the writer's thread it costs twice as much.
+        line = _MARK + _encode(record)[1:] + b"\n"
+        with self._lock:
+            room = self._size + len(line) <= _WAITING or not self._waiting
+            if room:
+                self._size += len(line)
+                self._waiting.append((kind, line))
+        if not room:
             self._counters.log_dropped.labels(kind, "queue").inc()
-            return False
-        self._added += len(line)
-        self._waiting.append((kind, line))
-        return True
+        return room
 
     def close(self) -> None:
         """Write what waits, and stop."""
@@ -161,7 +166,8 @@ class Journal:
             for kind, written in lines.items():
                 if written:
                     self._append(kind, written)
-            self._taken += size
+            with self._lock:
+                self._size -= size
         now = time.monotonic()
         if now - self._looked >= _LOOK:
             self._looked = now

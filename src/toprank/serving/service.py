@@ -378,7 +378,8 @@ class Service:
         shown = self._recorder.opened(told)
         new = self._recorder.done(told)
         if self._interleaving is not None and self._interleaving.made(shown):
-            clicked = [event.document for event in new if event.kind == "click"]
+            # All of them, which the tally counts once each: where the log was full, those before have not come to it.
+            clicked = [event.document for event in told.events if event.kind == "click"]
             with suppress(RefusedError):  # so old that its tally was closed; the log has its clicks
                 for name in self._interleaving.click(told.request, clicked):
                     self.counters.clicks.labels(name).inc()
