@@ -16,7 +16,7 @@ from toprank import search
 from toprank.cli.main import app
 from toprank.clicks import ClickLog
 from toprank.data.trec import Qrels
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.search.feedback import Neighbours
 from toprank.search.proximity import Positions
 from toprank.text import Statistics
@@ -252,3 +252,71 @@ def test_the_demo_shows_a_search_that_got_better(tmp_path, monkeypatch):
     assert {"report.html", "python.index"} <= {path.name for path in (tmp_path / "demo").iterdir()}
     assert done.stdout.count(", better") + done.stdout.count(", worse") == 4
     assert search.open(tmp_path / "demo" / "python.index").search("csv").learned
+
+
+def test_an_open_index_has_what_another_process_trained_and_a_pinned_one_keeps_its_own(judged, tmp_path):
+    base, queries, qrels = judged
+    path = tmp_path / "x.index"
+    documents = {name: base.documents.fields_of(row) for row, name in enumerate(base.documents.ids.tolist())}
+    search.index(documents, path)
+    here, pinned, there = search.open(path), search.open(path), search.open(path)
+    pinned.pin_model()
+    assert not here.search("thing3").learned
+    there.train(queries, qrels, "ListNet", threads=1)
+    assert here.search("thing3").learned
+    assert not pinned.search("thing3").learned
+    before = [hit.score for hit in here.search("thing3")]
+    there.train(queries, qrels, "ListNet", threads=1, l2=100.0)
+    assert [hit.score for hit in here.search("thing3")] != before
+    kept = [hit.score for hit in here.search("thing3")]
+    search.index(documents, path)  # of the same name: without a model
+    assert [hit.score for hit in here.search("thing3")] == kept
+    with pytest.raises(FileError, match="another index than the one that is open"):
+        here.train(queries, qrels, "ListNet", threads=1)
+    assert not search.open(path).search("thing3").learned
+
+
+def test_recall_is_over_the_queries_that_are_asked(judged):
+    index, queries, qrels = judged
+    some = {qid: queries[qid] for qid in list(queries)[:10]}
+    assert index.train(some, qrels, "ListNet", threads=1).pool_recall == 1.0
+
+
+def test_too_few_judged_queries_say_what_can_be_done(judged):
+    index, queries, qrels = judged
+    few = {qid: queries[qid] for qid in list(queries)[:4]}
+    judgments = {qid: qrels[qid] for qid in few}
+    with pytest.raises(DataError, match=r"choose folds=4, or name systems=\['bm25', 'lsa'\]"):
+        index.evaluate(few, judgments)
+    assert index.evaluate(few, judgments, ["bm25", "lsa"]).queries == 4
+    two = dict(list(few.items())[:2])
+    with pytest.raises(DataError, match=r"more queries, name systems="):
+        index.evaluate(two, {qid: qrels[qid] for qid in two})
+
+
+def test_lsa_makes_up_no_order_for_words_that_nobody_knows(judged):
+    index, queries, qrels = judged
+    asked = {**dict(list(queries.items())[:3]), "none": "the of and"}
+    judgments = {**{qid: qrels[qid] for qid in asked if qid in qrels}, "none": {"d0-0": 1}}
+    found = index.evaluate(asked, judgments, ["bm25", "lsa"])
+    assert "none" not in found.runs["lsa"].qids
+    assert found.queries == 4
+    with pytest.raises(DataError, match="finds no document"):
+        index.evaluate({"none": "the of and"}, {"none": {"d0-0": 1}}, ["lsa"])
+
+
+def test_what_clicks_taught_says_what_they_cannot(judged):
+    index, queries, _ = judged
+    words = list(queries.values())[:6]
+    rows = [
+        (text, hit.id, hit.rank, (session + hit.rank) % 3 == 0, f"{place}-{session}")
+        for place, text in enumerate(words)
+        for session in range(20)
+        for hit in index.search(text, 3, learned=False)
+    ]
+    trained = index.train_on_clicks(ClickLog.of(*zip(*rows, strict=True)), propensities=[1.0, 0.5, 0.3])
+    assert "nan" not in str(trained)
+    assert "never shown" in str(trained)
+    assert trained.to_dict()["pool_recall"] is None
+    with pytest.raises(DataError, match="trained on 1 of these 1 queries"):  # the log knows it by its words
+        index.evaluate({"other id": words[0]}, {"other id": {"d0-0": 1}}, ["model"])

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from toprank import search
 from toprank.data.trec import Run, write_run
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
+from toprank.search.snippets import snippet
+from toprank.text import Analyzer
 
 TEXTS = {
     "a": {"title": "wings", "body": "lift of wings in a slipstream of a propeller"},
@@ -293,7 +295,7 @@ def test_a_collection_that_changed(tmp_path):
         ({"weights": {"title": -1}}, "weight of title"),
         ({"pool": 0}, "pool"),
         ({"language": "englisch"}, "did you mean 'english'"),
-        ({"vectors": {"v": np.zeros((2, 3))}}, "a row for each of the 5 documents"),
+        ({"vectors": {"v": np.zeros((2, 3))}}, "'v' of documents must be 5 rows"),
     ],
 )
 def test_refusals(options, said, tmp_path):
@@ -319,3 +321,53 @@ def test_runs_make_the_pool(tmp_path):
         index.search("wings")
     with pytest.raises(DataError, match="spelled alike"):
         search.index(TEXTS, tmp_path / "y.index", first_stage={"x": {"q": {"zzz": 1.0}}})
+
+
+def test_a_query_of_runs_has_the_features_of_its_words_whether_asked_by_words_or_by_id(tmp_path):
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    lines = [{"_id": name, "title": text["title"], "text": text["body"]} for name, text in TEXTS.items()]
+    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    asked = [{"_id": f"q{i}", "text": f"propeller noise {i}"} for i in range(6)]
+    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    table = "".join(f"q{i}\tc\t1\n" for i in range(6))
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{table}")
+    run = {f"q{i}": {"a": 3.0, "b": 2.0, "c": 1.0} for i in range(6)}
+    index = search.index(folder, tmp_path / "x.index", first_stage={"dense": run})
+    index.train(qrels="test", system="ListNet", threads=1)
+    by_id, by_words = index.search("q1"), index.search("propeller noise 1")
+    assert [(hit.id, hit.score) for hit in by_id] == [(hit.id, hit.score) for hit in by_words]
+    assert by_id[0].snippet.marks == by_words[0].snippet.marks != ()
+    expected = dict(zip("abc", index.model.predict(index.data({"q1": "propeller noise 1"})), strict=True))
+    assert {hit.id: hit.score for hit in by_id} == pytest.approx(expected)
+    for query in ("q1", "propeller noise 1"):
+        assert index.explain(query, "a", "c").total == pytest.approx(expected["a"] - expected["c"])
+
+
+def test_a_title_of_many_letters_is_cut_in_lists(tmp_path):
+    long = "wing é" * 300_000
+    index = search.index({"a": {"title": long, "body": long}}, tmp_path / "x.index")
+    hit = index.search("wing")[0]
+    assert hit.title == long[:300]
+    assert len(hit.snippet.text) < 300
+    assert [index.documents.start(0, "body", n) for n in (0, 5, 6, 7)] == ["", "wing ", "wing é", "wing éw"]
+    assert index.documents.start(0, "body", 10**8) == long
+
+
+@pytest.mark.parametrize("pool", [0, -1, 2.5])
+def test_a_pool_is_a_whole_number(folder, pool):
+    with pytest.raises(DataError, match="pool"):
+        search.open(folder).search("wings", pool=pool)
+    with pytest.raises(DataError, match="pool"):
+        search.open(folder).data({"q": "wings"}, pool=pool)
+
+
+@pytest.mark.parametrize("blank", [" ", "、"])
+@pytest.mark.parametrize("place", [0, 7, 400, 793, 799])
+def test_the_passage_holds_the_only_word_that_matches(place, blank):
+    pieces = ["東京", "高い"] if blank == "、" else ["wing", "plain"]
+    text = blank.join(pieces[0] if number == place else pieces[1] for number in range(800))
+    found = snippet(text, [pieces[0]], Analyzer())
+    assert pieces[0] in found.text
+    assert 100 < len(found.text) <= 220 + 12 + 2
+    assert not found.marks or "".join(found.pieces()) == found.text

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -23,6 +24,7 @@ from toprank.showing.progress import step as step
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
+    from toprank.data.trec import Run
     from toprank.rankers.base import Ranker
 
 
@@ -378,3 +380,17 @@ def has_label(table: Path) -> bool:
 def _once(path: Path) -> bool:
     """Whether the bytes under this name can be had once only."""
     return path.is_fifo() or path.is_char_device() or path.is_socket()
+
+
+def names_of(paths: Iterable[Path]) -> dict[str, Path]:
+    """Files by their stems; by the whole path where stems coincide."""
+    paths = list(paths)
+    stems = Counter(path.stem for path in paths)
+    return {path.stem if stems[path.stem] == 1 else str(path): path for path in paths}
+
+
+def runs_by_name(runs: Mapping[Path, Run]) -> dict[str, Run]:
+    """Runs by their tags where these tell them apart, else by their files."""
+    tags = [run.tag for run in runs.values()]
+    names = tags if len(set(tags)) == len(tags) else list(names_of(runs))
+    return dict(zip(names, runs.values(), strict=True))

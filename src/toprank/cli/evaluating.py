@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
@@ -331,7 +330,9 @@ def _read_scored(
     read = common.read_data if report else common.read_judgments  # a report tells of the features, too
     reading = {**_remembered(data, files), **reading}
     documents = read(data, quiet, reading)
-    return documents, {name: _scores(path, data, documents, reading, quiet) for name, path in _names(files).items()}
+    return documents, {
+        name: _scores(path, data, documents, reading, quiet) for name, path in common.names_of(files).items()
+    }
 
 
 def _scores(path: Path, data: Path, documents: RankingData, reading: dict[str, Any], quiet: bool) -> FloatArray:
@@ -365,9 +366,7 @@ def _read_runs(qrels: Path, files: list[Path], reading: dict[str, Any], quiet: b
     _refuse_reading(reading)
     with common.progress("Reading runs …", quiet):
         judgments, runs = read_qrels(qrels), {path: read_run(path) for path in files}
-    tags = [run.tag for run in runs.values()]
-    names = tags if len(set(tags)) == len(tags) else list(_names(files))
-    return judgments, dict(zip(names, runs.values(), strict=True))
+    return judgments, common.runs_by_name(runs)
 
 
 def _content(
@@ -395,12 +394,6 @@ def _carrying(data: Path, by: str | None, reading: dict[str, Any]) -> dict[str, 
     from toprank.data.slices import columns_of
 
     return common.carrying(data, columns_of(by), reading)
-
-
-def _names(paths: list[Path]) -> dict[str, Path]:
-    """Systems by the stem of their file; by the whole path where stems coincide."""
-    stems = Counter(path.stem for path in paths)
-    return {path.stem if stems[path.stem] == 1 else str(path): path for path in paths}
 
 
 def conventions(json: options.Json = False) -> None:

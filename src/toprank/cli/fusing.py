@@ -53,14 +53,10 @@ def fuse(
         raise typer.BadParameter("give at least two runs.")
     common.refuse_twice(runs)
     common.check_writable(output, "fused.run")
-    read = [read_run(path) for path in runs]
-    tags = [run.tag for run in read]
-    names = tags if len(set(tags)) == len(tags) else [path.stem for path in runs]
-    if len(set(names)) < len(names):
-        names = [str(path) for path in runs]
+    read = common.runs_by_name({path: read_run(path) for path in runs})
     with common.progress("Fusing …", quiet):
         run = fused(
-            dict(zip(names, read, strict=True)),
+            read,
             method,
             normalization=normalization,
             weights=options.numbers_of(weights, float, "--weights takes numbers") if weights else None,

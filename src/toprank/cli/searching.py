@@ -62,18 +62,26 @@ def index(
       toprank search index corpus.jsonl -o corpus.index --run bm25.run --run dense.run
     """
     from toprank.search import index as make
+    from toprank.search.storage import MODEL
 
     given = {
         name: options.numbers_of(number, float, "--weights takes FIELD=N")[0]
         for name, number in (_pair(part) for part in (weights or "").split(",") if part.strip())
     }
+    runs = None
+    if run:
+        from toprank.data.trec import read_run
+
+        common.refuse_twice(run)
+        runs = common.runs_by_name({path: read_run(path) for path in run})
+    trained = (output / MODEL).exists()
     with common.progress(f"Indexing {source} …", quiet):
         made = make(
             source,
             output,
             fields=[name.strip() for name in fields.split(",")] if fields else None,
             weights=given,
-            first_stage=[str(one) for one in run] if run else first_stage,
+            first_stage=first_stage if runs is None else runs,
             pool=pool,
             language=language,
             seed=seed,
@@ -81,6 +89,10 @@ def index(
     typer.echo(f"{output}: {len(made):,} documents of {made.name}, fields {', '.join(made.documents.fields)}.")
     for note in made.notes:
         common.say(note, quiet)
+    if trained:
+        common.say(
+            "The model of the index that was there is gone with it, since it knew other documents. Train again.", quiet
+        )
     if made.topics is not None and made.judgments:
         common.say(f"It brings {len(made.topics):,} queries and their judgments: toprank search train {output}", quiet)
 
@@ -101,9 +113,13 @@ def train(
         typer.Option(help="Learn from a log of clicks instead; its queries are words, or ids of --queries."),
     ] = None,
     system: Annotated[
-        str, typer.Option(help="What to train: blend (a linear ranker and small trees), or one of `toprank systems`.")
+        str,
+        typer.Option(
+            help="What to train: blend (a linear ranker and small trees; with --clicks ListNet), or one of `toprank "
+            "systems`."
+        ),
     ] = "blend",
-    metric: Annotated[str, typer.Option(help="What hyper-parameters are chosen by.")] = "ndcg@10",
+    metric: Annotated[str, typer.Option(help="What hyper-parameters are chosen by; not with --clicks.")] = "ndcg@10",
     pool: Pool = None,
     settings: options.Settings = None,
     json: options.Json = False,
@@ -130,10 +146,11 @@ def train(
         else:
             if qrels is not None:
                 raise typer.BadParameter("choose one of --qrels and --clicks.")
+            from toprank import systems
             from toprank.clicks import read
 
-            name = {} if system == "blend" else {"system": system}
-            trained = opened.train_on_clicks(read(clicks), queries, **name, **fixed)
+            ranker = systems.make("ListNet" if system == "blend" else system, **fixed)
+            trained = opened.train_on_clicks(read(clicks), queries, ranker, pool=pool)
     common.print_result(trained, json=json)
     common.say(f"{folder}: the model is in the index; toprank search query {folder} WORDS", quiet)
 

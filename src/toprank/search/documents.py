@@ -35,6 +35,12 @@ class _Texts:
     def __getitem__(self, row: int) -> str:
         return self._bytes[int(self._starts[row]) : int(self._starts[row + 1])].tobytes().decode("utf-8", "replace")
 
+    def start(self, row: int, letters: int) -> str:
+        """So many letters of a text from its beginning, without reading the rest."""
+        first, last = int(self._starts[row]), int(self._starts[row + 1])
+        cut = min(last, first + 4 * letters)  # a letter has four bytes at most
+        return self._bytes[first:cut].tobytes().decode("utf-8", "ignore" if cut < last else "replace")[:letters]
+
     def all(self) -> list[str]:
         content, starts = self._bytes.tobytes(), self._starts.tolist()
         return [content[first:last].decode("utf-8", "replace") for first, last in pairwise(starts)]
@@ -67,6 +73,10 @@ class Documents:
     def text(self, row: int, field: str) -> str:
         """The text of a document in a field."""
         return self._fields[field][row]
+
+    def start(self, row: int, field: str, letters: int) -> str:
+        """The beginning of the text of a document in a field; of one of many megabytes nothing else is read."""
+        return self._fields[field].start(row, letters)
 
     def fields_of(self, row: int) -> dict[str, str]:
         """All texts of a document."""

@@ -21,13 +21,13 @@ from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold
 from toprank.data.folds import folds as folds_of
-from toprank.data.trec import Qrels, Run
-from toprank.errors import DataError, UnknownNameError
+from toprank.data.trec import Run
+from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.fusion import fuse
 from toprank.metrics.result import Evaluation
 from toprank.metrics.runs import evaluate_run
 from toprank.search.collections import Topics
-from toprank.search.training import BLEND, DEFAULT_SYSTEM, choose, recall_of, rows_of
+from toprank.search.training import BLEND, DEFAULT_SYSTEM, choose, judged_only, recall_of, rows_of
 from toprank.showing.progress import step
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.systems import names as system_names
@@ -40,7 +40,7 @@ __all__ = ["BASELINES", "SearchEvaluation", "evaluate"]
 BASELINES = ("bm25", "lsa", "rrf")
 """What a learned order has to beat."""
 _FIRST_STAGE, _MODEL = "first-stage", "model"
-_FOLDS = 5
+_FOLDS, _FEWEST_FOLDS = 5, 3  # of three, one trains, one chooses and one judges
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,11 +131,13 @@ def evaluate(
     | ``model`` | the model of the index; queries that it was trained on are refused |
     | ``blend``, any of `toprank systems` | a learned order, each fold ranked by what the others taught |
 
+    A learned order needs a judged query with candidates for each fold.
+
     Args:
         index: the index.
         queries: a file or ``{id: words}``; None: those that came with the collection.
         qrels: judgments of them; None: those that came with the collection, of the part ``test`` if there is one.
-        systems: names; None: the baselines and LambdaMART.
+        systems: names, or unfitted rankers; None: the baselines and a blend.
         metrics: what to measure; hyper-parameters are chosen by the first.
         baseline: compare all with this one; None: the last system with each of the others.
         pool: candidates of a query; None: what the index says.
@@ -147,10 +149,10 @@ def evaluate(
         quiet: say nothing while it works.
         options: hyper-parameters to fix, of all learned systems.
     """
-    check_whole("folds", folds, least=3)
+    check_whole("folds", folds, least=_FEWEST_FOLDS)
     topics, judged, notes = index.queries_and_judgments(queries, qrels, "test")
     asked = topics.select(np.unique(judged.qids).tolist())
-    judged = _only(judged, asked)
+    judged = judged_only(judged, asked)
     wanted = _checked(index, systems)
     measures = [metrics] if isinstance(metrics, str) else list(metrics)
     depth = pool or index.pool
@@ -190,12 +192,6 @@ def evaluate(
     return SearchEvaluation(runs, evaluations, found, recall, depth, validation, choices, notes)
 
 
-def _only(qrels: Qrels, topics: Topics) -> Qrels:
-    """The judgments of queries that are asked."""
-    kept = np.isin(qrels.qids, np.array(topics.ids))
-    return Qrels(qrels.qids[kept], qrels.document_ids[kept], qrels.grades[kept])
-
-
 def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
     """Systems by name: None for what is not learned here."""
     runs = index.runs.names if index.runs is not None else ()
@@ -205,7 +201,10 @@ def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for system in [given] if isinstance(given, str) else given:
         if not isinstance(system, str):
-            found[type(system).__name__] = system
+            called = type(system).__name__
+            if called in found:
+                raise DataError(f"Two of the systems are called {called}; evaluate them one at a time.")
+            found[called] = system
             continue
         name = known.get(system.strip().lower())
         if name is None and system.strip().lower() not in {one.lower() for one in learned}:
@@ -267,27 +266,37 @@ def _lsa(index: Index, topics: Topics, depth: int) -> Run:
     asked = index.encoded.query_vectors(index.encoded.queries(list(topics.texts)))
     rows, qids, scores = [], [], []
     for qid, vector in zip(topics.ids, asked, strict=True):
+        if not vector.any():  # no word of it is known: it is like no document, and any order would be made up
+            continue
         cosines = vectors @ vector
         best = np.argsort(-cosines, kind="stable")[:depth]
         rows.append(best)
         qids += [qid] * len(best)
         scores.append(np.arange(len(best), 0, -1.0))
+    if not rows:
+        raise DataError(
+            "LSA finds nothing for any query: the index has no directions of it, or no word of the queries is known. "
+            "Leave out 'lsa' and 'rrf'."
+        )
     ids = index.documents.ids[np.concatenate(rows)].astype(str)
     return Run(np.array(qids), ids, np.concatenate(scores), "lsa")
 
 
 def _model_scores(index: Index, topics: Topics, data: RankingData) -> FloatArray:
-    if index.model is None:
+    model = index.model
+    if model is None:
         raise DataError("The index has no model yet: train it, or name a system, which is then learned fold by fold.")
-    seen = set(index.model.training_.get("search", {}).get("queries", ()))
-    again = [qid for qid in topics.ids if qid in seen]
+    told = model.training_.get("search", {})
+    ids, words = set(told.get("queries", ())), set(told.get("words", ()))
+    # A log of clicks knows queries by their words alone, and one query may have two ids.
+    again = [qid for qid, text in zip(topics.ids, topics.texts, strict=True) if qid in ids or text in words]
     if again:
         raise DataError(
             f"The model was trained on {len(again):,} of these {len(topics):,} queries ({again[0]} …): what it knows "
             "by heart says nothing about other queries. Evaluate it on others, or name a system, which is learned "
             "fold by fold."
         )
-    return np.asarray(index.model.predict(data), dtype=np.float64)
+    return np.asarray(model.predict(data), dtype=np.float64)
 
 
 def _cross_fitted(
@@ -295,7 +304,14 @@ def _cross_fitted(
 ) -> tuple[FloatArray, float, tuple[Mapping[str, Any], ...]]:
     """Scores of all candidates, each by a ranker that has not seen its query; what validation said, and the choices."""
     if data.n_queries < k:
-        raise DataError(f"{data.n_queries} judged queries have candidates; {k} folds take at least {k}.")
+        fewer = "choose {folds}, or " if data.n_queries >= _FEWEST_FOLDS else ""
+        raise DataError(
+            f"{data.n_queries} judged queries have candidates, and a learned order that is judged on unseen ones in "
+            f"{k} folds takes at least {k}: judge more queries,",
+            remedy=Remedy(
+                f"{fewer}name {{systems}}, which learn nothing.", folds=data.n_queries, systems=list(BASELINES[:2])
+            ),
+        )
     scores = np.full(data.n_documents, np.nan)
 
     def fitted(fold: Fold) -> tuple[float, dict[str, Any]]:

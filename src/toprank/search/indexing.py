@@ -21,6 +21,7 @@ from toprank.search.first_stage import ENGINES, build_engine
 from toprank.search.first_stage.runs import checked_runs
 from toprank.search.search_index import Index
 from toprank.search.storage import check_target, new_index, write_array, write_json
+from toprank.search.vectors import unit_rows
 from toprank.showing.progress import step
 from toprank.text import Analyzer, EncodedDocuments, Statistics
 
@@ -78,7 +79,10 @@ def index(
     for name in given:
         if name not in collection.fields:
             raise UnknownNameError(f"field of {collection.name}", name, collection.fields)
-    known = {name: _unit(name, array, len(collection)) for name, array in (vectors or {}).items()}
+    known = {
+        str(name): unit_rows(f"The vectors '{name}' of documents", array, len(collection))
+        for name, array in (vectors or {}).items()
+    }
     with step(f"Counting the words of {len(collection):,} documents …", quiet):
         statistics = Statistics.learnt(collection.fields, analyzer, lsa=lsa, seed=seed)
         encoded = statistics.encode(collection.fields)
@@ -124,16 +128,6 @@ def _checked_weights(weights: Mapping[str, float]) -> dict[str, float]:
     if weights and not any(weights.values()):
         raise DataError("weights: at least one field must count.")
     return {str(name): float(weight) for name, weight in weights.items()}
-
-
-def _unit(name: str, given: npt.ArrayLike, n: int) -> npt.NDArray[np.float32]:
-    """Vectors as rows of length 1."""
-    array = np.asarray(given, dtype=np.float32)
-    if array.ndim != 2 or len(array) != n or not np.isfinite(array).all():
-        raise DataError(f"The vectors '{name}' must be finite numbers, a row for each of the {n:,} documents.")
-    lengths = np.sqrt(np.einsum("ij,ij->i", array, array))[:, None]
-    rows: npt.NDArray[np.float32] = np.divide(array, lengths, out=np.zeros_like(array), where=lengths > 0)
-    return rows
 
 
 def _stamp(collection: Collection) -> dict[str, Any] | None:

@@ -36,11 +36,8 @@ class Hit:
 
     def marked(self) -> Markup:
         """The passage as HTML, with the words of the query in <mark>."""
-        text, parts, at = self.snippet.text, [], 0
-        for start, end in self.snippet.marks:
-            parts += [text[at:start], tag("mark", text[start:end])]
-            at = end
-        return join([*parts, text[at:]])
+        pieces = self.snippet.pieces()
+        return join([tag("mark", piece) if place % 2 else piece for place, piece in enumerate(pieces)])
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""

@@ -24,9 +24,11 @@ from toprank.search.documents import Documents
 from toprank.search.features import CandidateFeatures, Function, Pool
 from toprank.search.first_stage import MOST_WORDS, Engine, RunPool, open_engine
 from toprank.search.first_stage.engines import Found
+from toprank.search.model_file import ModelFile
 from toprank.search.results import Hit, SearchResults
-from toprank.search.snippets import snippet
-from toprank.search.storage import MODEL, IndexFolder
+from toprank.search.snippets import LOOKED_AT, snippet
+from toprank.search.storage import IndexFolder
+from toprank.search.vectors import unit_rows
 from toprank.text import EncodedDocuments, Statistics
 
 if TYPE_CHECKING:
@@ -39,12 +41,14 @@ if TYPE_CHECKING:
 __all__ = ["Index", "open_index"]
 
 _MOST_LETTERS = 20_000  # of a query that are looked at: nobody types more, and pasted pages hold up everybody
+_TITLE = 300  # letters of a title in a list: what is longer is no title, and a page of them could not be read
 
 
 class Index:
     """A search index that is open: `search`, `train`, `evaluate`.
 
-    Threads may share one. The files that it opened stay as they are, whoever writes a new index under the same name.
+    Threads may share one. The files that it opened stay as they are, whoever writes a new index under the same name; a
+    model that is trained meanwhile, here or by another process, orders the next search.
 
     Args:
         path: the folder that `toprank.search.index` made.
@@ -72,6 +76,7 @@ class Index:
         self.features = CandidateFeatures(
             self.documents, self.encoded, self.runs, self.vectors, _checked_functions(functions or {})
         )
+        self._model_file = ModelFile(folder, self.features.names)
 
     def _open_rest(self, folder: IndexFolder) -> None:
         """The first stage and the vectors, as large as they must be."""
@@ -95,7 +100,8 @@ class Index:
         return len(self.documents)
 
     def __repr__(self) -> str:
-        trained = f", {type(self.model).__name__}" if self.model is not None else ""
+        model = self.model
+        trained = "" if model is None else f", {type(model).__name__}"
         return f"Index({self.name!r}, {len(self):,} documents{trained})"
 
     # ---- what came with the collection ----
@@ -182,14 +188,18 @@ class Index:
         if self.engine is not None:
             return self.engine.find(self.words(query), k)
         assert self.runs is not None
-        return self.runs.find(self._qid(query) if qid is None else qid, k)
+        return self.runs.find(self._asked(query)[0] if qid is None else qid, k)
 
-    def _qid(self, query: str) -> str:
-        """The id of a query whose words are known, for runs: they answer no others."""
-        known = dict(zip(self.topics.texts, self.topics.ids, strict=True)) if self.topics is not None else {}
-        for name in (query, known.get(query)):
-            if name is not None and self.runs is not None and name in self.runs.queries:
-                return name
+    def _asked(self, query: str) -> tuple[str, str]:
+        """Id and words of a query. Runs know queries by their ids, so each may be asked for by its id or its words."""
+        if self.runs is None:
+            return query, query
+        pairs = [] if self.topics is None else list(zip(self.topics.ids, self.topics.texts, strict=True))
+        if query in self.runs.queries:
+            return query, dict(pairs).get(query, query)
+        for name, words in pairs:
+            if words == query and name in self.runs.queries:
+                return name, words
         raise DataError(
             f"The first stage of this index are runs, which answer the queries they were made for, and {query!r:.60} "
             "is none of them. Ask for one by its id, or index with an engine."
@@ -197,6 +207,8 @@ class Index:
 
     def pool_of(self, topics: Topics, k: int | None = None) -> Pool:
         """The candidates of queries."""
+        if k is not None:
+            check_whole("pool", k, least=1)
         found = [self.candidates(text, k or self.pool, qid) for qid, text in zip(topics.ids, topics.texts, strict=True)]
         sizes = [len(one.rows) for one in found]
         return Pool(
@@ -239,41 +251,24 @@ class Index:
         for name, value in (given or {}).items():
             if name not in self.vectors:
                 raise UnknownNameError("set of vectors in this index", str(name), self.vectors)
-            array = np.atleast_2d(np.asarray(value, dtype=np.float32))
-            if array.shape != (n, self.vectors[name].shape[1]) or not np.isfinite(array).all():
-                width = self.vectors[name].shape[1]
-                raise DataError(f"The vectors '{name}' of queries must be {n:,} rows of {width:,} finite numbers.")
-            lengths = np.sqrt(np.einsum("ij,ij->i", array, array))[:, None]
-            found[name] = np.divide(array, lengths, out=np.zeros_like(array), where=lengths > 0)
+            rows = np.atleast_2d(np.asarray(value)) if n == 1 else value
+            found[name] = unit_rows(f"The vectors '{name}' of queries", rows, n, self.vectors[name].shape[1])
         return found
 
     # ---- the second stage ----
 
-    @cached_property
+    @property
     def model(self) -> Ranker | None:
-        """The learned order; None before `train`."""
-        from toprank.rankers.model_files import load
+        """The learned order, as it was trained last, here or by another process; None before `train`."""
+        return self._model_file.ranker()
 
-        file = self.path / MODEL
-        if not file.exists():
-            return None
-        ranker: Ranker = load(file)
-        told = ranker.training_.get("search", {})
-        if told.get("index") != self.folder.meta["id"]:
-            warn_user(f"{file} was trained on another index than the one beside it, and is not used. Train it again.")
-            return None
-        names = tuple(getattr(ranker, "feature_names_in_", ()))
-        if names != self.features.names:
-            missing = [name for name in names if name not in self.features.names]
-            raise DataError(
-                f"The model of this index was trained with other features: it needs {', '.join(missing) or 'fewer'}. "
-                "Open the index with the same functions, or train again."
-            )
-        return ranker
+    def keep_model(self, ranker: Ranker) -> None:
+        """Put a learned order into the folder of the index; every later search uses it."""
+        self._model_file.save(ranker)
 
-    def forget_model(self) -> None:
-        """Look for the model again at the next search: it was trained anew, here or by another process."""
-        self.__dict__.pop("model", None)
+    def pin_model(self) -> None:
+        """Keep the learned order that is there now, whatever is trained later."""
+        self._model_file.pin()
 
     def search(
         self,
@@ -296,6 +291,8 @@ class Index:
         if not isinstance(query, str):
             raise DataError(f"A query is text, not {type(query).__name__}.")
         check_whole("k", k, least=1)
+        if pool is not None:
+            check_whole("pool", pool, least=1)
         ranker = self.model if learned else None
         times = [time.perf_counter()]
         found = self.candidates(query, max(pool or self.pool, k))
@@ -316,8 +313,8 @@ class Index:
     def _scored(self, query: str, found: Found, ranker: Ranker, vectors: Any, times: list[float]) -> FloatArray:
         """The scores of candidates by the model; the time is noted between features and scores."""
         offsets = np.array([0, len(found.rows)])
-        qid = self._qid(query) if self.runs is not None else ""
-        pool = Pool([qid], [query[:_MOST_LETTERS]], offsets, found.rows, found.scores)
+        qid, text = self._asked(query)
+        pool = Pool([qid], [text[:_MOST_LETTERS]], offsets, found.rows, found.scores)
         matrix = self.features.matrix(pool, self._query_vectors(vectors, 1))
         times.append(time.perf_counter())
         data = RankingData(matrix, feature_names=self.features.names)
@@ -332,26 +329,28 @@ class Index:
 
     def hits(self, query: str, rows: IntArray, scores: FloatArray, best: IntArray) -> tuple[Hit, ...]:
         """Candidates as they are shown: `best` are places in `rows`, which the first stage ordered."""
-        words, title = self.words(query), self.documents.title
+        words, title = self.words(self._asked(query)[1]), self.documents.title
         body = [field for field in self.documents.fields if field != title]
         hits = []
         for rank, place in enumerate(best.tolist(), 1):
             row = int(rows[place])
-            name = self.documents.text(row, title) if title else ""
-            text = "\n".join(self.documents.text(row, field) for field in body)
+            name = self.documents.start(row, title, _TITLE) if title else ""
+            text = "\n".join(self.documents.start(row, field, LOOKED_AT) for field in body)
             passage = snippet(text, words, self.statistics.analyzer)
             hits.append(Hit(rank, self.documents.id(row), float(scores[place]), place + 1, name, passage))
         return tuple(hits)
 
     def explain(self, query: str, a: str, b: str) -> Explanation:
         """Why the learned order puts document a above document b, or does not: contributions of features."""
-        if self.model is None:
+        model = self.model
+        if model is None:
             raise DataError("Nothing is trained yet: the first stage alone made the order. Train the index first.")
-        data = self.data({query: query})
+        qid, text = self._asked(query)
+        data = self.data({qid: text})
         for name in (a, b):
             if name not in data.row_names:
                 raise DataError(f"Document '{name}' is not among the candidates of this query.")
-        explanation: Explanation = self.model.explain(data, qid=query, a=a, b=b)
+        explanation: Explanation = model.explain(data, qid=qid, a=a, b=b)
         return explanation
 
     def train(

@@ -221,10 +221,12 @@ class SearchService:
         row = int(documents.rows([asked.id])[0])
         if row < 0:
             raise RefusedError(404, f"There is no document '{asked.id[:100]}' in this index.")
-        texts = documents.fields_of(row)
-        title = texts.pop(documents.title, "") if documents.title else ""
+        # One letter more than is shown tells whether there are others.
+        texts = {field: documents.start(row, field, _TEXT + 1) for field in documents.fields}
         cut = any(len(text) > _TEXT for text in texts.values())
-        return DocumentAnswer(asked.id, title, {field: text[:_TEXT] for field, text in texts.items()}, cut)
+        texts = {field: text[:_TEXT] for field, text in texts.items()}
+        title = texts.pop(documents.title, "") if documents.title else ""
+        return DocumentAnswer(asked.id, title, texts, cut)
 
     def _about(self, asked: CollectionRequest) -> CollectionAnswer:
         del asked
@@ -244,7 +246,8 @@ class _Opened:
     def __init__(self, path: str | os.PathLike[str], options: Mapping[str, Any]) -> None:
         self.signature = _signature(path)
         self.index: Index = open_index(path, **options)
-        model = self.index.model  # read before the first request
+        self.index.pin_model()  # the version in the log is that of this one
+        model = self.index.model
         file = self.index.path / MODEL
         whole = hashlib.sha256(file.read_bytes()).hexdigest() if model is not None else self.index.folder.meta["id"]
         self.version = str(whole)[:12]
@@ -268,11 +271,7 @@ def _signature(path: str | os.PathLike[str]) -> tuple[Any, ...]:
 
 
 def _listed(hit: Hit, rank: int) -> FoundDocument:
-    pieces, at = [], 0
-    for start, end in hit.snippet.marks:
-        pieces += [hit.snippet.text[at:start], hit.snippet.text[start:end]]
-        at = end
-    return FoundDocument(hit.id, hit.title, [*pieces, hit.snippet.text[at:]], rank, hit.first_rank, hit.score)
+    return FoundDocument(hit.id, hit.title, hit.snippet.pieces(), rank, hit.first_rank, hit.score)
 
 
 def _exchange(ranking: list[FoundDocument], place: int) -> None:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from toprank.text import Analyzer
 
-__all__ = ["Snippet", "snippet"]
+__all__ = ["LOOKED_AT", "Snippet", "snippet"]
 
-_LETTERS = 220
-_LOOKED_AT = 20_000  # characters of a document: a longer one would hold up the page
+_LETTERS, _NEAR = 220, 12
+LOOKED_AT = 20_000  # characters of a document: a longer one would hold up the page
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -22,6 +22,14 @@ class Snippet(NamedTuple):
     text: str
     marks: tuple[tuple[int, int], ...] = ()
 
+    def pieces(self) -> list[str]:
+        """The text cut at the marks: every other piece, from the second on, is a marked one."""
+        pieces, at = [], 0
+        for start, end in self.marks:
+            pieces += [self.text[at:start], self.text[start:end]]
+            at = end
+        return [*pieces, self.text[at:]]
+
 
 def snippet(text: str, words: Sequence[str], analyzer: Analyzer, letters: int = _LETTERS) -> Snippet:
     """The passage of about so many letters with most of the different words (as the analyzer makes them).
@@ -30,7 +38,7 @@ def snippet(text: str, words: Sequence[str], analyzer: Analyzer, letters: int = 
     >>> found.text, [found.text[a:b] for a, b in found.marks]
     ('…slipstream of a propeller, wings stall.', ['wings', 'stall'])
     """
-    flat = " ".join(text[:_LOOKED_AT].split())
+    flat = " ".join(text[:LOOKED_AT].split())
     wanted, known = set(words), dict[str, frozenset[str]]()
     hits = []
     for found in _WORD.finditer(flat):
@@ -41,10 +49,13 @@ def snippet(text: str, words: Sequence[str], analyzer: Analyzer, letters: int = 
             hits.append((found.start(), found.end(), known[word]))
     start = _best(hits, letters) if hits else 0
     start = max(0, min(start, len(flat) - letters))
-    end = start + letters
-    start = flat.rfind(" ", 0, start + 1) + 1  # whole words, and none of those that were counted is lost at the end
+    end = min(start + letters, len(flat))
+    # To whole words where a blank is near; scripts without blanks are cut where they are.
+    if start:
+        start = flat.rfind(" ", max(start - _NEAR, 0), start) + 1 or start
     if end < len(flat):
-        end = max(flat.rfind(" ", start, end), start + letters // 2)
+        blank = flat.rfind(" ", end - _NEAR, end + 1)
+        end = blank if blank > start else end
     head, tail = "…" if start else "", "…" if end < len(flat) else ""
     shift = len(head) - start
     marks = tuple((a + shift, b + shift) for a, b, _ in hits if a >= start and b <= end)

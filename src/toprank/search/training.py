@@ -14,9 +14,9 @@ from toprank.choosing.grid import select
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
+from toprank.data.trec import Qrels
 from toprank.errors import DataError, warn_user
 from toprank.search.collections import Topics
-from toprank.search.storage import MODEL
 from toprank.showing.progress import step
 from toprank.showing.tables import Part, Shown
 from toprank.systems import get
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from toprank.clicks.log import ClickLog
     from toprank.search.search_index import Index
 
-__all__ = ["BLEND", "DEFAULT_SYSTEM", "SearchTraining", "choose", "recall_of", "rows_of", "train", "train_on_clicks"]
+__all__ = [
+    "BLEND", "DEFAULT_SYSTEM", "SearchTraining", "choose", "judged_only", "recall_of", "rows_of", "train",
+    "train_on_clicks",
+]  # fmt: skip
 
 BLEND = "blend"
 """A linear ranker and small trees, each fitted and chosen as ever, and the mean of their scores."""
@@ -45,10 +48,11 @@ class SearchTraining(Shown):
     """The system, its hyper-parameters, and everything that was tried."""
     queries: int
     candidates: int
-    pool_recall: float
-    """The mean share of a query's relevant documents that are among its candidates: nothing else can be ranked."""
+    pool_recall: float | None
+    """The mean share of a query's relevant documents that are among its candidates: nothing else can be ranked. None
+    for clicks, which do not say what is relevant."""
     facts: tuple[str, ...]
-    """What to know about the judgments."""
+    """What to know about the judgments or the clicks."""
 
     @property
     def ranker(self) -> Any:
@@ -66,6 +70,9 @@ class SearchTraining(Shown):
 
     def _parts(self) -> Sequence[Part]:
         options = ", ".join(f"{name}={value}" for name, value in self.choice.options.items())
+        if self.pool_recall is None:
+            head = f"{self.choice.name} learned from {self.choice.judged_on} of {self.queries:,} queries with "
+            return [f"{head}{self.candidates:,} candidates.", self.facts]
         return [
             f"{self.choice.name} learned from {self.queries:,} queries with {self.candidates:,} candidates: "
             f"{self.choice.metric} {self.choice.value:.4f} on {self.choice.judged_on}"
@@ -108,6 +115,7 @@ def train(
     """
     topics, judged, notes = index.queries_and_judgments(queries, qrels, "train")
     asked = topics.select(np.unique(judged.qids).tolist())
+    judged = judged_only(judged, asked)
     own = None if vectors is None else {name: rows_of(topics, asked, array) for name, array in vectors.items()}
     with step(f"Finding the candidates of {len(asked):,} queries …", quiet):
         data = index.data(asked, judged, pool=pool, vectors=own)
@@ -150,6 +158,12 @@ def choose(
     return Choice(ranker, name, {}, metric, "standard", value, f"{valid.n_queries:,} queries", [])
 
 
+def judged_only(qrels: Qrels, topics: Topics) -> Qrels:
+    """The judgments of queries that are asked."""
+    kept = np.isin(qrels.qids, np.array(topics.ids))
+    return Qrels(qrels.qids[kept], qrels.document_ids[kept], qrels.grades[kept])
+
+
 def recall_of(qrels: Any, data: RankingData) -> FloatArray:
     """Of each judged query with something relevant, the share of it that is among the candidates."""
     relevant = qrels.grades > 0
@@ -168,10 +182,13 @@ def rows_of(topics: Topics, chosen: Topics, array: npt.ArrayLike) -> Any:
 
 
 def _keep(index: Index, ranker: Any, topics: Topics) -> None:
-    """Write the model into the index: one file, so that whoever searches meanwhile has the old or the new one."""
-    ranker.training_["search"] = {"index": index.folder.meta["id"], "queries": sorted(topics.ids)}
-    ranker.save(index.path / MODEL)
-    index.forget_model()
+    """Write the model into the index, with the queries that taught it."""
+    ranker.training_["search"] = {
+        "index": index.folder.meta["id"],
+        "queries": sorted(topics.ids),
+        "words": sorted(topics.texts),
+    }
+    index.keep_model(ranker)
 
 
 def train_on_clicks(
@@ -182,9 +199,13 @@ def train_on_clicks(
     *,
     correction: str = "ips",
     propensities: Any = None,
+    pool: int | None = None,
     **options: Any,
 ) -> SearchTraining:
     """Learn the order of candidates from what users clicked, corrected for where documents stood.
+
+    Documents that were shown teach, and no others: of what never stood on a page the log knows nothing. The learned
+    order ranks it by what its features have in common with what was shown.
 
     Args:
         index: the index.
@@ -194,6 +215,7 @@ def train_on_clicks(
         system: by name, or an unfitted ranker.
         correction: see `toprank.clicks.train`.
         propensities: of positions; None: estimated from the log, where it tells them.
+        pool: candidates of a query; None: what the index says.
         options: further options of `toprank.clicks.train`.
     """
     from toprank.clicks import propensities as estimated
@@ -203,7 +225,7 @@ def train_on_clicks(
     asked = topics.select(map(str, log.qids))
     if len(asked) == 0:
         raise DataError("No query of the log is among the queries; are the ids spelled alike?")
-    data = index.data(asked)
+    data = index.data(asked, pool=pool)
     ranker = get(system).make() if isinstance(system, str) else system
     if propensities is None and correction != "none":
         propensities = estimated(log)
@@ -214,4 +236,4 @@ def train_on_clicks(
         warn_user(f"{int((~clicked).sum()):,} of {len(clicked):,} pairs of the log are not among the candidates.")
     name = type(trained.ranker).__name__
     choice = Choice(trained.ranker, name, {}, "clicks", correction, float("nan"), f"{log.n_sessions:,} sessions", [])
-    return SearchTraining(choice, data.n_queries, data.n_documents, float("nan"), ())
+    return SearchTraining(choice, data.n_queries, data.n_documents, None, (trained.summary,))

@@ -1,0 +1,94 @@
+"""The learned order of an open index: the model file in its folder, read again where somebody trained another."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toprank.errors import DataError, FileError, warn_user
+from toprank.search.storage import META, MODEL, IndexFolder
+
+if TYPE_CHECKING:
+    from toprank.rankers.base import Ranker
+
+__all__ = ["ModelFile"]
+
+
+class ModelFile:
+    """The model of an index, for as long as the folder holds that index; later it stays the one that was read last.
+
+    Args:
+        folder: the index.
+        names: the features of its candidates.
+    """
+
+    def __init__(self, folder: IndexFolder, names: tuple[str, ...]) -> None:
+        self._folder, self._names, self._path = folder, names, folder.path / MODEL
+        self._lock = threading.Lock()  # two threads would read one file twice
+        self._kept: tuple[Any, Ranker | None] | None = None
+        self._pinned = False
+
+    def pin(self) -> None:
+        """Keep the model that is there now, whatever is trained later."""
+        self.ranker()
+        self._pinned = True
+
+    def ranker(self) -> Ranker | None:
+        """The learned order; None before anything was trained."""
+        with self._lock:
+            if self._pinned and self._kept is not None:
+                return self._kept[1]
+            seen = self._signature()
+            if self._kept is None or (seen != self._kept[0] and self._still_there()):
+                self._kept = (seen, self._read())
+            return self._kept[1]
+
+    def save(self, ranker: Ranker) -> None:
+        """Put a model into the folder: one file, so that whoever searches meanwhile has the old or the new one."""
+        if not self._still_there():
+            raise FileError(
+                f"{self._folder.path} holds another index than the one that is open; nothing is kept. Open it again, "
+                "and train that."
+            )
+        ranker.save(self._path)
+        with self._lock:
+            self._kept = None
+
+    def _signature(self) -> tuple[int, int, int] | None:
+        try:
+            stat = os.stat(self._path)
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+    def _still_there(self) -> bool:
+        """Whether the folder holds the index that is open, not a newer one of its name."""
+        try:
+            meta = json.loads((Path(self._folder.path) / META).read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return False
+        return isinstance(meta, dict) and meta.get("id") == self._folder.meta["id"]
+
+    def _read(self) -> Ranker | None:
+        from toprank.rankers.model_files import load
+
+        if not self._path.exists():
+            return None
+        ranker: Ranker = load(self._path)
+        told = ranker.training_.get("search", {})
+        if told.get("index") != self._folder.meta["id"]:
+            warn_user(
+                f"{self._path} was trained on another index than the one beside it, and is not used. Train it again."
+            )
+            return None
+        names = tuple(getattr(ranker, "feature_names_in_", ()))
+        if names != self._names:
+            missing = [name for name in names if name not in self._names]
+            raise DataError(
+                f"The model of this index was trained with other features: it needs {', '.join(missing) or 'fewer'}. "
+                "Open the index with the same functions, or train again."
+            )
+        return ranker
