@@ -311,7 +311,7 @@ def test_estimates_of_values_and_clicks_are_those_of_a_session(shop):
 def test_intervals_of_heavy_tailed_values_are_not_far_too_short(estimator):
     """Queries are drawn anew for each log, since intervals are over queries.
 
-    Values are lognormal, and of 60 queries t intervals of such means are too short: .87 to .93 of 60 logs at 95 %.
+    Values are lognormal, and of 60 queries t intervals of such means are too short: .92 of 300 logs at 95 %.
     """
     looks, held, runs = np.array([1, 0.5, 0.3, 0.2, 0.15, 0.1]), 0, 300
     for run in range(runs):
