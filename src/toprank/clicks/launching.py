@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
 from toprank.clicks.cascading import CascadeUsers, cascade_users
 from toprank.clicks.corrections import curves_of
@@ -141,6 +140,8 @@ class Launch(Shown):
 
         None: no number would, as where the difference hangs on documents that are never shown.
         """
+        from scipy.special import ndtri
+
         half = (self.difference.high - self.difference.low) / 2
         value = self.difference.value
         margin = max(value + self.reach[0], -(value + self.reach[1]))
