@@ -16,7 +16,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.trec import Qrels
-from toprank.errors import DataError, FormatError, Remedy, ToprankError, UnknownNameError, warn_user
+from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError, UnknownNameError, warn_user
 from toprank.search.collections import Topics
 from toprank.search.collections.collection import ALL, Stamp
 from toprank.search.collections.sources import changed
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Index", "open_index"]
 
+_TRIES = 20  # to open an index that others replace meanwhile
 _MOST_LETTERS = 20_000  # of a query that are looked at: nobody types more, and pasted pages hold up everybody
 _TITLE = 300  # letters of a title in a list: what is longer is no title, and a page of them could not be read
 
@@ -60,8 +61,25 @@ class Index:
     def __init__(
         self, path: str | os.PathLike[str], *, functions: Mapping[str, Function] | None = None, verify: bool = False
     ) -> None:
-        self.folder = folder = IndexFolder(path, verify=verify)
         self.path = Path(path)
+        for _ in range(_TRIES):
+            self.folder = IndexFolder(path, verify=verify)
+            try:
+                self._open_parts(self.folder)
+            except ToprankError:
+                if self.folder.is_current():
+                    raise
+            if self.folder.is_current():  # else another was put in its place while it was read: not halves of two
+                break
+        else:
+            raise FileError(f"{path} is written again and again while it is opened; open it a little later.")
+        self.features = CandidateFeatures(
+            self.documents, self.encoded, self.runs, self.vectors, _checked_functions(functions or {})
+        )
+        self._model_file = ModelFile(self.folder, self.features.names)
+
+    def _open_parts(self, folder: IndexFolder) -> None:
+        """Everything but the model."""
         try:
             self.name, self.pool = str(folder.told("name", str)), int(folder.told("pool", int))
             self.notes = tuple(map(str, folder.told("notes", list)))
@@ -73,10 +91,6 @@ class Index:
             raise
         except (DataError, KeyError, TypeError, ValueError) as problem:
             raise folder.fault(f"This index is damaged: {str(problem).rstrip('.')}.") from None
-        self.features = CandidateFeatures(
-            self.documents, self.encoded, self.runs, self.vectors, _checked_functions(functions or {})
-        )
-        self._model_file = ModelFile(folder, self.features.names)
 
     def _open_rest(self, folder: IndexFolder) -> None:
         """The first stage and the vectors, as large as they must be."""

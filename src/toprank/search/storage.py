@@ -17,10 +17,11 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import time
 import tokenize
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +63,29 @@ def check_target(path: PathLike) -> Path:
     check_name(path)
     target = Path(os.path.realpath(path))
     with os_errors(path, "written"):
-        if target.exists():
-            if not is_index(target):
-                raise FileError(f"{path} exists and is not a search index; choose another name or remove it.")
-            _refuse_strangers(target)
-        elif not target.parent.is_dir():
+        if not target.parent.is_dir():
             raise FileError(f"{path} cannot be written: the folder {target.parent} does not exist.")
+        _patiently(lambda: _refuse_what_is_no_index(path, target))
     return target
+
+
+def _patiently(check: Callable[[], None]) -> None:
+    """Check again a moment later what fails: between two renames of a writer nothing lies under an index's name."""
+    for patience in (0.001, 0.005, 0.02):
+        try:
+            check()
+            return
+        except (FormatError, FileError):
+            time.sleep(patience)
+    check()
+
+
+def _refuse_what_is_no_index(path: PathLike, target: Path) -> None:
+    if target.exists():
+        if not is_index(target):
+            raise FileError(f"{path} exists and is not a search index; choose another name or remove it.")
+        with suppress(FileNotFoundError):  # another writer has just put it aside
+            _refuse_strangers(target)
 
 
 def _refuse_strangers(folder: Path) -> None:
@@ -123,16 +140,11 @@ class IndexFolder:
 
     def __init__(self, path: PathLike, *, verify: bool = False) -> None:
         self.path = Path(path)
-        for patience in (0.001, 0.005, 0.02, None):
-            try:
-                self.meta = self._described()
-                self._check_files(verify)
-                break
-            except (FormatError, FileError):
-                # Between two renames there is nothing under this name; what is wrong for good is so a moment later.
-                if patience is None:
-                    raise
-                time.sleep(patience)
+        _patiently(lambda: self._look(verify))
+
+    def _look(self, verify: bool) -> None:
+        self.meta = self._described()
+        self._check_files(verify)
 
     def fault(self, problem: str) -> FormatError:
         """The error for an index that cannot be used."""
@@ -158,6 +170,13 @@ class IndexFolder:
             )
         return meta
 
+    def is_current(self) -> bool:
+        """Whether what was looked at still lies under this name, and no other index."""
+        try:
+            return bool(self._described().get("id") == self.meta.get("id"))
+        except (FormatError, FileError, OSError):
+            return False
+
     def _check_files(self, verify: bool) -> None:
         files = self.meta.get("files")
         if not isinstance(files, dict) or not files:
@@ -167,7 +186,12 @@ class IndexFolder:
             if not isinstance(told, list) or len(told) != 2 or not set(parts).isdisjoint(("", ".", "..")):
                 raise self.fault("The description of this index is damaged.")
             file = self.path.joinpath(*parts)
-            size = file.stat().st_size if file.is_file() and not file.is_symlink() else None
+            try:
+                status = file.lstat()
+            except OSError:  # not there, or a name that no file can have
+                size = None
+            else:
+                size = status.st_size if stat.S_ISREG(status.st_mode) else None
             if size != told[0]:
                 state = "is missing" if size is None else f"has {size:,} bytes instead of {told[0]:,}"
                 raise self.fault(f"This index is damaged: {name} {state}.")

@@ -206,14 +206,17 @@ def put_in_place(temporary: Path, target: Path, refuse_strangers: Callable[[Path
             with suppress(FileNotFoundError):
                 refuse_strangers(target)  # put there since we began
                 os.rename(target, aside)
-    finally:
-        if aside.exists() and not target.exists():
+    except BaseException:
+        with suppress(OSError):  # nothing was put aside, or another writer's copy took the name meanwhile
             os.rename(aside, target)
-        try:
-            shutil.rmtree(aside, ignore_errors=True)
-        except BaseException:  # an interrupt: the new copy is in place, so half of an old one serves nobody
-            shutil.rmtree(aside, ignore_errors=True)
-            raise
+        raise
+    finally:
+        if target.exists():
+            try:
+                shutil.rmtree(aside, ignore_errors=True)
+            except BaseException:  # an interrupt: the new copy is in place, so half of an old one serves nobody
+                shutil.rmtree(aside, ignore_errors=True)
+                raise
 
 
 def write_store(
