@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -160,6 +161,39 @@ def test_of_two_plans_the_last_counts_and_what_was_before_is_said():
     assert found.units == alone.units
     assert found.left_out == {"sessions of an earlier plan, with other shares": 600}
     assert not found.broken
+
+
+def with_other_shares(log, first):
+    """The log of a split whose shares were others in the first sessions."""
+    share = np.where(np.arange(log.n_sessions) < first, log.columns["share"] / 2, log.columns["share"])
+    return replace(log, columns={**log.columns, "share": share})
+
+
+def test_shares_that_change_at_no_time_that_is_known_are_refused_in_a_sentence():
+    log = with_other_shares(split(300, 0.5), 100)
+    bare = {name: values for name, values in log.columns.items() if name != "time"}
+    with pytest.raises(DataError, match="no times: read a part of one plan"):
+        ab(replace(log, columns=bare))
+    for missing in (np.nan, np.where(np.arange(log.n_sessions) % 2 == 0, np.nan, 5.0)):
+        times = np.full(log.n_sessions, 0.0) + missing
+        with pytest.raises(DataError, match="sessions have no time in the column 'time'"):
+            ab(replace(log, columns={**log.columns, "time": times}))
+    for times in (np.full(log.n_sessions, 5.0), -np.arange(log.n_sessions)):  # at one moment; and clocks that go back
+        changed = replace(log, columns={**log.columns, "time": times})
+        if times[0] == times[-1]:
+            with pytest.raises(DataError, match="no session is later than all those of other shares"):
+                ab(changed)
+        else:
+            assert sum(ab(changed).units) > 0  # the last by their times
+    outside = {**log.columns, "time": np.arange(log.n_sessions) * 1.0, "arm": log.columns["arm"].astype(object)}
+    outside["arm"][:5], outside["time"][:5] = "", np.nan  # sessions of no arm need no time
+    assert sum(ab(replace(log, columns=outside)).units) > 0
+
+
+@pytest.mark.parametrize("arms", [["new", "new"], ["new"], "new", ["new", "old", "older"], []])
+def test_two_arms_are_compared(arms):
+    with pytest.raises(DataError, match="two that differ, the new one and the current one"):
+        ab(split(40, 0.5), arms=arms)
 
 
 def test_few_units_say_nothing_and_logs_that_are_none_are_refused():

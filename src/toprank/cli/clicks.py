@@ -44,6 +44,7 @@ class _LogColumns:
     click: Annotated[str | None, _column("clicks; with UBI, the action that counts as one")] = None
     session: Annotated[str | None, _column("sessions, one for each list", "; '' for none")] = None
     user: Annotated[str | None, _column("users", "; '' for none")] = None
+    time: Annotated[str | None, _column("times", "; '' for none")] = None
     value: Annotated[str | None, _column("values of impressions", "; '' for none")] = None
     values: Annotated[
         str | None,
@@ -358,6 +359,32 @@ Clip = Annotated[
         show_default=False,
     ),
 ]
+HalfLife = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SPAN",
+        help="Sessions count half for every such time that they are older than the newest: 14d, 36h, or seconds. "
+        "Default: all count alike.",
+        show_default=False,
+    ),
+]
+Window = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SPAN",
+        help="Leave out sessions that are older than this before the newest: 90d, 12h, or seconds.",
+        show_default=False,
+    ),
+]
+Latest = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of times of the log, such as time: hold out the latest sessions.",
+        show_default=False,
+    ),
+]
+Holdout = Annotated[float, typer.Option(help="With --by: the share of the sessions that is held out.")]
 
 
 @reads_log
@@ -387,6 +414,10 @@ def train(
             "0: nothing is held out.",
         ),
     ] = 5,
+    by: Latest = None,
+    holdout: Holdout = 0.2,
+    half_life: HalfLife = None,
+    window: Window = None,
     setting: options.Settings = None,
     json: options.Json = False,
     html: options.Html = None,
@@ -404,6 +435,7 @@ def train(
       toprank clicks train log.parquet products.parquet --system ListNet --correction affine -o m.toprank
       toprank clicks train log.csv train.txt --propensities 1,0.5,0.3 --correction snips -o m.toprank
       toprank clicks train log.csv train.txt -o m.toprank --full --valid vali.txt --html clicks.html
+      toprank clicks train log/ products.parquet -o next.toprank --by time --half-life 14d --window 90d
     """
     from toprank import systems
     from toprank.clicks import train as trained
@@ -421,7 +453,8 @@ def train(
     with common.progress("Training …", quiet):
         done = trained(
             ranker, shown, documents, correction, curves, clip=clip, within=within, reward=reward,
-            approximate=approximate, full=full, valid=held_out, folds=folds,
+            approximate=approximate, full=full, valid=held_out, folds=folds, by=by, holdout=holdout,
+            half_life=half_life, window=window,
         )  # fmt: skip
     done.ranker.training_["system"] = systems.get(system).name
     done.ranker.save(output)
@@ -452,6 +485,8 @@ def evaluate(
     propensities: Propensities = None,
     offsets: Offsets = None,
     clip: Clip = None,
+    half_life: HalfLife = None,
+    window: Window = None,
     json: options.Json = False,
     columns: options.Reading = options.NOTHING,
     reading: options.Reading = options.NOTHING,
@@ -474,6 +509,7 @@ def evaluate(
     values = read_scores(scores, documents.n_documents)
     wanted = [name.strip() for name in metrics.split(",") if name.strip()]
     how: dict[str, Any] = {"estimator": estimator, "propensities": curves, "clip": clip}
+    how |= {"half_life": half_life, "window": window}
     found = evaluated(values, shown, documents, wanted, order="source", **how)
     if json:
         common.print_json(found.to_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common, options
-from toprank.cli.clicks import Clip, Offsets, OneLog, Propensities, curves_of, read_log, reads_log
+from toprank.cli.clicks import (
+    Clip,
+    HalfLife,
+    Holdout,
+    Latest,
+    Offsets,
+    OneLog,
+    Propensities,
+    Window,
+    curves_of,
+    read_log,
+    reads_log,
+)
 from toprank.errors import DataError
 
 if TYPE_CHECKING:
@@ -48,6 +61,10 @@ def launch(
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only sessions from then on: 2026-11-18, or seconds since 1970.")
     ] = None,
+    by: Latest = None,
+    holdout: Holdout = 0.2,
+    half_life: HalfLife = None,
+    window: Window = None,
     confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")] = 0.95,
     html: options.Html = None,
     json: options.Json = False,
@@ -58,7 +75,8 @@ def launch(
 ) -> None:
     """Decide about a new model before users see it; exit status 0: launch, 3: do not, 4: cannot be told.
 
-    LOG holds sessions that neither model learned from, and some of its lists were explored.
+    LOG holds sessions that neither model learned from, and some of its lists were explored; --by time judges by the
+    latest ones alone, those that `toprank clicks train --by time` held out.
 
     For example:
 
@@ -66,6 +84,7 @@ def launch(
       toprank launch log/ products.parquet --new next.toprank --current m.toprank --html launch.html
       toprank launch log.parquet test.txt --new next.toprank --current m.toprank --propensities 1,0.5,0.3 --k 3
       toprank launch log/ products.parquet --new a.toprank --current b.toprank --metric value --values purchase=value
+      toprank launch log/ products.parquet --new next.toprank --current m.toprank --by time --half-life 14d
     """
     from toprank.clicks import launch as launched
     from toprank.rankers.model_files import load
@@ -82,9 +101,10 @@ def launch(
     with common.progress("Comparing …", quiet):
         found = launched(
             shown, documents, models[0], models[1], metric, k=k, estimator=estimator, propensities=curves, clip=clip,
-            most=most, minimum=minimum, slices=slices, reference=past, since=start, version=_digest(current),
-            names=names, confidence=confidence, seed=seed,
+            most=most, minimum=minimum, slices=slices, reference=past, since=start, by=by, holdout=holdout,
+            half_life=half_life, window=window, version=_digest(current), names=names, confidence=confidence, seed=seed,
         )  # fmt: skip
+    found = replace(found, untold=common.as_told(found.untold))
     if html is not None:
         from toprank.report.launching import write_launch
 

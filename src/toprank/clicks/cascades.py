@@ -110,7 +110,7 @@ class Cascade(_Chain):
 
     @override
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
-        seen = weights[log.query] * _down_to_the_first_click(log)
+        seen = log.weighed(weights) * _down_to_the_first_click(log)
         clicked = sums(log.pair, seen * log.clicks, log.n_pairs)
         self.attraction_ = self._liked(clicked, sums(log.pair, seen, log.n_pairs))
         self.impossible_ = int((np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1]) > 1).sum())

@@ -110,7 +110,7 @@ def _brought(
     """What the top of each ranker would bring to a session of each query, and the sessions of these."""
     place = {str(qid): number for number, qid in enumerate(log.qids.tolist())}
     number = np.array([place.get(str(qid), -1) for qid in data.qids.tolist()], dtype=np.int64)
-    of_query = sums(log.session_query, None, log.n_queries)
+    of_query = sums(log.session_query, log.weights, log.n_queries)
     asked = (number >= 0) & (of_query[number] > 0)
     if not asked.any():
         raise DataError("No query of the log is in the data.")
@@ -135,5 +135,7 @@ def _per_click(log: ClickLog, data: RankingData) -> FloatArray:
     """The value of a click on each document; of one that was never clicked, nothing is known, and nothing counted."""
     row = log.rows(data)[log.pair]
     known = row >= 0
-    clicks = sums(row[known], log.clicks[known], data.n_documents)
-    return np.asarray(sums(row[known], log.rewards("value")[known], data.n_documents) / np.maximum(clicks, 1))
+    weight = np.ones(int(known.sum())) if log.weight is None else log.weight[known]
+    clicks = sums(row[known], weight * log.clicks[known], data.n_documents)
+    value = sums(row[known], weight * log.rewards("value")[known], data.n_documents)
+    return np.divide(value, clicks, out=np.zeros(len(value)), where=clicks > 0)

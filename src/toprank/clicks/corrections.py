@@ -19,6 +19,8 @@ being what the document is worth to a user who looks, and everything above holds
 of α_k·R + β_k that one number of the document tells; so β must be 0, or values come from clicks on what is worth
 something alone, which is ``ips``.
 
+Where sessions weigh by their age (`toprank.clicks.recency`), each c, n, α and N counts by the weight of its session.
+
 `clip` is the least α_k to divide by: less variance, and a bias where it bites. Unless it is given, it is 0 where the
 propensities are, and 10/√(sessions of the log) where they are found from the log, which knows little of positions that
 are hardly looked at; and so it is for ``dr``. Of ``dr`` (Oosterhuis 2023) the bias is
@@ -36,7 +38,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.estimators import propensities as estimated
-from toprank.clicks.log import ClickLog, check_log
+from toprank.clicks.log import ClickLog, UnidentifiedError, check_log, sums
+from toprank.clicks.recency import kish
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
@@ -125,7 +128,7 @@ def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None,
         )
     curves = Curves(both[0], both[1], told, least)
     if not curves.usable[log.position - 1].any():
-        raise DataError(
+        raise UnidentifiedError(
             "All propensities of positions that were shown are 0 or unknown, so nothing can be corrected.", remedy=_TELL
         )
     return curves
@@ -133,7 +136,7 @@ def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None,
 
 def _refuse_one_order(log: ClickLog, by_documents: bool, identified: npt.NDArray[np.bool_]) -> None:
     if log.depth > 1 and by_documents and not identified[1:].any():
-        raise DataError(
+        raise UnidentifiedError(
             "No document of the log was shown at two positions, as when one ranker shows its list and nothing "
             "else: the log cannot tell how likely positions are looked at.",
             remedy=_TELL,
@@ -157,7 +160,8 @@ def _examination(model: Any, log: ClickLog) -> FloatArray:
 
 def _cautious(log: ClickLog) -> float:
     """The least propensity to divide by where it, or what is learnt of it, is as noisy as the log is short."""
-    return min(1.0, 10 / float(np.sqrt(max(log.n_sessions, 1))))
+    sessions = log.n_sessions if log.weights is None else kish(log.weights)
+    return min(1.0, 10 / float(np.sqrt(max(sessions, 1))))
 
 
 def _numbers(given: Any) -> FloatArray:
@@ -178,8 +182,9 @@ class Corrected:
         relevance: of each row; NaN where nothing is known.
         weight: of each impression, its weight in the relevance of its row; 0 where it was left out.
         row: of each impression, its row of the data, or -1.
-        shown: of each row, how many impressions count.
-        sessions: of each query of the data.
+        shown: of each row, how many impressions count, by the weights of their sessions.
+        sessions: of each query of the data, by their weights.
+        counts: of each query of the data, as many as they are.
         unknown: impressions of documents that the data do not have.
         uncorrected: impressions at positions whose propensity is 0 or unknown.
         clip: the least propensity that was divided by.
@@ -191,6 +196,7 @@ class Corrected:
     row: IntArray
     shown: FloatArray
     sessions: FloatArray
+    counts: FloatArray
     unknown: int
     uncorrected: int
     clip: float = 0.0
@@ -216,7 +222,7 @@ def correct(
         check_number("clip", clip, least=0, most=1)
     if reward == "value" and correction not in ("none", "ips"):
         _refuse_trust(curves)
-    row, sessions = rows_of(log, data), _sessions(log, data)
+    row, (sessions, counts) = rows_of(log, data), _sessions(log, data)
     known, place, n = row >= 0, log.position - 1, data.n_documents
     least = 0.0 if curves is None else curves.least if clip is None else clip
     usable = known
@@ -230,13 +236,15 @@ def correct(
             "speak of the same query and document ids."
         )
     at, where = np.flatnonzero(usable), row[usable]
-    clicks, shown = log.rewards(reward)[at], np.bincount(where, minlength=n).astype(np.float64)
+    count = None if log.weight is None else log.weight[at]
+    clicks, shown = log.rewards(reward)[at], np.bincount(where, count, minlength=n).astype(np.float64)
     guess = np.zeros(n) if regression is None else regression
     if correction == "none" or curves is None:
         value, divisor, floor = clicks, shown[where], np.zeros(len(at))
     else:
         slope, offset = curves.slope[place[at]], curves.offset[place[at]]
-        exposure = np.asarray(np.bincount(where, slope, minlength=n), dtype=np.float64)
+        looks = slope if count is None else slope * count
+        exposure = np.asarray(np.bincount(where, looks, minlength=n), dtype=np.float64)
         if correction == "ips":
             value, divisor, floor = clicks, shown[where] * (slope + offset), least * shown[where]
         elif correction == "affine":
@@ -247,7 +255,7 @@ def correct(
             least = _cautious(log) if clip is None else clip
             value, divisor = clicks - offset - slope * guess[where], exposure[where]
             floor = least * data.queries.spread(sessions)[where]
-    weight = 1 / np.maximum(divisor, floor)
+    weight = (1.0 if count is None else count) / np.maximum(divisor, floor)
     relevance = np.where(shown > 0, np.bincount(where, value * weight, minlength=n), np.nan)
     if correction == "dr":
         relevance = np.where(data.queries.spread(sessions > 0), guess + np.nan_to_num(relevance), np.nan)
@@ -256,7 +264,7 @@ def correct(
     lost = int((known & ~usable).sum())
     raised = int((divisor < (1 - 1e-9) * floor).sum())  # sums of what is at the floor may end below it by rounding
     return Corrected(
-        relevance, weights, row, shown, sessions, int((~known).sum()), lost, least if raised else 0.0, raised
+        relevance, weights, row, shown, sessions, counts, int((~known).sum()), lost, least if raised else 0.0, raised
     )
 
 
@@ -280,10 +288,12 @@ def rows_of(log: ClickLog, data: RankingData) -> IntArray:
     return log.rows(data)[log.pair]
 
 
-def _sessions(log: ClickLog, data: RankingData) -> FloatArray:
-    """How many sessions each query of the data has."""
-    query = session_queries(log, data)
-    return np.bincount(query[query >= 0], minlength=data.n_queries).astype(np.float64)
+def _sessions(log: ClickLog, data: RankingData) -> tuple[FloatArray, FloatArray]:
+    """How many sessions each query of the data has, by their weights and as they are."""
+    query, n = session_queries(log, data), data.n_queries
+    known = query >= 0
+    counts = sums(query[known], None, n)
+    return counts if log.weights is None else sums(query[known], log.weights[known], n), counts
 
 
 def session_queries(log: ClickLog, data: RankingData) -> IntArray:
@@ -315,7 +325,8 @@ def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves, reward: str)
     first = correct(log, data, "snips", curves, reward=reward)
     ends = (0.0, 1.0) if reward == "click" else (np.nanmin(first.relevance), np.nanmax(first.relevance))
     used = first.weight > 0
-    looks = np.bincount(first.row[used], curves.slope[log.position[used] - 1], minlength=data.n_documents)
+    looks = curves.slope[log.position[used] - 1] * (1.0 if log.weight is None else log.weight[used])
+    looks = sums(first.row[used], looks, data.n_documents)
     part = data.replace(labels=judged(first.relevance), document_weights=looks, query_weights=None)
     looked_at, query, guess = looks > 0, data.queries.document_query, np.zeros(data.n_documents)
     fold = np.full(data.n_queries, -1)

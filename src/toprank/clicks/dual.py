@@ -62,7 +62,7 @@ class Dual:
     def solve(self, weights: FloatArray, start: FloatArray, tolerance: float, max_rounds: int) -> Solved:
         """Both in turn, from propensities; queries count as often as they weigh."""
         log, clicked = self.log, np.flatnonzero(self.log.clicks)
-        count, place = weights[log.query[clicked]], log.position[clicked] - 1
+        count, place = log.weighed(weights)[clicked], log.position[clicked] - 1
         ahead, behind = self.first[clicked], clicked
         logits = np.log(np.maximum(start, _LEAST))
         converged = False

@@ -14,6 +14,7 @@ from toprank.clicks.features import AttractionByFeatures, same_features
 from toprank.clicks.harvests import HARVESTED, Graph, Propensities, assumed, graph, harvested
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, redrawn
 from toprank.clicks.models import ProductCells
+from toprank.clicks.recency import Span, recent
 from toprank.clicks.trust import affine
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
@@ -55,6 +56,8 @@ def propensities(
     clip: float = 0.01,
     tolerance: float | None = None,
     max_steps: int | None = None,
+    half_life: Span | None = None,
+    window: Span | None = None,
 ) -> Propensities:
     """How likely each position is looked at, relative to the first, with intervals over queries.
 
@@ -75,6 +78,9 @@ def propensities(
         tolerance: where fits end; None: an impression gets no more likely than by 1e-7 (``trust``: 1e-9) in logarithms,
             in ``dual`` no propensity moves by more than 1e-4 of itself.
         max_steps: and after so many steps in any case; None: 200 (``trust``: 5,000).
+        half_life: a session counts half for every such time that it is older than the newest: ``"14d"``, ``"36h"``, or
+            seconds; None: for its age none counts less. Needs the column ``time``.
+        window: leave out sessions that are older than this.
 
     Positions that nothing joins to the first are not identified: NaN, but for methods that learn from features, which
     then rest on the form of the ranker and warn (`UnidentifiedWarning`).
@@ -90,11 +96,13 @@ def propensities(
     if method not in METHODS:
         raise UnknownNameError("method of propensities", method, METHODS)
     check_log(log)
+    log, recency = recent(log, half_life, window)
     count = METHODS[method] if resamples is None else resamples
     if method in HARVESTED:
         if data is not None or ranker is not None:
             raise DataError(f"The method {method} uses no features; leave data= and ranker= out.")
-        return harvested(log, method, resamples=count, confidence=confidence, seed=seed)
+        found = harvested(log, method, resamples=count, confidence=confidence, seed=seed)
+        return replace(found, recency=recency)
     check_whole("resamples", count, 2)
     check_number("confidence", confidence, above=0, below=1)
     check_number("clip", clip, above=0, most=1)
@@ -117,7 +125,7 @@ def propensities(
     if method != "trust" and not identified.all():
         lost = [str(k + 1) for k in np.flatnonzero(~identified)]
         warn_user(assumed(method, lost), UnidentifiedWarning)
-    return found
+    return replace(found, recency=recency)
 
 
 def _graph_of_features(log: ClickLog, data: RankingData | None) -> Graph:

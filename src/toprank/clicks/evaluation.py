@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, correct, curves_of, regression_of
-from toprank.clicks.log import ClickLog, check_log, left_out_in_turn
+from toprank.clicks.log import ClickLog, UnidentifiedError, check_log, left_out_in_turn
+from toprank.clicks.recency import Recency, Span, recent
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
@@ -81,6 +82,7 @@ class Estimates(Shown):
         confidence: of the intervals.
         clip: the least propensity that was divided by; 0 where all were divided by their own.
         clipped: impressions that were divided by it, since their own propensity is smaller.
+        recency: how sessions were weighed by their age; None: all count alike.
     """
 
     mean: dict[str, float]
@@ -97,6 +99,7 @@ class Estimates(Shown):
     confidence: float
     clip: float = 0.0
     clipped: int = 0
+    recency: Recency | None = None
 
     @property
     def value(self) -> float:
@@ -132,11 +135,13 @@ class Estimates(Shown):
             "effective_sample_size": self.effective_sample_size, "counted": self.counted,
             "impressions": self.impressions, "unseen": self.unseen, "ranked": self.ranked, "unknown": self.unknown,
             "uncorrected": self.uncorrected, "clip": self.clip, "clipped": self.clipped,
+            "recency": None if self.recency is None else self.recency.to_dict(),
         }  # fmt: skip
 
     @property
     def doubts(self) -> list[str]:
         """Sentences about metrics whose estimate rests on a few impressions, on none, or on no click."""
+        usual = 1.0 if self.recency is None else self.recency.effective / self.recency.sessions  # what age alone takes
         empty = [name for name, mean in self.mean.items() if mean == 0 and [*self.intervals[name]] == [0, 0]]
         sentences = [
             f"{name} is 0 because nothing that counts was clicked, and so is the width of its interval."
@@ -152,7 +157,7 @@ class Estimates(Shown):
             f"{name} rests on a few impressions: {size:,.0f} of equal weight would tell as much as the "
             f"{self.counted[name]:,} that count. Few clicks far down decide it; a least propensity (clip) or dr helps."
             for name, size in self.effective_sample_size.items()
-            if size < _SMALL * self.counted[name]
+            if size < _SMALL * usual * self.counted[name]
         ]
 
     def _parts(self) -> Sequence[Part]:
@@ -172,6 +177,7 @@ class Estimates(Shown):
 
     def _sentences(self) -> list[str]:
         words = [f"Estimated from {self.impressions:,} impressions by {self.estimator}."]
+        words += [] if self.recency is None else [str(self.recency)]
         if any(self.unseen.values()):
             worth = "what the regression says" if self.estimator == "dr" else "nothing: the estimate is too low by them"
             words.append(f"Documents that were never shown where it tells something count as worth {worth}.")
@@ -214,6 +220,8 @@ def evaluate(
     regression: Any = None,
     confidence: float = 0.95,
     order: Order | None = None,
+    half_life: Span | None = None,
+    window: Span | None = None,
 ) -> Estimates:
     """Estimate a ranker's metrics from a log of clicks on other lists.
 
@@ -232,6 +240,9 @@ def evaluate(
         confidence: of the intervals, by Student's t with the jackknife's standard error over queries; the degrees of
             freedom are those of so many queries with equal numbers of sessions (1/Σh² − 1, h a query's share of them).
         order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
+        half_life: a session counts half for every such time that it is older than the newest: ``"14d"``, ``"36h"``, or
+            seconds; what is estimated is then a mean over the last while (`toprank.clicks.recency`).
+        window: leave out sessions that are older than this.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
@@ -250,10 +261,12 @@ def evaluate(
     check_number("confidence", confidence, above=0, below=1)
     given = scores.predict(data) if hasattr(scores, "predict") else data.aligned(scores, order)
     ranks = {"": ranks_of(np.asarray(given, dtype=np.float64), data)}
-    found = judge(
+    log, recency = recent(log, half_life, window)
+    judged = judge(
         ranks, log, data, wanted, estimator=estimator, propensities=propensities, clip=clip, regression=regression,
         confidence=confidence,
-    ).estimates[""]  # fmt: skip
+    )  # fmt: skip
+    found = replace(judged.estimates[""], recency=recency)
     for doubt in found.doubts:
         warn_user(doubt, SmallSampleWarning)
     return found
@@ -440,7 +453,9 @@ def _of_metric(
         lists = np.minimum(data.queries.sizes, metric.depth)
         shared = data.queries.spread(lists) if metric.kind == "ctr" else 1.0  # others are of the list as a whole
         if lists.max() > len(curves.slope) or not curves.known[: lists.max()].all():
-            raise DataError(f"{metric.name} needs the propensities of all positions down to {lists.max()}.")
+            raise UnidentifiedError(
+                f"{metric.name} needs the propensities of all positions down to {lists.max()}, and some are not known."
+            )
         place = np.minimum(ranks, len(curves.slope)) - 1
         trust = curves.offset[place]
         slope = curves.slope[place] + (trust if metric.reward == "value" else 0.0)  # as `correct` has it by ips

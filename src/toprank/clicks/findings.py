@@ -15,12 +15,13 @@ from toprank.clicks.events import UNSHOWN
 from toprank.clicks.harvests import Graph, Propensities
 from toprank.clicks.log import TOLD_AGAIN, Array, ClickLog, numbered, sums
 from toprank.clicks.models import WITHOUT_DOUBLED
+from toprank.clicks.recency import moment, seconds_of
 from toprank.clicks.sources import TORN
 from toprank.clicks.values import AGAIN, EARLY, UNCLICKED
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
-from toprank.errors import Remedy, joined
+from toprank.errors import DataError, Remedy, joined
 from toprank.showing.tables import bracketed
 
 __all__ = ["found_in", "sessions_needed", "unlikely"]
@@ -32,6 +33,7 @@ _UNLIKELY = 1e-6
 _WIDE = 0.5  # an interval wider than this share of its propensity tells little
 _FEW = 10  # queries, which tell little of how queries differ
 _SOME = 20  # lists that end alike by design and not by chance
+_ODD, _DAY = 1000, 86_400.0  # one session in so many may be dated wrong; and a log may pause for a day
 
 
 def sessions_needed(log: ClickLog, known: Propensities | None, width: float) -> int | None:
@@ -68,6 +70,7 @@ def found_in(
         *_one_sided(log),
         *_of_robots(log),
         *_of_versions(log),
+        *_of_times(log),
     ]
     findings += [*_of_positions(log, graph, known, width), *(_of_features(log, data) if data is not None else ())]
     return tuple(sorted(findings, key=lambda one: _SEVERITIES.index(one.severity)))
@@ -237,6 +240,36 @@ def _of_versions(log: ClickLog) -> Iterator[Finding]:
         "choose them by the column 'version'."
     )
     yield Finding("several-versions", "note", sentence, len(often), examples, remedy)
+
+
+def _of_times(log: ClickLog) -> Iterator[Finding]:
+    """Sessions without a time, far ahead of all others, or earlier than the one before them."""
+    if "time" not in log.columns:
+        return
+    try:
+        times = seconds_of(log, "time")
+    except DataError as problem:
+        remedy = "Sessions are weighed by their age, and the latest held out, by this column."
+        yield Finding("times", "warning", str(problem), log.n_sessions, (), remedy)
+        return
+    known = np.isfinite(times)
+    remedy = "What goes by time refuses them: leave them out, or give them one."
+    if known.any():
+        yield from _some_sessions(log, ~known, "times", "warning", "has|have no time", remedy)
+    order = np.sort(times[known])
+    most = len(order) // _ODD
+    if most:
+        gaps = np.diff(order[-most - 1 :])
+        if gaps.max() > order[-most - 1] - order[0] + _DAY:
+            border = order[-most - 1 + int(np.argmax(gaps)) + 1]
+            what = f"is|are dated {moment(float(border))} or later, far ahead of all others"
+            remedy = "A clock was wrong: leave them out, or all others count as old where age counts."
+            yield from _some_sessions(log, known & (times >= border), "clocks", "warning", what, remedy)
+    if log.session_ids is None:
+        earlier = np.append(False, np.diff(times) < 0)
+        what = "is|are earlier than the one before in the log"
+        remedy = "A clock went back, or the log is not in the order of time: what goes by time goes by the column."
+        yield from _some_sessions(log, earlier, "clocks", "note", what, remedy)
 
 
 def _is_told(column: Array) -> Mask:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_compared, check_log, redrawn, sums
+from toprank.clicks.recency import Recency
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.drawing import WIDTH, Box, Scale, axes, marker, path, tag, ticks
@@ -75,13 +76,18 @@ class Graph:
 
 
 class _Harvest(NamedTuple):
-    """Pairs at two positions: of each (document, k, l) with k ≠ l the query, k, l, and the rate of clicks at k."""
+    """Pairs at two positions: of each (document, k, l) with k ≠ l the query, k, l, and the rate of clicks at k.
+
+    Where sessions weigh by their age, rates are weighted means, and a document whose impressions count less on average
+    counts less: by n_k n_l / (n_k + n_l) of the weights as a part of that of the numbers, which is the same at k and l.
+    """
 
     query: IntArray
     here: IntArray
     there: IntArray
     rate: FloatArray
     shown: FloatArray
+    weight: FloatArray | float = 1.0
 
     @classmethod
     def of(cls, log: ClickLog) -> _Harvest:
@@ -89,7 +95,9 @@ class _Harvest(NamedTuple):
         depth = log.depth
         cell, place = np.unique(log.pair * np.int64(depth) + log.position - 1, return_inverse=True)
         shown = np.bincount(place.reshape(-1)).astype(np.float64)
-        rate = sums(place.reshape(-1), log.clicks, len(cell)) / shown
+        counted = shown if log.weight is None else sums(place.reshape(-1), log.weight, len(cell))
+        clicks = log.clicks if log.weight is None else log.weight * log.clicks
+        rate = sums(place.reshape(-1), clicks, len(cell)) / counted
         pair, position = cell // depth, cell % depth
         begins = np.searchsorted(pair, np.arange(log.n_pairs + 1))
         sizes = np.diff(begins)
@@ -99,7 +107,10 @@ class _Harvest(NamedTuple):
         second = np.repeat(begins[:-1], sizes)[first] + within
         both = first != second
         first, second = first[both], second[both]
-        return cls(log.pair_query[pair[first]], position[first], position[second], rate[first], shown[first])
+        part: FloatArray | float = 1.0
+        if log.weight is not None:
+            part = (1 / shown[first] + 1 / shown[second]) / (1 / counted[first] + 1 / counted[second])
+        return cls(log.pair_query[pair[first]], position[first], position[second], rate[first], shown[first], part)
 
 
 def graph(log: ClickLog) -> Graph:
@@ -147,6 +158,7 @@ class Propensities(Shown):
             value is then what the click would be worth at the first position.
         offset_intervals: lower and upper ends of these.
         ranker: what was learnt of the documents, where the method learns it.
+        recency: how sessions were weighed by their age; None: all count alike.
     """
 
     values: FloatArray
@@ -159,6 +171,7 @@ class Propensities(Shown):
     offsets: FloatArray | None = None
     offset_intervals: Interval[FloatArray] | None = None
     ranker: Any = None
+    recency: Recency | None = None
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each position."""
@@ -196,7 +209,9 @@ class Propensities(Shown):
     def to_dict(self) -> dict[str, Any]:
         """For JSON; what the log cannot tell is None."""
         rows = json_rows(self.to_frame("arrow").to_pydict())
-        return {"method": self.method, "summary": self.summary, "confidence": self.confidence, "positions": rows}
+        recency = None if self.recency is None else self.recency.to_dict()
+        facts = {"method": self.method, "summary": self.summary, "confidence": self.confidence}
+        return {**facts, "recency": recency, "positions": rows}
 
     @property
     def summary(self) -> str:
@@ -206,6 +221,8 @@ class Propensities(Shown):
     def _sentences(self) -> list[str]:
         lost = [str(k + 1) for k in np.flatnonzero(~self.identified)]
         heading = f"Propensities by {self.method}, relative to the first position."
+        if self.recency is not None:
+            heading = f"{heading} {self.recency}"
         if np.isnan(self.values[self.identified]).any():
             return [heading, "Nothing was clicked at the first position that others could be compared with."]
         if not lost:
@@ -323,7 +340,7 @@ def _joined_by_neighbours(found: _Harvest, depth: int) -> npt.NDArray[np.bool_]:
 
 def _rates(found: _Harvest, weights: FloatArray, depth: int) -> tuple[FloatArray, FloatArray]:
     """Of every two positions the summed rates of clicks at the first, and the number of documents; weighted."""
-    key, weight = found.here * depth + found.there, weights[found.query]
+    key, weight = found.here * depth + found.there, weights[found.query] * found.weight
     clicks, shown = sums(key, weight * found.rate, depth**2), sums(key, weight, depth**2)
     return clicks.reshape(depth, depth), shown.reshape(depth, depth)
 
@@ -348,7 +365,7 @@ def _chain(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
 
 def _randomised(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
     del found
-    weight = weights[log.query]
+    weight = log.weighed(weights)
     rate = _ratio(sums(log.position - 1, weight * log.clicks, log.depth), sums(log.position - 1, weight, log.depth))
     return rate / rate[0] if rate[0] > 0 else np.full(log.depth, np.nan)
 

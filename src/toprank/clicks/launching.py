@@ -19,12 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.cascading import CascadeUsers, cascade_users
-from toprank.clicks.corrections import curves_of
+from toprank.clicks.corrections import correct, curves_of
 from toprank.clicks.evaluation import JudgedRankers, interval_of, judge_by, ranks_of
-from toprank.clicks.log import REWARDS, ClickLog, check_log
+from toprank.clicks.known_sessions import KnownSessions
+from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedError, check_log
+from toprank.clicks.recency import Recency, Span, latest, moment, recent, times_of
 from toprank.clicks.reordering import Reordered, reordered
 from toprank.comparison import Comparison, compare
-from toprank.compute import FloatArray
+from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.slices import LEAST, By, Sliceable
@@ -84,6 +86,10 @@ class Launch(Shown):
         drift: of the data from those the new ranker was trained for, where these were given.
         costs: of both rankers.
         doubts: sentences on what the numbers rest on.
+        recency: how sessions were weighed by their age; None: all count alike.
+        learned: of the new ranker and the current one, the share of these sessions that it learned from; None: that is
+            not known.
+        untold: why the log tells nothing of the difference; empty where it tells something.
     """
 
     names: tuple[str, str]
@@ -104,6 +110,9 @@ class Launch(Shown):
     drift: Drift | None
     costs: tuple[Cost, Cost]
     doubts: tuple[str, ...] = ()
+    recency: Recency | None = None
+    learned: tuple[float | None, float | None] = (None, None)
+    untold: str = ""
     _by: str = field(default="", repr=False)
 
     @property
@@ -121,9 +130,14 @@ class Launch(Shown):
     def decision(self) -> str:
         """``launch``, ``do not launch`` or ``cannot be told``."""
         sides = {_side(*self.ends)} | (set() if self.users is None else {_side(*self.users.difference)})
-        if self._thin or len(sides) > 1:
+        if self._thin or len(sides) > 1 or sides <= self._flattered:
             return CANNOT_BE_TOLD
         return sides.pop()
+
+    @property
+    def _flattered(self) -> set[str]:
+        """The decisions that speak for a ranker which learned from these sessions."""
+        return {side for side, share in zip((LAUNCH, DO_NOT_LAUNCH), self.learned, strict=True) if share}
 
     @property
     def status(self) -> int:
@@ -163,6 +177,9 @@ class Launch(Shown):
             return f"Launch {new}: it brings {gain.value:.4f} {unit} more than {current} {bracket}, {rests}."
         if self.decision == DO_NOT_LAUNCH:
             return f"Do not launch {new}: it brings {-gain.value:.4f} {unit} less than {current} {bracket}, {rests}."
+        if self.untold:
+            tell = "" if self.reordered.changed else f" {self._tell}"  # else the reason says it
+            return f"Whether {new} is better than {current} cannot be told: {self._why_not}{tell}"
         said = f"{gain.value:+.4f} {unit} {bracket}"
         return f"Whether {new} is better than {current} cannot be told ({said}, {rests}): {self._why_not} {self._tell}"
 
@@ -170,6 +187,8 @@ class Launch(Shown):
     def _why_not(self) -> str:
         if not self.reordered.changed:
             return f"both show the same top {self.reordered.k} to every session of the log."
+        if self.untold:
+            return self.untold[0].lower() + self.untold[1:]
         if self.effective < self.minimum:
             return "the effective sample is too small."
         if self.queries[1] < _QUERIES:
@@ -178,6 +197,8 @@ class Launch(Shown):
             return "the interval holds 0."
         if _side(*self.ends) == CANNOT_BE_TOLD:
             return "documents that the log never showed may turn it around."
+        if _side(*self.ends) in self._flattered:
+            return "the ranker that looks better learned from these very sessions."
         assert self.users is not None
         return f"users read from the top and stop, and {self.users.model}, which knows such users, does not agree."
 
@@ -186,6 +207,8 @@ class Launch(Shown):
         if not self.reordered.changed:
             return "There is nothing to launch."
         needed = self.sessions_needed
+        if not self._thin and _side(*self.ends) in self._flattered:
+            return "Sessions that it did not learn from would tell: later ones, or those that training held out."
         if self.users is not None and _side(*self.ends) != CANNOT_BE_TOLD:
             return "A split or interleaved lists would tell."
         if needed is not None and needed > self.sessions:
@@ -229,13 +252,14 @@ class Launch(Shown):
             "offline": None if self.offline is None else self.offline.to_dict(),
             "drift": None if self.drift is None else self.drift.to_dict(),
             "costs": [one._asdict() for one in self.costs], "doubts": list(self.doubts),
+            "recency": None if self.recency is None else self.recency.to_dict(), "learned": list(self.learned),
         }  # fmt: skip
 
     def table(self) -> Table:
         """What each estimator says."""
         rows = [
-            (f"{name} (decides)" if name == self.estimator else name, f"{new.value:.4f}", f"{current.value:.4f}",
-             f"{gain.value:+.4f}", _ends(gain))
+            (f"{name} (decides)" if name == self.estimator else name, _number(new), _number(current),
+             _number(gain, "+.4f"), _ends(gain))
             for name, (new, current, gain) in self.estimates.items()
         ]  # fmt: skip
         if self.users is not None:
@@ -265,6 +289,8 @@ class Launch(Shown):
 
     def plot(self) -> Picture:
         """The difference by each estimator, and in slices."""
+        if self.untold:
+            raise DataError(f"There is nothing to draw. {self.untold}")
         rows = [(name, f"{name}: {gain.value:+.4f} {_ends(gain)}", gain.value, gain.low, gain.high)
                 for name, (_, _, gain) in self.estimates.items()]  # fmt: skip
         if self.users is not None:
@@ -281,7 +307,8 @@ class Launch(Shown):
             f"{self.metric} of {self.sessions:,} sessions of {self.queries[0]:,} queries, of which {self.queries[1]:,} "
             "have lists that differ."
         ]
-        if any(self.unseen):
+        words += [] if self.recency is None else [str(self.recency)]
+        if any(self.unseen) and not self.untold:
             low, high = self.ends
             words.append(
                 f"{self.unseen[0]:,} documents that {self.names[0]} would show and {self.unseen[1]:,} of "
@@ -290,6 +317,17 @@ class Launch(Shown):
             )
         if self.clip[1]:
             words.append(f"{self.clip[1]:,} impressions were divided by the least propensity, {self.clip[0]:.3g}.")
+        words += [
+            f"{name} learned from about {share:.0%} of these sessions, and looks better on them than it is."
+            for name, share in zip(self.names, self.learned, strict=True)
+            if share
+        ]
+        unknown = [name for name, share in zip(self.names, self.learned, strict=True) if share is None]
+        if unknown:
+            words.append(
+                f"Whether {' and '.join(unknown)} learned from these sessions is not known, and they must be others: a "
+                "model says so that was trained on clicks here, where the log has ids of sessions or times."
+            )
         return [*words, *([] if self.users is None else [str(self.users)]), *self.doubts]
 
     def _parts(self) -> Sequence[Part]:
@@ -303,6 +341,10 @@ class Launch(Shown):
         if self.drift is not None:
             parts.append(f"Drift: {self.drift.summary}")
         return [*parts, self.costs_table()]
+
+
+def _number(one: Interval, form: str = ".4f") -> str:
+    return "not known" if np.isnan(one.value) else format(one.value, form)
 
 
 def _ends(gain: Interval) -> str:
@@ -329,6 +371,10 @@ def launch(
     slices: By | None = None,
     reference: RankingData | None = None,
     since: float | None = None,
+    by: str | None = None,
+    holdout: float = 0.2,
+    half_life: Span | None = None,
+    window: Span | None = None,
     version: str | None = None,
     names: tuple[str, str] = ("new", "current"),
     shown: int = 5,
@@ -337,7 +383,8 @@ def launch(
 ) -> Launch:
     """Say whether to launch a new ranker, from a log of what users did with lists of any rankers.
 
-    The sessions must be ones that neither ranker learned from: give a log of later days, or `since`.
+    The sessions must be ones that neither ranker learned from: give a log of later days, or `since`, or `by`. A ranker
+    that is known to have learned from them does not win: its file says so where `train` made it.
 
     Args:
         log: sessions of queries of `data`. Some lists must have been explored, or made by several rankers.
@@ -354,7 +401,13 @@ def launch(
         minimum: the effective sample that a decision needs.
         slices: also tell the difference in slices of the queries: a column that the data carry, or as `compare` has it.
         reference: data like those that the new ranker was trained for, to see what has drifted.
-        since: leave out sessions before this time of the log.
+        since: leave out sessions before this time of the log, in seconds since 1970.
+        by: a column of the log with times, such as ``time``: judge by the latest sessions alone, those that `train`
+            holds out of the same log.
+        holdout: their share.
+        half_life: a session counts half for every such time that it is older than the newest: ``"14d"``, ``"36h"``, or
+            seconds; what is estimated is then a mean over the last while (`toprank.clicks.recency`).
+        window: leave out sessions that are older than this.
         version: of the current model as the service calls it, or the SHA-256 of its file; sessions that other versions
             served are counted and told.
         names: of the new ranker and the current one.
@@ -372,6 +425,7 @@ def launch(
     """
     _check(log, data, metric, estimator, minimum, confidence, most)
     log = _later(log, since)
+    log, recency = recent(log if by is None else latest(log, by, holdout).late, half_life, window)
     k = min(_DEPTH, log.depth) if k is None else k
     check_whole("k", k, 1)
     wanted = f"{'clicks' if metric == 'click' else 'value'}@{k}"
@@ -385,10 +439,21 @@ def launch(
         if metric == "value" and (np.nan_to_num(curves.offset) != 0).any() and estimator != "ips":
             raise DataError("Values under trust in positions are told by one estimator,", remedy=_BY_IPS)
     trusting = metric == "value" and estimator == "ips"
-    judged = judge_by(
-        (estimator,) if trusting else ESTIMATORS, ranks, log, data, [wanted], propensities=curves, clip=clip,
-        confidence=confidence,
-    )  # fmt: skip
+    asked = (estimator,) if trusting else ESTIMATORS
+    besides: dict[str, Any] = {
+        "recency": recency, "learned": (_learned(new, log), _learned(current, log)),
+        "offline": _offline(dict(zip(names, scores, strict=True)), data, seed),
+        "drift": None if reference is None else monitor(new, reference, data, confidence=confidence, seed=seed),
+        "costs": costs,
+    }  # fmt: skip
+    try:
+        judged = judge_by(asked, ranks, log, data, [wanted], propensities=curves, clip=clip, confidence=confidence)
+    except UnidentifiedError as reason:
+        unknown = Interval(np.nan, -np.inf, np.inf, confidence, 0, "not known", "difference")
+        return _untold(
+            reason.args[0], log, data, ranks, k, new, shown, names=names, metric=wanted, estimator=estimator,
+            minimum=minimum, estimates=dict.fromkeys(asked, (unknown, unknown, unknown)), **besides,
+        )  # fmt: skip
     deciding = judged[estimator]
     known = deciding.known[wanted]
     looks = deciding.weights[names[0]][wanted] - deciding.weights[names[1]][wanted]
@@ -396,17 +461,35 @@ def launch(
     users = cascade_users(ranks, log, data, k, metric, confidence, seed)
     estimates = deciding.estimates
     return Launch(
-        names, wanted, estimator,
-        {name: _three(one, names, wanted) for name, one in judged.items()},
-        _reach(looks, known.shown == 0, known, data, most, metric, estimator),
-        _effective(looks, known, data), minimum, int(known.sessions.sum()),
-        (int(known.asked.sum()), int((differ & known.asked).sum())),
-        (estimates[names[0]].unseen[wanted], estimates[names[1]].unseen[wanted]), (known.clip, known.clipped), users,
-        reordered(ranks[names[0]], ranks[names[1]], data, known.sessions, k, looks, new, shown),
-        () if slices is None else _in_slices(deciding, wanted, names, data, slices, confidence),
-        _offline(dict(zip(names, scores, strict=True)), data, seed),
-        None if reference is None else monitor(new, reference, data, confidence=confidence, seed=seed),
-        costs, tuple(_doubts(log, known, judged, names, wanted, version)), _called(data, slices),
+        names=names, metric=wanted, estimator=estimator,
+        estimates={name: _three(one, names, wanted) for name, one in judged.items()},
+        reach=_reach(looks, known.shown == 0, known, data, most, metric, estimator),
+        effective=_effective(looks, known, data), minimum=minimum, sessions=int(known.counts.sum()),
+        queries=(int(known.asked.sum()), int((differ & known.asked).sum())),
+        unseen=(estimates[names[0]].unseen[wanted], estimates[names[1]].unseen[wanted]),
+        clip=(known.clip, known.clipped), users=users,
+        reordered=reordered(ranks[names[0]], ranks[names[1]], data, known.counts, k, looks, new, shown),
+        slices=() if slices is None else _in_slices(deciding, wanted, names, data, slices, confidence),
+        doubts=tuple(_doubts(log, known, judged, names, wanted, version)), _by=_called(data, slices), **besides,
+    )  # fmt: skip
+
+
+def _untold(
+    reason: str, log: ClickLog, data: RankingData, ranks: dict[str, IntArray], k: int, new: Any, shown: int,
+    **facts: Any,
+) -> Launch:  # fmt: skip
+    """The report where the log tells nothing of the difference: what changes for users is known all the same."""
+    names = facts["names"]
+    known = correct(log, data, "none", None)
+    first, second = (np.where(ranks[name] <= k, 1 / np.log2(ranks[name] + 1), 0.0) for name in names)
+    differ = np.bincount(data.queries.document_query, first != second, data.n_queries) > 0
+    among = data.queries.spread(known.asked) & (known.shown == 0)
+    return Launch(
+        reach=(0.0, 0.0), effective=0.0, sessions=int(known.counts.sum()),
+        queries=(int(known.asked.sum()), int((differ & known.asked).sum())),
+        unseen=(int((among & (first > 0)).sum()), int((among & (second > 0)).sum())), clip=(0.0, 0), users=None,
+        reordered=reordered(ranks[names[0]], ranks[names[1]], data, known.counts, k, first - second, new, shown),
+        slices=(), untold=reason, **facts,
     )  # fmt: skip
 
 
@@ -433,12 +516,16 @@ def _check(
 def _later(log: ClickLog, since: float | None) -> ClickLog:
     if since is None:
         return log
-    if "time" not in log.columns:
-        raise DataError("The log has no column 'time', so that sessions cannot be left out by their times.")
-    kept = np.asarray(log.columns["time"], dtype=np.float64)[log.offsets[:-1]] >= since
+    kept = times_of(log) >= since
     if not kept.any():
-        raise DataError(f"No session of the log is from {since:.0f} (seconds since 1970) or later.")
+        raise DataError(f"No session of the log is from {moment(since)} or later.")
     return log.select(kept)
+
+
+def _learned(ranker: Any, log: ClickLog) -> float | None:
+    """The share of the sessions that a ranker learned from; None where that is not known."""
+    known = KnownSessions.learned_by(ranker)
+    return None if known is None else known.share(log)
 
 
 def _scored(ranker: Any, data: RankingData, name: str) -> tuple[FloatArray, Cost]:
@@ -507,7 +594,7 @@ def _in_slices(
         part, share = each[mine], weights[mine]
         rests = means_without(part, share) if mine.sum() >= LEAST else np.empty(0)
         gain = interval_of(float(part @ share / share.sum()), rests, share / share.sum(), confidence)
-        found.append(SliceGain(name, int(mine.sum()), int(share.sum()), gain))
+        found.append(SliceGain(name, int(mine.sum()), int(known.counts[asked][mine].sum()), gain))
     return tuple(found)
 
 

@@ -18,9 +18,9 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = [
-    "COMPARED", "DEEPEST", "REWARDS", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "UnidentifiedWarning", "assembled",
-    "check_compared", "check_log", "clicks_of", "ids_of", "left_out_in_turn", "named", "numbered", "positions_of",
-    "redrawn", "sums", "words_of",
+    "COMPARED", "DEEPEST", "REWARDS", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "UnidentifiedError",
+    "UnidentifiedWarning", "assembled", "check_compared", "check_log", "clicks_of", "ids_of", "left_out_in_turn",
+    "named", "numbered", "positions_of", "redrawn", "sums", "words_of",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -38,6 +38,10 @@ _LONGEST = 32  # letters of ids that NumPy holds side by side; of longer ones it
 
 class UnidentifiedWarning(UserWarning):
     """The log alone does not tell what was estimated; an assumption does."""
+
+
+class UnidentifiedError(DataError):
+    """The log does not tell what is asked of it, and no assumption was made that would."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,6 +62,7 @@ class ClickLog:
         columns: what else is known of each impression: ``dwell``, ``time``, ``ranker`` …
         session_ids: of each session, the id that it had in its source; None: they are numbered.
         left_out: what could not become an impression or a click when the log was made, in words, and how often.
+        weights: of each session, how much it counts (`toprank.clicks.recency`); None: all count alike.
     """
 
     offsets: IntArray
@@ -71,6 +76,7 @@ class ClickLog:
     columns: Mapping[str, Array] = field(default_factory=dict)
     session_ids: Array | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
+    weights: FloatArray | None = None
 
     @classmethod
     def of(
@@ -144,6 +150,15 @@ class ClickLog:
         return self.session_query[self.session]
 
     @cached_property
+    def weight(self) -> FloatArray | None:
+        """Of each impression, how much its session counts; None: all count alike."""
+        return None if self.weights is None else np.repeat(self.weights, np.diff(self.offsets))
+
+    def weighed(self, queries: FloatArray) -> FloatArray:
+        """Of each impression how much it counts, where queries count so often."""
+        return queries[self.query] if self.weight is None else queries[self.query] * self.weight
+
+    @cached_property
     def doubled(self) -> npt.NDArray[np.bool_]:
         """Whether each session has several documents at one position, so that nobody knows the order they stood in."""
         again = np.flatnonzero((np.diff(self.position) == 0) & (np.diff(self.session) == 0))
@@ -181,6 +196,8 @@ class ClickLog:
         >>> distinct.n_sessions, sorted(counts.tolist())
         (2, [1.0, 2.0])
         """
+        if self.weights is not None:  # as many weights as sessions: none are the same
+            return replace(self, columns={}, session_ids=None), self.weights
         keys, clicks = np.empty(self.n_sessions, np.uint64), self.clicks.view(np.uint8)
         kernels.session_keys(self.offsets, self.session_query, self.pair, self.position, clicks, keys)
         order = np.argsort(keys, kind="stable")
@@ -203,6 +220,7 @@ class ClickLog:
             offsets, self.session_query[chosen], self.qids, self.pair[rows], self.pair_query, self.document_ids,
             self.position[rows], self.clicks[rows], {name: values[rows] for name, values in self.columns.items()},
             None if self.session_ids is None else self.session_ids[chosen],
+            weights=None if self.weights is None else self.weights[chosen],
         )  # fmt: skip
 
     def top(self, k: int) -> ClickLog:
@@ -562,7 +580,8 @@ def left_out_in_turn(log: ClickLog, groups: int, seed: int) -> tuple[FloatArray,
     >>> weights.sum(axis=1).tolist(), sorted(shares.round(2).tolist())
     ([1.0, 1.0], [0.33, 0.67])
     """
-    present, sessions = np.unique(log.session_query, return_counts=True)
+    present, place = np.unique(log.session_query, return_inverse=True)
+    sessions = np.bincount(place, log.weights)
     number = np.random.default_rng(seed).permutation(len(present)) % min(groups, len(present))
     group = np.full(log.n_queries, -1)
     group[present] = number

@@ -471,7 +471,7 @@ class _Rate(ClickModel):
 
     @override
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
-        group, weight = self._group(log), weights[log.query]
+        group, weight = self._group(log), log.weighed(weights)
         self._shown = np.bincount(group, weight)
         self._clicked = np.bincount(group, weight * log.clicks)
         a, b = self.prior_
@@ -567,6 +567,8 @@ class ProductCells(NamedTuple):
     @classmethod
     def of(cls, log: ClickLog, place: IntArray, n_places: int, weights: FloatArray) -> Self:
         """The cells of a log whose impressions stand at these places."""
+        if log.weight is not None:
+            return cls._weighed(log, place, n_places, log.weighed(weights))
         key = np.sort((log.pair * n_places + place) * 2 + log.clicks)
         cell = key >> 1
         begins = np.flatnonzero(np.r_[True, np.diff(cell) > 0])
@@ -574,6 +576,14 @@ class ProductCells(NamedTuple):
         weight = weights[log.pair_query[pair]]
         shown = np.diff(np.append(begins, len(cell))) * weight
         clicked = np.add.reduceat((key & 1).astype(np.float64), begins) * weight
+        return cls(np.searchsorted(pair, np.arange(log.n_pairs + 1)), of_place, shown, clicked, n_places)
+
+    @classmethod
+    def _weighed(cls, log: ClickLog, place: IntArray, n_places: int, weight: FloatArray) -> Self:
+        """The same where impressions weigh differently."""
+        cells, of = np.unique(log.pair * n_places + place, return_inverse=True)
+        pair, of_place = cells // n_places, (cells % n_places).astype(np.int32)
+        shown, clicked = sums(of, weight, len(cells)), sums(of, weight * log.clicks, len(cells))
         return cls(np.searchsorted(pair, np.arange(log.n_pairs + 1)), of_place, shown, clicked, n_places)
 
     def fit(

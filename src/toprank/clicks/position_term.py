@@ -16,7 +16,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.clicks.corrections import rows_of
-from toprank.clicks.log import ClickLog
+from toprank.clicks.log import ClickLog, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
@@ -50,8 +50,9 @@ class PositionCells:
         known = row >= 0
         keys, cell = np.unique(row[known] * np.int64(log.depth) + log.position[known] - 1, return_inverse=True)
         rows, position = keys // log.depth, keys % log.depth
-        shown = np.bincount(cell.reshape(-1)).astype(np.float64)
-        clicks = np.bincount(cell.reshape(-1), log.clicks[known])
+        weight = np.ones(int(known.sum())) if log.weight is None else log.weight[known]
+        shown = sums(cell.reshape(-1), weight, len(keys))
+        clicks = sums(cell.reshape(-1), weight * log.clicks[known], len(keys))
         sizes = np.bincount(data.queries.document_query[rows], minlength=data.n_queries)
         kept = np.flatnonzero(sizes)
         part = RankingData(

@@ -15,6 +15,7 @@ import numpy as np
 
 from toprank.clicks.interleaved import teams_of
 from toprank.clicks.log import REWARDS, ClickLog, check_log, numbered, sums
+from toprank.clicks.recency import times_of
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError, UnknownNameError
@@ -195,18 +196,26 @@ def _of_last_plan(log: ClickLog, told: Any, arm: Any, share: Any) -> tuple[Any, 
         return told, 0
     if "time" not in log.columns:
         raise DataError("The shares of the split change within the log, which has no times: read a part of one plan.")
-    time = np.asarray(log.columns["time"], dtype=np.float64)[log.offsets[:-1]]
+    time = np.full(log.n_sessions, -np.inf)
+    time[told] = times_of(log.select(told))
     newest: dict[str, float] = {}
     for place in np.flatnonzero(told)[np.argsort(time[told], kind="stable")].tolist():
         newest[arm[place]] = float(share[place])
     now = told & np.array([newest.get(name) == part for name, part in zip(arm.tolist(), share.tolist(), strict=True)])
-    start = max(time[told & ~now].max(), -np.inf)
-    return now & (time > start), int(told.sum() - (now & (time > start)).sum())
+    since = now & (time > time[told & ~now].max())
+    if not since.any():
+        raise DataError(
+            "The shares of the split change within the log, and no session is later than all those of other shares: "
+            "read a part of one plan."
+        )
+    return since, int(told.sum() - since.sum())
 
 
 def _arms_of(arm: Any, share: Any, given: Sequence[str] | None) -> tuple[str, str]:
     known = {name: float(share[arm == name][0]) for name in np.unique(arm.astype(str)).tolist()}
     if given is not None:
+        if isinstance(given, str) or len(given) != 2 or given[0] == given[1]:
+            raise DataError(f"arms are two that differ, the new one and the current one, not {given!r}.")
         for name in given:
             if name not in known:
                 raise UnknownNameError("arm", name, known)

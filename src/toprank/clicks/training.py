@@ -31,8 +31,10 @@ from toprank.clicks.corrections import (
 )
 from toprank.clicks.evaluation import clipped, judge, left_out, ranks_of
 from toprank.clicks.harvests import HARVESTED
+from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedWarning, check_log, named
 from toprank.clicks.position_term import PositionCells, PositionSoftmax
+from toprank.clicks.recency import Recency, Span, latest, recent
 from toprank.clicks.simulation import relevance_of
 from toprank.compute import FloatArray
 from toprank.data.checks import check_data, check_flag, check_number, check_whole
@@ -106,6 +108,9 @@ class Trained(Shown):
         not_compared: why there are no `estimates`, as a sentence; empty where there are.
         reward: what was learnt, ``click`` or ``value``; of values, DCG@10 is that of what documents bring.
         clip: the least propensity that was divided by; 0 where all were divided by their own.
+        recency: how sessions were weighed by their age; None: all count alike.
+        held_out: the latest sessions, which no ranker learned from and which the estimates are from, in words; empty
+            where parts of the queries were held out in turn.
     """
 
     ranker: Ranker
@@ -126,6 +131,8 @@ class Trained(Shown):
     clip: float = 0.0
     not_compared: str = ""
     reward: str = "click"
+    recency: Recency | None = None
+    held_out: str = ""
 
     @property
     def choice(self) -> str:
@@ -143,7 +150,8 @@ class Trained(Shown):
             "asked": str(self.loss[1]),
             "approximate": self.approximate, "assumption": self.assumption, "counts": self.counts, "folds": self.folds,
             "clip": self.clip, "choice": self.choice, "not_compared": self.not_compared or None,
-            "reward": self.reward,
+            "reward": self.reward, "recency": None if self.recency is None else self.recency.to_dict(),
+            "held_out": self.held_out or None,
         }  # fmt: skip
         for name, worth in self._numbers().items():
             facts[name] = {ranker: one.to_dict() for ranker, one in worth.items()} or None
@@ -160,6 +168,10 @@ class Trained(Shown):
             f"Trained on {counts['impressions']:,} impressions of {counts['documents']:,} documents, corrected by "
             f"{self.correction!r}. It is right where {self.assumption}"
         ]
+        if self.recency is not None:
+            words.append(str(self.recency))
+        if self.held_out:
+            words.append(f"Held out: {self.held_out}; no ranker learned from them.")
         if self.approximate:
             words.append(
                 f"An approximation: {type(asked).__name__} is not linear in the gains, so relevance was held within 0 "
@@ -186,7 +198,8 @@ class Trained(Shown):
 
     def _verdict(self) -> str:
         """Whether the debiased ranker is shown to be better than the naive one, and so which to take."""
-        grounds = [("On held-out queries", "DCG@10", self.gains), ("By the labels", "NDCG@10", self.valid_gains)]
+        where = "On the latest sessions" if self.held_out else "On held-out queries"
+        grounds = [(where, "DCG@10", self.gains), ("By the labels", "NDCG@10", self.valid_gains)]
         comparisons = [(where, metric, gains[self.correction]) for where, metric, gains in grounds if gains]
         words = [
             f"{where} {self.correction!r} gains {gain.value:+.4f} of {metric} over the naive model"
@@ -238,7 +251,7 @@ class Trained(Shown):
     def table(self) -> Table | None:
         """The rankers side by side, with intervals over queries; None where nothing compares them."""
         columns = [
-            ("DCG@10 (held-out queries)", self.estimates, self.gains),
+            (f"DCG@10 ({'latest sessions' if self.held_out else 'held-out queries'})", self.estimates, self.gains),
             ("NDCG@10 (validation)", self.metrics, self.valid_gains),
         ]
         judged_by = [one for one in columns if one[1]]
@@ -274,6 +287,10 @@ def train(
     full: bool = False,
     valid: RankingData | None = None,
     folds: int = 5,
+    by: str | None = None,
+    holdout: float = 0.2,
+    half_life: Span | None = None,
+    window: Span | None = None,
 ) -> Trained:
     """Train a ranker on clicks; the naive ranker, on the rates of clicks as they are, is trained beside it.
 
@@ -303,6 +320,12 @@ def train(
         folds: into how many parts queries are cut to compare the rankers: each part is ranked by rankers that were
             trained on the sessions of the others, so that training costs so many times more; 0: no such comparison. The
             rankers that are returned are trained on all sessions.
+        by: a column of the log with times, such as ``time``: hold out the latest sessions instead. They compare the
+            rankers, none of which learns from them, so that `launch` may judge by the same.
+        holdout: their share.
+        half_life: a session counts half for every such time that it is older than the newest one learned from:
+            ``"14d"``, ``"36h"``, or seconds; None: for its age none counts less.
+        window: leave out sessions that are older than this.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
@@ -322,6 +345,8 @@ def train(
     check_whole("folds", folds, 0)
     if folds == 1:
         raise DataError("folds must be 2 or more, so that there are others to learn from; or 0, to hold nothing out.")
+    cut = None if by is None else latest(log, by, holdout)
+    log, recency = recent(log if cut is None else cut.early, half_life, window)
     asked = _loss_of(ranker)
     plain, used = _usable_loss(asked, correction, approximate), _own_loss(correction, within)
     _check_reward(reward, correction, plain, full)
@@ -334,18 +359,32 @@ def train(
         raise DataError(f"No document of the log {needed}; nothing can be learnt from it.")
     done = task.fitted(log, curves)
     rankers = done.rankers
+    facts = _facts(log, recency)
     for name, one in rankers.items():
         if name != _FULL:
-            facts = {"correction": "none" if name == "naive" else name, "sessions": log.n_sessions}
-            one.training_["clicks"] = {**one.training_.get("clicks", {}), **facts, "impressions": log.n_impressions}
-    estimates, gains, why = _held_out(task, log, propensities, curves, done, folds)
+            correction_of = {"correction": "none" if name == "naive" else name}
+            one.training_["clicks"] = {**one.training_.get("clicks", {}), **correction_of, **facts}
+    if cut is None:
+        estimates, gains, why = _held_out(task, log, propensities, curves, done, folds)
+    else:
+        estimates, gains, why = _by_the_latest(task, cut.late, propensities, curves, done)
     metrics, valid_gains = _by_labels(rankers, valid)
     made = rankers["naive" if correction == "none" else correction]
     return Trained(
         made, rankers["naive"], rankers.get(_FULL), correction, curves, done.part, (used or plain, asked),
         _ASSUMED[correction], task.soft and used is None, estimates, metrics, _counts(done, log, data), gains,
-        valid_gains, folds, done.found.clip, why, reward,
+        valid_gains, folds if cut is None else 0, done.found.clip, why, reward, recency,
+        "" if cut is None else str(cut),
     )  # fmt: skip
+
+
+def _facts(log: ClickLog, recency: Recency | None) -> dict[str, Any]:
+    """What a model file says of the log: its size, how age counted, and what its sessions are known again by."""
+    facts: dict[str, Any] = {"sessions": log.n_sessions, "impressions": log.n_impressions}
+    if recency is not None:
+        facts |= {"half_life": recency.half_life, "window": recency.window}
+    known = KnownSessions.of(log)
+    return facts if known is None else {**facts, "known": known.plain()}
 
 
 def _check_reward(reward: str, correction: str, loss: Loss, full: bool) -> None:
@@ -492,8 +531,9 @@ def _banded(
     sizes = np.maximum(queries.sum(kept * 1.0), 1.0)
     mean = queries.spread(queries.sum(np.where(kept, relevance, 0.0)) / sizes)
     seen = Discount.of("log2").weights(log.depth)[log.position - 1]
+    seen = seen if log.weight is None else seen * log.weight
     exposure = np.bincount(found.row[known], seen[known], minlength=data.n_documents)
-    usual = mean_exposure(Queries.from_sizes(sizes.astype(np.int64))) * np.maximum(found.sessions, 1.0)
+    usual = mean_exposure(Queries.from_sizes(sizes.astype(np.int64))) * np.where(found.asked, found.sessions, 1.0)
     return relevance - mean, np.where(kept, exposure / queries.spread(usual), 0.0)
 
 
@@ -546,6 +586,24 @@ def _held_out(
         metric = _METRICS[task.reward]
         found = judge(ranks, log, shown, [metric], propensities=propensities if harvests else curves, clip=0.0)
     except DataError as problem:  # too few clicks, or positions that the sessions of the others do not tell apart
+        return {}, {}, str(problem)
+    estimates = {name: one.intervals[metric] for name, one in found.estimates.items()}
+    return estimates, {name: found.gain(name, "naive", metric) for name in ranks if name != "naive"}, ""
+
+
+def _by_the_latest(
+    task: _Task, late: ClickLog, propensities: Any, curves: Curves | None, done: _Done
+) -> tuple[dict[str, Interval], dict[str, Interval], str]:
+    """`_held_out`, by what the latest sessions say of rankers that learned from earlier ones, of any queries."""
+    if task.correction == "none" and curves is None:
+        return {}, {}, "no propensities are known."
+    harvests = propensities is None or (isinstance(propensities, str) and propensities in HARVESTED)
+    try:
+        shown = named(task.data).keep(correct(late, task.data, "none", None).shown > 0)
+        ranks = {name: ranks_of(one.predict(shown), shown) for name, one in done.rankers.items()}
+        metric = _METRICS[task.reward]
+        found = judge(ranks, late, shown, [metric], propensities=propensities if harvests else curves, clip=0.0)
+    except DataError as problem:  # too few clicks, or positions that so few sessions do not tell apart
         return {}, {}, str(problem)
     estimates = {name: one.intervals[metric] for name, one in found.estimates.items()}
     return estimates, {name: found.gain(name, "naive", metric) for name in ranks if name != "naive"}, ""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from toprank.clicks.events import UNSHOWN, Pieces, first_shown, present
 from toprank.clicks.log import Array, ClickLog, RowOf, assembled, numbered, positions_of
@@ -211,7 +212,7 @@ def _take_queries(
     hits.add(search=search[has_id], document=documents.drop_null().dictionary_encode(), place=place[has_id])
     if carried is not None:
         beside = {"team": _TEAMS, **carried}
-        hits.add(**{name: _beside(batch, name, path, sizes)[has_id] for name, path in beside.items()})
+        hits.add(**{name: _beside(batch, name, path, sizes, has_id) for name, path in beside.items()})
 
 
 def _attributes(batch: Any) -> dict[str, Any]:
@@ -226,22 +227,23 @@ def _attributes(batch: Any) -> dict[str, Any]:
     return found
 
 
-def _beside(batch: Any, name: str, path: str, sizes: IntArray) -> Array:
-    """What a list says of each of its documents; of a list that does not say it, nothing."""
+def _beside(batch: Any, name: str, path: str, sizes: IntArray, has_id: npt.NDArray[np.bool_]) -> Array:
+    """What a list says of each of its documents, of those with an id; of a list that does not say it, nothing."""
     import pyarrow.compute as pc
 
     outer, _, last = path.rpartition(".")
     lists = pc.struct_field(column(batch, outer), last) if outer == _FEATURES else column(batch, path)
     empty: Any = "" if name == "team" else np.nan
-    found = np.full(int(sizes.sum()), empty, dtype=object if name == "team" else np.float64)
+    kind = np.dtype(object if name == "team" else np.float64)
     told = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     if not told.any():
-        return found
+        return np.broadcast_to(np.array(empty, dtype=kind), int(has_id.sum()))  # the same everywhere takes no room
+    found = np.full(int(sizes.sum()), empty, dtype=kind)
     if (told[told > 0] != sizes[told > 0]).any():
         raise DataError(f"A list has other than one {name} for each of its documents.")
     values = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
     found[np.repeat(told > 0, sizes)] = values
-    return found
+    return found[has_id]
 
 
 def _seconds(times: Any, n: int) -> FloatArray:
@@ -337,70 +339,114 @@ def _number(text: str | None) -> float:
     return number if np.isfinite(number) else np.nan
 
 
+class _Search(NamedTuple):
+    """What searches show: of each impression its search (a number), row of ``ubi_queries``, document and place."""
+
+    search: IntArray
+    row: IntArray
+    document: IntArray
+    places: IntArray
+    used: npt.NDArray[np.bool_]
+    """Which of the hits are among them; the first impressions are those."""
+
+
 def _joined(
     asked: Pieces, hits: Pieces, shown: Pieces, done: Pieces, missing: Mapping[str, int], kinds: _Kinds
 ) -> ClickLog:
     import pyarrow as pa
 
-    def split(*sides: tuple[Pieces, str]) -> tuple[Array, list[IntArray]]:
-        """One numbering for columns of several tables."""
-        parts = [side.text(name) for side, name in sides]
-        all_of_it = numbered(pa.chunked_array([piece for part in parts for piece in part]))
-        ends = np.cumsum([sum(map(len, part)) for part in parts])[:-1]
-        return all_of_it.ids, np.split(all_of_it.number, ends)
-
-    searches, (of_row, of_shown, of_done) = split((asked, "id"), (shown, "id"), (done, "id"))
-    documents, (of_hit, of_impression, of_event) = split((hits, "document"), (shown, "document"), (done, "document"))
+    searches, (of_row, of_shown, of_done) = _split((asked, "id"), (shown, "id"), (done, "id"))
+    documents, (of_hit, of_impression, of_event) = _split((hits, "document"), (shown, "document"), (done, "document"))
     words = numbered(pa.chunked_array(asked.text("words")))
     row_of = np.full(len(searches), -1, dtype=np.int64)  # the first that tells of a search is believed
     row_of[of_row[::-1]] = np.arange(len(of_row))[::-1]
-    has_events = np.zeros(len(searches), dtype=bool)
-    has_events[of_shown] = True
-    row_of_hit = hits.array("search", np.int64)
-    used = ~has_events[of_row[row_of_hit]] & (row_of[of_row[row_of_hit]] == row_of_hit)
     known = row_of[of_shown] >= 0
-    search = np.concatenate([of_row[row_of_hit[used]], of_shown[known]])
-    document = np.concatenate([of_hit[used], of_impression[known]])
-    places = np.concatenate([hits.array("place", np.int64)[used], shown.array("place", np.int64)[known]])
-    if not len(places):
-        raise DataError(
-            "No search shows anything: ubi_events has no impressions of searches that ubi_queries knows, and "
-            "ubi_queries has no query_response_hit_ids."
-        )
-    row = row_of[search]
-    events = Done(
-        first_shown((search, document), (of_done, of_event), len(documents)),
-        of_done * np.int64(len(documents)) + of_event, done.array("kind", np.int64), done.array("amount", np.float64),
-        numbered(pa.chunked_array(done.text("event"))).number if "event" in done else np.empty(0, np.int64),
-    )  # fmt: skip
-    clicks, columns, counts = tallied(events, len(search), kinds.names, kinds.weights, kinds.click, kinds.served)
+    lists = _lists_of(hits, shown, (of_row, of_hit), (of_shown, of_impression), row_of)
+    del of_hit, of_impression
     times = asked.array("time", np.float64)
-    listed = np.zeros(len(searches), dtype=bool)
-    listed[search] = True
-    again = len(of_row) - int((row_of >= 0).sum())
     unknown = row_of[of_done] < 0
     with np.errstate(invalid="ignore"):
-        early = done.array("time", np.float64) < times[np.maximum(row_of[of_done], 0)] - _SKEW
+        early = done.given_up("time", np.float64) < times[np.maximum(row_of[of_done], 0)] - _SKEW
+    clicks, columns, counts = _tallied(done, lists, of_done, of_event, unknown, len(documents), kinds)
+    del of_done, of_event
+    listed = np.zeros(len(searches), dtype=bool)
+    listed[lists.search] = True
     further = {
         "impressions of searches that ubi_queries does not know": int((~known).sum()),
         "searches without a list": int((~listed & (row_of >= 0)).sum()),
-        "rows of ubi_queries that tell of a search again": again,
+        "rows of ubi_queries that tell of a search again": len(of_row) - int((row_of >= 0).sum()),
         UNKNOWN: int(unknown.sum()),
-        UNSHOWN: int(((events.at < 0) & ~unknown).sum()),
+        UNSHOWN: counts.pop(UNSHOWN),
         EARLY: int((early & ~unknown).sum()),
         **counts,
     }
     left = {words: count for words, count in {**missing, **further}.items() if count}
     users = numbered(pa.chunked_array(asked.text("user")))
+    row = lists.row
     if any(users.ids != ""):
         columns["user"] = users.ids.astype(object)[users.number[row]]
     if not np.isnan(times).all():
         columns["time"] = times[row]
-    columns |= _of_lists(asked, row) | _of_documents(hits, used, len(search))
-    return assembled(
-        present(words.ids, words.number[row]), present(documents, document), present(searches, search), places,
-        clicks, columns, left,
+    columns |= _of_lists(asked, row) | _of_documents(hits, lists.used, len(row))
+    query, search = present(words.ids, words.number[row]), present(searches, lists.search)
+    document, places = present(documents, lists.document), lists.places
+    del lists, row, unknown, early  # what is assembled needs the room
+    return assembled(query, document, search, places, clicks, columns, left)
+
+
+def _split(*sides: tuple[Pieces, str]) -> tuple[Array, list[IntArray]]:
+    """One numbering for columns of several tables, whose strips are not needed again."""
+    import pyarrow as pa
+
+    parts = [side.text(name) for side, name in sides]
+    for side, name in sides:
+        side.parts[name] = []
+    all_of_it = numbered(pa.chunked_array([piece for part in parts for piece in part]))
+    ends = np.cumsum([sum(map(len, part)) for part in parts])[:-1]
+    number = all_of_it.number
+    if len(all_of_it.ids) < 2**31:
+        number = number.astype(np.int32)  # half the memory, of columns of which several are held at once
+    return all_of_it.ids, np.split(number, ends)
+
+
+def _lists_of(
+    hits: Pieces, shown: Pieces, listed: tuple[IntArray, IntArray], told: tuple[IntArray, IntArray], row_of: IntArray
+) -> _Search:
+    """Impressions: hits of searches that have no impression events, and these events."""
+    (of_row, of_hit), (of_shown, of_impression) = listed, told
+    has_events = np.zeros(len(row_of), dtype=bool)
+    has_events[of_shown] = True
+    row_of_hit = hits.given_up("search", np.int64)
+    search = of_row[row_of_hit]
+    used = ~has_events[search] & (row_of[search] == row_of_hit)
+    known = row_of[of_shown] >= 0
+    search = np.concatenate([search[used], of_shown[known]])
+    places = np.concatenate([hits.given_up("place", np.int64)[used], shown.given_up("place", np.int64)[known]])
+    if not len(places):
+        raise DataError(
+            "No search shows anything: ubi_events has no impressions of searches that ubi_queries knows, and "
+            "ubi_queries has no query_response_hit_ids."
+        )
+    document = np.concatenate([of_hit[used], of_impression[known]])
+    return _Search(search, row_of[search], document, places, used)
+
+
+def _tallied(
+    done: Pieces, lists: _Search, of_done: IntArray, of_event: IntArray, unknown: Array, documents: int, kinds: _Kinds
+) -> tuple[npt.NDArray[np.bool_], dict[str, Array], dict[str, int]]:
+    """What was done with each impression; and counts, also of events on what no list shows."""
+    import pyarrow as pa
+
+    at = first_shown((lists.search, lists.document), (of_done, of_event), documents)
+    amount = done.given_up("amount", np.float64)
+    named = numbered(pa.chunked_array(done.text("event"))).number if "event" in done else np.empty(0, np.int64)
+    done.parts["event"] = []
+    events = Done(
+        at, of_done * np.int64(documents) + of_event, done.given_up("kind", np.int8), amount, named
     )  # fmt: skip
+    unshown = int(((at < 0) & ~unknown).sum())
+    clicks, columns, counts = tallied(events, len(lists.row), kinds.names, kinds.weights, kinds.click, kinds.served)
+    return clicks, columns, {UNSHOWN: unshown, **counts}
 
 
 def _of_lists(asked: Pieces, row: IntArray) -> dict[str, Array]:
@@ -427,6 +473,8 @@ def _of_documents(hits: Pieces, used: Array, n: int) -> dict[str, Array]:
     for name in hits.parts:
         if name in ("search", "document", "place") or name not in hits:
             continue
+        if name == "team" and not any(part.strides[0] for part in hits.parts[name]):
+            continue  # no list has any
         values = np.concatenate(hits.parts[name])[used]
         if name == "team" and not (values != "").any():
             continue

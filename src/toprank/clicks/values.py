@@ -99,7 +99,8 @@ def tallied(
     first = _first(done) if len(kinds) > 1 or once else np.ones(len(done.at), dtype=bool)
     first |= (done.kind == 0) & (not once)
     again = int((~first & (done.at >= 0)).sum())
-    done = Done(*(one[first] for one in done))
+    if not first.all():
+        done = Done(*(one[first] for one in done))
     clicks = np.zeros(n, dtype=bool)
     clicks[done.at[done.of_kind(0)]] = True
     counts, columns = {AGAIN: again}, dict[str, Array]()

@@ -16,7 +16,7 @@ from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = ["periods"]
+__all__ = ["borders", "periods"]
 
 
 def periods(data: RankingData, by: str, shares: Sequence[float]) -> IntArray:
@@ -39,7 +39,7 @@ def periods(data: RankingData, by: str, shares: Sequence[float]) -> IntArray:
             f"The column '{by}' has {shown}, too few for {len(shares)} parts one after the other: queries of one date "
             "stay together. Ask for fewer parts, or carry a finer date."
         )
-    number = np.searchsorted(_borders(counts, shares), np.searchsorted(dates, latest), side="right")
+    number = np.searchsorted(borders(counts, shares), np.searchsorted(dates, latest), side="right")
     for border in range(1, len(shares)):
         behind = number >= border
         last = latest[~behind].max()
@@ -53,15 +53,15 @@ def periods(data: RankingData, by: str, shares: Sequence[float]) -> IntArray:
     return number.astype(np.int64)
 
 
-def _borders(counts: IntArray, shares: Sequence[float]) -> IntArray:
+def borders(counts: IntArray, shares: Sequence[float]) -> IntArray:
     """The first date of each period but the first: at the change nearest to its share, every period having a date."""
     ends, wanted = np.cumsum(counts), np.cumsum(shares)[:-1] * counts.sum()
-    borders = list[int]()
+    found = list[int]()
     for place, share in enumerate(wanted.tolist()):
-        first = 1 + (borders[-1] if borders else 0)
+        first = 1 + (found[-1] if found else 0)
         last = len(counts) - (len(wanted) - place)  # each period behind this border needs a date, too
-        borders.append(first + int(np.argmin(np.abs(ends[first - 1 : last] - share))))
-    return np.array(borders, dtype=np.int64)
+        found.append(first + int(np.argmin(np.abs(ends[first - 1 : last] - share))))
+    return np.array(found, dtype=np.int64)
 
 
 def _times(data: RankingData, by: str) -> Array:

@@ -17,7 +17,10 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
-__all__ = ["QUERIES", "ROWS", "KnownQueries", "KnownRows", "Met", "id_hashes", "is_numbering", "row_hashes"]
+__all__ = [
+    "QUERIES", "ROWS", "KnownQueries", "KnownRows", "Met", "as_text", "from_text", "id_hashes", "is_numbering", "mixed",
+    "row_hashes",
+]  # fmt: skip
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -47,16 +50,16 @@ def row_hashes(X: Any, *, coarse: bool = False) -> Hashes:
             found[first : first + step] = sums[part.indptr[1:]] - sums[part.indptr[:-1]]
         else:
             found[first : first + step] = _words(np.asarray(part), coarse) @ factors
-    return _mixed(found)
+    return mixed(found)
 
 
 def id_hashes(ids: npt.NDArray[Any]) -> Hashes:
     """A number for each id, a whole number or text."""
     if ids.dtype.kind != "U":
-        return _mixed(ids.astype(np.int64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+        return mixed(ids.astype(np.int64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     width = max(1, ids.dtype.itemsize // 4)
     letters = np.ascontiguousarray(ids, dtype=f"<U{width}").view(np.uint32).reshape(len(ids), width)
-    return _mixed(letters.astype(np.uint64) @ _factors(width))
+    return mixed(letters.astype(np.uint64) @ _factors(width))
 
 
 def is_numbering(ids: npt.NDArray[Any]) -> bool:
@@ -66,7 +69,7 @@ def is_numbering(ids: npt.NDArray[Any]) -> bool:
     return ids.min() in (0, 1) and np.array_equal(np.sort(ids), np.arange(len(ids)) + ids.min())
 
 
-def _mixed(words: Hashes) -> Hashes:
+def mixed(words: Hashes) -> Hashes:
     """Words whose upper bits tell little, as ones of which any bit is as good as any other; in place."""
     words ^= words >> np.uint64(32)
     words *= np.uint64(0xBF58476D1CE4E5B9)
@@ -137,7 +140,7 @@ class KnownRows:
     def plain(self) -> dict[str, Any]:
         """For a model file."""
         return {
-            "least": _as_text(self.least),
+            "least": as_text(self.least),
             "labels": list(self.labels),
             "whole": self.whole,
             "repeated": self.repeated,
@@ -147,7 +150,7 @@ class KnownRows:
     def from_plain(cls, plain: Any) -> Self:
         """What `plain` wrote. Of anything else, such as older files hold, nothing is known."""
         try:
-            least = _from_text(plain["least"])
+            least = from_text(plain["least"])
             labels = tuple(float(label) for label in plain["labels"])
             if len(labels) == len(least):
                 return cls(least, labels, bool(plain["whole"]), float(plain["repeated"]))
@@ -191,13 +194,13 @@ class KnownQueries(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """For a model file."""
-        return {"ids": _as_text(self.ids), "rows": _as_text(self.rows), "whole": self.whole}
+        return {"ids": as_text(self.ids), "rows": as_text(self.rows), "whole": self.whole}
 
     @classmethod
     def from_plain(cls, plain: Any) -> Self | None:
         """What `plain` wrote; None of anything else, such as older files hold."""
         try:
-            ids, rows = _from_text(plain["ids"]), _from_text(plain["rows"])
+            ids, rows = from_text(plain["ids"]), from_text(plain["rows"])
             if len(ids) == len(rows) > 0:
                 return cls(ids, rows, bool(plain["whole"]))
         except (TypeError, KeyError, ValueError):
@@ -205,11 +208,13 @@ class KnownQueries(NamedTuple):
         return None
 
 
-def _as_text(hashes: Hashes) -> str:
+def as_text(hashes: Hashes) -> str:
+    """Hashes for a model file."""
     return base64.b64encode(hashes.astype("<u8").tobytes()).decode("ascii")
 
 
-def _from_text(text: Any) -> Hashes:
+def from_text(text: Any) -> Hashes:
+    """What `as_text` wrote."""
     return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u8").astype(np.uint64)
 
 

@@ -34,8 +34,8 @@ def launch_page(found: Launch, name: str) -> str:
         "where the interval that decides lies above 0, whatever documents are worth that were never shown."
     )
     grounds = tag("ul", *(tag("li", one) for one in found.grounds), cls="verdicts")
-    drawn = side_by_side(panel("New less current", found.plot().figure()))
-    parts = [("difference", "Difference", remark, join([drawn, plain_table(found.table(), "Difference"), grounds]))]
+    drawn = [] if found.untold else [side_by_side(panel("New less current", found.plot().figure()))]
+    parts = [("difference", "Difference", remark, join([*drawn, plain_table(found.table(), "Difference"), grounds]))]
     if found.slices:
         words = (
             "Propensities are taken for right here, and slices are not corrected for their number: look, not decide."

@@ -1,0 +1,111 @@
+"""Sessions known again: whether a ranker learned from those that are to judge it.
+
+A model file keeps the least hashes of the sessions that trained it, of their ids, times, queries and lists; clicks may
+still come in later, so they are not among it. Where a log has neither ids nor times, its sessions cannot be told from
+others that showed the same, and nothing is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.log import Array, ClickLog
+from toprank.clicks.recency import times_of
+from toprank.data.row_hashes import as_text, from_text, id_hashes, is_numbering, mixed
+from toprank.errors import DataError
+
+__all__ = ["KnownSessions"]
+
+Hashes = npt.NDArray[np.uint64]
+_KEPT = 256  # hashes of a log that are kept: 2 KB
+_AT_ONCE = 1 << 16  # ids whose letters lie side by side
+_SURELY = 0.01  # of the sessions: fewer may be alike by chance, where times are days
+
+
+class KnownSessions(NamedTuple):
+    """What is kept of the sessions that a ranker learned from."""
+
+    least: Hashes
+    """The least of their hashes, in order."""
+    whole: bool
+    """Whether those are all."""
+
+    @classmethod
+    def of(cls, log: ClickLog) -> Self | None:
+        """What to keep of a log; None where its sessions cannot be known again."""
+        hashes = _session_hashes(log)
+        if hashes is None:
+            return None
+        hashes = _single(hashes)
+        return cls(hashes[:_KEPT], len(hashes) <= _KEPT)
+
+    def share(self, log: ClickLog) -> float | None:
+        """The share of the sessions of a log that are known, as far as the sample tells; None: it does not.
+
+        >>> log = ClickLog.of(["a"] * 4, ["x"] * 4, [1] * 4, [0] * 4, session=["k", "l", "m", "n"])
+        >>> KnownSessions.of(log.select([0, 1, 2])).share(log.select([2, 3]))
+        0.5
+        """
+        hashes = _session_hashes(log)
+        if hashes is None or not len(self.least):
+            return None
+        hashes = _single(hashes)
+        hashes = hashes if self.whole else hashes[hashes <= self.least[-1]]
+        if not len(hashes):
+            return None
+        found = float(np.isin(hashes, self.least).mean())
+        return found if found >= _SURELY else 0.0
+
+    def plain(self) -> dict[str, Any]:
+        """For a model file."""
+        return {"least": as_text(self.least), "whole": self.whole}
+
+    @classmethod
+    def learned_by(cls, ranker: Any) -> Self | None:
+        """What a ranker says of the sessions that it learned from; None where it says nothing."""
+        try:
+            plain = ranker.training_["clicks"]["known"]
+            return cls(from_text(plain["least"]), bool(plain["whole"]))
+        except (AttributeError, TypeError, KeyError, ValueError):
+            return None
+
+
+def _session_hashes(log: ClickLog) -> Hashes | None:
+    """A number for each session, of what tells it from all others; None where nothing does."""
+    found = np.zeros(log.n_sessions, dtype=np.uint64)
+    told = False
+    if log.session_ids is not None and not _is_numbering(log.session_ids):
+        found += _hashes(log.session_ids)
+        told = True
+    try:
+        found += mixed((times_of(log) * 1e3).round().astype(np.int64).view(np.uint64) + np.uint64(1))
+        told = True
+    except DataError:  # without times, or with some missing: ids alone must tell
+        pass
+    if not told:
+        return None
+    rows = _hashes(log.document_ids)[log.pair] + log.position.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    found += np.add.reduceat(mixed(rows), log.offsets[:-1])
+    found += _hashes(log.qids)[log.session_query]
+    return mixed(found)
+
+
+def _is_numbering(ids: Array) -> bool:
+    return ids.dtype.kind in "iu" and is_numbering(ids)
+
+
+def _hashes(ids: Array) -> Hashes:
+    if ids.dtype.kind in "iu":
+        return id_hashes(ids)
+    parts = [ids[start : start + _AT_ONCE] for start in range(0, len(ids), _AT_ONCE)]
+    return np.concatenate([np.empty(0, np.uint64), *(id_hashes(part.astype(np.str_)) for part in parts)])
+
+
+def _single(hashes: Hashes) -> Hashes:
+    """Those that occur once, in order: sessions that are alike are no evidence."""
+    distinct, counts = np.unique(hashes, return_counts=True)
+    once: Hashes = distinct[counts == 1]
+    return once

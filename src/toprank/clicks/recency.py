@@ -1,0 +1,312 @@
+"""What is recent counts more: sessions weighed by their age, and the latest of them held out.
+
+A session counts 2^(-age / half_life), its age being how long it was before the newest of the log; a window leaves out
+what is older. What is estimated with such weights is what holds for a session that is drawn from the log with these
+chances: the worth of a document is the mean of what it was worth when it was shown, and queries count by the weights of
+their sessions. Where nothing changes over time that is the same as without weights, with a larger variance; where
+something does, it is a mean over the last while, 1.44 half-lives old if sessions come evenly. It foretells nothing.
+
+Sessions are in the order of their times, wherever they stand in a file. A clock that was set back makes sessions older
+than they are, which costs them weight; one far ahead of all others would take all weight from these, and is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.log import Array, ClickLog
+from toprank.compute import FloatArray
+from toprank.data.checks import check_number
+from toprank.data.periods import borders
+from toprank.errors import DataError, Remedy, UnknownNameError
+
+__all__ = [
+    "HoldOut",
+    "Recency",
+    "Span",
+    "kish",
+    "latest",
+    "moment",
+    "recent",
+    "seconds_of",
+    "session_weights",
+    "span_of",
+    "times_of",
+]
+
+Span = float | str | timedelta | np.timedelta64
+"""A length of time: seconds, or text such as ``14d`` and ``36h``."""
+_UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_WORDS = {"w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second"}
+_SPAN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]?)\s*", re.IGNORECASE)
+_FINER = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # seconds since 1970 reach 1e11 in the year 5138, milliseconds in 1973
+_LEAST = 2.0**-50  # beside a session of today such a one is lost in the rounding of any sum: fifty half-lives
+_ALONE = 0.1  # of all weight: a session that has more is ahead of all others, or everything is older than can count
+
+
+def span_of(given: Span, name: str) -> float:
+    """A length of time in seconds; `name` is the argument's.
+
+    >>> span_of("14d", "half_life"), span_of("1.5h", "window"), span_of(60, "window")
+    (1209600.0, 5400.0, 60.0)
+    """
+    seconds = np.nan
+    if isinstance(given, timedelta):
+        seconds = given.total_seconds()
+    elif isinstance(given, np.timedelta64):
+        seconds = float(given / np.timedelta64(1, "s"))
+    elif isinstance(given, str):
+        match = _SPAN.fullmatch(given)
+        if match is not None and (match[2] or "s").lower() in _UNITS:
+            seconds = float(match[1]) * _UNITS[(match[2] or "s").lower()]
+    elif not isinstance(given, bool):
+        seconds = float(given)
+    if not 0 < seconds < np.inf:
+        units = ", ".join(f"{unit} ({word}s)" for unit, word in _WORDS.items())
+        raise DataError(
+            f"{name} must be a time above 0, not {given!r}: a number with a unit, {units}; or a number of seconds.",
+            remedy=Remedy(f"Give {{{name}}}.", **{name: "14d"}),
+        )
+    return seconds
+
+
+def _said(seconds: float) -> str:
+    """A span in words, in the largest unit that it has at least twice, or once exactly."""
+    for unit, size in _UNITS.items():
+        if unit != "w" and (seconds >= 2 * size or seconds == size or unit == "s"):
+            count = seconds / size
+            return f"{count:.3g} {_WORDS[unit]}{'' if count == 1 else 's'}"
+    raise AssertionError("seconds are the last unit")
+
+
+def moment(seconds: float) -> str:
+    """A time of a log as a date.
+
+    >>> moment(1_800_000_000)
+    '2027-01-15 08:00 UTC'
+    """
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+    except (OverflowError, OSError, ValueError):
+        return f"{seconds:.6g} s"
+
+
+def times_of(log: ClickLog, by: str = "time") -> FloatArray:
+    """When each session was, in seconds: the time of its first impression, of a column of the log.
+
+    Numbers are seconds since 1970, or milli-, micro- or nanoseconds where they are as large as these; text is ISO 8601;
+    what says no zone is UTC.
+
+    >>> log = ClickLog.of(["a", "b"], ["x", "y"], [1, 1], [0, 1], time=["1970-01-01T00:01", "1970-01-02"])
+    >>> times_of(log).tolist()
+    [60.0, 86400.0]
+    """
+    if by not in log.columns:
+        if by == "time":
+            raise DataError(
+                "The log has no column 'time', so nobody knows which sessions are older. Where it has times under "
+                "another name, read it",
+                remedy=Remedy("with {time}.", time="COLUMN"),
+            )
+        raise UnknownNameError("column of the log", str(by), log.columns)
+    times = seconds_of(log, by)
+    missing = ~np.isfinite(times)
+    if missing.any():
+        first = int(np.argmax(missing))
+        name = first if log.session_ids is None else log.session_ids[first]
+        raise DataError(
+            f"{int(missing.sum()):,} of {len(times):,} sessions have no time in the column '{by}', such as session "
+            f"{name}; leave them out, or give them one."
+        )
+    return times
+
+
+def seconds_of(log: ClickLog, by: str) -> FloatArray:
+    """`times_of`, with NaN where a session has no time."""
+    column = np.asarray(log.columns[by])[log.offsets[:-1]]
+    if column.dtype.kind in "OU":
+        column = _parsed(column, by)
+    if column.dtype.kind == "M":
+        whole = column.astype("datetime64[us]")
+        return np.where(np.isnat(whole), np.nan, whole.astype(np.int64) / 1e6)
+    if column.dtype.kind not in "iuf":
+        raise DataError(f"The column '{by}' of the log holds {column.dtype.name}, and no times.")
+    numbers = column.astype(np.float64)
+    size = float(np.median(np.abs(numbers[np.isfinite(numbers)]))) if np.isfinite(numbers).any() else 0.0
+    return numbers / next((per for least, per in _FINER if size >= least), 1.0)
+
+
+def _parsed(column: Array, by: str) -> Array:
+    """Text or objects as numbers, or as dates."""
+    import pyarrow as pa
+
+    words = [None if one is None or one == "" or one != one else one for one in column.tolist()]
+    try:
+        cells = pa.array(words)
+    except (pa.ArrowException, TypeError, ValueError):
+        cells = pa.array([None if one is None else str(one) for one in words])
+    for kind in (pa.float64(), pa.timestamp("us", "UTC"), pa.timestamp("us")):
+        try:
+            found: Array = cells.cast(kind).to_numpy(zero_copy_only=False)
+        except (pa.ArrowException, ValueError):
+            continue
+        return found
+    odd = next(str(one) for one in words if one is not None)
+    raise DataError(
+        f"The column '{by}' of the log holds what is no time, such as {odd!r} or another cell; give dates "
+        "(2026-11-18T09:30) or seconds since 1970."
+    )
+
+
+def kish(weights: npt.NDArray[Any]) -> float:
+    """How many of equal weight would tell as much: (Σw)² / Σw².
+
+    >>> kish(np.array([1.0, 1.0, 0.0])), kish(np.array([3.0, 1.0]))
+    (2.0, 1.6)
+    """
+    squares = float((weights**2).sum())
+    return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
+
+
+def session_weights(log: ClickLog, half_life: Span | None = None, window: Span | None = None) -> FloatArray:
+    """How much each session counts: 2^(-age / half_life), and 0 outside of the window.
+
+    >>> log = ClickLog.of(["a"] * 3, ["x"] * 3, [1] * 3, [0] * 3, session=[0, 1, 2], time=[0, 60, 120])
+    >>> session_weights(log, half_life="1m", window="2m").tolist()
+    [0.25, 0.5, 1.0]
+    >>> session_weights(log, window="1m").tolist()
+    [0.0, 1.0, 1.0]
+    """
+    times = times_of(log)
+    newest = float(times.max())
+    if len(times) > 1 and float(times.min()) == newest:
+        raise DataError(
+            f"All {len(times):,} sessions are of one moment ({moment(newest)}), and none is more recent than another."
+        )
+    age = newest - times
+    weights = np.ones(len(times))
+    if window is not None:
+        weights[age > span_of(window, "window")] = 0.0
+        if len(times) > 1 and weights.sum() < 2:
+            raise DataError(
+                f"A window of {_said(span_of(window, 'window'))} leaves nothing but the newest of {len(times):,} "
+                f"sessions, {_ahead(times)} Take a longer one, or look at the clock of that session,",
+                remedy=Remedy("by {window}.", window=...),
+            )
+    if half_life is not None:
+        weights *= np.exp2(-age / span_of(half_life, "half_life"))
+        if weights.max() > max(_ALONE, 2 / len(times)) * weights.sum():
+            raise DataError(
+                f"With a half-life of {_said(span_of(half_life, 'half_life'))} the newest of {len(times):,} sessions "
+                f"alone counts {weights.max() / weights.sum():.0%} of all, {_ahead(times)} Take a longer half-life, or "
+                "look at the clock of that session,",
+                remedy=Remedy("by {half_life}.", half_life=...),
+            )
+    return weights
+
+
+def _ahead(times: FloatArray) -> str:
+    newest, before = np.sort(times)[[-1, -2]].tolist()
+    return f"{_said(max(newest - before, 1e-6))} ahead of the one before it ({moment(newest)})."
+
+
+@dataclass(frozen=True)
+class Recency:
+    """How sessions were weighed by their age.
+
+    Attributes:
+        half_life: seconds after which a session counts half; None: none counts less for its age.
+        window: seconds before the newest session from which sessions count; None: all do.
+        sessions: how many count.
+        of: of how many.
+        effective: so many of equal weight would tell as much.
+        newest: the time of the newest, in seconds since 1970.
+        mean_age: the mean of the ages, weighted, in seconds.
+    """
+
+    half_life: float | None
+    window: float | None
+    sessions: int
+    of: int
+    effective: float
+    newest: float
+    mean_age: float
+
+    def __str__(self) -> str:
+        words = []
+        if self.window is not None:
+            words.append(f"{self.sessions:,} of {self.of:,} sessions are of the last {_said(self.window)} and count")
+        if self.half_life is not None:
+            what = "they count" if words else f"{self.sessions:,} sessions count"
+            words.append(f"{what} half for every {_said(self.half_life)} of age")
+        return (
+            f"{', '.join(words)}: as much as {self.effective:,.0f} of equal weight, {_said(max(self.mean_age, 1.0))} "
+            f"old in the mean when the newest came ({moment(self.newest)})."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"summary": str(self)}
+
+
+def recent(log: ClickLog, half_life: Span | None, window: Span | None) -> tuple[ClickLog, Recency | None]:
+    """The log with the weights of its sessions, without those that do not count; and what to say of it."""
+    if half_life is None and window is None:
+        return log, None
+    weights, times = session_weights(log, half_life, window), times_of(log)
+    kept = weights > _LEAST
+    weights, newest = weights[kept], float(times.max())
+    told = Recency(
+        None if half_life is None else span_of(half_life, "half_life"),
+        None if window is None else span_of(window, "window"),
+        len(weights), log.n_sessions, kish(weights), newest,
+        newest - float(weights @ (times[kept] / weights.sum())),
+    )  # fmt: skip
+    part = log if kept.all() else log.select(kept)
+    return (part if half_life is None else replace(part, weights=weights)), told
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """A log cut in time: what came before the border, and the sessions from it on.
+
+    Attributes:
+        early: sessions before it.
+        late: the latest sessions.
+        border: the time of the first of these, in seconds.
+    """
+
+    early: ClickLog
+    late: ClickLog
+    border: float
+
+    def __str__(self) -> str:
+        return f"the latest {self.late.n_sessions:,} sessions, from {moment(self.border)} on"
+
+
+def latest(log: ClickLog, by: str, holdout: float) -> HoldOut:
+    """Hold out the latest share of the sessions; sessions of one moment stay together.
+
+    >>> log = ClickLog.of(["a"] * 4, ["x"] * 4, [1] * 4, [0] * 4, session=[0, 1, 2, 3], time=[30, 10, 40, 20])
+    >>> cut = latest(log, "time", 0.25)
+    >>> cut.late.session_ids.tolist(), cut.border
+    ([2], 40.0)
+    """
+    check_number("holdout", holdout, above=0, below=1)
+    times = times_of(log, by)
+    moments, counts = np.unique(times, return_counts=True)
+    if len(moments) < 2:
+        raise DataError(
+            f"All {len(times):,} sessions are of one moment ({moment(float(times[0]))}), so that none are the latest; "
+            "hold out others without",
+            remedy=Remedy("{by}.", by=...),
+        )
+    border = float(moments[borders(counts, (1 - holdout, holdout))[0]])
+    late = times >= border
+    return HoldOut(log.select(~late), log.select(late), border)

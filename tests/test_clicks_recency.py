@@ -1,0 +1,496 @@
+"""Sessions weighed by their age: what is estimated then, what it costs, what it saves, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+from typer.testing import CliRunner
+
+import toprank as tr
+from toprank.cli.main import app
+from toprank.clicks import PBM, ClickLog
+from toprank.clicks.corrections import Curves, correct
+from toprank.clicks.evaluation import ranks_of
+from toprank.clicks.known_sessions import KnownSessions
+from toprank.clicks.launching import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
+from toprank.clicks.recency import kish, latest, recent, session_weights, span_of, times_of
+from toprank.errors import DataError, UnknownNameError
+
+LOOKS = np.array([1, 0.6, 0.4, 0.3])
+NOISE, DAY = 0.1, 86_400.0
+CHANGE = 0.7  # when, of the days of a log, users begin to like what they did not like before
+
+
+def world(seed, n=100):
+    """Queries of four documents, what users like at first and what later, and a feature for each."""
+    rng = np.random.default_rng(seed)
+    before, after = rng.random((2, 4 * n))
+    X = np.stack([one + 0.3 * rng.normal(size=4 * n) for one in (before, after)], axis=1)
+    return tr.RankingData(X, np.zeros(4 * n), qid=np.repeat(np.arange(n), 4)), before, after
+
+
+def one_after_the_other(*logs):
+    """Logs of simulated users as one, each session with a time within a hundred days."""
+    parts = []
+    for log, start, end, seed in logs:
+        times = np.random.default_rng(seed).uniform(start * 100 * DAY, end * 100 * DAY, log.n_sessions)
+        parts.append((log, times[log.session]))
+
+    def column(of):
+        return np.concatenate([of(log, times) for log, times in parts])
+
+    return ClickLog.of(
+        column(lambda log, _: log.qids[log.query]),
+        column(lambda log, _: log.document_ids[log.pair]),
+        column(lambda log, _: log.position),
+        column(lambda log, _: log.clicks),
+        session=np.concatenate([[f"{place}-{s}" for s in log.session] for place, (log, _) in enumerate(parts)]),
+        time=column(lambda _, times: times),
+    )
+
+
+def drifting(data, before, after, sessions=2_000, seed=0, change=CHANGE):
+    """A log of a hundred days, shown by the first feature, a third of it explored; users change when 70 are over."""
+    users, how = PBM.known(LOOKS), {"k": 4, "noise": NOISE, "exploration": 0.3}
+    logs = []
+    for place, (liked, start, end) in enumerate(((before, 0, change), (after, change, 1))):
+        count = round(sessions * (end - start))
+        log = tr.clicks.simulate(data, data.X[:, 0], users, count, relevance=liked, seed=2 * seed + place, **how)
+        logs.append((log, start, end, seed))
+    return one_after_the_other(*logs)
+
+
+def steady(data, liked, sessions=2_000, seed=0):
+    return drifting(data, liked, liked, sessions, seed)
+
+
+def brought(scores, data, liked, k=2):
+    """Clicks of a session on the top k, mean over the queries: the sum of the definition."""
+    rank = ranks_of(scores, data)
+    looked = np.where(rank <= k, LOOKS[rank - 1], 0.0)
+    return float(data.queries.sum(looked * (NOISE + (1 - NOISE) * liked)).mean())
+
+
+# ---- weights ----
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(0, 1e6), min_size=12, max_size=40, unique=True), st.floats(1e4, 1e7), st.floats(1e5, 1e7))
+def test_weights_are_those_of_the_definition(times, half_life, window):
+    n = len(times)
+    log = ClickLog.of(["q"] * n, ["d"] * n, [1] * n, [0] * n, session=np.arange(n), time=times)
+    try:
+        found = session_weights(log, half_life, window)
+    except DataError:  # the newest alone counts
+        return
+    for time, weight in zip(times, found, strict=True):
+        age = max(times) - time
+        assert weight == pytest.approx(0.5 ** (age / half_life) if age <= window else 0.0, rel=1e-9)
+
+
+def test_weighted_corrections_are_those_of_the_sessions_repeated():
+    """A session of weight 3 is three sessions; so all corrections, and what propensities are harvested."""
+    data, before, _ = world(1, 20)
+    log = steady(data, before, 300)
+    times = np.random.default_rng(0).integers(1, 4, log.n_sessions)
+    weighed = replace(log, weights=times.astype(float))
+    repeated = log.select(np.repeat(np.arange(log.n_sessions), times))
+    curves = Curves(LOOKS, np.full(4, 0.02), "given", 0.25)
+    for correction in ("none", "ips", "snips", "affine", "dr"):
+        how = (data, correction, curves, 0.3, np.linspace(0, 1, data.n_documents))
+        one, other = correct(weighed, *how), correct(repeated, *how)
+        np.testing.assert_allclose(one.relevance, other.relevance, rtol=1e-12)
+        np.testing.assert_allclose(one.sessions, other.sessions)
+        np.testing.assert_allclose(one.shown, other.shown)
+        assert one.counts.sum() == log.n_sessions
+    for model in (PBM(), tr.clicks.DBN(), tr.clicks.DCM(), tr.clicks.RankCTR(), tr.clicks.Cascade(prior=(1, 1))):
+        model.prior = (1.0, 1.0)
+        a, b = (model.fit(one).chances(log) for one in (weighed, repeated))
+        np.testing.assert_allclose(a, b, rtol=1e-4, err_msg=type(model).__name__)
+
+
+@pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain", "randomisation", "trust"])
+def test_propensities_of_late_sessions_are_found_where_positions_changed(method):
+    data, liked, _ = world(2, 200)
+    logs = []
+    for place, looks in enumerate(([1, 0.9, 0.8, 0.7], LOOKS)):
+        log = tr.clicks.simulate(
+            data, liked, PBM.known(looks), 30_000, k=4, relevance=liked, noise=NOISE, exploration=1.0, seed=place
+        )
+        logs.append((log, place / 2, (place + 1) / 2, place))
+    log = one_after_the_other(*logs)
+    log = replace(log, columns={**log.columns, "explored": np.ones(log.n_impressions, dtype=bool)})
+    found = tr.clicks.propensities(log, method, resamples=2, half_life="5d")
+    whole = tr.clicks.propensities(log, method, resamples=2)
+    np.testing.assert_allclose(found.values, LOOKS, atol=0.06)
+    assert np.abs(whole.values - LOOKS).max() > 0.1
+    assert "half for every 5 days" in found.summary
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+# ---- estimates ----
+
+
+def share_of_after(half_life):
+    """How much of the weight of a hundred days is of users who have changed, sessions coming evenly."""
+    ages = np.linspace(0, 100, 200_001)
+    weights = 0.5 ** (ages / half_life)
+    return weights[ages <= 100 * (1 - CHANGE)].sum() / weights.sum()
+
+
+def covered(runs, half_life=20, n=60):
+    """In how many runs the interval of each estimator holds what it is said to estimate, and the mean without decay."""
+    big, before, after = world(10**6, 50_000)
+    now = share_of_after(half_life)
+    truths = [brought(big.X[:, 1], big, (1 - part) * before + part * after) for part in (now, 1 - CHANGE)]
+    holds, other = dict.fromkeys(("ips", "snips", "dr"), 0), 0
+    for seed in range(runs):
+        data, before, after = world(seed, n)
+        log = drifting(data, before, after, 20 * n, seed)
+        for name in holds:
+            found = tr.clicks.evaluate(
+                data.X[:, 1], log, data, "clicks@2", estimator=name, propensities=LOOKS, clip=0.0,
+                half_life=f"{half_life}d",
+            )  # fmt: skip
+            low, high = found.interval
+            holds[name] += low <= truths[0] <= high
+            if name == "snips":
+                other += low <= truths[1] <= high
+    return holds, other
+
+
+def test_intervals_of_decayed_estimates_hold_the_decayed_mean():
+    runs = 60
+    holds, other = covered(runs)
+    assert all(binom.ppf(0.0005, runs, 0.95) <= one for one in holds.values()), holds
+    assert other < 0.8 * runs  # and not that of the whole log, which is another number
+
+
+@pytest.mark.nightly
+def test_intervals_of_decayed_estimates_cover_as_they_say():
+    runs = 1_000
+    holds, _ = covered(runs)
+    assert all(0.93 <= one / runs <= 0.97 for one in holds.values()), holds
+
+
+def told_apart(runs, half_life="20d"):
+    """How often two rankers that are equally good now, and on the mean before, are told apart."""
+    decided = 0
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        data, before, after = world(seed, 100)
+        mixed = [(1 - part) * before + part * after for part in (0.3, 0.7)]
+        X = np.stack([before + after + 0.5 * rng.normal(size=len(before)) for _ in range(2)], axis=1)
+        data = data.replace(X=X)
+        log = drifting(data, *mixed, 2_000, seed)
+        found = tr.clicks.launch(
+            log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, half_life=half_life, minimum=1, seed=seed
+        )
+        decided += found.decision != CANNOT_BE_TOLD
+    return decided
+
+
+def test_equally_good_rankers_are_hardly_ever_told_apart_under_decay():
+    runs = 60
+    assert told_apart(runs) <= binom.ppf(0.999, runs, 0.05)
+
+
+@pytest.mark.nightly
+def test_the_level_of_a_decayed_launch_holds():
+    assert told_apart(1_000) <= 70
+
+
+def test_without_a_change_decay_costs_variance_alone():
+    errors = {None: [], "20d": []}
+    samples = []
+    for seed in range(60):
+        data, liked, _ = world(seed, 30)
+        log = steady(data, liked, 600, seed)
+        truth = brought(data.X[:, 1], data, liked)
+        weights = np.bincount(log.session_query, minlength=30) / log.n_sessions  # the queries as they were asked
+        rank = ranks_of(data.X[:, 1], data)
+        each = data.queries.sum(np.where(rank <= 2, LOOKS[rank - 1], 0.0) * (NOISE + (1 - NOISE) * liked))
+        truth = float(each @ weights)
+        for half_life, of in errors.items():
+            found = tr.clicks.evaluate(
+                data.X[:, 1], log, data, "clicks@2", propensities=LOOKS, estimator="ips", half_life=half_life
+            )
+            of.append(found.value - truth)
+        samples.append(found.recency.effective / log.n_sessions)
+    plain, decayed = (np.array(one) for one in errors.values())
+    for one in (plain, decayed):
+        assert abs(one.mean()) < 4 * one.std() / np.sqrt(len(one))
+    ratio = decayed.var() / plain.var()
+    assert 0.5 / np.mean(samples) < ratio < 2 / np.mean(samples)  # as many fewer sessions as Kish says
+    assert ratio > 1.2
+
+
+def test_a_log_of_the_past_misleads_and_decay_or_a_window_does_not():
+    data, before, after = world(5, 300)
+    log = drifting(data, before, after, 20_000)
+    new, current = data.X[:, 1], data.X[:, 0]
+    assert brought(new, data, after) > brought(current, data, after) + 0.1  # what users will see
+    how = {"k": 2, "propensities": LOOKS}
+    assert tr.clicks.launch(log, data, new, current, **how).decision == DO_NOT_LAUNCH
+    for recency in ({"half_life": "7d"}, {"window": "20d"}, {"by": "time", "holdout": 0.2}):
+        found = tr.clicks.launch(log, data, new, current, **how, **recency)
+        assert found.decision == LAUNCH, recency
+        assert found.difference.value == pytest.approx(
+            brought(new, data, after) - brought(current, data, after), abs=0.06
+        )
+    ndcg = []
+    for recency in ({}, {"half_life": "7d"}, {"window": "20d"}):
+        learned = tr.clicks.train(tr.LinearRanker("Squared"), log, data, "snips", LOOKS, folds=0, **recency).ranker
+        ndcg.append(brought(learned.predict(data), data, after))
+    assert min(ndcg[1:]) > ndcg[0] + 0.05
+
+
+def test_the_effective_sample_is_kishs_and_enters_the_minimum():
+    data, before, _ = world(3, 60)
+    log = steady(data, before, 3_000)
+    whole = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, minimum=1)
+    weights = session_weights(log, "10d")
+    found = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, half_life="10d", minimum=1)
+    assert found.recency.effective == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
+    ratio = found.recency.effective / log.n_sessions
+    assert found.effective == pytest.approx(whole.effective * ratio, rel=0.15)
+    assert found.sessions == whole.sessions == log.n_sessions
+    between = round((found.effective + whole.effective) / 2)
+    thin = tr.clicks.launch(
+        log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, half_life="10d", minimum=between
+    )
+    assert thin.decision == CANNOT_BE_TOLD
+    assert "effective sample" in thin.summary
+    assert kish(np.full(7, 0.3)) == pytest.approx(7)
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert any("half for every 10 days" in one for one in found.grounds)
+
+
+def test_a_window_is_the_log_of_these_days():
+    data, before, after = world(4, 50)
+    log = drifting(data, before, after, 2_000)
+    times = times_of(log)
+    part = log.select(times >= times.max() - 20 * DAY)
+    one = tr.clicks.evaluate(data.X[:, 1], log, data, "clicks@2", propensities=LOOKS, window="20d")
+    other = tr.clicks.evaluate(data.X[:, 1], part, data, "clicks@2", propensities=LOOKS)
+    assert one.value == other.value
+    assert tuple(one.interval) == tuple(other.interval)
+    assert one.recency.sessions == part.n_sessions
+    assert f"{part.n_sessions:,} of 2,000 sessions are of the last 20 days" in str(one)
+
+
+@pytest.mark.parametrize("correction", ["none", "ips", "snips", "affine", "dr", "safe", "position"])
+def test_every_correction_learns_from_weighted_sessions(correction):
+    """What is half a life old counts half: two sessions of it are as good as one of today."""
+    data, before, after = world(6, 40)
+    log = drifting(data, before, after, 1_000)
+    ranker = tr.TreeRanker(n_trees=5, num_leaves=4) if correction == "position" else tr.LinearRanker("Squared")
+    if correction == "position":
+        ranker.set_params(loss="ListNet")
+    weighed = tr.clicks.train(ranker, log, data, correction, LOOKS, folds=0, half_life="20d", clip=0.0)
+    plain = tr.clicks.train(ranker, log, data, correction, LOOKS, folds=0, clip=0.0)
+    assert np.abs(weighed.ranker.predict(data) - plain.ranker.predict(data)).max() > 1e-3
+    assert weighed.ranker.training_["clicks"]["half_life"] == 20 * DAY
+    assert "half for every 20 days" in weighed.summary
+    json.dumps(weighed.to_dict(), allow_nan=False)
+
+
+# ---- the latest, held out ----
+
+
+def test_the_latest_sessions_are_held_out_and_no_ranker_learns_from_them():
+    data, before, after = world(7, 100)
+    log = drifting(data, before, after, 4_000)
+    times = times_of(log)
+    done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, "snips", LOOKS, by="time", holdout=0.25)
+    early = log.select(times < np.sort(times)[3_000])
+    alone = tr.clicks.train(tr.LinearRanker("Squared"), early, data, "snips", LOOKS, folds=0)
+    np.testing.assert_array_equal(done.ranker.predict(data), alone.ranker.predict(data))
+    assert done.ranker.training_["clicks"]["sessions"] == 3_000
+    assert "the latest 1,000 sessions, from 1970-" in done.summary
+    assert "On the latest sessions" in done.summary
+    late = log.select(times >= np.sort(times)[3_000])
+    found = tr.clicks.evaluate(done.ranker, late, data, "dcg@10", propensities=LOOKS, clip=0.0)
+    assert done.estimates["snips"].value == pytest.approx(found.value)
+    judged = tr.clicks.launch(
+        log, data, done.ranker, done.naive, k=2, propensities=LOOKS, by="time", holdout=0.25, minimum=1
+    )
+    assert judged.sessions == 1_000
+    assert judged.learned == (0.0, 0.0)
+
+
+def test_sessions_of_one_moment_stay_together():
+    log = ClickLog.of(["q"] * 6, ["d"] * 6, [1] * 6, [0] * 6, session=np.arange(6), time=[5, 1, 5, 1, 1, 5])
+    cut = latest(log, "time", 0.2)
+    assert cut.late.session_ids.tolist() == [0, 2, 5]
+    assert cut.early.session_ids.tolist() == [1, 3, 4]
+
+
+def test_a_ranker_that_learned_from_the_sessions_does_not_win_by_them():
+    data, before, _ = world(8, 300)
+    log = steady(data, before, 12_000)
+    done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, "snips", LOOKS, folds=0)
+    worse = -done.ranker.predict(data)
+    how = {"k": 2, "propensities": LOOKS}
+    found = tr.clicks.launch(log, data, done.ranker, worse, **how)
+    assert found.learned == (1.0, None)
+    assert found.difference.low > 0
+    assert replace(found, learned=(0.0, None)).decision == LAUNCH
+    assert found.decision == CANNOT_BE_TOLD
+    assert "learned from these very sessions" in found.summary
+    assert any("learned from about 100% of these sessions" in one for one in found.grounds)
+    assert tr.clicks.launch(log, data, worse, done.ranker, **how).decision == CANNOT_BE_TOLD  # the other way round
+    fresh = steady(data, before, 12_000, seed=1)
+    other = replace(fresh, session_ids=np.array([f"x{one}" for one in fresh.session_ids]))
+    assert tr.clicks.launch(other, data, done.ranker, worse, **how).decision == LAUNCH
+    half = np.arange(12_000) % 2 == 0
+    some = tr.clicks.train(tr.LinearRanker("Squared"), log.select(half), data, "snips", LOOKS, folds=0)
+    assert tr.clicks.launch(log, data, some.ranker, worse, **how).learned[0] == pytest.approx(0.5, abs=0.2)
+
+
+def test_models_know_their_sessions_again_from_a_file_and_through_late_clicks(tmp_path):
+    data, before, _ = world(9, 50)
+    log = steady(data, before, 1_000)
+    tr.clicks.train(tr.LinearRanker("Squared"), log, data, "snips", LOOKS, folds=0).ranker.save(tmp_path / "m.toprank")
+    known = KnownSessions.learned_by(tr.load(tmp_path / "m.toprank"))
+    later = replace(log, clicks=np.ones_like(log.clicks))
+    assert known.share(later) == 1.0
+    assert known.share(log.select(np.random.default_rng(0).permutation(1_000))) == 1.0
+    tr.clicks.write(log, tmp_path / "log.parquet")
+    assert known.share(tr.clicks.read(tmp_path / "log.parquet")) == 1.0
+    assert known.share(replace(log, columns={"time": log.columns["time"] + 1})) == 0.0
+    bare = replace(log, columns={}, session_ids=None)
+    assert KnownSessions.of(bare) is None
+    assert known.share(bare) is None
+    assert KnownSessions.of(replace(bare, session_ids=np.arange(1_000))) is None  # numbers that any log may have
+    for ranker in (before, tr.LinearRanker(), None):
+        assert KnownSessions.learned_by(ranker) is None
+
+
+# ---- bad input ----
+
+
+def timed(times, **more):
+    n = len(times)
+    return ClickLog.of(["q"] * n, ["d"] * n, [1] * n, [0] * n, session=np.arange(n), time=times, **more)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("14d", 14 * DAY), ("36h", 36 * 3600), ("2w", 14 * DAY), ("90 m", 5400), ("10s", 10), ("10", 10), (10, 10),
+     ("0.5D", DAY / 2), (datetime.timedelta(days=2), 2 * DAY), (np.timedelta64(3, "h"), 10_800)],
+)  # fmt: skip
+def test_spans(given, seconds):
+    assert span_of(given, "window") == seconds
+
+
+@pytest.mark.parametrize("given", [0, -1, "0d", "-3d", "14x", "d", "", "14 dd", np.nan, np.inf, True, "1e400d"])
+def test_spans_that_are_none_are_refused(given):
+    with pytest.raises(DataError, match=r"half_life must be a time above 0.*half_life='14d'"):
+        tr.clicks.propensities(timed(np.arange(9.0)), half_life=given)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        np.array(["2026-01-01T00:00:00", "2026-01-01T00:01:00"]),
+        np.array(["2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"], dtype=object),
+        np.array(["2026-01-01T00:00:00", "2026-01-01T00:01:00"], dtype="datetime64[ns]"),
+        np.array([datetime.datetime(2026, 1, 1), datetime.datetime(2026, 1, 1, 0, 1)], dtype=object),
+        np.array([1_767_225_600.0, 1_767_225_660.0]),
+        np.array([1_767_225_600_000, 1_767_225_660_000]),
+        np.array([1_767_225_600_000_000, 1_767_225_660_000_000]),
+        np.array(["1767225600", "1767225660"]),
+    ],
+)
+def test_times_in_all_their_forms(times):
+    assert times_of(timed(times)).tolist() == [1_767_225_600.0, 1_767_225_660.0]
+
+
+def test_what_has_no_times_is_refused_in_a_sentence():
+    log = timed(np.arange(9.0))
+    with pytest.raises(DataError, match=r"no column 'time'.*with time='COLUMN'"):
+        recent(replace(log, columns={}), "1d", None)
+    with pytest.raises(DataError, match="no column 'time'"):
+        latest(replace(log, columns={}), "time", 0.2)
+    with pytest.raises(UnknownNameError, match="column of the log"):
+        latest(log, "tiem", 0.2)
+    with pytest.raises(DataError, match="no time, such as 'soon'"):
+        recent(timed(np.array(["soon", "later"] * 3)), "1d", None)
+    with pytest.raises(DataError, match="holds bool, and no times"):
+        recent(timed(np.ones(5, dtype=bool)), "1d", None)
+    for empty in (np.nan, np.inf):
+        with pytest.raises(DataError, match="1 of 3 sessions have no time in the column 'time', such as session 1"):
+            recent(timed(np.array([1.0, empty, 3.0])), "1d", None)
+    with pytest.raises(DataError, match="2 of 3 sessions have no time"):
+        recent(timed(np.array(["2026-01-01", "", None], dtype=object)), "1d", None)
+    for how in (("1d", None), (None, "1d")):
+        with pytest.raises(DataError, match="All 9 sessions are of one moment"):
+            recent(timed(np.full(9, 5.0)), *how)
+    with pytest.raises(DataError, match=r"of one moment.*hold out others without by"):
+        latest(timed(np.full(9, 5.0)), "time", 0.2)
+    for share in (0, 1, -0.1, np.nan):
+        with pytest.raises(DataError, match="holdout"):
+            latest(log, "time", share)
+
+
+def test_one_clock_far_ahead_is_found_where_it_would_take_all_weight():
+    times = np.append(np.linspace(0, 30 * DAY, 200), 4e9)
+    with pytest.raises(DataError, match=r"newest of 201 sessions alone counts 100% of all, .* ahead of the one before"):
+        recent(timed(times), "14d", None)
+    with pytest.raises(DataError, match="leaves nothing but the newest of 201 sessions"):
+        recent(timed(times), None, "90d")
+    assert recent(timed(times), "50000d", None)[1].effective > 150  # here it does no harm
+    with pytest.raises(DataError, match="alone counts"):
+        recent(timed(np.linspace(0, 30 * DAY, 200)), "1s", None)
+
+
+def test_a_clock_that_goes_back_makes_sessions_older_and_nothing_else():
+    """The order is that of the times, wherever a session stands."""
+    times = np.linspace(0, 30 * DAY, 100)
+    mixed = np.random.default_rng(0).permutation(100)
+    forward, shuffled = session_weights(timed(times), "5d"), session_weights(timed(times[mixed]), "5d")
+    np.testing.assert_array_equal(shuffled, forward[mixed])
+
+
+def test_the_commands_take_them(tmp_path):
+    data, before, after = world(5, 120)
+    log = drifting(data, before, after, 8_000)
+    log = replace(log, columns={"day": log.columns["time"]})
+    tr.write(data.replace(labels=np.zeros(data.n_documents)), tmp_path / "data.txt")
+    tr.clicks.write(log, tmp_path / "log.parquet")
+    paths = [str(tmp_path / "log.parquet"), str(tmp_path / "data.txt")]
+    looks = ["--propensities", ",".join(map(str, LOOKS))]
+    model, other = str(tmp_path / "m.toprank"), str(tmp_path / "old.toprank")
+
+    def run(*words):
+        return CliRunner().invoke(app, [*words, *looks])
+
+    learn = ["clicks", "train", *paths, "--system", "LeastSquares", "--time", "day", "--by", "time"]
+    found = run(*learn, "-o", model, "--half-life", "7d", "--window", "60d")
+    assert found.exit_code == 0, found.output
+    assert "the latest 1,600 sessions" in found.stdout
+    assert run(*learn, "-o", other).exit_code == 0
+    decide = ["launch", *paths, "--new", model, "--current", other, "--k", "2", "--time", "day"]
+    found = run(*decide, "--by", "time", "--half-life", "7d", "--json")
+    assert found.exit_code in (0, 4), found.output
+    told = json.loads(found.stdout)
+    assert told["sessions"] == 1_600
+    assert told["recency"]["half_life"] == 7 * DAY
+    assert told["learned"] == [0.0, 0.0]
+    found = run(*decide, "--half-life", "7 days")
+    assert found.exit_code == 1
+    assert "Give --half-life 14d." in str(found.exception)
+    assert "--time COLUMN" in str(run(*decide[:-2], "--half-life", "7d").exception)
+    scores = tmp_path / "s.txt"
+    np.savetxt(scores, data.X[:, 1])
+    found = run("clicks", "evaluate", str(scores), *paths, "--metrics", "clicks@2", "--time", "day", "--window", "20d")
+    assert found.exit_code == 0, found.output
+    assert "are of the last 20 days" in found.stdout
