@@ -13,6 +13,7 @@ LETOR sets have five folds, whose test queries are pooled. MSLR: 5,000 rows to t
 to test, then the two slices change places (each file's last query may be cut). The example that comes with LightGBM is
 tested on its own test file; a quarter of its training queries are validation data. Nothing is chosen on test data.
 
+`--systems auto "auto with networks"` adds two networks to the candidates of `auto`.
 `--singles` compares `auto` with every candidate of its portfolio, too; its best line is chosen in hindsight. `--inner`
 never reads a test part: the validation part of each fold takes its place, and a quarter of the training queries that of
 the validation part; what is to be changed is decided by that. `--quick` takes one fold of each set and one seed.
@@ -35,14 +36,16 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
 import _resuming
 import toprank as tr
 from toprank import compute
+from toprank.choosing import automatic as automatic_search
 from toprank.choosing import search
-from toprank.choosing.portfolio import portfolio
+from toprank.choosing.portfolio import PortfolioEntry, portfolio
 from toprank.data.folds import Fold
 from toprank.metrics.evaluation import Judge
 from toprank.significance import bootstrap_interval
@@ -174,6 +177,19 @@ def automatic(fold: Fold, task: Task) -> Any:
     return tr.auto(fold.train, fold.valid, **asked).ranker.predict(fold.test)
 
 
+def with_networks(fold: Fold, task: Task) -> Any:
+    """`auto`, with two networks among its candidates."""
+
+    def entries(*asked: Any) -> list[PortfolioEntry]:
+        names, (_, metric, convention, seed, threads) = ("YetiRank-network", "Attention"), asked
+        judged = {"metric": metric, "convention": convention, "seed": seed, "threads": threads, "early_stopping": 10}
+        networks = [PortfolioEntry(name, tr.systems.make(name, **judged), 1.0) for name in names]
+        return [*portfolio(*asked), *networks]
+
+    with patch.object(automatic_search, "portfolio", entries):
+        return automatic(fold, task)
+
+
 def single(fold: Fold, task: Task) -> Any:
     """A candidate of the portfolio by itself."""
     entries = portfolio(fold.train, METRIC, "standard", task.seed, task.threads)
@@ -190,11 +206,13 @@ SYSTEMS: dict[str, Callable[[Fold, Task], Any]] = {
     "XGBoost": xgboost,
     "CatBoost": catboost,
 }
+NETWORKS = {"auto with networks": with_networks}
 PAIRS = [
     ("LambdaMART", "LightGBM, same settings"),
     ("YetiRank", "CatBoost"),
     *((IN_ITS_TIME, name) for name in ("CatBoost", "YetiRank")),
     *(("auto", name) for name in ("CatBoost", "YetiRank", "LambdaMART", "LightGBM", "XGBoost")),
+    *((name, "auto") for name in NETWORKS),
 ]
 
 
@@ -217,7 +235,7 @@ def work(task: Task) -> dict[str, Any]:
         catboost(
             Fold("warm", *(part.select(range(3)) for part in (fold.train, fold.valid, fold.test))), task
         )  # loads it
-    found = {task.system: timed(SYSTEMS.get(task.system, single), task)}
+    found = {task.system: timed((SYSTEMS | NETWORKS).get(task.system, single), task)}
     if task.system == "CatBoost":
         found[IN_ITS_TIME] = timed(automatic, task._replace(budget=found["CatBoost"]["seconds"]))
     return found
@@ -261,7 +279,7 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, default=5)
     arguments.add_argument("--budget", type=float, default=120.0)
     arguments.add_argument("--threads", type=int, default=1, help="threads of each fit")
-    known = ", ".join(SYSTEMS)
+    known = ", ".join(SYSTEMS | NETWORKS)
     arguments.add_argument(
         "--systems", nargs="+", default=[*SYSTEMS], help=f"{known}; CatBoost brings auto in its time"
     )
