@@ -1,6 +1,7 @@
 """The LETOR protocol for every linear system: 5 folds, hyper-parameters chosen on validation data, mean of test folds.
 
     TOPRANK_DATA=... python benchmarks/protocol.py [--sets MQ2008,OHSUMED] [--systems RankSVM,ListNet]
+                                                   [--set max_in_a_row=500 loss.ties=file]
 
 One process per core. Prints, per system, the test AvgNDCG, NDCG@10 and MAP (convention `standard`) and the seconds of
 processor time; the slow searches (OWPC chosen on validation, SVM-map, coordinate ascent) come last, summed apart.
@@ -9,11 +10,13 @@ processor time; the slow searches (OWPC chosen on validation, SVM-map, coordinat
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +26,22 @@ APART = ("OWPC", "SVM-map", "CoordinateAscent")
 METRICS = ("avgndcg", "ndcg@10", "map")
 
 
-def work(task: tuple[str, str, int]) -> tuple[dict[str, float], float]:
-    """One system on one fold: test metrics, and seconds of processor time."""
-    name, system, number = task
+def work(task: tuple[str, str, int, dict[str, Any]]) -> tuple[dict[str, float], float]:
+    """One system on one fold, with other options than its own: test metrics, and seconds of processor time."""
+    name, system, number, others = task
     warnings.simplefilter("ignore")
     fold = tr.folds(Path(os.environ["TOPRANK_DATA"], "letor", name))[number]
     start = time.process_time()
-    chosen = tr.select(system, fold.train, fold.valid, threads=1)
+    chosen = tr.select(system, fold.train, fold.valid, threads=1, **others)
     seconds = time.process_time() - start
     return dict(tr.evaluate(chosen.ranker.predict(fold.test), fold.test, METRICS).mean), seconds
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):  # a name
+        return text
 
 
 def main() -> None:
@@ -40,18 +50,20 @@ def main() -> None:
     arguments.add_argument(
         "--systems", default=",".join(name for name, one in tr.systems.SYSTEMS.items() if not one.learns_from_teacher)
     )
+    arguments.add_argument("--set", nargs="+", default=[], metavar="OPTION=VALUE", help="options of the systems")
     options = arguments.parse_args()
+    others = {name: _value(text) for name, _, text in (one.partition("=") for one in options.set)}
     names = [tr.systems.get(name).name for name in options.systems.split(",")]
     names.sort(key=lambda name: name in APART)
     wall = {False: 0.0, True: 0.0}
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         list(
-            pool.map(work, [(s, "LeastSquares", 0) for s in options.sets.split(",")])
+            pool.map(work, [(s, "LeastSquares", 0, {}) for s in options.sets.split(",")])
         )  # start-up is not the protocol's
         print(f"{'system':<26}{'set':<9}" + "".join(f"{metric:>9}" for metric in METRICS) + f"{'cpu s':>8}")
         for system in names:
             start = time.perf_counter()
-            tasks = [(name, system, fold) for name in options.sets.split(",") for fold in range(5)]
+            tasks = [(name, system, fold, others) for name in options.sets.split(",") for fold in range(5)]
             results = list(pool.map(work, tasks))
             wall[system in APART] += time.perf_counter() - start
             for i, name in enumerate(options.sets.split(",")):

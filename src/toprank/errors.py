@@ -98,6 +98,17 @@ class ToprankError(Exception):
     def __init__(self, problem: str = "", *, remedy: str = "") -> None:
         super().__init__(joined(problem, remedy))
 
+    def __reduce__(self) -> tuple[Any, ...]:  # exceptions are pickled as calls with their message, which kinds refuse
+        return _as_it_was, (type(self), self.args, vars(self))
+
+
+def _as_it_was(kind: type[ToprankError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ToprankError:
+    """An error of another process."""
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(attributes)
+    return error
+
 
 class DataError(ToprankError, ValueError):
     """Arrays, frames or options that contradict each other or cannot be ranked."""
