@@ -1,0 +1,76 @@
+"""Errors travel between processes as they are."""
+
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+import toprank as tr
+from toprank.data.trec.files import RepeatedPairError
+from toprank.errors import (
+    ClusterError,
+    DataError,
+    FileError,
+    FormatError,
+    MissingExtraError,
+    Remedy,
+    ToprankError,
+    UnknownNameError,
+    retold,
+)
+from toprank.exporting.exporter import DifferenceError
+from toprank.rankers.neural.objective import NotFinite
+from toprank.serving.requests import RefusedError
+
+REMEDY = Remedy("lower {k}.", "ask for fewer.", k=...)
+
+
+def subclasses(kind):
+    return {kind}.union(*map(subclasses, kind.__subclasses__()))
+
+
+ERRORS = [
+    ToprankError("It is wrong.", remedy=REMEDY),
+    DataError("It is wrong;", remedy=REMEDY),
+    FileError("It is missing."),
+    FormatError("Not a number;", path="a.txt", line=3, column=7, remedy=REMEDY),
+    FormatError("Nothing here."),
+    ClusterError("Nobody answers."),
+    UnknownNameError("metric", "ncdg", ["ndcg", "map"]),
+    UnknownNameError("metric", "ncdg", ["ndcg", "map"], command=Remedy("look", "see {k}.", k=3)),
+    MissingExtraError("Install it."),
+]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_arrives_as_it_was(error, protocol):
+    error.add_note("seen")
+    again = pickle.loads(pickle.dumps(error, protocol))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert again.args == error.args
+    assert vars(again) == vars(error)
+    for part, before in zip(again.args, error.args, strict=True):
+        assert spelled(part) == spelled(before)
+
+
+def spelled(part):
+    return retold(part, lambda name, _: f"-{name}", lambda name: name == "k")
+
+
+def test_every_kind_can_arrive():
+    """Kinds that ask for more than a message, too; a new one is found here."""
+    assert {RepeatedPairError, DifferenceError, NotFinite, RefusedError} < subclasses(ToprankError)
+    for kind in subclasses(ToprankError):
+        error = kind.__new__(kind)
+        error.args, error.place = ("It is wrong.",), 3
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.place) == (kind, "It is wrong.", 3)
+
+
+def test_an_error_of_a_worker_does_not_break_the_pool():
+    with ProcessPoolExecutor(1) as pool:
+        with pytest.raises(UnknownNameError, match="did you mean 'ListNet'"):
+            pool.submit(tr.systems.get, "Listnt").result()
+        assert pool.submit(len, "abc").result() == 3
