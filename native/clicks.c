@@ -2,33 +2,6 @@
 One set of instructions is enough. */
 #include "vectors.h"
 
-/* P(click) = attraction of a pair × examination of a place, over cells (pair, place) that were shown and clicked so often.
-
-Adds for each pair of first…last the expected number of impressions in which it attracted (`attracted`), and for each
-place those in which it was looked at (`examined`, of this block alone). The return value is the log-likelihood, where it
-is wanted. */
-KERNEL(f8, product_sums)(i8 c, i8 p, i8 b, const i8 begins[p + 1], const i4 place[c], const f8 shown[c],
-                         const f8 clicked[c], const f8 attraction[p], const f8 examination[b], i8 first, i8 last,
-                         bool wanted, f8 attracted[p], f8 examined[b]) {
-    f8 value = 0.0;
-    for (i8 pair = first; pair < last; pair++) {
-        const f8 a = attraction[pair];
-        f8 sum = 0.0;
-        for (i8 cell = begins[pair]; cell < begins[pair + 1]; cell++) {
-            const f8 e = examination[place[cell]], both = a * e, passed = shown[cell] - clicked[cell];
-            const f8 rest = passed > 0.0 ? passed / (1.0 - both) : 0.0; /* a place always looked at, a pair always liked */
-            sum += clicked[cell] + rest * (a - both);
-            examined[place[cell]] += clicked[cell] + rest * (e - both);
-            if (wanted) {
-                if (clicked[cell] > 0.0) value += clicked[cell] * log1(both);
-                if (passed > 0.0) value += passed * log1(1.0 - both);
-            }
-        }
-        attracted[pair] = sum;
-    }
-    return value;
-}
-
 /* Users who read from the top: they look at the first document, at the next one after a skip with probability `skip`,
 after a click with `after[kind]`. For each impression of sessions first…last: P(looked at | clicks), and P(looked at, and at
 the next one | clicks); for each session its log-likelihood. A click that the model holds for impossible gives -infinity,

@@ -3,7 +3,7 @@
 Both passes work on a chunk of whole lines. The first measures, so that the second finds arrays of the right size: it
 looks at the first and the last feature id of a row only, which is enough where ids ascend; the second pass sees every
 id. */
-#include "decimals.h"
+#include "eight_decimals.h"
 
 #define LARGEST_ID INT64_C(2147483647)
 
@@ -183,6 +183,7 @@ CODES(LetorFault, FINE, LABEL, LABEL_FINITE, LABEL_SIZE, QUERY, FEATURE, ID_SIZE
       VALUE_WANTED, VALUE_SIZE, CHANGED)
 
 #define KNOWN_IDS 512
+#define MOST_STARTS (KNOWN_IDS + 64 + 16) /* of tokens of a line: those of one look more than are wanted, and its store */
 
 /* What a pass over a chunk knows, and what it found: the range of ids outside the result, whether ids of a sparse row
 are out of order, and where the fault is. `known` are the beginnings " 57:" of the features, to be recognised instead of
@@ -193,7 +194,8 @@ typedef struct {
     bool first_is_given, width_is_given, shuffled;
     f8 missing;
     i8 least_id, most_id, fault_at, n_known;
-    u8 known[KNOWN_IDS], mask[KNOWN_IDS];
+    u8 known[KNOWN_IDS + 8], mask[KNOWN_IDS + 8];
+    u1 known_length[KNOWN_IDS + 8];
 } pass;
 
 static void learn_ids(pass *p) {
@@ -206,6 +208,7 @@ static void learn_ids(pass *p) {
         }
         p->known[column] = word << 8 | ' ';
         p->mask[column] = mask;
+        p->known_length[column] = (u1)(8 - (__builtin_clzll(mask) >> 3));
     }
 }
 

@@ -106,6 +106,30 @@ static void add_up_weights(i8 n, i8 generator, f8 share, f8 *cumulative) {
 of different grades, those of different scores, and Spearman's ρ on mean ranks (NaN where a side is constant). */
 CODES(PairCount, CONCORDANT, DISCORDANT, SCORE_TIES, LABEL_PAIRS, SCORE_PAIRS, SPEARMAN)
 
+/* The largest possible Σ weights[j] · table[grade at j], of lists that have so many documents of each grade; `best_first` lists
+the grades by their entry. */
+KERNEL(void, ideal_sum)(i8 g, i8 w, i8 q, const i8 counts[q][g], const f8 table[g], const i8 best_first[g],
+                        const f8 weights[w], f8 out[restrict q]) {
+    for (i8 query = 0; query < q; query++) {
+        f8 total = 0.0;
+        for (i8 i = 0, rank = 0; i < g && rank < w; i++) {
+            const f8 gain = table[best_first[i]];
+            for (i8 stop = least(w, rank + counts[query][best_first[i]]); rank < stop; rank++)
+                total += gain * weights[rank];
+        }
+        out[query] = total;
+    }
+}
+
+/* Σ relevant[grade] over documents: whole numbers, so the order of the sum does not matter. */
+KERNEL(void, count_relevant)(i8 g, i8 q, const i8 counts[q][g], const f8 relevant[g], f8 out[restrict q]) {
+    for (i8 query = 0; query < q; query++) {
+        f8 total = 0.0;
+        for (i8 grade = 0; grade < g; grade++) total += relevant[grade] * (f8)counts[query][grade];
+        out[query] = total;
+    }
+}
+
 #define CODE u1
 #define NAMED(name) name##__u1
 #include "metrics.inc"

@@ -47,11 +47,6 @@ static f8 bound_of_best(i8 n, const f8 *scores, i8 depth) {
 /* The documents of a query whose scores are at least the bound, or NaN. */
 INLINE i8 reaching(i8 n, const f8 *restrict scores, i8 start, f8 bound, f8 *restrict found, i8 *restrict numbers) {
     i8 count = 0;
-    if (bound == -INFINITY) {
-        for (i8 i = 0; i < n; i++) numbers[i] = start + i;
-        memcpy(found, scores, (size_t)n * sizeof(f8));
-        return n;
-    }
     for (i8 i = 0; i < n; i++) {
         found[count] = scores[i];
         numbers[count] = start + i;
@@ -72,14 +67,19 @@ KERNEL(i8, rank_queries)(i8 n, i8 q, i8 room, const f8 scores[n], const i8 offse
     for (i8 query = 0; query < q && bad == -1; query++) {
         i8 start = offsets[query], m = offsets[query + 1] - start, wanted = least(depth, m);
         f8 bound = depth <= DEEPEST && 4 * depth <= m ? bound_of_best(m, scores + start, depth) : -INFINITY;
-        i8 count = reaching(m, scores + start, start, bound, found, numbers);
-        i8 missing = 0;
-        for (i8 i = 0; i < count; i++) missing |= found[i] != found[i];
+        const bool all = bound == -INFINITY;
+        const f8 *candidates = all ? scores + start : found;
+        i8 count = m, missing = 0;
+        if (all)
+            for (i8 i = 0; i < m; i++) numbers[i] = start + i;
+        else
+            count = reaching(m, scores + start, start, bound, found, numbers);
+        for (i8 i = 0; i < count; i++) missing |= candidates[i] != candidates[i];
         if (UNLIKELY(missing)) {
-            for (i8 i = count; i-- > 0;) bad = found[i] != found[i] ? numbers[i] : bad;
+            for (i8 i = count; i-- > 0;) bad = candidates[i] != candidates[i] ? numbers[i] : bad;
             break;
         }
-        sort_down(count, found, numbers, &sorter);
+        sort_down(count, candidates, numbers, &sorter);
         while (keep_ties && wanted < count && sorter.sorted[wanted] == sorter.sorted[wanted - 1]) wanted++;
         memcpy(order + at, sorter.order, (size_t)wanted * sizeof(i8));
         for (i8 i = 0; i < wanted - 1; i++) ends[at + i] = !keep_ties | (sorter.sorted[i] != sorter.sorted[i + 1]);

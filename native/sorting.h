@@ -3,6 +3,7 @@ same on every machine. NaN has no place in an order: callers leave it out, and i
 #ifndef TOPRANK_SORTING_H
 #define TOPRANK_SORTING_H
 
+#include "sorting_network.h"
 #include "vectors.h"
 
 #define COUNTED 32     /* up to so many values, comparing all pairs without a branch is fastest */
@@ -79,6 +80,22 @@ INLINE bool add_up(i8 buckets, i4 *counts, i4 full) {
     return fullest <= full;
 }
 
+/* Insertion, where few values stand the wrong way round. */
+INLINE void insert_misplaced(i8 n, f8 *restrict sorted, i8 *restrict order) {
+    for (i8 i = 1; i < n; i++) {
+        const f8 value = sorted[i];
+        if (LIKELY(!(sorted[i - 1] < value))) continue;
+        const i8 number = order[i];
+        i8 j = i;
+        for (; j > 0 && sorted[j - 1] < value; j--) {
+            sorted[j] = sorted[j - 1];
+            order[j] = order[j - 1];
+        }
+        sorted[j] = value;
+        order[j] = number;
+    }
+}
+
 /* SPREAD · n buckets of equal width, highest values first, then insertion mends the order inside them: linear for values that
 spread. False where one bucket is so full that insertion would be slow. */
 static bool sort_by_buckets(i8 n, const f8 *restrict values, const i8 *restrict numbers, f8 high, f8 scale,
@@ -121,18 +138,7 @@ static bool sort_by_buckets(i8 n, const f8 *restrict values, const i8 *restrict 
     }
     sorted[n - 1] = carried;
     order[n - 1] = carried_number;
-    for (i8 i = 1; i < n; i++) {
-        const f8 value = sorted[i];
-        if (LIKELY(!(sorted[i - 1] < value))) continue;
-        const i8 number = order[i];
-        i8 j = i;
-        for (; j > 0 && sorted[j - 1] < value; j--) {
-            sorted[j] = sorted[j - 1];
-            order[j] = order[j - 1];
-        }
-        sorted[j] = value;
-        order[j] = number;
-    }
+    insert_misplaced(n, sorted, order);
     return true;
 }
 
@@ -171,6 +177,15 @@ static void sort_down(i8 n, const f8 *values, const i8 *numbers, Sorter *sorter)
         sort_by_counting(n, values, numbers, sorter->sorted, sorter->order);
         return;
     }
+#ifdef __AVX512F__
+    if (n <= NETWORK) {
+        sort_by_network(n, values, numbers, sorter->sorted, sorter->order);
+        i8 misplaced = 0;
+        for (i8 i = 1; i < n; i++) misplaced |= sorter->sorted[i - 1] < sorter->sorted[i];
+        if (UNLIKELY(misplaced)) insert_misplaced(n, sorter->sorted, sorter->order);
+        return;
+    }
+#endif
     f8 highs[8], lows[8];
     for (int lane = 0; lane < 8; lane++) highs[lane] = lows[lane] = values[0];
     i8 i = 0;

@@ -31,7 +31,7 @@ from toprank.clicks.cascades import _whole_queries
 from toprank.clicks.corrections import curves_of
 from toprank.clicks.fitting import maximise
 from toprank.clicks.harvests import relative_examinations
-from toprank.clicks.models import last_click
+from toprank.clicks.models import ProductCells, last_click
 from toprank.errors import DataError
 from toprank.rankers.base import ConvergenceWarning
 
@@ -134,9 +134,43 @@ def test_what_a_product_expects_is_what_all_its_cases_say(attraction, examinatio
     whole = sum(cases.values())
     liked, looked = (sum(p for case, p in cases.items() if case[k]) / whole for k in (0, 1))
     found = np.zeros(1), np.zeros(1)
-    arguments = (np.array([0, 1]), np.zeros(1, np.int32), np.ones(1), np.array([float(clicked)]))
+    arguments = (np.array([0, 1]), *np.zeros((2, 1), np.int32), np.ones(1), np.array([float(clicked)]))
     value = kernels.product_sums(*arguments, np.array([attraction]), np.array([examination]), 0, 1, True, *found)
     np.testing.assert_allclose([found[0][0], found[1][0], value], [liked, looked, np.log(whole)])
+
+
+@pytest.mark.parametrize("n_pairs", [3, 700])
+@pytest.mark.parametrize("repeats", [1, 40])
+def test_the_sums_of_a_product_are_those_of_its_cells(n_pairs, repeats):
+    """However many cells there are, and whichever way they are counted."""
+    rng = np.random.default_rng(n_pairs)
+    n = n_pairs * repeats
+    position = np.tile([1, 2, 3], n)
+    queries, documents = np.repeat(np.arange(n) % 7, 3), rng.integers(0, n_pairs, 3 * n)
+    log = ClickLog.of(
+        queries.astype(str), documents.astype(str), position, rng.random(3 * n) < 0.3, np.arange(3 * n) // 3
+    )
+    weights = rng.integers(0, 3, log.n_queries).astype(float)
+    cells = ProductCells.of(log, log.position - 1, 3, weights)
+    seen = Counter(zip(log.pair.tolist(), (log.position - 1).tolist(), strict=True))
+    clicked = Counter(zip(log.pair[log.clicks].tolist(), (log.position[log.clicks] - 1).tolist(), strict=True))
+    found = list(zip(cells.pair.tolist(), cells.place.tolist(), strict=True))
+    assert found == sorted(seen)
+    weight = weights[log.pair_query[cells.pair]]
+    np.testing.assert_array_equal(cells.shown, weight * [seen[cell] for cell in found])
+    np.testing.assert_array_equal(cells.clicked, weight * [clicked[cell] for cell in found])
+    np.testing.assert_array_equal(np.repeat(np.arange(log.n_pairs), np.diff(cells.begins)), cells.pair)
+
+    attraction, examination = rng.uniform(0.01, 0.99, log.n_pairs), rng.uniform(0.01, 0.99, 3)
+    sums = np.full(log.n_pairs, np.nan), np.zeros(3)
+    value = kernels.product_sums(*cells[:5], attraction, examination, 0, log.n_pairs, True, *sums)
+    a, e, passed = attraction[cells.pair], examination[cells.place], cells.shown - cells.clicked
+    liked, looked = (cells.clicked + passed * (one - a * e) / (1 - a * e) for one in (a, e))
+    np.testing.assert_allclose(sums[0], np.bincount(cells.pair, liked, log.n_pairs), rtol=1e-12)
+    np.testing.assert_allclose(sums[1], np.bincount(cells.place, looked, 3), rtol=1e-12)
+    assert value == pytest.approx((cells.clicked * np.log(a * e) + passed * np.log(1 - a * e)).sum(), rel=1e-12)
+    prior = kernels.beta_prior(attraction, 0.3, 1.7)
+    assert prior == pytest.approx((0.3 * np.log(attraction) + 1.7 * np.log1p(-attraction)).sum(), rel=1e-12)
 
 
 @pytest.mark.parametrize("model", [PBM, UBM, DCM, SDBN, DBN, CCM])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from toprank import kernels
 from toprank.data.letor import looks_like_letor, read_letor
 from toprank.data.letor import survey as letor_survey
 from toprank.errors import ToprankError
@@ -76,3 +81,49 @@ def test_bytes_give_data_or_our_error(path, text, dtype, layout, missing, regrou
         data.X.check_format(full_check=True)
     if missing == "zero":
         assert not np.isnan(data.X.data if data.is_sparse else data.X).any()
+
+
+MEANINGS = """
+import hashlib, os, tempfile
+from pathlib import Path
+import numpy as np
+from toprank.data.letor import read_letor
+from toprank.errors import ToprankError
+rng = np.random.default_rng(3)
+os.chdir(tempfile.mkdtemp())  # so that no message names the folder
+path = Path("some.txt")
+for number in range(1500):
+    lines = []
+    for line in range(rng.integers(1, 5)):
+        ids = np.flatnonzero(rng.random(40) < rng.choice([1, 0.98, 0.7])) + rng.integers(0, 2)
+        shown = [f"{value:.{rng.integers(0, 9)}f}" for value in rng.normal(0, 30, len(ids))]
+        end = rng.choice(["", " ", " # d", chr(13)])
+        lines.append(f"{line} qid:1 {' '.join(f'{i}:{v}' for i, v in zip(ids, shown))}{end}")
+    text = bytearray("\\n".join(lines).encode())
+    for _ in range(rng.integers(0, 3)):
+        at = rng.integers(0, len(text))
+        put = rng.choice([b" ", b"\\t", b"\\n", b"#", b":", b"-", b".", b"/", b"e1", b"\\x01", b"NULL", b"7777777"])
+        text[at : at + rng.integers(0, 3)] = put
+    path.write_bytes(text)
+    try:
+        data = read_letor(path, dtype=[np.float32, np.float64][number % 2], layout=["dense", "sparse"][number % 3 == 0])
+        X = data.X if number % 3 else np.concatenate([data.X.data, data.X.indices, data.X.indptr])
+        print(hashlib.sha256(np.ascontiguousarray(X).tobytes() + data.labels.tobytes()).hexdigest())
+    except ToprankError as problem:
+        print(str(problem).encode())
+"""
+
+
+def test_any_bytes_mean_the_same_with_all_sets_of_instructions():
+    """Rows of numbers, whole or damaged: wide registers read what the plain way reads, and refuse what it refuses."""
+    found = kernels.library()
+    said = {}
+    for variant in found.variants[: found.variants.index(found.machine) + 1]:
+        environment = os.environ | {"TOPRANK_KERNELS": variant}
+        done = subprocess.run([sys.executable, "-c", MEANINGS], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        said[variant] = done.stdout.splitlines()
+    assert len(said["baseline"]) == 1500
+    assert 500 < sum(line.startswith("b") for line in said["baseline"]) < 1000
+    for variant, lines in said.items():
+        assert lines == said["baseline"], variant

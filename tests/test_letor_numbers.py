@@ -132,6 +132,50 @@ def test_what_follows_a_number_does_not_change_it(folder, kind):
         assert data.labels.tolist() == [float(token)]
 
 
+def usual_number(rng: np.random.Generator) -> str:
+    """Up to 18 bytes without an exponent, the point anywhere or nowhere: on both sides of what is read at once."""
+    digits = "".join(map(str, rng.integers(0, 10, rng.integers(1, 18))))
+    point = rng.integers(0, len(digits) + 1)
+    token = digits if rng.random() < 0.3 else f"{digits[:point]}.{digits[point:]}"
+    return f"{'-' if rng.random() < 0.3 else ''}{token}"
+
+
+def beside_borders(rng: np.random.Generator) -> list[str]:
+    """Short decimals that are no border between two float32, but whose nearest float64 is one."""
+    values = (10 ** rng.uniform(0, 8, 50_000)).astype(np.float32)
+    middles = (values.astype(np.float64) + np.nextafter(values, np.float32(np.inf))) / 2
+    tokens = [f"{middle:.{14 - len(str(int(middle)))}f}" for middle in middles.tolist()]
+    pairs = zip(tokens, middles.tolist(), strict=True)
+    return [token for token, middle in pairs if float(token) == middle and Fraction(token) != Fraction(middle)]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("usual", [1.0, 0.9])
+def test_numbers_in_wide_rows_are_the_nearest(folder, kind, usual):
+    """Rows of any width, since several numbers of a row may be read at once; others than the usual ones among them."""
+    rng = np.random.default_rng(8)
+    limit = float(np.finfo(kind).max)
+    rows, expected = [], []
+    for width in (*range(1, 42), 100, 136, 511, 512, 513, 600):
+        tokens = [usual_number(rng) if rng.random() < usual else written_in_all_ways(rng) for _ in range(width)]
+        tokens = [token if abs(float(token)) < limit else "NULL" for token in tokens]
+        rows.append(f"1 qid:1 {' '.join(f'{i}:{token}' for i, token in enumerate(tokens, 1))}\n")
+        expected.append([np.nan if token == "NULL" else nearest(token, kind) for token in tokens])
+    borders = beside_borders(rng)
+    assert len(borders) > 20
+    for first in range(0, len(borders), 100):
+        tokens = borders[first : first + 100]
+        rows.append(f"1 qid:1 {' '.join(f'{i}:{token}' for i, token in enumerate(tokens, 1))}\n")
+        expected.append([nearest(token, kind) for token in tokens])
+    path = folder / "wide.txt"
+    path.write_text("".join(rows))
+    data = read_letor(path, dtype=kind)
+    for row, values in zip(data.X, expected, strict=True):
+        np.testing.assert_array_equal(row[: len(values)], np.array(values, dtype=kind))
+        np.testing.assert_array_equal(np.signbit(row[: len(values)]), np.signbit(values))
+        assert np.isnan(row[len(values) :]).all()
+
+
 def test_very_long_numbers_are_the_nearest(folder):
     """More digits than are looked at one by one, on both sides of a border between two numbers."""
     middle = border(1.5, False, "")

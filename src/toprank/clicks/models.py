@@ -559,6 +559,7 @@ class ProductCells(NamedTuple):
 
     begins: IntArray
     """Where the cells of each pair begin, and the end."""
+    pair: npt.NDArray[np.int32]
     place: npt.NDArray[np.int32]
     shown: FloatArray
     clicked: FloatArray
@@ -569,22 +570,32 @@ class ProductCells(NamedTuple):
         """The cells of a log whose impressions stand at these places."""
         if log.weight is not None:
             return cls._weighed(log, place, n_places, log.weighed(weights))
-        key = np.sort((log.pair * n_places + place) * 2 + log.clicks)
-        cell = key >> 1
-        begins = np.flatnonzero(np.r_[True, np.diff(cell) > 0])
-        pair, of_place = cell[begins] // n_places, (cell[begins] % n_places).astype(np.int32)
-        weight = weights[log.pair_query[pair]]
-        shown = np.diff(np.append(begins, len(cell))) * weight
-        clicked = np.add.reduceat((key & 1).astype(np.float64), begins) * weight
-        return cls(np.searchsorted(pair, np.arange(log.n_pairs + 1)), of_place, shown, clicked, n_places)
+        if log.n_pairs * n_places <= log.n_impressions < 2**31:  # a table takes less memory than the impressions do
+            counts = np.empty((log.n_pairs * n_places, 2), dtype=np.int32)
+            kernels.count_cells(log.pair, place, log.clicks.view(np.uint8), n_places, counts)
+            cell = np.flatnonzero(counts[:, 0])
+            shown, clicked = counts[cell].T.astype(np.float64)
+        else:
+            key = np.sort((log.pair * n_places + place) * 2 + log.clicks)
+            begins = np.flatnonzero(np.r_[True, np.diff(key >> 1) > 0])
+            cell = key[begins] >> 1
+            shown = np.diff(np.append(begins, len(key))).astype(np.float64)
+            clicked = np.add.reduceat((key & 1).astype(np.float64), begins)
+        weight = weights[log.pair_query[cell // n_places]]
+        return cls._made(cell, shown * weight, clicked * weight, log.n_pairs, n_places)
 
     @classmethod
     def _weighed(cls, log: ClickLog, place: IntArray, n_places: int, weight: FloatArray) -> Self:
         """The same where impressions weigh differently."""
         cells, of = np.unique(log.pair * n_places + place, return_inverse=True)
-        pair, of_place = cells // n_places, (cells % n_places).astype(np.int32)
         shown, clicked = sums(of, weight, len(cells)), sums(of, weight * log.clicks, len(cells))
-        return cls(np.searchsorted(pair, np.arange(log.n_pairs + 1)), of_place, shown, clicked, n_places)
+        return cls._made(cells, shown, clicked, log.n_pairs, n_places)
+
+    @classmethod
+    def _made(cls, cells: IntArray, shown: FloatArray, clicked: FloatArray, n_pairs: int, n_places: int) -> Self:
+        """Of cells that are numbered pair by pair, and place by place."""
+        pair, place = (cells // n_places).astype(np.int32), (cells % n_places).astype(np.int32)
+        return cls(np.searchsorted(pair, np.arange(n_pairs + 1)), pair, place, shown, clicked, n_places)
 
     def fit(
         self,
@@ -597,34 +608,31 @@ class ProductCells(NamedTuple):
     ) -> Maximum:
         """The attraction of each pair and then the examination of each place that are most likely."""
         n, (a, b) = len(self.begins) - 1, prior
-        pair = np.repeat(np.arange(n), np.diff(self.begins))
-        shown, parts = (
-            np.concatenate([sums(pair, self.shown, n), sums(self.place, self.shown, self.n_places)]),
-            blocks(n),
-        )
+        shown = np.concatenate([sums(self.pair, self.shown, n), sums(self.place, self.shown, self.n_places)])
+        parts = blocks(n)
 
         def step(both: FloatArray) -> tuple[FloatArray, float]:
             attracted, examined = np.empty(n), np.zeros((len(parts), self.n_places))
 
             def part(number: int) -> float:
                 parameters = (both[:n], both[n:], *parts[number], True, attracted, examined[number])
-                return float(kernels.product_sums(*self[:4], *parameters))
+                return float(kernels.product_sums(*self[:5], *parameters))
 
             value = sum(each_block(part, range(len(parts)), threads))
             shrunk = both if learner is None else both[n:]
-            value += float((a * np.log(shrunk) + b * np.log1p(-shrunk)).sum())
+            value += float(kernels.beta_prior(shrunk, a, b))
             better = (np.concatenate([attracted, examined.sum(axis=0)]) + a) / (shown + a + b)
             if learner is not None:
                 better[:n] = learner(attracted, shown[:n])
             return inside(better), value
 
         if start is None:
-            rates = (sums(pair, self.clicked, n) + a) / (shown[:n] + a + b)
+            rates = (sums(self.pair, self.clicked, n) + a) / (shown[:n] + a + b)
             start = np.concatenate([rates, np.full(self.n_places, 0.5)])
         if learner is not None:
             return climb(step, start, tolerance, max_steps)
         counts = self.shown > 0
-        joined = joined_places(pair[counts], self.place[counts], self.n_places)
+        joined = joined_places(self.pair[counts], self.place[counts], self.n_places)
 
         def read(both: FloatArray) -> FloatArray:
             """Only ratios of examinations are in a log, and only of places that documents join."""

@@ -153,7 +153,7 @@ def evaluate_views(
         for bound, depth, keep_ties in passes:
             ranked = rank_block(scores, offsets, block, depth, keep_ties)
             sizes = np.diff(offsets[first : last + 1])
-            view = View(*ranked, codes, sizes, judged_codes, judged_offsets[first : last + 1])
+            view = View(*ranked, codes, sizes, judged_codes, judged_offsets[first : last + 1], len(rules.grades))
             for name, per_query in bound.items():
                 out[name][first:last] = per_query(view)
 

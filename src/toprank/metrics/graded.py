@@ -17,11 +17,9 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError
 from toprank.metrics.conventions import Blank, Discount, Gain
-from toprank.metrics.measure import Measure, PerQuery, Rules, View, divided, skipping_blank, with_blank
+from toprank.metrics.measure import FEW_GRADES, Measure, PerQuery, Rules, View, divided, skipping_blank, with_blank
 
 __all__ = ["DCG", "ERR", "NDCG", "RBP", "ApproxERR", "AvgNDCG"]
-
-_FEW_GRADES = 64  # beyond, sorting the gains costs less than counting the grades
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,10 @@ class DCG(Measure):
 
 
 def _ideal(view: View, table: FloatArray, weights: FloatArray) -> FloatArray:
-    if len(table) > _FEW_GRADES:
+    if view.n_grades > FEW_GRADES:
         return view.filled(kernels.ideal_sum_of_many_grades, *view.judged, table, weights)
-    best_first, counts = np.argsort(-table, kind="stable"), np.empty(len(table), dtype=np.int64)
-    return view.filled(kernels.ideal_sum, *view.judged, table, best_first, weights, counts)
+    best_first = np.argsort(-table, kind="stable")
+    return view.filled(kernels.ideal_sum, view.grade_counts, table, best_first, weights)
 
 
 @dataclass(frozen=True)

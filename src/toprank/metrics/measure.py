@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -22,10 +23,15 @@ from toprank.data.checks import PlainArguments, check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.conventions import Blank, Convention, Discount, Gain
 
-__all__ = ["Custom", "Measure", "PerQuery", "Rules", "View"]
+__all__ = ["FEW_GRADES", "Custom", "Measure", "PerQuery", "Rules", "View"]
 
 
-class View(NamedTuple):
+FEW_GRADES = 64
+"""Beyond, to go through the documents costs less than to count them by grade."""
+
+
+@dataclass(frozen=True, eq=False)
+class View:
     """Ranked queries, and what was judged for them (more than was ranked, where a run missed documents)."""
 
     order: IntArray
@@ -35,6 +41,7 @@ class View(NamedTuple):
     sizes: IntArray
     judged_codes: npt.NDArray[Any]
     judged_offsets: IntArray
+    n_grades: int
 
     @property
     def ranked(self) -> tuple[npt.NDArray[Any], ...]:
@@ -56,9 +63,18 @@ class View(NamedTuple):
         """Σ over ranks (up to `limits`) of the grade's entry in the table times the rank's weight."""
         return self.filled(kernels.weighted_sum, *self.ranked, table, weights, self.sizes if limits is None else limits)
 
+    @cached_property
+    def grade_counts(self) -> IntArray:
+        """How many judged documents of each query have each grade: counted once for all measures."""
+        counts = np.empty((len(self.sizes), self.n_grades), dtype=np.int64)
+        kernels.grade_counts(*self.judged, counts)
+        return counts
+
     def count_relevant(self, relevant: FloatArray) -> FloatArray:
         """How many judged documents have a relevant grade."""
-        return self.filled(kernels.count_relevant, *self.judged, relevant)
+        if self.n_grades > FEW_GRADES:
+            return self.filled(kernels.count_relevant_of_many_grades, *self.judged, relevant)
+        return self.filled(kernels.count_relevant, self.grade_counts, relevant)
 
 
 class Rules(NamedTuple):
