@@ -178,7 +178,7 @@ def wins(n, by, rng):
     [
         (0.1, {}, "shown", "a wins by"),
         (0.1, {"baseline": "b"}, "shown", "over b, the baseline"),
-        (-0.1, {"baseline": "b"}, "shown", "Nothing beats the baseline b; a comes closest"),
+        (-0.1, {"baseline": "b"}, "shown", "b, the baseline, wins by"),
         (-0.1, {"lower_is_better": ["err"]}, "shown", "a wins by"),
         (0.0005, {"margin": 1e-6}, "noise", "which may be chance"),
         (0.0, {"margin": 0.1}, "equivalent", "as good as equal"),
@@ -647,4 +647,4 @@ def test_the_demo_ends_with_the_report(tmp_path, monkeypatch):
     assert printed.rstrip().endswith(str(tmp_path / "toprank-demo.html"))
     shown = Read((tmp_path / "toprank-demo.html").read_text())
     assert "Calibration" in shown.text
-    assert "Nothing beats the baseline Bayes-optimal" in shown.text
+    assert "Bayes-optimal, the baseline, wins by" in shown.text

@@ -40,7 +40,7 @@ TURNED = {
         ),
         (
             {"significant": True, "baseline": "old"} | TURNED,
-            "Nothing beats the baseline old; new comes closest, 0.2500 ndcg behind, more than chance explains.",
+            "old, the baseline, wins by 0.2500 ndcg over new, more than chance explains.",
         ),
         ({"significant": True} | TURNED, "old wins by 0.2500 ndcg over new, more than chance explains."),
         (

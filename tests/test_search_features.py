@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -320,3 +321,110 @@ def test_what_clicks_taught_says_what_they_cannot(judged):
     assert trained.to_dict()["pool_recall"] is None
     with pytest.raises(DataError, match="trained on 1 of these 1 queries"):  # the log knows it by its words
         index.evaluate({"other id": words[0]}, {"other id": {"d0-0": 1}}, ["model"])
+
+
+def shown_log(index, queries, deep, sessions=20, learned=False):
+    """Lists of the first stage, with clicks that tell positions apart."""
+    return ClickLog.of(*zip(*(
+        (text, hit.id, hit.rank, (session + hit.rank) % 3 == 0, f"{place}-{session}")
+        for place, text in enumerate(queries)
+        for session in range(sessions)
+        for hit in index.search(text, deep, learned=learned)
+    ), strict=True))  # fmt: skip
+
+
+def test_clicks_rank_as_deep_as_the_log_has_shown(judged, tmp_path):
+    index, queries, _ = judged
+    words = list(queries.values())[:6]
+    log, looks = shown_log(index, words, 4), [1.0, 0.7, 0.5, 0.3]
+    whole = len(index.search(words[0], learned=False).rows)
+    assert whole > 4
+    trained = index.train_on_clicks(log, propensities=looks)
+    assert trained.candidates == 4 * len(words)
+    assert "down to place 4 of the first stage" in str(trained)
+    assert len(index.search(words[0], k=2).rows) == index.depth == 4
+    trained = index.train_on_clicks(log, propensities=looks, pool=whole)
+    assert trained.candidates > 4 * len(words)
+    assert "none below place 4" in str(trained)
+    assert len(index.search(words[0], k=2).rows) == whole
+    with pytest.raises(DataError, match="is it a log of this index"):
+        index.train_on_clicks(ClickLog.of([words[0]] * 2, ["x", "y"], [1, 2], [1, 0]), propensities=looks)
+
+
+def test_the_pool_of_a_training_is_that_of_later_searches(judged, tmp_path):
+    base, queries, qrels = judged
+    texts = {name: base.documents.fields_of(row) for row, name in enumerate(base.documents.ids.tolist())}
+    index = search.index(texts, tmp_path / "x.index", pool=9)
+    index.train(queries, qrels, "ListNet", threads=1)
+    assert index.depth == 9
+    index.train(queries, qrels, "ListNet", threads=1, pool=6)
+    asked = queries["q0"]
+    found = search.open(index.path).search(asked, 3)
+    assert len(found.rows) == index.depth == 6
+    assert len(index.search(asked, 3, pool=8).rows) == 8
+    # What is explained is what was found: the features of the pool are those of six candidates.
+    told = index.explain(asked, found[0].id, found[1].id, k=3)
+    assert float(told.total) == pytest.approx(found[0].score - found[1].score, abs=1e-6)
+    others = {f"{qid}!": f"{text} more" for qid, text in queries.items()}
+    judgments = {f"{qid}!": of for qid, of in qrels.items()}
+    assert index.evaluate(others, judgments, ["bm25", "model"]).pool == 6
+    assert index.evaluate(others, judgments, ["bm25", "lsa"]).pool == 9
+    for told in (True, 0, -3, 2.5, "7", None):  # what a forged file may say
+        model = index.model
+        model.training_["search"]["pool"] = told
+        index.keep_model(model)
+        assert search.open(index.path).depth == 9
+
+
+def test_the_command_that_learns_from_clicks_hands_on_seed_and_threads(judged, tmp_path, monkeypatch):
+    base, queries, qrels = judged
+    rng = np.random.default_rng(0)
+    rows = []
+    for session in range(400):
+        qid = f"q{rng.integers(6)}"
+        for place, document in enumerate(rng.permutation(list(qrels[qid])), 1):
+            click = rng.random() < (0.1 + 0.8 * (qrels[qid][str(document)] > 0)) / place
+            rows.append((queries[qid], document, place, click, session))
+    columns = zip(("query", "document", "position", "click", "session"), zip(*rows, strict=True), strict=True)
+    pd.DataFrame(dict(columns)).to_parquet(tmp_path / "log.parquet")
+    made, real = [], search.Index.train_on_clicks
+
+    def seen(index, log, asked, **options):
+        made.append(options["system"])
+        return real(index, log, asked, **options)
+
+    monkeypatch.setattr(search.Index, "train_on_clicks", seen)
+    for system, more in (("ListNet", ()), ("MART", ("--set", "n_trees=3", "--set", "min_data_in_leaf=1"))):
+        given = ("--clicks", tmp_path / "log.parquet", "--system", system, "--seed", 7, "--threads", 2, "--quiet")
+        done = CliRunner().invoke(app, ["search", "train", *map(str, (base.path, *given)), *more])
+        assert done.exit_code == 0, (done.output, done.exception)
+        assert "400 sessions" in done.stdout
+    assert [ranker.threads for ranker in made] == [2, 2]
+    assert made[1].seed == 7
+
+
+def test_the_language_of_a_collection_is_that_of_its_documents(tmp_path):
+    german = {
+        "flügel": "Der Auftrieb der Flügel hängt von der Form ab und davon, wie schnell die Luft sie umströmt.",
+        "platte": "Die Platte wird von der Luft gekühlt, die über sie strömt, und ist dann nicht mehr so heiß.",
+        "nichts": "Das ist nur ein Text, in dem es um nichts geht, was in den anderen steht.",
+    }
+    index = search.index(german, tmp_path / "x.index")
+    assert index.statistics.analyzer.language == "german"
+    assert "taken for German" in " ".join(index.notes)
+    assert [hit.id for hit in index.search("die gekühlten Platten")] == ["platte"]
+    assert index.search("und der die").note.startswith("The query has no words")
+    english = search.index(german, tmp_path / "x.index", language="english")
+    assert not english.search("gekühlten")  # the stemmer of another language does not find it
+    assert not english.notes
+    plain = search.index(german, tmp_path / "x.index", language="none")
+    assert len(plain.search("DIE")) == 2
+    french = {
+        "aile": "La portance des ailes dépend de leur forme et de la vitesse de l'air autour d'elles.",
+        "plaque": "La plaque est refroidie par l'air qui passe dessus, et elle n'est plus aussi chaude.",
+    }
+    index = search.index(french, tmp_path / "x.index")
+    assert index.statistics.analyzer.language == "french"
+    assert [hit.id for hit in index.search("l'aile dépendante")] == ["aile"]
+    with pytest.raises(UnknownNameError, match="german"):
+        search.index(german, tmp_path / "x.index", language="germann")

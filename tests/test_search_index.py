@@ -296,7 +296,7 @@ def test_a_collection_that_changed(tmp_path):
         ({"weights": {"title": -1}}, "weight of title"),
         ({"pool": 0}, "pool"),
         ({"language": "englisch"}, "did you mean 'english'"),
-        ({"vectors": {"v": np.zeros((2, 3))}}, "'v' of documents must be 5 rows"),
+        ({"vectors": {"v": np.zeros((2, 3))}}, "There are 2 vectors for 5 documents"),
     ],
 )
 def test_refusals(options, said, tmp_path):

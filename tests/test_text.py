@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from toprank.errors import DataError, UnknownNameError
 from toprank.text import MEANINGS, Analyzer, EncodedDocuments, MatchFeatures, Statistics
+from toprank.text.function_words import FUNCTION_WORDS, language_of
+from toprank.text.words import pieces
 
 TITLES = ["Red running shoes", "The red lamp", "Shoes for the office", "", "lamp", "東京タワー lamp"]
 BODIES = ["shoes to run in, red", "a lamp to read by at night", "", "", "who is who", "a tower in 東京"]
@@ -55,7 +57,49 @@ def test_function_words_are_left_out_of_counts_and_kept_in_phrases():
     assert Analyzer().words("The Who") == []
     assert Analyzer().sequence("The Who") == ["the", "who"]
     assert Analyzer(stop=False).words("The Who") == ["the", "who"]
-    assert Analyzer("german").words("die Häuser") == ["die", "haus"]
+    assert Analyzer("german").words("die Häuser der Stadt") == ["haus", "stadt"]
+    assert Analyzer("french").words("l'aile des avions") == ["ail", "avion"]
+    assert Analyzer("none").words("The wings die") == ["the", "wings", "die"]
+    assert Analyzer("turkish").words("the kitaplar") == [
+        "the",
+        "kitap",
+    ]  # a language whose function words are not known
+
+
+PROSE = {
+    "english": "It is not what we were looking for, but it will do for now, and there is more of it in the box.",
+    "german": "Es ist nicht das, was wir gesucht hatten, aber es wird reichen, und in der Kiste ist noch mehr.",
+    "french": "Ce n'est pas ce que nous cherchions, mais cela ira pour le moment, et il y en a encore dans la boîte.",
+    "spanish": "No es lo que buscábamos, pero nos servirá por ahora, y hay más de lo mismo dentro de la caja.",
+    "italian": "Non è quello che cercavamo, ma per ora ci basta, e nella scatola che sta lì ce n'è ancora di più.",
+    "portuguese": "Não é o que procurávamos, mas serve por agora, e há mais do mesmo dentro da caixa que está ali.",
+    "dutch": "Het is niet wat wij zochten, maar voor nu is het goed, en er zit nog meer van in de doos.",
+    "swedish": "Det är inte det som vi letade efter, men det räcker nu, och det finns mer av det i lådan.",
+    "danish": "Det er ikke det, som vi ledte efter, men det er nok for nu, og der er mere af det i kassen.",
+    "norwegian": "Det er ikke noe av det vi lette etter, men det er nok nå, og det er mer av det.",
+    "finnish": "Se ei ole se mitä me haimme, mutta se riittää nyt, ja siellä on myös jotain joka on niin.",
+    "russian": "Это не то, что мы искали, но пока и этого хватит, а в той коробке, которая стоит там, есть еще.",
+}
+
+
+@pytest.mark.parametrize("language", PROSE)
+def test_the_language_of_running_text_is_told_by_its_function_words(language):
+    assert set(PROSE) == set(FUNCTION_WORDS)
+    assert language_of(pieces(f"{PROSE[language]} " * 2)) == language
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PROSE["german"][:40],  # too few words to tell
+        "red shoes 42 black leather men women kids boots sneaker trainers jacket hood size brand box " * 9,
+        "東京タワーは高いです。" * 30,
+        "skrzydło samolotu jest większe niż ogon i dlatego ma większą siłę nośną przy tej samej prędkości " * 5,
+        "",
+    ],
+)
+def test_where_function_words_do_not_tell_it_is_english(text):
+    assert language_of(pieces(text)) == "english"
 
 
 def test_stems_are_optional():

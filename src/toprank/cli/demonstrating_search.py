@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from toprank.cli import common
 
 if TYPE_CHECKING:
     from toprank.compute import FloatArray
+    from toprank.report.content import Content
     from toprank.search import Index, SearchEvaluation
 
 __all__ = ["INDEX", "advise", "demonstrate"]
@@ -59,8 +61,15 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quie
         threads=threads,
         complete=True,
     )
-    tr.report.write_html(report, content)
+    tr.report.write_html(report, _seen_from_the_leader(content))
     typer.echo(f"Open it in a browser: {report.resolve()}")
+
+
+def _seen_from_the_leader(content: Content) -> Content:
+    """The report without a baseline where that is the best: nobody asked for one, it is the order that was learned."""
+    [part] = content.parts
+    leads = part.ranked_systems[0] == part.comparison.baseline
+    return replace(content, parts=(replace(part, against_leader=True),)) if leads else content
 
 
 def advise(folder: Path, quiet: bool) -> None:

@@ -20,6 +20,15 @@ Qrels = Annotated[
     typer.Option(metavar="FILE", help="Judgments: TREC, BEIR, Cranfield. Or a part of the collection's own: test."),
 ]
 Pool = Annotated[int | None, typer.Option(min=1, help="Candidates of a query. Default: what the index says.")]
+QueryVectors = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--query-vectors",
+        metavar="[NAME=]FILE",
+        help="Vectors of the queries: .npy with a row for each in their order, or .npz with ids and vectors. NAME is "
+        "that of the vectors of documents, where the index has several.",
+    ),
+]
 
 
 def index(
@@ -47,7 +56,20 @@ def index(
         typer.Option(help="A run of another engine as the first stage instead; may be given several times."),
     ] = None,
     pool: Annotated[int, typer.Option(min=1, help="Candidates of a query, which the learned order ranks.")] = 200,
-    language: Annotated[str, typer.Option(help="Language of the stems, as Snowball calls it.")] = "english",
+    vectors: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FILE",
+            help="Vectors of the documents, of any model: .npy with a row for each in their order, or .npz with ids "
+            "and vectors. Called NAME, or as the file; may be given several times.",
+        ),
+    ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            help="Language of stems and function words, as Snowball calls it, or none. Default: told by the documents."
+        ),
+    ] = None,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
@@ -60,6 +82,7 @@ def index(
       toprank search index notes/ -o notes.index
       toprank search index scifact/ -o scifact.index --weights title=2
       toprank search index corpus.jsonl -o corpus.index --run bm25.run --run dense.run
+      toprank search index corpus.jsonl -o corpus.index --vectors minilm=documents.npy
     """
     from toprank.search import index as make
     from toprank.search.storage import MODEL
@@ -83,6 +106,7 @@ def index(
             weights=given,
             first_stage=first_stage if runs is None else runs,
             pool=pool,
+            vectors=_vectors_of_documents(vectors),
             language=language,
             seed=seed,
         )
@@ -119,8 +143,19 @@ def train(
             "systems`."
         ),
     ] = "blend",
-    metric: Annotated[str, typer.Option(help="What hyper-parameters are chosen by; not with --clicks.")] = "ndcg@10",
-    pool: Pool = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="What hyper-parameters are chosen by; not with --clicks.", show_default="ndcg@10"),
+    ] = None,
+    pool: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Candidates of a query, now and in every later search. Default: what the index says; with --clicks "
+            "down to the last that was shown.",
+        ),
+    ] = None,
+    query_vectors: QueryVectors = None,
     settings: options.Settings = None,
     json: options.Json = False,
     seed: options.Seed = 0,
@@ -135,22 +170,32 @@ def train(
       toprank search train python.index
       toprank search train cran.index --queries cran.qry --qrels cranqrel --system LambdaMART
       toprank search train shop.index --clicks clicks.parquet
+      toprank search train corpus.index --queries q.jsonl --qrels q.qrels --query-vectors queries.npy
     """
+    if clicks is not None:
+        for name, given in (("--qrels", qrels), ("--metric", metric), ("--query-vectors", query_vectors)):
+            if given is not None:
+                raise typer.BadParameter(f"{name} goes with judgments, and --clicks are none; leave one of them out.")
     opened = _opened(folder)
     fixed = options.settings_of(settings)
     with common.progress("Training …", quiet):
         if clicks is None:
             trained = opened.train(
-                queries, qrels, system, metric=metric, pool=pool, seed=seed, threads=threads, **fixed
+                queries,
+                qrels,
+                system,
+                metric=metric or "ndcg@10",
+                pool=pool,
+                vectors=_vectors_of_queries(opened, query_vectors),
+                seed=seed,
+                threads=threads,
+                **fixed,
             )
         else:
-            if qrels is not None:
-                raise typer.BadParameter("choose one of --qrels and --clicks.")
-            from toprank import systems
             from toprank.clicks import read
 
-            ranker = systems.make("ListNet" if system == "blend" else system, **fixed)
-            trained = opened.train_on_clicks(read(clicks), queries, ranker, pool=pool)
+            ranker = _for_clicks("ListNet" if system == "blend" else system, fixed, seed, threads)
+            trained = opened.train_on_clicks(read(clicks), queries, system=ranker, pool=pool)
     common.print_result(trained, json=json)
     common.say(f"{folder}: the model is in the index; toprank search query {folder} WORDS", quiet)
 
@@ -171,6 +216,7 @@ def evaluate(
     convention: options.ConventionName = "trec_eval",
     baseline: Annotated[str | None, typer.Option(help="Compare all with this one. Default: the last with all.")] = None,
     pool: Pool = None,
+    query_vectors: QueryVectors = None,
     folds: Annotated[int, typer.Option(min=3, help="Folds of queries for learned systems.")] = 5,
     runs: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the run of each system here.")
@@ -199,6 +245,7 @@ def evaluate(
             convention=convention,
             baseline=baseline,
             pool=pool,
+            vectors=_vectors_of_queries(opened, query_vectors),
             folds=folds,
             seed=seed,
             threads=threads,
@@ -219,6 +266,7 @@ def query(
     first_stage: Annotated[
         bool, typer.Option("--first-stage", help="In the order of the first stage, even where a model is trained.")
     ] = False,
+    query_vectors: QueryVectors = None,
     json: options.Json = False,
 ) -> None:
     """Search an index: the best documents for a query, with the passage that says why.
@@ -228,7 +276,9 @@ def query(
     \b
       toprank search query python.index read a csv file
     """
-    common.print_result(_opened(folder).search(" ".join(words), k, learned=not first_stage), json=json)
+    opened = _opened(folder)
+    vectors = _vectors_of_queries(opened, query_vectors)
+    common.print_result(opened.search(" ".join(words), k, learned=not first_stage, vectors=vectors), json=json)
 
 
 @serving.of_a_service
@@ -257,6 +307,47 @@ def serve(
     from toprank.serving.starting import start
 
     start([], settings, requests=not quiet, extension=lambda: SearchService(folder))
+
+
+def _vectors_of_documents(given: list[str] | None) -> dict[str, str] | None:
+    """Files of vectors by name."""
+    pairs = [_named_file(one) for one in given or ()]
+    return _by_name([(name or Path(file).stem, file) for name, file in pairs], "--vectors")
+
+
+def _vectors_of_queries(opened: Any, given: list[str] | None) -> dict[str, str] | None:
+    """Files of vectors, by the names of those of documents."""
+    known = list(opened.vectors)
+    if given and not known:
+        raise typer.BadParameter("the index holds no vectors of documents; index them with --vectors.")
+    pairs = [_named_file(one) for one in given or ()]
+    if len(known) > 1 and not all(name for name, _ in pairs):
+        raise typer.BadParameter(
+            f"the index holds the vectors {' and '.join(known)}; say whose these are: --query-vectors {known[0]}=FILE."
+        )
+    return _by_name([(name or known[0], file) for name, file in pairs], "--query-vectors")
+
+
+def _named_file(given: str) -> tuple[str, str]:
+    """NAME=FILE; a file that is there may have an equals sign in its own name."""
+    name, equals, file = given.partition("=")
+    return ("", given) if not equals or Path(given).exists() else (name.strip(), file)
+
+
+def _by_name(pairs: list[tuple[str, str]], option: str) -> dict[str, str] | None:
+    for place, (name, _) in enumerate(pairs):
+        if name in [other for other, _ in pairs[:place]]:
+            raise typer.BadParameter(f"{option} names '{name}' twice; give each file its own name, as in NAME=FILE.")
+    return dict(pairs) or None
+
+
+def _for_clicks(name: str, fixed: dict[str, Any], seed: int, threads: int | None) -> Any:
+    """A system that learns from clicks, with the seed and the threads where it has any use for them."""
+    from toprank import systems
+
+    known = systems.get(name).kind().get_params(deep=False)
+    given = {"seed": seed, "threads": threads}
+    return systems.make(name, **{option: value for option, value in given.items() if option in known} | fixed)
 
 
 def _opened(folder: Path) -> Any:

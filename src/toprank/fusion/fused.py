@@ -86,6 +86,16 @@ def fuse(
         raise DataError(f"The method '{method}' takes no normalisation: leave it out.")
     if weights is not None and method != "weighted":
         raise DataError(f"The method '{method}' takes no weights; 'weighted' does.")
+    if qrels is not None and weights is not None:
+        raise DataError(
+            "The weights are given, and judgments would change nothing;",
+            remedy=Remedy("leave out {qrels}, or {weights}.", qrels=..., weights=...),
+        )
+    if qrels is not None and method not in ("weighted", "learned"):
+        raise DataError(
+            f"The method '{method}' learns nothing from judgments;",
+            remedy=Remedy("leave out {qrels}, or choose 'weighted' or 'learned'.", qrels=...),
+        )
     if not isinstance(runs, Mapping):
         raise DataError("Runs are fused by name: give a dictionary such as {'bm25': run, 'dense': other_run}.")
     ballots = Ballots.of(runs, depth)

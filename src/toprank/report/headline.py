@@ -74,10 +74,13 @@ def _sentence(d: Difference, first: str, second: str, baseline: bool, margin: fl
     if not d.significant:
         return f"{d.winner} leads {other} by {by}, which may be chance."
     small = f", though less than the {margin:g} that matters" if d.equivalent else ""
-    if d.winner == first:
-        role = ", the baseline" if baseline else ""
-        return f"{first} wins by {by} over {second}{role}, more than chance explains{small}."
-    return f"Nothing beats the baseline {second}; {first} comes closest, {by} behind, more than chance explains{small}."
+    role = ", the baseline" if baseline else ""
+    won = (
+        f"{first} wins by {by} over {second}{role}"
+        if d.winner == first
+        else f"{second}{role}, wins by {by} over {first}"
+    )
+    return f"{won}, more than chance explains{small}."
 
 
 def _sureness(comparison: Comparison, d: Difference) -> tuple[str, str]:

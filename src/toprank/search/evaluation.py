@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toprank.comparison import compare
 from toprank.comparison.results import Comparison
@@ -27,7 +26,8 @@ from toprank.fusion import fuse
 from toprank.metrics.result import Evaluation
 from toprank.metrics.runs import evaluate_run
 from toprank.search.collections import Topics
-from toprank.search.training import BLEND, DEFAULT_SYSTEM, choose, judged_only, recall_of, rows_of
+from toprank.search.model_file import learned_from
+from toprank.search.training import BLEND, DEFAULT_SYSTEM, choose, judged_only, not_indexed, recall_of, vectors_of
 from toprank.showing.progress import step
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.systems import names as system_names
@@ -112,7 +112,7 @@ def evaluate(
     metrics: Any = ("ndcg@10", "map"),
     baseline: str | None = None,
     pool: int | None = None,
-    vectors: Mapping[str, npt.ArrayLike] | None = None,
+    vectors: Mapping[str, Any] | None = None,
     folds: int = _FOLDS,
     convention: str = "trec_eval",
     seed: int = 0,
@@ -140,8 +140,9 @@ def evaluate(
         systems: names, or unfitted rankers; None: the baselines and a blend.
         metrics: what to measure; hyper-parameters are chosen by the first.
         baseline: compare all with this one; None: the last system with each of the others.
-        pool: candidates of a query; None: what the index says.
-        vectors: of the queries, a row for each in the order of `queries`, by the name of the model.
+        pool: candidates of a query; None: what the index says, or with ``model`` as many as it was trained to rank.
+        vectors: of the queries, by the name of the model: an array with a row for each in the order of `queries`, or
+            a file: ``.npy`` as such an array, ``.npz`` with ``ids`` and ``vectors``.
         folds: how many, at least 3.
         convention: the rules of the metrics. A judged query without candidates counts 0.
         seed: of the folds and of the statistics.
@@ -153,10 +154,11 @@ def evaluate(
     topics, judged, notes = index.queries_and_judgments(queries, qrels, "test")
     asked = topics.select(np.unique(judged.qids).tolist())
     judged = judged_only(judged, asked)
+    notes += not_indexed(index, judged)
     wanted = _checked(index, systems)
     measures = [metrics] if isinstance(metrics, str) else list(metrics)
-    depth = pool or index.pool
-    own = None if vectors is None else {name: rows_of(topics, asked, array) for name, array in vectors.items()}
+    depth = pool or (index.depth if _MODEL in wanted else index.pool)
+    own = vectors_of(topics, asked, vectors)
     with step(f"Finding the candidates of {len(asked):,} queries …", quiet):
         data = index.data(asked, judged, pool=depth, vectors=own)
     runs: dict[str, Run] = {}
@@ -286,9 +288,9 @@ def _model_scores(index: Index, topics: Topics, data: RankingData) -> FloatArray
     model = index.model
     if model is None:
         raise DataError("The index has no model yet: train it, or name a system, which is then learned fold by fold.")
-    told = model.training_.get("search", {})
-    ids, words = set(told.get("queries", ())), set(told.get("words", ()))
+    told = learned_from(model)
     # A log of clicks knows queries by their words alone, and one query may have two ids.
+    ids, words = set(told.names("queries")), set(told.names("words"))
     again = [qid for qid, text in zip(topics.ids, topics.texts, strict=True) if qid in ids or text in words]
     if again:
         raise DataError(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toprank.data.checks import check_number, check_whole
 from toprank.data.trec import write_run
@@ -21,13 +20,17 @@ from toprank.search.first_stage import ENGINES, build_engine
 from toprank.search.first_stage.runs import checked_runs
 from toprank.search.search_index import Index
 from toprank.search.storage import check_target, new_index, write_array, write_json
-from toprank.search.vectors import unit_rows
+from toprank.search.vectors import rows_of_ids, unit_rows
 from toprank.showing.progress import step
 from toprank.text import Analyzer, EncodedDocuments, Statistics
+from toprank.text.function_words import language_of
+from toprank.text.words import pieces
 
 __all__ = ["index"]
 
 _POOL = 200
+_DEFAULT_LANGUAGE = "english"
+_SAMPLE, _START = 500, 2_000  # documents that tell the language, and letters of each
 
 
 def index(
@@ -38,8 +41,8 @@ def index(
     weights: Mapping[str, float] | None = None,
     first_stage: str | Mapping[str, Any] | Sequence[Any] = "sqlite",
     pool: int = _POOL,
-    vectors: Mapping[str, npt.ArrayLike] | None = None,
-    language: str = "english",
+    vectors: Mapping[str, Any] | None = None,
+    language: str | None = None,
     lsa: int = 100,
     seed: int = 0,
     quiet: bool = True,
@@ -55,8 +58,10 @@ def index(
         first_stage: ``"sqlite"``, ``"tantivy"`` (the extra ``search``), or runs of any engine: a file, several, or
             ``{name: run}``. An index over runs answers the queries that the runs answer.
         pool: how many candidates the first stage finds for the second to rank.
-        vectors: of documents, an array with a row for each, by the name of the model that made them.
-        language: of the stems, as Snowball calls it.
+        vectors: of documents, by the name of the model that made them: an array with a row for each, or a file of
+            NumPy: ``.npy`` with a row for each, ``.npz`` with ``ids`` and ``vectors``.
+        language: of stems and function words, as Snowball calls it; ``"none"`` for words as they are. None: told by
+            the function words of the documents, and English where they do not tell.
         lsa: directions of LSA at most; 0 for none.
         seed: of LSA.
         quiet: say nothing while it works.
@@ -70,18 +75,25 @@ def index(
     check_target(path)
     check_whole("pool", pool, least=1)
     given = _checked_weights(weights or {})
-    analyzer = Analyzer(language)
+    if language is not None:
+        Analyzer(language)  # refused before anything is read
     if isinstance(first_stage, str) and first_stage not in ENGINES and not os.path.exists(first_stage):
         raise UnknownNameError("first stage", first_stage, ENGINES)
     runs = None if isinstance(first_stage, str) and first_stage in ENGINES else checked_runs(first_stage)
     with step("Reading the documents …", quiet):
         collection = read(source, fields)
+    analyzer = Analyzer(_language(collection) if language is None else language)
+    notes = list(collection.notes)
+    if language is None and analyzer.language != _DEFAULT_LANGUAGE:
+        notes.append(f"The documents are taken for {analyzer.language.capitalize()}, by their words.")
     for name in given:
         if name not in collection.fields:
             raise UnknownNameError(f"field of {collection.name}", name, collection.fields)
     known = {
-        str(name): unit_rows(f"The vectors '{name}' of documents", array, len(collection))
-        for name, array in (vectors or {}).items()
+        str(name): unit_rows(
+            f"The vectors '{name}' of documents", rows_of_ids("documents", given_rows, collection.ids), len(collection)
+        )
+        for name, given_rows in (vectors or {}).items()
     }
     with step(f"Counting the words of {len(collection):,} documents …", quiet):
         statistics = Statistics.learnt(collection.fields, analyzer, lsa=lsa, seed=seed)
@@ -89,7 +101,7 @@ def index(
     with step(f"Writing the index of {len(collection):,} documents …", quiet), new_index(path) as (folder, meta):
         meta |= {
             "name": collection.name, "documents": len(collection), "fields": list(collection.fields),
-            "title": collection.title, "weights": given, "pool": pool, "notes": list(collection.notes),
+            "title": collection.title, "weights": given, "pool": pool, "notes": notes,
             "first_stage": "runs" if runs else first_stage, "runs": list(runs or ()), "vectors": list(known),
             "statistics": statistics.plain(), "source": _stamp(collection),
         }  # fmt: skip
@@ -108,6 +120,14 @@ def index(
                 write_run(run, folder / "runs" / f"{place}.run")
         _write_queries(folder, collection)
     return Index(path)
+
+
+def _language(collection: Collection) -> str:
+    """By the beginnings of documents from all over the collection."""
+    step = max(1, len(collection) // _SAMPLE)
+    places = range(0, len(collection), step)
+    starts = (texts[place][:_START] for place in places for texts in collection.fields.values())
+    return language_of((word for text in starts for word in pieces(text)), _DEFAULT_LANGUAGE)
 
 
 def _words(encoded: EncodedDocuments) -> Iterator[Sequence[str]]:

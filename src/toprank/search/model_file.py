@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,39 @@ from toprank.search.storage import META, MODEL, IndexFolder
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["ModelFile"]
+__all__ = ["Lesson", "ModelFile", "learned_from"]
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a model of an index was trained on, as its file tells it; of that, what makes no sense counts as not told.
+
+    Each part is looked at when it is asked for: a search asks for the pool alone, and of queries there may be many.
+    """
+
+    told: Mapping[str, Any]
+
+    @property
+    def index(self) -> str:
+        """The id of the index."""
+        return str(self.told.get("index", ""))
+
+    @property
+    def pool(self) -> int | None:
+        """Candidates of a query that it is to rank; None: what the index says."""
+        pool = self.told.get("pool")
+        return pool if type(pool) is int and pool >= 1 else None
+
+    def names(self, part: str) -> tuple[str, ...]:
+        """Of ``queries`` the ids, of ``words`` their words, of ``vectors`` the models that they had vectors of."""
+        given = self.told.get(part)
+        return tuple(map(str, given)) if isinstance(given, list | tuple) else ()
+
+
+def learned_from(ranker: Ranker | None) -> Lesson:
+    """What a ranker learned from."""
+    told = {} if ranker is None else ranker.training_.get("search")
+    return Lesson(told if isinstance(told, dict) else {})
 
 
 class ModelFile:
@@ -78,8 +112,7 @@ class ModelFile:
         if not self._path.exists():
             return None
         ranker: Ranker = load(self._path)
-        told = ranker.training_.get("search", {})
-        if told.get("index") != self._folder.meta["id"]:
+        if learned_from(ranker).index != self._folder.meta["id"]:
             warn_user(
                 f"{self._path} was trained on another index than the one beside it, and is not used. Train it again."
             )

@@ -24,11 +24,11 @@ from toprank.search.documents import Documents
 from toprank.search.features import CandidateFeatures, Function, Pool
 from toprank.search.first_stage import MOST_WORDS, Engine, RunPool, open_engine
 from toprank.search.first_stage.engines import Found
-from toprank.search.model_file import ModelFile
+from toprank.search.model_file import ModelFile, learned_from
 from toprank.search.results import Hit, SearchResults
 from toprank.search.snippets import LOOKED_AT, snippet
 from toprank.search.storage import IndexFolder
-from toprank.search.vectors import unit_rows
+from toprank.search.vectors import rows_of_ids, unit_rows
 from toprank.text import EncodedDocuments, Statistics
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class Index:
         qrels: Any = None,
         *,
         pool: int | None = None,
-        vectors: Mapping[str, npt.ArrayLike] | None = None,
+        vectors: Mapping[str, Any] | None = None,
     ) -> RankingData:
         """The candidates of queries as ranking data, with all features; queries without candidates are left out.
 
@@ -246,11 +246,11 @@ class Index:
             topics: the queries.
             qrels: judgments; a candidate that has none is irrelevant. None: no labels.
             pool: candidates of a query.
-            vectors: of the queries, a row for each, by the name of the model.
+            vectors: of the queries, a row for each, by the name of the model; or files, as `train` takes them.
         """
         asked = Topics.of(topics)
         found = self.pool_of(asked, pool)
-        matrix = self.features.matrix(found, self._query_vectors(vectors, len(asked)))
+        matrix = self.features.matrix(found, self._query_vectors(vectors, asked.ids))
         sizes = np.diff(found.offsets)
         if not sizes.any():
             raise DataError("The first stage finds no document for any of the queries; are they in the same language?")
@@ -259,14 +259,16 @@ class Index:
         labels = None if qrels is None else _labels(Qrels.of(qrels), qids, ids)
         return RankingData(matrix, labels, qid=qids, document_ids=ids, feature_names=self.features.names)
 
-    def _query_vectors(self, given: Mapping[str, npt.ArrayLike] | None, n: int) -> dict[str, npt.NDArray[np.float32]]:
+    def _query_vectors(
+        self, given: Mapping[str, Any] | None, asked: Sequence[str]
+    ) -> dict[str, npt.NDArray[np.float32]]:
         """Vectors of queries as rows of length 1."""
         found = {}
         for name, value in (given or {}).items():
             if name not in self.vectors:
                 raise UnknownNameError("set of vectors in this index", str(name), self.vectors)
-            rows = np.atleast_2d(np.asarray(value)) if n == 1 else value
-            found[name] = unit_rows(f"The vectors '{name}' of queries", rows, n, self.vectors[name].shape[1])
+            rows = rows_of_ids("queries", value, asked)
+            found[name] = unit_rows(f"The vectors '{name}' of queries", rows, len(asked), self.vectors[name].shape[1])
         return found
 
     # ---- the second stage ----
@@ -280,6 +282,14 @@ class Index:
         """Put a learned order into the folder of the index; every later search uses it."""
         self._model_file.save(ranker)
 
+    @property
+    def depth(self) -> int:
+        """Candidates of a query that are ranked: as many as the model was trained to rank, else the index's pool."""
+        return self._depth(self.model)
+
+    def _depth(self, ranker: Ranker | None) -> int:
+        return learned_from(ranker).pool or self.pool
+
     def pin_model(self) -> None:
         """Keep the learned order that is there now, whatever is trained later."""
         self._model_file.pin()
@@ -291,29 +301,30 @@ class Index:
         *,
         pool: int | None = None,
         learned: bool = True,
-        vectors: Mapping[str, npt.ArrayLike] | None = None,
+        vectors: Mapping[str, Any] | None = None,
     ) -> SearchResults:
         """The best k documents for the words of a query; nothing in it is syntax.
 
         Args:
             query: words. With runs as the first stage, the id or the words of a query that they answer.
             k: how many.
-            pool: candidates to rank; None: what the index says.
+            pool: candidates to rank; None: as many as the model was trained with, else what the index says.
             learned: False: the order of the first stage, even where a model is trained.
-            vectors: of the query, by the name of the model.
+            vectors: of the query, by the name of the model, or a file of it.
         """
         if not isinstance(query, str):
             raise DataError(f"A query is text, not {type(query).__name__}.")
         check_whole("k", k, least=1)
         if pool is not None:
             check_whole("pool", pool, least=1)
+        own = self._query_vectors(vectors, [query])
         ranker = self.model if learned else None
         times = [time.perf_counter()]
-        found = self.candidates(query, max(pool or self.pool, k))
+        found = self.candidates(query, max(pool or self._depth(ranker), k))
         times.append(time.perf_counter())
         scores, order = found.scores, np.arange(len(found.rows))
         if ranker is not None and len(found.rows):
-            scores = self._scored(query, found, ranker, vectors, times)
+            scores = self._scored(query, found, ranker, own, times)
             order = np.argsort(-scores, kind="stable")
         times += [times[-1]] * (3 - len(times))
         times.append(time.perf_counter())
@@ -321,22 +332,28 @@ class Index:
         times.append(time.perf_counter())
         stages = ("first stage", "features", "ranking", "passages")
         took = {name: 1000 * (b - a) for name, a, b in zip(stages, times[:-1], times[1:], strict=True)}
-        note = self._note(query, found)
+        note = self._note(query, found, ranker, own)
         return SearchResults(query, hits, len(found.rows), ranker is not None, took, note, found.rows, scores)
 
-    def _scored(self, query: str, found: Found, ranker: Ranker, vectors: Any, times: list[float]) -> FloatArray:
+    def _scored(
+        self, query: str, found: Found, ranker: Ranker, vectors: Mapping[str, Any], times: list[float]
+    ) -> FloatArray:
         """The scores of candidates by the model; the time is noted between features and scores."""
         offsets = np.array([0, len(found.rows)])
         qid, text = self._asked(query)
         pool = Pool([qid], [text[:_MOST_LETTERS]], offsets, found.rows, found.scores)
-        matrix = self.features.matrix(pool, self._query_vectors(vectors, 1))
+        matrix = self.features.matrix(pool, vectors)
         times.append(time.perf_counter())
         data = RankingData(matrix, feature_names=self.features.names)
         return np.asarray(ranker.predict(data), dtype=np.float64)
 
-    def _note(self, query: str, found: Found) -> str:
+    def _note(self, query: str, found: Found, ranker: Ranker | None, vectors: Mapping[str, Any]) -> str:
         if len(found.rows):
-            return ""
+            missing = [name for name in learned_from(ranker).names("vectors") if name not in vectors]
+            named = ", ".join(missing)
+            return (
+                f"The order was learned with vectors of queries ({named}), of which this one has none." if named else ""
+            )
         if self.engine is not None and not self.words(query):
             return "The query has no words, or none but function words such as 'the'."
         return "No document has any word of the query."
@@ -354,13 +371,20 @@ class Index:
             hits.append(Hit(rank, self.documents.id(row), float(scores[place]), place + 1, name, passage))
         return tuple(hits)
 
-    def explain(self, query: str, a: str, b: str) -> Explanation:
-        """Why the learned order puts document a above document b, or does not: contributions of features."""
+    def explain(self, query: str, a: str, b: str, k: int = 10) -> Explanation:
+        """Why the learned order puts document a above document b, or does not: contributions of features.
+
+        Args:
+            query: words, as for `search`.
+            a: a document that was found.
+            b: another.
+            k: how many were asked for, where these are more than are ranked otherwise.
+        """
         model = self.model
         if model is None:
             raise DataError("Nothing is trained yet: the first stage alone made the order. Train the index first.")
         qid, text = self._asked(query)
-        data = self.data({qid: text})
+        data = self.data({qid: text}, pool=max(self.depth, k))
         for name in (a, b):
             if name not in data.row_names:
                 raise DataError(f"Document '{name}' is not among the candidates of this query.")

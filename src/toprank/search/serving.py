@@ -75,6 +75,7 @@ class WhyRequest(Struct, forbid_unknown_fields=True):
     query: Words
     a: str
     b: str
+    top: Annotated[int, Meta(ge=1, le=_MOST, description="How many documents the list had.")] = 10
 
 
 class Reason(Struct):
@@ -206,7 +207,7 @@ class SearchService:
         if asked.a == asked.b:
             raise RefusedError(422, "An explanation compares two documents; a and b are the same.")
         try:
-            told = self._state.index.explain(asked.query.strip(), asked.a, asked.b)
+            told = self._state.index.explain(asked.query.strip(), asked.a, asked.b, asked.top)
         except DataError as problem:
             raise RefusedError(422, str(problem)) from None
         plain = told.to_dict()
@@ -236,7 +237,7 @@ class SearchService:
         return CollectionAnswer(
             index.name, len(index), list(index.documents.fields), str(index.folder.told("first_stage", str)),
             None if model is None else str(model.training_.get("system", type(model).__name__)),
-            len(index.features.names), index.pool, list(topics), self._recorder.journal is not None,
+            len(index.features.names), index.depth, list(topics), self._recorder.journal is not None,
         )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toprank.choosing.choice import Choice
 from toprank.choosing.grid import select
@@ -17,6 +16,7 @@ from toprank.data.folds import split
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, warn_user
 from toprank.search.collections import Topics
+from toprank.search.vectors import rows_of_ids
 from toprank.showing.progress import step
 from toprank.showing.tables import Part, Shown
 from toprank.systems import get
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from toprank.search.search_index import Index
 
 __all__ = [
-    "BLEND", "DEFAULT_SYSTEM", "SearchTraining", "choose", "judged_only", "recall_of", "rows_of", "train",
-    "train_on_clicks",
+    "BLEND", "DEFAULT_SYSTEM", "SearchTraining", "choose", "judged_only", "not_indexed", "recall_of", "train",
+    "train_on_clicks", "vectors_of",
 ]  # fmt: skip
 
 BLEND = "blend"
@@ -90,7 +90,7 @@ def train(
     *,
     metric: str = "ndcg@10",
     pool: int | None = None,
-    vectors: Mapping[str, npt.ArrayLike] | None = None,
+    vectors: Mapping[str, Any] | None = None,
     seed: int = 0,
     threads: int | None = None,
     quiet: bool = True,
@@ -106,8 +106,9 @@ def train(
         qrels: judgments of them; None: those that came with the collection, of the part ``train`` if there is one.
         system: by name; `toprank systems` lists them. Or an unfitted ranker.
         metric: what hyper-parameters are chosen by.
-        pool: candidates of a query; None: what the index says.
-        vectors: of the queries, a row for each in the order of `queries`, by the name of the model.
+        pool: candidates of a query, now and in every later search; None: what the index says.
+        vectors: of the queries, by the name of the model: an array with a row for each in the order of `queries`, or
+            a file: ``.npy`` as such an array, ``.npz`` with ``ids`` and ``vectors``.
         seed: of the hold-out.
         threads: number of threads.
         quiet: say nothing while it works.
@@ -116,7 +117,8 @@ def train(
     topics, judged, notes = index.queries_and_judgments(queries, qrels, "train")
     asked = topics.select(np.unique(judged.qids).tolist())
     judged = judged_only(judged, asked)
-    own = None if vectors is None else {name: rows_of(topics, asked, array) for name, array in vectors.items()}
+    notes += not_indexed(index, judged)
+    own = vectors_of(topics, asked, vectors)
     with step(f"Finding the candidates of {len(asked):,} queries …", quiet):
         data = index.data(asked, judged, pool=pool, vectors=own)
     if data.n_queries < _FEWEST or not data.labels.any():
@@ -127,7 +129,7 @@ def train(
     with step(f"Training {system} on {data.n_documents:,} candidates …", quiet):
         kept, held_out = split(data, (1 - _HELD_OUT, _HELD_OUT), seed=seed)
         choice = choose(system, kept, held_out, metric, threads, options)
-    _keep(index, choice.ranker, asked)
+    _keep(index, choice.ranker, asked, pool, own)
     recall = float(np.mean(recall_of(judged, data)))
     return SearchTraining(choice, data.n_queries, data.n_documents, recall, notes)
 
@@ -158,6 +160,27 @@ def choose(
     return Choice(ranker, name, {}, metric, "standard", value, f"{valid.n_queries:,} queries", [])
 
 
+def not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
+    """What there is to say of judged documents that the index does not have."""
+    names = np.unique(qrels.document_ids[qrels.grades > 0]).tolist()
+    unknown = [name for name, row in zip(names, index.documents.rows(names).tolist(), strict=True) if row < 0]
+    if not unknown:
+        return ()
+    if len(unknown) == len(names):
+        raise DataError(
+            f"None of the {len(names):,} documents that are judged relevant is in the index: they are called "
+            f"{_few(unknown)}, those of the index {_few(index.documents.ids[:4].tolist())}. Are the ids spelled alike?"
+        )
+    return (
+        f"{len(unknown):,} of {len(names):,} documents that are judged relevant are not in the index "
+        f"({_few(unknown)}); they count as not found.",
+    )
+
+
+def _few(names: Sequence[Any]) -> str:
+    return ", ".join(map(str, names[:3])) + (" …" if len(names) > 3 else "")
+
+
 def judged_only(qrels: Qrels, topics: Topics) -> Qrels:
     """The judgments of queries that are asked."""
     kept = np.isin(qrels.qids, np.array(topics.ids))
@@ -173,21 +196,21 @@ def recall_of(qrels: Any, data: RankingData) -> FloatArray:
     return np.array([of.get(qid, 0.0) for qid in qids.tolist()]) / wanted
 
 
-def rows_of(topics: Topics, chosen: Topics, array: npt.ArrayLike) -> Any:
-    """The rows of an array that belong to the chosen queries, of all of which it has one each."""
-    rows, wanted = np.asarray(array), set(chosen.ids)
-    if len(rows) != len(topics):
-        raise DataError(f"There are {len(rows):,} vectors for {len(topics):,} queries; give a row for each.")
-    return rows[[place for place, name in enumerate(topics.ids) if name in wanted]]
+def vectors_of(topics: Topics, chosen: Topics, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The vectors of the chosen queries, of all of which an array has a row; a file may have them by id."""
+    if given is None:
+        return None
+    return {name: rows_of_ids("queries", value, topics.ids, chosen.ids) for name, value in given.items()}
 
 
-def _keep(index: Index, ranker: Any, topics: Topics) -> None:
-    """Write the model into the index, with the queries that taught it."""
+def _keep(
+    index: Index, ranker: Any, topics: Topics, pool: int | None, vectors: Mapping[str, Any] | None = None
+) -> None:
+    """Write the model into the index, with what taught it."""
     ranker.training_["search"] = {
-        "index": index.folder.meta["id"],
-        "queries": sorted(topics.ids),
-        "words": sorted(topics.texts),
-    }
+        "index": index.folder.meta["id"], "queries": sorted(topics.ids), "words": sorted(topics.texts),
+        **({} if pool is None else {"pool": int(pool)}), **({"vectors": list(vectors)} if vectors else {}),
+    }  # fmt: skip
     index.keep_model(ranker)
 
 
@@ -204,8 +227,9 @@ def train_on_clicks(
 ) -> SearchTraining:
     """Learn the order of candidates from what users clicked, corrected for where documents stood.
 
-    Documents that were shown teach, and no others: of what never stood on a page the log knows nothing. The learned
-    order ranks it by what its features have in common with what was shown.
+    Documents that were shown teach, and no others. What was never shown had no chance of a click, so that no correction
+    makes up for it, and whatever the learned order says of it is a guess from its features. So unless `pool` says
+    otherwise, as many candidates are ranked, now and in every later search, as reach down to the last that was shown.
 
     Args:
         index: the index.
@@ -215,7 +239,7 @@ def train_on_clicks(
         system: by name, or an unfitted ranker.
         correction: see `toprank.clicks.train`.
         propensities: of positions; None: estimated from the log, where it tells them.
-        pool: candidates of a query; None: what the index says.
+        pool: candidates of a query, now and in every later search; None: down to the last that was shown.
         options: further options of `toprank.clicks.train`.
     """
     from toprank.clicks import propensities as estimated
@@ -225,15 +249,45 @@ def train_on_clicks(
     asked = topics.select(map(str, log.qids))
     if len(asked) == 0:
         raise DataError("No query of the log is among the queries; are the ids spelled alike?")
-    data = index.data(asked, pool=pool)
+    depth, facts = _shown(index, log, asked, pool)
+    data = index.data(asked, pool=depth)
     ranker = get(system).make() if isinstance(system, str) else system
     if propensities is None and correction != "none":
         propensities = estimated(log)
     trained = train_clicks(ranker, log, data, correction=correction, propensities=propensities, **options)
-    _keep(index, trained.ranker, asked)
-    clicked = log.rows(data) >= 0
-    if clicked.mean() < 1:
-        warn_user(f"{int((~clicked).sum()):,} of {len(clicked):,} pairs of the log are not among the candidates.")
+    _keep(index, trained.ranker, asked, depth)
     name = type(trained.ranker).__name__
     choice = Choice(trained.ranker, name, {}, "clicks", correction, float("nan"), f"{log.n_sessions:,} sessions", [])
-    return SearchTraining(choice, data.n_queries, data.n_documents, None, (trained.summary,))
+    return SearchTraining(choice, data.n_queries, data.n_documents, None, (trained.summary, *facts))
+
+
+def _shown(index: Index, log: ClickLog, asked: Topics, pool: int | None) -> tuple[int, tuple[str, ...]]:
+    """How many candidates to rank, and what to know about those that the log did not show."""
+    found = index.pool_of(asked, pool)
+    sizes = np.diff(found.offsets)
+    if not sizes.any():
+        raise DataError("The first stage finds no document for any query of the log; is it a log of this index?")
+    rank = np.arange(1, len(found.rows) + 1) - np.repeat(found.offsets[:-1], sizes)
+    ids = index.documents.ids[found.rows].astype(str)
+    candidates = RankingData(rank[:, None], qid=np.repeat(np.array(asked.ids), sizes), document_ids=ids)
+    place = log.rows(candidates)
+    missing = int((place < 0).sum())
+    if missing == len(place):
+        raise DataError(
+            f"None of the {len(place):,} pairs of query and document in the log is among the candidates of its query; "
+            "is it a log of this index, with the ids of its documents?"
+        )
+    if missing:
+        warn_user(f"{missing:,} of {len(place):,} pairs of the log are not among the candidates.")
+    deepest = int(candidates.X[place[place >= 0], 0].max())
+    if pool is None:
+        return deepest, (
+            f"The log shows candidates down to place {deepest:,} of the first stage: so many are ranked from now on "
+            "(pool says otherwise). Of what was never shown no correction knows anything.",
+        )
+    if pool <= deepest:
+        return pool, ()
+    return pool, (
+        f"{pool:,} candidates are ranked, and the log shows none below place {deepest:,} of the first stage: of those "
+        "no correction knows anything, and their order is a guess from their features.",
+    )

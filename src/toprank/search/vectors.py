@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from toprank.errors import DataError
+from toprank.data.bytesource import os_errors
+from toprank.errors import DataError, FormatError
 
-__all__ = ["unit_rows"]
+__all__ = ["rows_of_ids", "unit_rows"]
+
+_IDS, _ROWS = "ids", "vectors"  # arrays of an archive
+_NAMED = 3  # ids in a sentence
 
 
 def unit_rows(what: str, given: npt.ArrayLike, n: int, width: int | None = None) -> npt.NDArray[np.float32]:
@@ -23,12 +34,95 @@ def unit_rows(what: str, given: npt.ArrayLike, n: int, width: int | None = None)
         array = np.asarray(given, dtype=np.float32)
     except (TypeError, ValueError):
         array = np.empty(0, dtype=np.float32)
-    fits = array.ndim == 2 and len(array) == n and width in (None, array.shape[-1])
-    if not fits or not np.isfinite(array).all():
+    if array.ndim != 2 or len(array) != n or width not in (None, array.shape[-1]):
         wide = "" if width is None else f" of {width:,}"
         raise DataError(f"{what} must be {n:,} rows{wide} of finite numbers; their shape is {array.shape}.")
+    # Lengths in double precision: the square of a float32 may be beyond it. They tell what is not finite, too.
     lengths = np.sqrt(np.einsum("ij,ij->i", array, array, dtype=np.float64))[:, None]
+    wrong = np.flatnonzero(~np.isfinite(lengths))
+    if len(wrong):
+        raise DataError(
+            f"{what} must be finite numbers; row {wrong[0] + 1:,} holds NaN or infinity"
+            f"{f', and so do {len(wrong) - 1:,} others' if len(wrong) > 1 else ''}."
+        )
     rows: npt.NDArray[np.float32] = np.divide(
         array, lengths, out=np.zeros_like(array), where=lengths > 0, casting="same_kind"
     )
     return rows
+
+
+def rows_of_ids(what: str, given: Any, every: Sequence[str], wanted: Sequence[str] | None = None) -> Any:
+    """The vectors of these ids in their order, from an array with a row for each of `every`, or from a file.
+
+    A file is NumPy's: ``.npy`` has the rows in the order of `every`; ``.npz`` has two arrays, ``ids`` and ``vectors``,
+    in any order, and may hold those of others too.
+
+    Args:
+        what: whose they are, for refusals: "documents" or "queries".
+        given: an array, or the name of a file.
+        every: all ids that an array has rows for.
+        wanted: those whose rows are asked for; None: all.
+    """
+    wanted = every if wanted is None else wanted
+    if isinstance(given, str | os.PathLike):
+        path = Path(given)
+        ids, rows = _read(path)
+        if ids is not None:
+            return rows[_places(path, what, ids, wanted)]
+    else:
+        path, rows = None, np.asarray(given)
+    if len(every) == 1 and rows.ndim == 1:  # of one query: the vector itself
+        rows = rows[None]
+    if rows.ndim == 0 or len(rows) != len(every):
+        count = 0 if rows.ndim == 0 else len(rows)
+        problem = f"There are {count:,} vectors for {len(every):,} {what}; give a row for each"
+        if path is None:
+            raise DataError(f"{problem}.")
+        raise FormatError(f"{problem}, in their order, or an archive (.npz) of 'ids' and 'vectors'.", path=path)
+    if wanted is every:
+        return rows
+    place = {name: number for number, name in enumerate(every)}
+    return rows[[place[name] for name in wanted]]
+
+
+def _read(path: Path) -> tuple[list[str] | None, npt.NDArray[Any]]:
+    """Ids, where a file has them, and rows; a file that would have to run code is refused."""
+    try:
+        with os_errors(path, "read"), path.open("rb") as stream:
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return None, loaded
+            with loaded as archive:
+                if not {_IDS, _ROWS} <= set(archive.files):
+                    found = ", ".join(archive.files) or "nothing"
+                    raise FormatError(f"Expected the arrays 'ids' and 'vectors'; found {found}.", path=path)
+                ids, rows = archive[_IDS], archive[_ROWS]
+    except FormatError:
+        raise
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
+        if "Object arrays" in str(problem):
+            said = "It holds Python objects, which only running code would read; save arrays of numbers and of text."
+        else:
+            said = "This is no array of NumPy (.npy) and no archive of arrays (.npz), or it is cut off."
+        raise FormatError(said, path=path) from None
+    if ids.ndim != 1 or rows.ndim != 2 or len(ids) != len(rows):
+        raise FormatError(
+            f"'ids' must name each row of 'vectors'; their shapes are {ids.shape} and {rows.shape}.", path=path
+        )
+    return [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in ids.tolist()], rows
+
+
+def _places(path: Path, what: str, ids: list[str], wanted: Sequence[str]) -> list[int]:
+    """Where the ids that are wanted stand."""
+    place = {name: number for number, name in enumerate(ids)}
+    if len(place) < len(ids):
+        again = next(name for number, name in enumerate(ids) if place[name] != number)
+        raise FormatError(f"The id '{again}' stands there more than once.", path=path)
+    missing = [name for name in wanted if name not in place]
+    if missing:
+        named = ", ".join(missing[:_NAMED]) + (" …" if len(missing) > _NAMED else "")
+        raise FormatError(
+            f"It has no vector for {len(missing):,} of {len(wanted):,} {what}: {named}. Are the ids spelled alike?",
+            path=path,
+        )
+    return [place[name] for name in wanted]

@@ -11,21 +11,14 @@ from typing import Any
 
 from toprank.errors import DataError, UnknownNameError
 from toprank.importing import first_use
+from toprank.text.function_words import FUNCTION_WORDS
 
-__all__ = ["Analyzer", "WordTable"]
+__all__ = ["NO_LANGUAGE", "Analyzer", "WordTable", "pieces"]
 
+NO_LANGUAGE = "none"
+"""The language of an analyzer that leaves words as they are."""
 _LONGEST = 64  # characters of a word: beyond it, it is data that somebody pasted, and no two are alike
 _PLAIN = re.compile("[0-9a-z]+")
-_STOP = """
-a about above after again against all also am an and any are as at be because been before being below between both but
-by can could did do does doing down during each few for from further had has have having he her here hers herself him
-himself his how i if in into is it its itself just ll me more most my myself no nor not now of off on once only or
-other our ours ourselves out over own re s same she should so some such t than that the their theirs them themselves
-then there these they this those through to too under until up ve very was we were what when where which while who whom
-why will with would you your yours yourself yourselves
-"""
-"""English words that say how others belong together. Other languages have none here: idf makes little of such words."""
-
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # kana, Han
@@ -58,8 +51,10 @@ class Analyzer:
     and digits; where a script writes no blanks, each pair of neighbouring characters is one.
 
     Args:
-        language: of the stems, as Snowball calls it: ``english``, ``german``, ``french`` …
-        stop: whether English function words are left out where words are counted. A phrase still needs them.
+        language: of stems and function words, as Snowball calls it: ``english``, ``german``, ``french`` …; ``none``
+            for words as they are.
+        stop: whether function words are left out where words are counted (`toprank.text.function_words` has those of
+            twelve languages). A phrase still needs them.
         stem: whether words are reduced to stems.
 
     >>> Analyzer().words("The RUNNING shoes, size ４２")
@@ -73,7 +68,7 @@ class Analyzer:
     stem: bool = True
 
     def __post_init__(self) -> None:
-        known = first_use("Stemmer").algorithms()
+        known = [NO_LANGUAGE, *first_use("Stemmer").algorithms()]
         if self.language not in known:
             raise UnknownNameError("language of stems", str(self.language), known)
         for name in ("stop", "stem"):
@@ -94,13 +89,14 @@ class Analyzer:
     @cached_property
     def function_words(self) -> frozenset[str]:
         """Stems of the function words."""
-        if not self.stop or self.language not in ("english", "porter"):
+        if not self.stop:
             return frozenset()
-        return frozenset(map(self.stemmed(), _STOP.split()))
+        known = FUNCTION_WORDS.get("english" if self.language == "porter" else self.language, "")
+        return frozenset(map(self.stemmed(), (piece for word in known.split() for piece in pieces(word))))
 
     def stemmed(self) -> Callable[[str], str]:
         """The stem of a word; each caller gets a stemmer of its own, since one serves a single thread."""
-        if not self.stem:
+        if not self.stem or self.language == NO_LANGUAGE:
             return str
         stemmer = first_use("Stemmer").Stemmer(self.language, 0)  # no cache: a table asks for each word once
         stem: Callable[[str], str] = stemmer.stemWord

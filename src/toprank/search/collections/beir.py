@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from toprank.data.trec import Qrels
-from toprank.errors import FileError
+from toprank.errors import DataError, FileError, FormatError
 from toprank.search.collections.collection import Collection, Stamp, Topics
 from toprank.search.collections.folders import json_lines
 from toprank.search.collections.judgments import read_judgments
@@ -33,7 +33,15 @@ def beir(path: Path) -> Collection:
     documents = json_lines(corpus)
     topics: Topics | None = None if queries is None else read_topics(queries)
     parts: dict[str, Qrels] = {}
+    notes: dict[str, None] = {}
     for file in sorted((path / "qrels").glob("*.tsv*")) if topics is not None else ():
-        parts[file.name.split(".")[0]] = read_judgments(file, topics)[0]
+        try:
+            parts[file.name.split(".")[0]], told = read_judgments(file, topics)
+            notes |= dict.fromkeys(told)
+        except FormatError:
+            raise
+        except DataError as problem:  # about other queries: the documents and the other parts are as good as before
+            notes[f"The part {file.name} of the judgments is left out. {problem}"] = None
     fields = {name: texts for name, texts in documents.fields.items() if name != "metadata"}
-    return Collection(path.resolve().name, documents.ids, fields, topics, parts, stamp=Stamp.of(path, [corpus]))
+    stamp = Stamp.of(path, [corpus])
+    return Collection(path.resolve().name, documents.ids, fields, topics, parts, tuple(notes), stamp)

@@ -25,6 +25,7 @@ __all__ = ["changed", "read"]
 
 _QUERIES = re.compile(r"(?i)qry|quer|topic")
 _JUDGMENTS = re.compile(r"(?i)\.rel$|qrel")
+_PARTS = {part: re.compile(f"(?i)(?<![a-z]){part}(?![a-z])") for part in ("train", "dev", "valid", "test")}
 _WORDS_ABOUT = re.compile(r"(?i)readme|\.md$|\.old$|\.html?$")
 
 
@@ -138,10 +139,27 @@ def _judged_folder(path: Path) -> Collection | None:
     if queries:
         topics = read_topics(queries[0])
         found = [file for file in heads if _JUDGMENTS.search(file.name) and file not in (*documents, *queries)]
-        if len(found) == 1:
-            judgments[ALL], notes = read_judgments(found[0], topics)
+        judgments, notes = _judgments(found, topics)
     ids = list(chain.from_iterable(one.ids for one in parts))
     return Collection(path.resolve().name, ids, fields, topics, judgments, notes, Stamp.of(path, documents))
+
+
+def _judgments(files: Sequence[Path], topics: Topics) -> tuple[dict[str, Qrels], tuple[str, ...]]:
+    """Judgments by part; of several files the names must say which part each is."""
+    if len(files) == 1:
+        judged, notes = read_judgments(files[0], topics)
+        return {ALL: judged}, notes
+    parts = [next((part for part, name in _PARTS.items() if name.search(file.name)), "") for file in files]
+    if not all(parts) or len(set(parts)) < len(parts):
+        named = ", ".join(file.name for file in files)
+        said = (
+            "Judgments are left out, since several files may hold them, and their names do not say which part each is"
+        )
+        return {}, (f"{said}: {named}.",) if files else ()
+    read = {part: read_judgments(file, topics) for part, file in zip(parts, files, strict=True)}
+    return {part: judged for part, (judged, _) in read.items()}, tuple(
+        dict.fromkeys(note for _, notes in read.values() for note in notes)
+    )
 
 
 def _joined(parts: Sequence[Collection], name: str) -> list[str]:
