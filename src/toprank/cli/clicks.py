@@ -66,12 +66,33 @@ reads_log = options.in_place_of("columns", _LogColumns, tuple(get_type_hints(_Lo
 """Give a command the options that say which column of a log is what, in the place of its parameter `columns`."""
 
 
-def read_log(paths: list[Path], quiet: bool, columns: options.Reading) -> ClickLog:
-    """Read a log, with progress."""
+def read_log(paths: list[Path], quiet: bool, columns: options.Reading, context: list[str] | None = None) -> ClickLog:
+    """Read a log, with progress, and with the columns of a context."""
     from toprank.clicks import read
 
     with common.progress(f"Reading {paths[0]} …", quiet):
-        return read(paths if len(paths) > 1 else paths[0], **columns)
+        return read(paths if len(paths) > 1 else paths[0], carry=context or (), **columns)
+
+
+Context = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of the log whose values have propensities of their own, such as device or module; several, "
+        "separated by commas, are crossed.",
+        show_default=False,
+    ),
+]
+
+
+def context_of(text: str | None) -> list[str] | None:
+    """The columns of a context."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise typer.BadParameter("--context takes the name of a column of the log, or several, separated by commas.")
+    return names
 
 
 @options.reads_data("qid", "document_id")
@@ -82,6 +103,7 @@ def check(
         Path | None, typer.Option(help="Data with document ids, to check that every shown document is in it.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if a problem is found.")] = False,
+    context: Context = None,
     resamples: Resamples = 100,
     width: Annotated[
         float, typer.Option(help="How wide intervals of propensities may be, as a share of them; tells the sessions.")
@@ -101,14 +123,16 @@ def check(
       toprank clicks check log.parquet
       toprank clicks check log.csv --query words --document sku --data products.parquet --strict
       toprank clicks check ubi_queries.jsonl ubi_events.jsonl --html log.html
+      toprank clicks check log.parquet --context device
     """
     from toprank.clicks import check as checked
 
     common.check_writable(html)
-    shown = read_log(log, quiet, columns)
+    crossed = context_of(context)
+    shown = read_log(log, quiet, columns, crossed)
     features = None if data is None else _known_documents(data, quiet, reading)
     with common.progress("Examining …", quiet):
-        report = checked(shown, features, resamples=resamples, width=width, seed=seed)
+        report = checked(shown, features, context=crossed, resamples=resamples, width=width, seed=seed)
     findings = tuple(replace(one, remedy=common.as_told(one.remedy)) for one in report.findings)
     report = replace(report, findings=findings)
     if html is not None:
@@ -397,6 +421,7 @@ def train(
     correction: Annotated[str, typer.Option(help="none, ips, snips, affine, dr, safe; of trees: position.")] = "affine",
     propensities: Propensities = None,
     offsets: Offsets = None,
+    context: Context = None,
     clip: Clip = None,
     reward: Annotated[str, typer.Option(help="What is learnt: click, or value.")] = "click",
     within: Annotated[float, typer.Option(help="With safe: by what factor exposure may differ from the log.")] = 1.5,
@@ -436,6 +461,7 @@ def train(
       toprank clicks train log.csv train.txt --propensities 1,0.5,0.3 --correction snips -o m.toprank
       toprank clicks train log.csv train.txt -o m.toprank --full --valid vali.txt --html clicks.html
       toprank clicks train log/ products.parquet -o next.toprank --by time --half-life 14d --window 90d
+      toprank clicks train log.parquet products.parquet --context device -o m.toprank
     """
     from toprank import systems
     from toprank.clicks import train as trained
@@ -447,12 +473,12 @@ def train(
     if folds == 1:
         raise typer.BadParameter("--folds takes two or more, or 0: one part leaves no others to learn from.")
     ranker = systems.make(system, **options.settings_of(setting))
-    curves = curves_of(propensities, offsets)
-    shown = read_log([log], quiet, columns)
+    curves, crossed = curves_of(propensities, offsets), context_of(context)
+    shown = read_log([log], quiet, columns, crossed)
     documents, held_out = _documents(data, valid, quiet, reading)
     with common.progress("Training …", quiet):
         done = trained(
-            ranker, shown, documents, correction, curves, clip=clip, within=within, reward=reward,
+            ranker, shown, documents, correction, curves, context=crossed, clip=clip, within=within, reward=reward,
             approximate=approximate, full=full, valid=held_out, folds=folds, by=by, holdout=holdout,
             half_life=half_life, window=window,
         )  # fmt: skip
@@ -484,6 +510,7 @@ def evaluate(
     estimator: Annotated[str, typer.Option(help="ips, snips, affine, dr or none.")] = "snips",
     propensities: Propensities = None,
     offsets: Offsets = None,
+    context: Context = None,
     clip: Clip = None,
     half_life: HalfLife = None,
     window: Window = None,
@@ -503,12 +530,12 @@ def evaluate(
     from toprank.clicks import evaluate as evaluated
     from toprank.data.scores import read_scores
 
-    curves = curves_of(propensities, offsets)
-    shown = read_log([log], quiet, columns)
+    curves, crossed = curves_of(propensities, offsets), context_of(context)
+    shown = read_log([log], quiet, columns, crossed)
     documents, _ = _documents(data, None, quiet, reading)
     values = read_scores(scores, documents.n_documents)
     wanted = [name.strip() for name in metrics.split(",") if name.strip()]
-    how: dict[str, Any] = {"estimator": estimator, "propensities": curves, "clip": clip}
+    how: dict[str, Any] = {"estimator": estimator, "propensities": curves, "context": crossed, "clip": clip}
     how |= {"half_life": half_life, "window": window}
     found = evaluated(values, shown, documents, wanted, order="source", **how)
     if json:

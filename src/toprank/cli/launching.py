@@ -12,6 +12,7 @@ import typer
 from toprank.cli import common, options
 from toprank.cli.clicks import (
     Clip,
+    Context,
     HalfLife,
     Holdout,
     Latest,
@@ -19,6 +20,7 @@ from toprank.cli.clicks import (
     OneLog,
     Propensities,
     Window,
+    context_of,
     curves_of,
     read_log,
     reads_log,
@@ -43,6 +45,7 @@ def launch(
     estimator: Annotated[str, typer.Option(help="The one that decides: ips, snips or dr.")] = "snips",
     propensities: Propensities = None,
     offsets: Offsets = None,
+    context: Context = None,
     clip: Clip = None,
     most: Annotated[
         float | None,
@@ -91,18 +94,19 @@ def launch(
 
     common.check_writable(html, "launch.html")
     start = None if since is None else _seconds(since)
-    curves = curves_of(propensities, offsets)
+    curves, crossed = curves_of(propensities, offsets), context_of(context)
     models = [load(path) for path in (new, current)]
-    shown = read_log([log], quiet, columns)
+    shown = read_log([log], quiet, columns, crossed)
     reading = common.carrying(data, _columns_of(slices), reading)
     documents = _documents(data, quiet, reading, models[0])
     past = None if reference is None else _documents(reference, quiet, reading, models[0])
     names = (new.stem, current.stem) if new.stem != current.stem else (str(new), str(current))
     with common.progress("Comparing …", quiet):
         found = launched(
-            shown, documents, models[0], models[1], metric, k=k, estimator=estimator, propensities=curves, clip=clip,
-            most=most, minimum=minimum, slices=slices, reference=past, since=start, by=by, holdout=holdout,
-            half_life=half_life, window=window, version=_digest(current), names=names, confidence=confidence, seed=seed,
+            shown, documents, models[0], models[1], metric, k=k, estimator=estimator, propensities=curves,
+            context=crossed, clip=clip, most=most, minimum=minimum, slices=slices, reference=past, since=start, by=by,
+            holdout=holdout, half_life=half_life, window=window, version=_digest(current), names=names,
+            confidence=confidence, seed=seed,
         )  # fmt: skip
     found = replace(found, untold=common.as_told(found.untold))
     if html is not None:

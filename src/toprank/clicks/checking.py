@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from toprank.clicks.context_curves import by_context
+from toprank.clicks.context_propensities import ContextPropensities
+from toprank.clicks.contexts import Context
 from toprank.clicks.findings import found_in, sessions_needed
 from toprank.clicks.harvests import Graph, Propensities, graph, harvested
 from toprank.clicks.log import COMPARED, ClickLog, check_log
@@ -37,6 +40,7 @@ class LogReport(Shown):
         clicks: of each of them.
         propensities: how likely positions are looked at, with intervals; None where nothing was clicked.
         sessions_needed: about how many sessions make these intervals as narrow as was asked; None: it cannot be told.
+        contexts: propensities by the context that was asked for.
     """
 
     sizes: dict[str, int]
@@ -46,6 +50,7 @@ class LogReport(Shown):
     clicks: IntArray
     propensities: Propensities | None
     sessions_needed: int | None = None
+    contexts: ContextPropensities | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values for JSON; what is not known is None."""
@@ -57,6 +62,7 @@ class LogReport(Shown):
             "positions": json_rows(self._columns()),
             "components": [list(one) for one in self.graph.components],
             "edges": [edge._asdict() for edge in self.graph.edges],
+            "contexts": None if self.contexts is None else self.contexts.to_dict(),
         }
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
@@ -124,6 +130,8 @@ class LogReport(Shown):
     def _parts(self) -> Sequence[Part]:
         found = tuple(str(one) for one in self.findings)
         parts: list[Part] = [self._sizes(), found or "Nothing was found.", self.table()]
+        if self.contexts is not None:
+            parts += self.contexts._parts()
         if not self.graph.edges:
             return parts
         groups, edges = self.graph.components, len(self.graph.edges)
@@ -149,13 +157,17 @@ def _in_words(positions: Sequence[int]) -> str:
 
 
 def check(
-    log: ClickLog, data: RankingData | None = None, *, resamples: int = 100, width: float = 0.5, seed: int = 0
-) -> LogReport:
+    log: ClickLog, data: RankingData | None = None, *, context: Context | None = None, resamples: int = 100,
+    width: float = 0.5, seed: int = 0,
+) -> LogReport:  # fmt: skip
     """Examine a click log; with `data`, also whether they have features of what was shown.
 
     Args:
         log: the log.
         data: queries and documents with ids.
+        context: column of the log, or several that are crossed, such as the device, the surface or the module: tell
+            propensities by it (`toprank.clicks.propensities`). Without one, all columns with a few values are examined
+            for whether they change the curve.
         resamples: how often queries are drawn again for the intervals of the propensities.
         width: how wide intervals of propensities may be, as a share of them; how many sessions that takes is told.
         seed: of that.
@@ -176,14 +188,16 @@ def check(
     sizes = {"sessions": log.n_sessions, "impressions": log.n_impressions, "clicks": int(log.clicks.sum())}
     sizes |= {"queries": _different(log.session_query), "documents": _different(log.pair), "positions": log.depth}
     depth = of_log.depth
+    contexts = None if context is None else by_context(compared, context, resamples=resamples, seed=seed)
     return LogReport(
         sizes,
-        found_in(log, data, of_log, known, width),
+        found_in(log, data, of_log, known, width, context, seed),
         of_log,
         shown[:depth],
         clicked[:depth],
         known,
         sessions_needed(log, known, width),
+        contexts,
     )
 
 

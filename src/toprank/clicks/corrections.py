@@ -31,20 +31,26 @@ do with the clicks that it is corrected by.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from toprank.clicks.context_curves import curves_by_context
+from toprank.clicks.context_propensities import ContextPropensities
+from toprank.clicks.contexts import Context, Layout, columns_of, contexts_of
+from toprank.clicks.curves import Curves
 from toprank.clicks.estimators import propensities as estimated
-from toprank.clicks.log import ClickLog, UnidentifiedError, check_log, sums
+from toprank.clicks.harvests import TELL, refuse_one_order
+from toprank.clicks.log import ClickLog, UnidentifiedError, UnidentifiedWarning, check_log, sums
 from toprank.clicks.recency import kish
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.errors import DataError, Remedy, UnknownNameError
+from toprank.errors import DataError, UnknownNameError, warn_user
 
 __all__ = [
     "CORRECTIONS",
@@ -61,34 +67,12 @@ __all__ = [
 
 CORRECTIONS = ("none", "ips", "snips", "affine", "dr")
 _FOLDS = 5  # of queries: the regression of one is learnt from the others
-_SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top for a share of the sessions."
-_TELL = Remedy(f"Give {{propensities}}, {_SHOW}", propensities=...)
 
 
-@dataclass(frozen=True)
-class Curves:
-    """α and β of each position, from the first on; NaN or an α of 0 where a click says nothing.
-
-    `told` says where they are from, and `least` the least α to divide by unless another is asked for.
-    """
-
-    slope: FloatArray
-    offset: FloatArray
-    told: str
-    least: float = 0.0
-
-    @property
-    def usable(self) -> npt.NDArray[np.bool_]:
-        """Whether clicks at each position can be corrected without a least α."""
-        return self.known & (self.slope > 0)
-
-    @property
-    def known(self) -> npt.NDArray[np.bool_]:
-        """Whether α and β of each position are numbers."""
-        return np.isfinite(self.slope) & np.isfinite(self.offset)
-
-
-def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None, ranker: Any = None) -> Curves:
+def curves_of(
+    propensities: Any, log: ClickLog, data: RankingData | None = None, ranker: Any = None,
+    context: Context | None = None, like: Curves | None = None,
+) -> Curves:  # fmt: skip
     """α and β from whatever says them.
 
     Args:
@@ -98,20 +82,31 @@ def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None,
         log: whose positions they must cover.
         data: features, for the methods that learn from them.
         ranker: what learns from them.
+        context: column of the log (or several, crossed) whose contexts have propensities of their own; what is given
+            is then one number for each position by context, as a mapping.
+        like: curves of a log that this one is a part of: those of contexts are drawn towards the whole as much.
 
     >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [0, 1])
     >>> curves_of([1, 0.5], log).slope.tolist()
     [1.0, 0.5]
     """
+    if isinstance(propensities, ContextPropensities):
+        propensities = propensities.curves()
+    if isinstance(propensities, Curves):
+        return _fitting(propensities, log, context)
     least = 0.0
-    if propensities is None or isinstance(propensities, str):
+    found = propensities is None or isinstance(propensities, str)
+    if context is not None:
+        if found:
+            return curves_by_context(log, context, propensities or "all-pairs", _cautious(log), like)
+        return _fitting(_of_contexts(propensities, columns_of(context), log), log, context)
+    if found:
         least = _cautious(log)
         learns = propensities in ("regression-em", "dual")
         by = {"data": data, "ranker": ranker} if learns and data is not None else {}
         propensities = estimated(log, propensities or "all-pairs", resamples=2, **by)
-        _refuse_one_order(log, not learns, propensities.identified)
-    if isinstance(propensities, Curves):
-        return propensities
+        if not learns:
+            refuse_one_order(log, propensities.identified)
     if hasattr(propensities, "values") and hasattr(propensities, "identified"):
         both, told = np.asarray(propensities.values, dtype=np.float64), propensities.method
         if getattr(propensities, "offsets", None) is not None:
@@ -120,27 +115,56 @@ def curves_of(propensities: Any, log: ClickLog, data: RankingData | None = None,
         both, told = _examination(propensities, log), f"examination of {type(propensities).__name__}"
     else:
         both, told = _numbers(propensities), "given"
+    both = _two_rows(both, log)
+    return _fitting(Curves(both[0], both[1], told, least), log)
+
+
+def _two_rows(both: FloatArray, log: ClickLog) -> FloatArray:
+    """α and β of each position of a log."""
     both = both if both.ndim == 2 else np.stack([both, np.zeros(len(both))])
     if both.shape[0] != 2 or both.shape[1] < log.depth or (both[0] < 0).any() or np.isinf(both).any():
         raise DataError(
             f"propensities must be a number, 0 or more (NaN where it is not known), for each of the {log.depth} "
             "positions of the log, or two rows, α (0 or more) and β."
         )
-    curves = Curves(both[0], both[1], told, least)
-    if not curves.usable[log.position - 1].any():
+    return both
+
+
+def _of_contexts(given: Any, columns: tuple[str, ...], log: ClickLog) -> Curves:
+    """α and β that are given for each context."""
+    if not isinstance(given, Mapping) or not given:
+        raise DataError(
+            "With a context, propensities are given by context, as a mapping such as {'phone': [1, 0.4], 'desktop': "
+            "[1, 0.7]}; or by what tr.clicks.propensities gave with this context; or they are found from the log."
+        )
+    rows = [_two_rows(_numbers(one), log) for one in given.values()]
+    depth = min(one.shape[1] for one in rows)
+    table = np.stack([np.full((2, depth), np.nan), *(one[:, :depth] for one in rows)], axis=1)
+    names = tuple(str(name) for name in given)
+    layout = Layout(columns, names, contexts_of(log, columns).varies, depth)
+    return Curves(table[0].reshape(-1), table[1].reshape(-1), f"given, by {layout.called}", 0.0, layout)
+
+
+def _fitting(curves: Curves, log: ClickLog, context: Context | None = None) -> Curves:
+    """The curves, where they are for what this log shows."""
+    layout = curves.layout
+    if context is not None and (layout is None or set(layout.columns) != set(columns_of(context))):
+        known = "no context" if layout is None else f"the context {layout.called}"
+        raise DataError(f"The propensities that are given have {known}, and context={context!r} asks for another.")
+    if log.depth > curves.depth:
+        raise DataError(f"The propensities are those of {curves.depth} positions, and the log has {log.depth}.")
+    if not curves.usable[curves.cells(log)].any():
         raise UnidentifiedError(
-            "All propensities of positions that were shown are 0 or unknown, so nothing can be corrected.", remedy=_TELL
+            "All propensities of positions that were shown are 0 or unknown, so nothing can be corrected.", remedy=TELL
+        )
+    if layout is not None and (others := layout.unknown(log)):
+        takes = "those of the whole" if curves.known[: curves.depth].any() else "none, and their clicks do not count"
+        warn_user(
+            f"The propensities know nothing of {layout.called} {', '.join(map(repr, others[:5]))}, which the log has: "
+            f"{'they take' if len(others) > 1 else 'it takes'} {takes}.",
+            UnidentifiedWarning,
         )
     return curves
-
-
-def _refuse_one_order(log: ClickLog, by_documents: bool, identified: npt.NDArray[np.bool_]) -> None:
-    if log.depth > 1 and by_documents and not identified[1:].any():
-        raise UnidentifiedError(
-            "No document of the log was shown at two positions, as when one ranker shows its list and nothing "
-            "else: the log cannot tell how likely positions are looked at.",
-            remedy=_TELL,
-        )
 
 
 def _examination(model: Any, log: ClickLog) -> FloatArray:
@@ -153,7 +177,8 @@ def _examination(model: Any, log: ClickLog) -> FloatArray:
     if not hasattr(model, "log_"):
         return np.asarray(model.examination_, dtype=np.float64)
     by_documents = model.attraction is None
-    _refuse_one_order(log, by_documents, model.identified_)
+    if by_documents:
+        refuse_one_order(log, model.identified_)
     found: FloatArray = model.corrected()["examination"]
     return np.where(model.identified_ | (not by_documents), found, np.nan)
 
@@ -223,13 +248,14 @@ def correct(
     if reward == "value" and correction not in ("none", "ips"):
         _refuse_trust(curves)
     row, (sessions, counts) = rows_of(log, data), _sessions(log, data)
-    known, place, n = row >= 0, log.position - 1, data.n_documents
+    known, n = row >= 0, data.n_documents
+    cells = log.position - 1 if curves is None else curves.cells(log)
     least = 0.0 if curves is None else curves.least if clip is None else clip
     usable = known
     if curves is not None and correction != "none":
         chance = curves.slope + (curves.offset if correction == "ips" else 0.0)
         divides = (chance > 0) | (least > 0 and correction != "dr")  # dr knows no more of an α of 0
-        usable = known & (curves.known & divides)[place]
+        usable = known & (curves.known & divides)[cells]
     if not usable.any():
         raise DataError(
             "No impression of the log is of a document of the data at a position with a propensity: check that both "
@@ -242,7 +268,7 @@ def correct(
     if correction == "none" or curves is None:
         value, divisor, floor = clicks, shown[where], np.zeros(len(at))
     else:
-        slope, offset = curves.slope[place[at]], curves.offset[place[at]]
+        slope, offset = curves.slope[cells[at]], curves.offset[cells[at]]
         looks = slope if count is None else slope * count
         exposure = np.asarray(np.bincount(where, looks, minlength=n), dtype=np.float64)
         if correction == "ips":
@@ -325,7 +351,7 @@ def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves, reward: str)
     first = correct(log, data, "snips", curves, reward=reward)
     ends = (0.0, 1.0) if reward == "click" else (np.nanmin(first.relevance), np.nanmax(first.relevance))
     used = first.weight > 0
-    looks = curves.slope[log.position[used] - 1] * (1.0 if log.weight is None else log.weight[used])
+    looks = curves.slopes(log)[used] * (1.0 if log.weight is None else log.weight[used])
     looks = sums(first.row[used], looks, data.n_documents)
     part = data.replace(labels=judged(first.relevance), document_weights=looks, query_weights=None)
     looked_at, query, guess = looks > 0, data.queries.document_query, np.zeros(data.n_documents)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from toprank.clicks.context_curves import by_context
+from toprank.clicks.context_propensities import ContextPropensities
+from toprank.clicks.contexts import Context
 from toprank.clicks.dual import Dual
 from toprank.clicks.features import AttractionByFeatures, same_features
 from toprank.clicks.harvests import HARVESTED, Graph, Propensities, assumed, graph, harvested
@@ -44,12 +47,31 @@ Estimator = Callable[[FloatArray, FloatArray | None], _Estimate]
 """From how often each query counts, and where to begin, to propensities."""
 
 
+@overload
+def propensities(
+    log: ClickLog, method: str = ..., data: RankingData | None = ..., ranker: Any = ..., *, context: None = ...,
+    resamples: int | None = ..., confidence: float = ..., seed: int = ..., clip: float = ...,
+    tolerance: float | None = ..., max_steps: int | None = ..., half_life: Span | None = ...,
+    window: Span | None = ...,
+) -> Propensities: ...  # fmt: skip
+
+
+@overload
+def propensities(
+    log: ClickLog, method: str = ..., data: RankingData | None = ..., ranker: Any = ..., *, context: Context,
+    resamples: int | None = ..., confidence: float = ..., seed: int = ..., clip: float = ...,
+    tolerance: float | None = ..., max_steps: int | None = ..., half_life: Span | None = ...,
+    window: Span | None = ...,
+) -> ContextPropensities: ...  # fmt: skip
+
+
 def propensities(
     log: ClickLog,
     method: str = "all-pairs",
     data: RankingData | None = None,
     ranker: Any = None,
     *,
+    context: Context | None = None,
     resamples: int | None = None,
     confidence: float = 0.95,
     seed: int = 0,
@@ -58,7 +80,7 @@ def propensities(
     max_steps: int | None = None,
     half_life: Span | None = None,
     window: Span | None = None,
-) -> Propensities:
+) -> Propensities | ContextPropensities:
     """How likely each position is looked at, relative to the first, with intervals over queries.
 
     Args:
@@ -70,6 +92,10 @@ def propensities(
         data: features of the log's documents, by ids, for ``regression-em`` and ``dual``; with a ranker for ``trust``
             too.
         ranker: learns what documents are worth: any that takes a loss; its own loss is replaced.
+        context: column of the log, or several that are crossed, whose contexts have propensities of their own (of
+            methods that harvest them). One that is the same throughout each session, such as the device or a class of
+            query, has a curve for each, drawn towards that of the whole where data are few; one that varies within
+            sessions, such as the module or the column of a grid, has a number for each cell of context and position.
         resamples: how often queries are drawn again for the intervals; None: 200 where propensities are harvested, 50
             for ``trust``, 20 where a ranker learns.
         confidence: of the intervals.
@@ -98,6 +124,9 @@ def propensities(
     check_log(log)
     log, recency = recent(log, half_life, window)
     count = METHODS[method] if resamples is None else resamples
+    if context is not None:
+        crossed = by_context(log, context, method, resamples=count, confidence=confidence, seed=seed)
+        return replace(crossed, recency=recency)
     if method in HARVESTED:
         if data is not None or ranker is not None:
             raise DataError(f"The method {method} uses no features; leave data= and ranker= out.")

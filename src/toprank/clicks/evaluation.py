@@ -12,12 +12,22 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from toprank.clicks.corrections import CORRECTIONS, Corrected, Curves, correct, curves_of, regression_of
-from toprank.clicks.log import ClickLog, UnidentifiedError, check_log, left_out_in_turn
+from toprank.clicks.contexts import Context
+from toprank.clicks.corrections import (
+    CORRECTIONS,
+    Corrected,
+    Curves,
+    correct,
+    curves_of,
+    regression_of,
+    session_queries,
+)
+from toprank.clicks.log import ClickLog, check_log, left_out_in_turn
 from toprank.clicks.recency import Recency, Span, recent
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
@@ -216,6 +226,7 @@ def evaluate(
     *,
     estimator: str = "snips",
     propensities: Any = None,
+    context: Context | None = None,
     clip: float | None = None,
     regression: Any = None,
     confidence: float = 0.95,
@@ -235,6 +246,9 @@ def evaluate(
         estimator: ``ips``, ``snips``, ``affine``, ``dr``, or ``none``: clicks as they are.
         propensities: as in `train`; None or the name of a method: found from the log, and intervals are as wide as that
             makes them. Others are taken for right.
+        context: column of the log (or several, crossed) whose contexts have propensities of their own, as in
+            `propensities`. How many clicks a rank gets is then the mean over the contexts that its query is asked in;
+            where contexts vary within sessions, ranks fill the cells that a session had, by position and then context.
         clip: the least propensity to divide by, as in `train`.
         regression: R̂ of ``dr``, as in `train`.
         confidence: of the intervals, by Student's t with the jackknife's standard error over queries; the degrees of
@@ -263,8 +277,8 @@ def evaluate(
     ranks = {"": ranks_of(np.asarray(given, dtype=np.float64), data)}
     log, recency = recent(log, half_life, window)
     judged = judge(
-        ranks, log, data, wanted, estimator=estimator, propensities=propensities, clip=clip, regression=regression,
-        confidence=confidence,
+        ranks, log, data, wanted, estimator=estimator, propensities=propensities, context=context, clip=clip,
+        regression=regression, confidence=confidence,
     )  # fmt: skip
     found = replace(judged.estimates[""], recency=recency)
     for doubt in found.doubts:
@@ -296,27 +310,31 @@ class JudgedRankers(NamedTuple):
 
 def judge(
     ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, metrics: Sequence[Metric | str], *,
-    estimator: str = "snips", propensities: Any = None, clip: float | None = None, regression: Any = None,
-    confidence: float = 0.95,
+    estimator: str = "snips", propensities: Any = None, context: Context | None = None, clip: float | None = None,
+    regression: Any = None, confidence: float = 0.95,
 ) -> JudgedRankers:  # fmt: skip
     """`evaluate` of several rankers at once, from the ranks that they give to the documents of `data`."""
     return judge_by(
-        (estimator,), ranks, log, data, metrics, propensities=propensities, clip=clip, regression=regression,
-        confidence=confidence,
+        (estimator,), ranks, log, data, metrics, propensities=propensities, context=context, clip=clip,
+        regression=regression, confidence=confidence,
     )[estimator]  # fmt: skip
 
 
 def judge_by(
     estimators: Sequence[str], ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData,
-    metrics: Sequence[Metric | str], *, propensities: Any = None, clip: float | None = None, regression: Any = None,
-    confidence: float = 0.95,
+    metrics: Sequence[Metric | str], *, propensities: Any = None, context: Context | None = None,
+    clip: float | None = None, regression: Any = None, confidence: float = 0.95,
 ) -> dict[str, JudgedRankers]:  # fmt: skip
     """`judge` by several estimators, which share the propensities: these are found once for all."""
     wanted = [Metric.of(one) if isinstance(one, str) else one for one in metrics]
     needed = set(estimators) != {"none"} or any(one.kind != "dcg" for one in wanted)
 
+    curves_of_all = curves_of(propensities, log, data, LinearRanker(), context) if needed else None
+
     def parts_of(part: ClickLog) -> dict[str, tuple[dict[str, Corrected], Parts]]:
-        curves = curves_of(propensities, part, data, LinearRanker()) if needed else None
+        curves = curves_of_all
+        if needed and part is not log:
+            curves = curves_of(propensities, part, data, LinearRanker(), context, curves_of_all)
         found = {}
         for estimator in estimators:
             of_reward: dict[str, Corrected] = {}
@@ -328,7 +346,7 @@ def judge_by(
             found[estimator] = (
                 of_metric,
                 {
-                    ranker: {one.name: _of_metric(one, of, of_metric[one.name], data, curves) for one in wanted}
+                    ranker: {one.name: _of_metric(one, of, of_metric[one.name], part, data, curves) for one in wanted}
                     for ranker, of in ranks.items()
                 },
             )
@@ -439,7 +457,7 @@ def ranks_of(scores: FloatArray, data: RankingData) -> IntArray:
 
 
 def _of_metric(
-    metric: Metric, ranks: IntArray, known: Corrected, data: RankingData, curves: Curves | None
+    metric: Metric, ranks: IntArray, known: Corrected, log: ClickLog, data: RankingData, curves: Curves | None
 ) -> _OfMetric:
     """Values of the queries that were asked for: Σ weight of the rank × relevance (+ what is clicked anyway)."""
     asked, longest = known.asked, int(data.queries.sizes.max())
@@ -452,13 +470,9 @@ def _of_metric(
         assert metric.depth is not None
         lists = np.minimum(data.queries.sizes, metric.depth)
         shared = data.queries.spread(lists) if metric.kind == "ctr" else 1.0  # others are of the list as a whole
-        if lists.max() > len(curves.slope) or not curves.known[: lists.max()].all():
-            raise UnidentifiedError(
-                f"{metric.name} needs the propensities of all positions down to {lists.max()}, and some are not known."
-            )
-        place = np.minimum(ranks, len(curves.slope)) - 1
-        trust = curves.offset[place]
-        slope = curves.slope[place] + (trust if metric.reward == "value" else 0.0)  # as `correct` has it by ips
+        asked_by, query = partial(session_queries, log, data), data.queries.document_query
+        slope, trust = curves.at_ranks(log, asked_by, query, ranks, int(lists.max()), metric.name)
+        slope = slope + (trust if metric.reward == "value" else 0.0)  # as `correct` has it by ips
         weights = np.where(within, slope, 0.0) / shared
         anyway = 0.0 if metric.reward == "value" else np.where(within, trust, 0.0) / shared
     found = np.isfinite(known.relevance)

@@ -49,6 +49,7 @@ USUAL_NAMES = {
 _NEEDED = ("query", "document", "click")
 _IDS = ("query", "document", "session")
 _OURS = ("ranker", "explored", "team", "arm", "share", "propensity", "version")  # what logs of ours carry
+_CONTEXTS = ("device", "surface", "module")  # kept too: the doctor examines them
 _STRIP = 1 << 18
 
 
@@ -96,7 +97,8 @@ def read(
             ``value`` for what the event says that it was worth. Their sum is the column ``value``. A return takes away
             what its purchase counted. Of the log of a service, what was bought counts unless this says otherwise.
         carry: further columns to keep; ``ranker``, ``explored``, ``team``, ``arm``,
-            ``share``, ``propensity`` and ``version`` are kept in any case. Of the log of a service,
+            ``share``, ``propensity`` and ``version`` are kept in any case, and so are ``device``, ``surface`` and
+            ``module``. Of the log of a service,
             features that it was told to write, and ``score``.
         first_position: the number of the first position, 1 or 0.
         format: parquet, arrow, csv, jsonl or yandex, where neither content nor name tells.
@@ -184,7 +186,7 @@ class _Strips:
             self._lists = _is_list(tables[0].schema.field(self._roles["document"]).type)
             if "position" not in self._roles and not self._lists:
                 raise _no_column("position", names)
-        kept = [name for name in names if name.lower() in _OURS and name not in self._roles.values()]
+        kept = [name for name in names if name.lower() in (*_OURS, *_CONTEXTS) and name not in self._roles.values()]
         self._columns = {name: name for name in (*kept, *carry)}
         self._columns |= {
             role: name for role, name in self._roles.items() if role in ("dwell", "time", "user", "value")

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from toprank.clicks.context_findings import of_contexts, resolved
+from toprank.clicks.contexts import Context, told
 from toprank.clicks.events import UNSHOWN
 from toprank.clicks.harvests import Graph, Propensities
-from toprank.clicks.log import TOLD_AGAIN, Array, ClickLog, numbered, sums
+from toprank.clicks.log import TOLD_AGAIN, ClickLog, numbered, sums
 from toprank.clicks.models import WITHOUT_DOUBLED
 from toprank.clicks.recency import moment, seconds_of
 from toprank.clicks.sources import TORN
@@ -60,17 +62,19 @@ _SWAPPED, _SHARE, _NORMAL = 10, 0.05, 1.96  # as `serve` explores, and the quant
 
 
 def found_in(
-    log: ClickLog, data: RankingData | None, graph: Graph, known: Propensities | None, width: float = _WIDE
-) -> tuple[Finding, ...]:
+    log: ClickLog, data: RankingData | None, graph: Graph, known: Propensities | None, width: float = _WIDE,
+    context: Context | None = None, seed: int = 0,
+) -> tuple[Finding, ...]:  # fmt: skip
     """Everything, worst first."""
     findings = [
         *_of_reading(log),
-        *_of_lists(log),
+        *_of_lists(log, resolved(log, context)),
         *_of_clicks(log),
         *_one_sided(log),
         *_of_robots(log),
         *_of_versions(log),
         *_of_times(log),
+        *of_contexts(log, context, seed),
     ]
     findings += [*_of_positions(log, graph, known, width), *(_of_features(log, data) if data is not None else ())]
     return tuple(sorted(findings, key=lambda one: _SEVERITIES.index(one.severity)))
@@ -113,11 +117,12 @@ def _of_reading(log: ClickLog) -> Iterator[Finding]:
         yield Finding(code, "warning", f"{words[0].upper()}{words[1:]}: {count:,}.", count, (), remedy)
 
 
-def _of_lists(log: ClickLog) -> Iterator[Finding]:
+def _of_lists(log: ClickLog, told_apart: bool) -> Iterator[Finding]:
     """Positions that are doubled or missing, and documents that are repeated."""
     what = "has|have several documents at one position"
     remedy = joined("Models refuse them:", WITHOUT_DOUBLED)
-    yield from _some_sessions(log, log.doubled, "doubled-positions", "problem", what, remedy)
+    if not told_apart:
+        yield from _some_sessions(log, log.doubled, "doubled-positions", "problem", what, remedy)
     inside = np.diff(log.session) == 0
     jump = np.append(inside & (np.diff(log.position) > 1), False)
     what = "has|have gaps between positions"
@@ -212,9 +217,9 @@ def _of_robots(log: ClickLog) -> Iterator[Finding]:
     yield from _some_sessions(log, which, "suspect-sessions", "warning", rule, remedy)
     if "user" in log.columns:
         column = log.columns["user"]
-        users = numbered(column[told := _is_told(column)])
+        users = numbered(column[known := told(column)])
         group = np.full(log.n_impressions, len(users.ids))  # rows of nobody are no user
-        group[told] = users.number
+        group[known] = users.number
         which = unlikely(log, group, len(users.ids) + 1)[:-1]
         count, examples = int(which.sum()), (f"user {one}" for one in users.ids[which])
         words = f"user|users {rule}"
@@ -226,7 +231,7 @@ def _of_versions(log: ClickLog) -> Iterator[Finding]:
     if "version" not in log.columns:
         return
     column = log.columns["version"][log.offsets[:-1]]
-    versions = numbered(column[_is_told(column)])
+    versions = numbered(column[told(column)])
     if len(versions.ids) < 2:
         return
     sessions = np.bincount(versions.number)
@@ -270,13 +275,6 @@ def _of_times(log: ClickLog) -> Iterator[Finding]:
         what = "is|are earlier than the one before in the log"
         remedy = "A clock went back, or the log is not in the order of time: what goes by time goes by the column."
         yield from _some_sessions(log, earlier, "clocks", "note", what, remedy)
-
-
-def _is_told(column: Array) -> Mask:
-    """Whether each cell holds anything."""
-    if column.dtype.kind not in "OU":
-        return np.asarray(column == column)
-    return np.asarray((column != "") & (column == column) & (column != np.array(None)))
 
 
 _SWAP = "Swap neighbours, or shuffle the top for a share of the sessions: then the log can tell."

@@ -8,26 +8,39 @@ compared with it, and no estimator can know better.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_compared, check_log, redrawn, sums
+from toprank.clicks.log import (
+    ClickLog,
+    UnidentifiedError,
+    UnidentifiedWarning,
+    check_compared,
+    check_log,
+    redrawn,
+    sums,
+)
 from toprank.clicks.recency import Recency
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.drawing import WIDTH, Box, Scale, axes, marker, path, tag, ticks
-from toprank.errors import DataError, UnknownNameError, warn_user
+from toprank.errors import DataError, Remedy, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
 from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_rows
 from toprank.significance import Interval, redrawn_interval
 
-__all__ = ["Edge", "Graph", "Propensities", "graph", "harvested", "relative_examinations"]
+__all__ = [
+    "HARVESTED", "TELL", "Edge", "Graph", "Prepared", "Propensities", "components", "graph", "harvested", "prepared",
+    "refuse_one_order", "relative_examinations", "shuffled",
+]  # fmt: skip
 
+_SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top for a share of the sessions."
+TELL = Remedy(f"Give {{propensities}}, {_SHOW}", propensities=...)
 _SURELY = 4.0  # standard errors
 _PRIOR = 1e-6  # clicks at each position, so that one without any is compared at all
 _MOST_STEPS = 100
@@ -129,12 +142,12 @@ def graph(log: ClickLog) -> Graph:
         for m in range(k + 1, depth)
         if pairs[k, m]
     )
-    label = _components(pairs)
+    label = components(pairs)
     order = list(dict.fromkeys(label.tolist()))
     return Graph(depth, edges, tuple(tuple((np.flatnonzero(label == one) + 1).tolist()) for one in order))
 
 
-def _components(pairs: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+def components(pairs: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
     """Of each position the number of those that it is joined with."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
@@ -273,17 +286,35 @@ def harvested(
     They are unbiased where the position, given the query, has nothing to do with what the document is worth: rankers
     that take turns whatever the user, swaps and shuffles by lot.
     """
-    if method not in HARVESTED:
-        raise UnknownNameError("method of propensities", method, HARVESTED)
     check_whole("resamples", resamples, 2)
     check_number("confidence", confidence, above=0, below=1)
+    ready = prepared(log, method)
+    log, identified = ready.log, ready.identified
+    values = np.where(identified, ready.estimate(np.ones(log.n_queries)), np.nan)
+    with warnings.catch_warnings():  # draws may hold fewer joints than the log; that makes intervals wide
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        again = [ready.estimate(weights) for weights in redrawn(log, resamples, seed)]
+    over_queries = redrawn_interval(values, again, len(np.unique(log.session_query)), confidence, ratios=True)
+    return Propensities(values, over_queries, identified, ready.graph, method, confidence, resamples)
+
+
+class Prepared(NamedTuple):
+    """A log made ready for a method, which gives propensities for how often each query counts."""
+
+    log: ClickLog
+    estimate: Callable[[FloatArray], FloatArray]
+    graph: Graph
+    identified: npt.NDArray[np.bool_]
+
+
+def prepared(log: ClickLog, method: str) -> Prepared:
+    """What a method needs of a log: of ``randomisation`` the sessions that were shuffled."""
+    if method not in HARVESTED:
+        raise UnknownNameError("method of propensities", method, HARVESTED)
     check_log(log)
     marked = "explored" in log.columns
     if method == "randomisation" and marked:
-        explored = log.columns["explored"].astype(bool)
-        if not explored.any():
-            raise DataError("No session of the log was shuffled (its column explored is false everywhere).")
-        log = log.select(explored[log.offsets[:-1]])
+        log = shuffled(log)
     found, of_log = _Harvest.of(log), graph(log)
     identified = of_log.identified if method != "pivot" else _joined_to_first(found, log.depth)
     identified = identified if method != "chain" else _joined_by_neighbours(found, log.depth)
@@ -301,12 +332,25 @@ def harvested(
     def estimate(weights: FloatArray) -> FloatArray:
         return _ESTIMATES[method](log, found, weights)
 
-    values = np.where(identified, estimate(np.ones(log.n_queries)), np.nan)
-    with warnings.catch_warnings():  # draws may hold fewer joints than the log; that makes intervals wide
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        again = [estimate(weights) for weights in redrawn(log, resamples, seed)]
-    over_queries = redrawn_interval(values, again, len(np.unique(log.session_query)), confidence, ratios=True)
-    return Propensities(values, over_queries, identified, of_log, method, confidence, resamples)
+    return Prepared(log, estimate, of_log, identified)
+
+
+def shuffled(log: ClickLog) -> ClickLog:
+    """The sessions that the column ``explored`` marks."""
+    explored = log.columns["explored"].astype(bool)
+    if not explored.any():
+        raise DataError("No session of the log was shuffled (its column explored is false everywhere).")
+    return log.select(explored[log.offsets[:-1]])
+
+
+def refuse_one_order(log: ClickLog, identified: npt.NDArray[np.bool_]) -> None:
+    """Refuse a log whose documents join no positions."""
+    if log.depth > 1 and not identified[1:].any():
+        raise UnidentifiedError(
+            "No document of the log was shown at two positions, as when one ranker shows its list and nothing "
+            "else: the log cannot tell how likely positions are looked at.",
+            remedy=TELL,
+        )
 
 
 def _keeps_its_places(log: ClickLog) -> bool:
@@ -393,7 +437,7 @@ def _all_pairs(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArra
             ConvergenceWarning,
         )
     values = np.where(clicks.any(axis=1), examination, 0.0)
-    joined = _components(shown)
+    joined = components(shown)
     return np.asarray(np.where(joined == joined[0], values, np.nan))
 
 

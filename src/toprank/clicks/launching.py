@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.cascading import CascadeUsers, cascade_users
+from toprank.clicks.contexts import Context, contexts_of
 from toprank.clicks.corrections import correct, curves_of
 from toprank.clicks.evaluation import JudgedRankers, interval_of, judge_by, ranks_of
 from toprank.clicks.known_sessions import KnownSessions
@@ -365,6 +366,7 @@ def launch(
     k: int | None = None,
     estimator: str = "snips",
     propensities: Any = None,
+    context: Context | None = None,
     clip: float | None = None,
     most: float | None = None,
     minimum: int = 1000,
@@ -395,6 +397,7 @@ def launch(
         k: None: 10, or the depth of the log where that is less.
         estimator: the one that decides: ``ips``, ``snips`` or ``dr``. Choose it before you look.
         propensities: as in `evaluate`; None: found from the log, and intervals are as wide as that makes them.
+        context: column of the log whose contexts have propensities of their own, as in `evaluate`.
         clip: the least propensity to divide by, as in `evaluate`.
         most: what a document that was never shown can be worth to a user who looks at it; None: 1 for clicks, for
             values the most that any document of the log seems to be worth.
@@ -426,7 +429,8 @@ def launch(
     _check(log, data, metric, estimator, minimum, confidence, most)
     log = _later(log, since)
     log, recency = recent(log if by is None else latest(log, by, holdout).late, half_life, window)
-    k = min(_DEPTH, log.depth) if k is None else k
+    in_cells = _in_cells(propensities, context, log)
+    k = min(_DEPTH, int(np.diff(log.offsets).max()) if in_cells else log.depth) if k is None else k
     check_whole("k", k, 1)
     wanted = f"{'clicks' if metric == 'click' else 'value'}@{k}"
     scores, costs = zip(
@@ -435,7 +439,7 @@ def launch(
     ranks = {name: ranks_of(one, data) for name, one in zip(names, scores, strict=True)}
     curves = propensities
     if not (propensities is None or isinstance(propensities, str)):
-        curves = curves_of(propensities, log, data, LinearRanker())
+        curves, context = curves_of(propensities, log, data, LinearRanker(), context), None
         if metric == "value" and (np.nan_to_num(curves.offset) != 0).any() and estimator != "ips":
             raise DataError("Values under trust in positions are told by one estimator,", remedy=_BY_IPS)
     trusting = metric == "value" and estimator == "ips"
@@ -447,7 +451,9 @@ def launch(
         "costs": costs,
     }  # fmt: skip
     try:
-        judged = judge_by(asked, ranks, log, data, [wanted], propensities=curves, clip=clip, confidence=confidence)
+        judged = judge_by(
+            asked, ranks, log, data, [wanted], propensities=curves, context=context, clip=clip, confidence=confidence
+        )
     except UnidentifiedError as reason:
         unknown = Interval(np.nan, -np.inf, np.inf, confidence, 0, "not known", "difference")
         return _untold(
@@ -458,7 +464,7 @@ def launch(
     known = deciding.known[wanted]
     looks = deciding.weights[names[0]][wanted] - deciding.weights[names[1]][wanted]
     differ = np.bincount(data.queries.document_query, looks != 0, data.n_queries) > 0
-    users = cascade_users(ranks, log, data, k, metric, confidence, seed)
+    users = None if in_cells else cascade_users(ranks, log, data, k, metric, confidence, seed)
     estimates = deciding.estimates
     return Launch(
         names=names, metric=wanted, estimator=estimator,
@@ -491,6 +497,14 @@ def _untold(
         reordered=reordered(ranks[names[0]], ranks[names[1]], data, known.counts, k, first - second, new, shown),
         slices=(), untold=reason, **facts,
     )  # fmt: skip
+
+
+def _in_cells(propensities: Any, context: Context | None, log: ClickLog) -> bool:
+    """Whether positions are places within contexts, so that nobody knows in what order users read."""
+    layout = getattr(propensities, "layout", None)
+    if layout is not None:
+        return bool(layout.varies)
+    return context is not None and contexts_of(log, context).varies
 
 
 _BY_IPS = Remedy("{estimator}: what is clicked out of trust brings nothing.", estimator="ips")

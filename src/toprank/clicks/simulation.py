@@ -27,7 +27,7 @@ _WAYS = ("shuffle", "swap", "neighbours")
 def simulate(
     data: RankingData,
     scores: npt.ArrayLike | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike],
-    model: ClickModel,
+    model: ClickModel | Mapping[str, ClickModel],
     sessions: int = 10_000,
     *,
     k: int = 10,
@@ -39,6 +39,9 @@ def simulate(
     exploration: float = 0.0,
     way: Literal["shuffle", "swap", "neighbours"] = "shuffle",
     popularity: float = 0.0,
+    context: str = "context",
+    shares: npt.ArrayLike | None = None,
+    layout: Sequence[tuple[str, int]] | None = None,
     seed: int = 0,
     order: Order | None = None,
 ) -> ClickLog:
@@ -47,7 +50,8 @@ def simulate(
     Args:
         data: queries; without `relevance` their labels say what users like.
         scores: what the documents are ranked by; of several rankers, by name or in a list, each session draws one.
-        model: a click model whose shared parameters are known (``PBM.known([1, 0.5, 0.3])``), or a fitted one.
+        model: a click model whose shared parameters are known (``PBM.known([1, 0.5, 0.3])``), or a fitted one; or
+            several by context, such as ``{"phone": …, "desktop": …}``, of which each session draws one.
         sessions: how many lists are shown.
         k: documents of a list.
         relevance: P(a user likes it) of each document, as `scores` stand; None: (2^y - 1) / (2^max - 1).
@@ -61,6 +65,12 @@ def simulate(
         way: what these see: the top k in random order (``shuffle``), with the first document and a random other one
             exchanged (``swap``), or with two random neighbours exchanged (``neighbours``).
         popularity: query i is asked for with a frequency of 1 / (i + 1)^popularity, queries in random order.
+        context: the column of the log that says which of several models a session drew, or where in `layout` a document
+            stood.
+        shares: of several models, how likely a session is to draw each; or a row of such shares for each query; None:
+            all alike.
+        layout: where the documents of a list stand, from the first on, as pairs of a context and a position in it: the
+            rows and columns of a grid, or modules of a page. The model knows them by their place in the list.
         seed: of everything drawn.
         order: how scores, relevance and satisfaction stand, where grouping moved the rows of the data: see
             `RankingData.aligned`.
@@ -82,6 +92,8 @@ def simulate(
     check_number("popularity", popularity, least=0)
     if way not in _WAYS:
         raise UnknownNameError("way of exploration", way, _WAYS)
+    if isinstance(model, Mapping) and layout is not None:
+        raise DataError("Give either several models or a layout: one column of the log says which.")
     rng = np.random.default_rng(seed)
     names, lists = _rankings(scores, data, k, order)
     liked = _of_rows(relevance, data, "relevance", order) if relevance is not None else relevance_of(data)
@@ -102,10 +114,56 @@ def simulate(
         offsets, query, data.qids, rows, data.queries.document_query, np.asarray(data.document_ids), place + 1,
         np.zeros(len(rows), dtype=bool), {"ranker": np.array(names)[ranker[session]], "explored": explored[session]},
     )  # fmt: skip
-    _check_users(model, log.depth)
     attraction = _attraction(liked[rows], place, noise, trust)
-    clicks = model.draw(log, attraction, enough[rows], rng)
-    return replace(log, clicks=clicks)
+    if isinstance(model, Mapping):
+        log = _clicked_by_several(log, model, (context, shares), attraction, enough[rows], rng)
+    else:
+        _check_users(model, log.depth)
+        log = replace(log, clicks=model.draw(log, attraction, enough[rows], rng))
+    return log if layout is None else _laid_out(log, context, layout)
+
+
+def _clicked_by_several(
+    log: ClickLog, models: Mapping[str, ClickModel], drawn: tuple[str, npt.ArrayLike | None], attraction: FloatArray,
+    enough: FloatArray, rng: np.random.Generator,
+) -> ClickLog:  # fmt: skip
+    """Sessions of several kinds of users; a column says which."""
+    context, names = drawn[0], np.array([str(name) for name in models])
+    chances = np.ones(len(names)) if drawn[1] is None else np.asarray(drawn[1], dtype=np.float64)
+    if chances.shape not in ((len(names),), (log.n_queries, len(names))) or not (
+        np.isfinite(chances).all() and (chances >= 0).all() and (chances.sum(axis=-1) > 0).all()
+    ):
+        raise DataError(
+            f"shares must be a number of 0 or more for each of the {len(names)} models, or a row of them for each of "
+            f"the {log.n_queries:,} queries, and not all may be 0."
+        )
+    ends = np.broadcast_to(np.cumsum(chances, axis=-1), (log.n_queries, len(names)))[log.session_query]
+    kind = (rng.random(log.n_sessions)[:, None] * ends[:, -1:] >= ends[:, :-1]).sum(axis=1)
+    clicks = np.zeros(log.n_impressions, dtype=bool)
+    for number, model in enumerate(models.values()):
+        mine = kind == number
+        if mine.any():
+            _check_users(model, log.depth)
+            of = mine[log.session]
+            clicks[of] = model.draw(log.select(mine), attraction[of], enough[of], rng)
+    return replace(log, clicks=clicks, columns={**log.columns, context: names[kind][log.session]})
+
+
+def _laid_out(log: ClickLog, context: str, layout: Sequence[tuple[str, int]]) -> ClickLog:
+    """The log with the place of each document in the list told as a context and a position in it."""
+    if len(layout) < log.depth or len(set(layout)) < len(layout):
+        raise DataError(f"layout needs a different place for each of the {log.depth} documents of a list.")
+    names = np.array([str(name) for name, _ in layout])
+    position = np.array([place for _, place in layout], dtype=np.int64)
+    if (position < 1).any():
+        raise DataError("Positions of a layout count from 1.")
+    place = log.position - 1
+    order = np.lexsort((log.pair, position[place], log.session))
+    columns = {**log.columns, context: names[place]}
+    return replace(
+        log, position=position[place][order], pair=log.pair[order], clicks=log.clicks[order],
+        columns={name: of[order] for name, of in columns.items()},
+    )  # fmt: skip
 
 
 def _check_users(model: ClickModel, depth: int) -> None:

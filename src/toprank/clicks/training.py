@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from toprank.clicks.contexts import Context
 from toprank.clicks.corrections import (
     CORRECTIONS,
     Corrected,
@@ -279,6 +280,7 @@ def train(
     correction: str = "affine",
     propensities: Any = None,
     *,
+    context: Context | None = None,
     clip: float | None = None,
     regression: Any = None,
     within: float = 1.5,
@@ -308,6 +310,8 @@ def train(
         propensities: one for each position, from the first on; α and β as two rows; what `propensities` gave, or a
             fitted PBM; None or the name of a method: found from the log (``dual`` and ``regression-em`` learn them with
             this ranker).
+        context: column of the log (or several, crossed) whose contexts have propensities of their own, as in
+            `toprank.clicks.propensities`; those that are given are then a mapping from contexts.
         clip: the least propensity to divide by, so that no click counts more than 1/clip; None: 0 where propensities
             are given, 10/√sessions where they are found from the log, and under ``dr``.
         regression: R̂ of ``dr``: a number for each document in the order of ``data.X``, or a fitted ranker; None: a
@@ -353,7 +357,10 @@ def train(
     liked = _liked(data) if full else None
     task = _Task(ranker, data, correction, clip, regression, plain, used, valid, liked, reward)
     alone = correction in ("none", "position")
-    curves = None if alone and propensities is None else curves_of(propensities, log, data, ranker)
+    if correction == "position" and context is not None:
+        raise DataError("correction='position' learns a term for each position whatever the context; take 'affine'.")
+    curves = None if alone and propensities is None else curves_of(propensities, log, data, ranker, context)
+    _refuse_cells(curves, correction)
     if not log.rewards(reward).any():
         needed = "was clicked" if reward == "click" else "brought anything"
         raise DataError(f"No document of the log {needed}; nothing can be learnt from it.")
@@ -365,9 +372,9 @@ def train(
             correction_of = {"correction": "none" if name == "naive" else name}
             one.training_["clicks"] = {**one.training_.get("clicks", {}), **correction_of, **facts}
     if cut is None:
-        estimates, gains, why = _held_out(task, log, propensities, curves, done, folds)
+        estimates, gains, why = _held_out(task, log, propensities, context, curves, done, folds)
     else:
-        estimates, gains, why = _by_the_latest(task, cut.late, propensities, curves, done)
+        estimates, gains, why = _by_the_latest(task, cut.late, propensities, context, curves, done)
     metrics, valid_gains = _by_labels(rankers, valid)
     made = rankers["naive" if correction == "none" else correction]
     return Trained(
@@ -399,6 +406,15 @@ def _check_reward(reward: str, correction: str, loss: Loss, full: bool) -> None:
         raise DataError("The approximation holds relevance within 0 and 1, which values are not; choose another loss.")
     if full:
         raise DataError("Full information is what labels say of clicks; of values they say nothing.")
+
+
+def _refuse_cells(curves: Curves | None, correction: str) -> None:
+    """Refuse what counts exposure by rank, where positions are places within contexts."""
+    if correction == "safe" and curves is not None and curves.layout is not None and curves.layout.varies:
+        raise DataError(
+            f"correction='safe' counts exposure by rank, and {curves.layout.called} varies within sessions, so that "
+            "positions are no ranks; take 'affine'."
+        )
 
 
 class _Done(NamedTuple):
@@ -561,8 +577,9 @@ def _with_positions(
 
 
 def _held_out(
-    task: _Task, log: ClickLog, propensities: Any, curves: Curves | None, done: _Done, folds: int
-) -> tuple[dict[str, Interval], dict[str, Interval], str]:
+    task: _Task, log: ClickLog, propensities: Any, context: Context | None, curves: Curves | None, done: _Done,
+    folds: int,
+) -> tuple[dict[str, Interval], dict[str, Interval], str]:  # fmt: skip
     """What clicks say of rankings of queries by rankers that saw no session of them, and of the gains over the naive.
 
     Only of documents that were shown: of others the log knows nothing. Nothing is clipped: a bias could speak for
@@ -581,10 +598,12 @@ def _held_out(
     fold = np.full(shown.n_queries, -1)
     fold[asked] = np.random.default_rng(0).permutation(len(asked)) % folds
     try:
-        scores = _cross_fitted(task, log, propensities, curves, shown, fold, np.where(query >= 0, fold[query], -1))
+        of_session = np.where(query >= 0, fold[query], -1)
+        scores = _cross_fitted(task, log, propensities, context, curves, shown, fold, of_session)
         ranks = {name: ranks_of(values, shown) for name, values in scores.items()}
         metric = _METRICS[task.reward]
-        found = judge(ranks, log, shown, [metric], propensities=propensities if harvests else curves, clip=0.0)
+        by = {"propensities": propensities, "context": context} if harvests else {"propensities": curves}
+        found = judge(ranks, log, shown, [metric], **by, clip=0.0)
     except DataError as problem:  # too few clicks, or positions that the sessions of the others do not tell apart
         return {}, {}, str(problem)
     estimates = {name: one.intervals[metric] for name, one in found.estimates.items()}
@@ -592,7 +611,7 @@ def _held_out(
 
 
 def _by_the_latest(
-    task: _Task, late: ClickLog, propensities: Any, curves: Curves | None, done: _Done
+    task: _Task, late: ClickLog, propensities: Any, context: Context | None, curves: Curves | None, done: _Done
 ) -> tuple[dict[str, Interval], dict[str, Interval], str]:
     """`_held_out`, by what the latest sessions say of rankers that learned from earlier ones, of any queries."""
     if task.correction == "none" and curves is None:
@@ -602,7 +621,8 @@ def _by_the_latest(
         shown = named(task.data).keep(correct(late, task.data, "none", None).shown > 0)
         ranks = {name: ranks_of(one.predict(shown), shown) for name, one in done.rankers.items()}
         metric = _METRICS[task.reward]
-        found = judge(ranks, late, shown, [metric], propensities=propensities if harvests else curves, clip=0.0)
+        by = {"propensities": propensities, "context": context} if harvests else {"propensities": curves}
+        found = judge(ranks, late, shown, [metric], **by, clip=0.0)
     except DataError as problem:  # too few clicks, or positions that so few sessions do not tell apart
         return {}, {}, str(problem)
     estimates = {name: one.intervals[metric] for name, one in found.estimates.items()}
@@ -610,7 +630,7 @@ def _by_the_latest(
 
 
 def _cross_fitted(
-    task: _Task, log: ClickLog, propensities: Any, curves: Curves | None, shown: RankingData,
+    task: _Task, log: ClickLog, propensities: Any, context: Context | None, curves: Curves | None, shown: RankingData,
     fold: npt.NDArray[np.int64], of_session: npt.NDArray[np.int64],
 ) -> dict[str, FloatArray]:  # fmt: skip
     """Scores of the documents that were shown, each by rankers that know the sessions of other folds alone."""
@@ -626,7 +646,7 @@ def _cross_fitted(
             for kind in (UnidentifiedWarning, ConvergenceWarning):
                 warnings.simplefilter("ignore", kind)
             if curves is not None and (propensities is None or isinstance(propensities, str)):
-                found = curves_of(propensities, part, task.data, task.ranker)
+                found = curves_of(propensities, part, task.data, task.ranker, context, curves)
             rankers = task._replace(liked=liked).fitted(part, found).rankers
         mine = shown.select(fold == number)
         for name, one in rankers.items():

@@ -8,6 +8,7 @@ import os
 import numpy as np
 
 from toprank.clicks.checking import LogReport
+from toprank.clicks.context_propensities import ContextPropensities
 from toprank.clicks.harvests import Graph
 from toprank.clicks.held_out import ComparedModels
 from toprank.clicks.training import Trained
@@ -20,6 +21,7 @@ __all__ = ["Extra", "clicks_page", "rankers_section", "write_clicks"]
 
 Extra = tuple[str, str, str, Markup]
 """A further section: its anchor, its heading (and link), how to read it, and what it shows."""
+_CONTEXTS = 10  # curves in a picture: more cannot be told apart
 
 
 def write_clicks(
@@ -62,6 +64,8 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
         ("found", "Findings", "", tag("ul", *found, cls="verdicts")),
         ("positions", "Positions", remark, join([side_by_side(*figures), plain_table(report.table(), "Positions")])),
     ]
+    if report.contexts is not None:
+        sections.append(("contexts", "Contexts", report.contexts.summary, _of_contexts(report.contexts)))
     if models is not None:
         words = (
             "On sessions that no model was fitted to; the rates are what a model must beat. Perplexity: 2 to the mean "
@@ -131,10 +135,20 @@ def rankers_section(done: Trained) -> Extra:
     return "rankers", "Rankers", remark, shown
 
 
+def _of_contexts(found: ContextPropensities) -> Markup:
+    drawn = [panel("Propensity by context", found.plot().figure())] if np.isfinite(found.values).any() else []
+    tables = [plain_table(found.sizes_table(), "Contexts"), plain_table(found.table(), "Propensities by context")]
+    return join([side_by_side(*drawn), *tables])
+
+
 def _corrected_by(done: Trained) -> Markup:
     assert done.curves is not None
-    places = tuple(float(k + 1) for k in range(len(done.curves.slope)))
-    named = {"α, times what a document is worth": done.curves.slope, "β, besides": done.curves.offset}
+    slope, layout = done.curves.slope, done.curves.layout
+    if layout is None:
+        named = {"α, times what a document is worth": slope, "β, besides": done.curves.offset}
+    else:  # the first row is for contexts that nothing is known of
+        named = dict(zip(layout.names, slope.reshape(-1, layout.depth)[1:][:_CONTEXTS], strict=False))
+    places = tuple(float(k + 1) for k in range(done.curves.depth))
     shown = {name: values for name, values in named.items() if np.nan_to_num(values).any()}
     styles = {name: place for place, name in enumerate(shown)}
     lines = tuple(Line(name, places, tuple(values.tolist()), styles[name]) for name, values in shown.items())

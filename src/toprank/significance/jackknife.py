@@ -63,8 +63,9 @@ def jackknife(
 
 
 def redrawn_interval(
-    value: FloatArray, again: Sequence[FloatArray], n_queries: float, confidence: float, *, ratios: bool = False
-) -> Interval[FloatArray]:
+    value: FloatArray, again: Sequence[FloatArray], n_queries: float, confidence: float, *, ratios: bool = False,
+    besides: FloatArray | float = 0.0,
+) -> Interval[FloatArray]:  # fmt: skip
     """The intervals of estimates, from those of queries that were drawn again; NaN where fewer than two tell.
 
     Args:
@@ -73,6 +74,7 @@ def redrawn_interval(
         n_queries: how many were drawn from; where some weigh more than others, how many of equal weight they are like.
         confidence: of the interval.
         ratios: as in `jackknife`.
+        besides: variance that the draws do not show.
 
     >>> low, high = redrawn_interval(np.array([3.0]), [np.array([1.0]), np.array([3.0])], 2, 0.5)
     >>> print(np.round([low[0], high[0]], 6))  # √2 is the spread of the draws, and √2 is for two queries
@@ -88,7 +90,7 @@ def redrawn_interval(
         mean = np.where(known, of, 0.0).sum(axis=0) / count
         return np.asarray(few * np.where(known, (of - mean) ** 2, 0.0).sum(axis=0) / (count - 1))
 
-    low, high = _sides(value, drawn, variance, free, confidence, ratios, 0.0)
+    low, high = _sides(value, drawn, variance, free, confidence, ratios, besides)
     return Interval(value, low, high, confidence, round(n_queries), f"t, {len(drawn):,} draws of queries", "estimate")
 
 

@@ -1,0 +1,305 @@
+"""Propensities by context: a curve for each device, surface or class of query, or one number for each cell of a page.
+
+Contexts of whole sessions have each a curve, relative to its own first position, which is drawn towards that of the
+whole log where data are few (`shrinking`). Contexts that vary within sessions make cells with the positions; documents
+that stood in cells of several contexts join these, and all are relative to the first cell. In either case the methods
+are those of `harvests`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.context_differences import Difference, differ
+from toprank.clicks.context_propensities import ContextPropensities, of_layout
+from toprank.clicks.context_scales import scales
+from toprank.clicks.contexts import Context, Contexts, Layout, contexts_of
+from toprank.clicks.curves import Curves
+from toprank.clicks.harvests import HARVESTED, Prepared, Propensities, harvested, prepared, refuse_one_order, shuffled
+from toprank.clicks.log import COMPARED, ClickLog, redrawn, sums
+from toprank.clicks.shrinking import between, shrunk
+from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_number, check_whole
+from toprank.errors import DataError
+from toprank.rankers.base import ConvergenceWarning
+from toprank.significance import Interval, redrawn_interval
+
+__all__ = ["by_context", "curves_by_context", "in_cells"]
+
+_NOTHING = 1e-9  # clicks' worth of information, which keeps what has none at all invertible
+_DRAWS = 50  # of queries, where they only say how much of a curve is its own
+
+
+def by_context(
+    log: ClickLog, context: Context, method: str = "all-pairs", *, resamples: int = 200, confidence: float = 0.95,
+    seed: int = 0, tested: bool = True,
+) -> ContextPropensities:  # fmt: skip
+    """Propensities of each context, and a test whether they differ; see `toprank.clicks.propensities`."""
+    check_whole("resamples", resamples, 2)
+    check_number("confidence", confidence, above=0, below=1)
+    _check_method(method)
+    contexts = contexts_of(log, context)
+    if len(contexts.names) < 2:
+        raise DataError(
+            f"All impressions of the log have the same {contexts.called}, '{contexts.names[0]}': there is nothing to "
+            "tell apart, so leave it out."
+        )
+    ask = _Ask(method, resamples, confidence, seed, tested)
+    return _of_cells(log, contexts, ask) if contexts.varies else _of_sessions(log, contexts, ask)
+
+
+class _Ask(NamedTuple):
+    """What is wanted."""
+
+    method: str
+    resamples: int
+    confidence: float
+    seed: int
+    tested: bool
+
+    def difference(self, log: ClickLog, contexts: Contexts) -> Difference:
+        return differ(log, contexts, self.seed) if self.tested else Difference(np.nan, 0)
+
+
+def curves_by_context(log: ClickLog, context: Context, method: str, least: float, like: Curves | None = None) -> Curves:
+    """Curves of the contexts of a log; those of a part of one are drawn towards the whole as much as `like`."""
+    _check_method(method)
+    if like is None or like.layout is None or like.shrunk is None:
+        found = by_context(log, context, method, resamples=_DRAWS, tested=False)
+        refuse_one_order(log, found.whole.identified)
+        return found.curves(least)
+    layout, shrinkage = like.layout, like.shrunk
+    number = layout.rows(log) - 1
+    ready = _Ready.of(log, Contexts(layout.columns, layout.names, number, False), method, layout.depth)
+    refuse_one_order(log, ready.whole.identified)
+    whole, each = ready.estimate(np.ones(log.n_queries))
+    deviation = _deviations(whole, each)
+    noise = np.full(deviation.shape, np.inf)
+    known = np.isfinite(deviation)
+    with np.errstate(divide="ignore", invalid="ignore"):  # the noise that gives so much of its own
+        noise[known] = (shrinkage.variance * (1 / shrinkage.own - 1))[known]
+    drawn = shrunk(deviation, noise, ready.expected(), shrinkage.variance)
+    values = whole * np.exp(drawn.deviation)
+    slopes = values * scales(log, number, values)[:, None]
+    return of_layout(whole, slopes, layout, method, least, shrinkage)
+
+
+def _check_method(method: str) -> None:
+    if method not in HARVESTED:
+        raise DataError(
+            f"Propensities by context are harvested, by {', '.join(HARVESTED[:-1])} or {HARVESTED[-1]}; {method} has "
+            "no contexts. Take one of these, or the sessions of one context alone."
+        )
+
+
+class _Ready(NamedTuple):
+    """The log, and the sessions of each context, made ready for a method."""
+
+    whole: Prepared
+    parts: tuple[Prepared | None, ...]
+    contexts: Contexts
+    depth: int
+
+    @classmethod
+    def of(cls, log: ClickLog, contexts: Contexts, method: str, depth: int) -> _Ready:
+        column = log.columns.get("explored")
+        if method == "randomisation" and column is not None:
+            kept = column.astype(bool)[log.offsets[:-1]]
+            log, contexts = (
+                shuffled(log),
+                replace(contexts, number=contexts.number[np.repeat(kept, np.diff(log.offsets))]),
+            )
+        whole, of_session = prepared(log, method), contexts.number[log.offsets[:-1]]
+        with warnings.catch_warnings():  # what is worth saying was said of the whole
+            warnings.simplefilter("ignore")
+            parts = tuple(
+                prepared(log.select(of_session == one), method) if (of_session == one).any() else None
+                for one in range(len(contexts.names))
+            )
+        return cls(whole, parts, contexts, depth)
+
+    def estimate(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The curve of the whole, and a row for each context; NaN where the log does not tell."""
+        whole = np.full(self.depth, np.nan)
+        each = np.full((len(self.parts), self.depth), np.nan)
+        with warnings.catch_warnings():  # few sessions of a context need not come to rest: they are drawn to the whole
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            for row, part in zip((whole, *each), (self.whole, *self.parts), strict=True):
+                if part is not None:
+                    row[: len(part.identified)] = np.where(part.identified, part.estimate(weights), np.nan)
+        return whole, each
+
+    def least_noise(self, each: FloatArray) -> FloatArray:
+        """Of each context and position the least variance of the logarithm of what was found; ∞ of what was not."""
+        found = np.full(each.shape, np.inf)
+        for number, part in enumerate(self.parts):
+            if part is not None:
+                found[number] = _least_noise(part.log, each[number])
+        return found
+
+    def counts(self) -> tuple[FloatArray, FloatArray]:
+        """Clicks of each context at each position, and how often it was shown."""
+        found = np.zeros((2, len(self.parts), self.depth))
+        for number, part in enumerate(self.parts):
+            if part is not None:
+                position = part.log.position - 1
+                weight = np.ones(len(position)) if part.log.weight is None else part.log.weight
+                found[0, number] = sums(position, part.log.clicks * weight, self.depth)
+                found[1, number] = sums(position, weight, self.depth)
+        return found[0], found[1]
+
+    def expected(self) -> FloatArray:
+        """The clicks of each context at each position, if they were spread as those of the whole are."""
+        clicks, shown = self.counts()
+        like_whole = shown * (clicks.sum(axis=0) / np.maximum(shown.sum(axis=0), 1))
+        as_many: FloatArray = clicks.sum(axis=1) / np.maximum(like_whole.sum(axis=1), 1e-300)
+        return np.asarray(like_whole * as_many[:, None])
+
+
+def _least_noise(log: ClickLog, curve: FloatArray) -> FloatArray:
+    """The variance of the logarithms of a curve that clicks alone make, were all documents what they are.
+
+    It is the inverse of the information of where the clicks of each document fell (`relative_examinations`), at the
+    curve itself: a curve that runs away because nothing holds it has none, however much its draws agree.
+    """
+    from scipy.sparse import csr_matrix
+
+    depth = len(curve)
+    used = np.nan_to_num(curve)[log.position - 1] > 0
+    document = np.unique(log.pair[used], return_inverse=True)[1].reshape(-1)
+    position, n = log.position[used] - 1, int(document.max(initial=0)) + 1
+    mass = csr_matrix((curve[position], (document, position)), shape=(n, depth))  # impressions add up
+    share = mass.multiply(1 / np.maximum(mass.sum(axis=1), 1e-300)).tocsr()
+    expected = share.multiply(sums(document, log.clicks[used], n)[:, None]).tocsr()
+    information = np.diag(np.asarray(expected.sum(axis=0)).ravel()) - (share.T @ expected).toarray()
+    least = np.zeros(depth)
+    least[1:] = np.diag(np.linalg.inv(information[1:, 1:] + _NOTHING * np.eye(depth - 1)))
+    return least
+
+
+def _deviations(whole: FloatArray, each: FloatArray) -> FloatArray:
+    """Logarithms of what contexts say over what the whole says."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.log(each) - np.log(whole))
+
+
+def _of_sessions(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropensities:
+    """A curve for each context, drawn towards that of the whole."""
+    method, resamples, confidence, seed, _ = ask
+    ready = _Ready.of(log, contexts, method, log.depth)
+    log = ready.whole.log
+    number = ready.contexts.number
+    whole, each = ready.estimate(np.ones(log.n_queries))
+    draws = [ready.estimate(weights) for weights in redrawn(log, resamples, seed)]
+    wholes = np.array([one for one, _ in draws])
+    apart = np.array([_deviations(*one) for one in draws])
+    queries = np.array([0 if one is None else len(np.unique(one.log.session_query)) for one in ready.parts])
+    deviation = _deviations(whole, each)
+    clicks, _ = ready.counts()
+    noise = _noise(apart, ready.least_noise(each), queries)
+    variance = between(deviation[:, 1:], noise[:, 1:])
+    drawn = shrunk(deviation, noise, ready.expected(), variance)
+    values = whole * np.exp(drawn.deviation)
+    values[:, 0] = whole[0]
+    pulled = drawn.own * np.where(np.isfinite(apart), apart, np.nan)
+    whole_alone = (drawn.own == 0) | ~np.isfinite(deviation)
+    again = wholes[:, None, :] * np.exp(np.where(whole_alone, 0.0, pulled))
+    n = len(np.unique(log.session_query))
+    intervals = _intervals(values, again, drawn.unknown, np.where(drawn.own.any(axis=1), queries, n), confidence)
+    of_whole = redrawn_interval(whole, list(wholes), n, confidence, ratios=True)
+    told = ready.whole
+    layout = Layout(contexts.columns, contexts.names, False, log.depth)
+    own = np.where(np.isfinite(values), drawn.own, 0.0)
+    own[:, 0] = 1.0
+    return ContextPropensities(
+        layout, values, intervals, own, np.isfinite(values),
+        Propensities(whole, of_whole, told.identified, told.graph, method, confidence, resamples),
+        scales(log, number, values), np.bincount(number[log.offsets[:-1]], minlength=len(contexts.names)),
+        clicks.sum(axis=1).astype(np.int64), ask.difference(log, ready.contexts), variance, method, confidence,
+        resamples,
+    )  # fmt: skip
+
+
+def _noise(apart: FloatArray, least: FloatArray, queries: IntArray) -> FloatArray:
+    """The variance of the deviations over queries; ∞ where fewer than two, or fewer than half of the draws, tell.
+
+    It is never less than that of the clicks themselves, which few draws, or few queries, may not show.
+    """
+    known = np.isfinite(apart)
+    count = known.sum(axis=0)
+    mean = np.where(known, apart, 0.0).sum(axis=0) / np.maximum(count, 1)
+    few = queries / np.maximum(queries - 1, 1)  # so much less do draws of few queries spread
+    spread = np.where(known, (apart - mean) ** 2, 0.0).sum(axis=0) / np.maximum(count - 1, 1) * few[:, None]
+    told = (2 * count >= len(apart)) & (queries >= 2)[:, None]
+    return np.where(told, np.maximum(spread, least), np.inf)
+
+
+def _intervals(
+    values: FloatArray, again: FloatArray, unknown: FloatArray, queries: IntArray, confidence: float
+) -> Interval[FloatArray]:
+    """The spread of the draws, and what shrinking leaves unknown besides: (1 - own)² τ² of the logarithm."""
+    low, high = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+    unknown = unknown.copy()
+    unknown[:, 0] = 0.0
+    for row, n in enumerate(queries.tolist()):
+        besides = unknown[row] * values[row] ** 2
+        ends = redrawn_interval(values[row], list(again[:, row]), n, confidence, ratios=True, besides=besides)
+        low[row], high[row] = ends.low, ends.high
+    return Interval(
+        values, low, high, confidence, int(queries.max()), f"t, {len(again):,} draws of queries", "estimate"
+    )
+
+
+def in_cells(log: ClickLog, contexts: Contexts) -> tuple[ClickLog, IntArray]:
+    """The log with cells in the place of positions, and of each cell, context × depth + position - 1.
+
+    Cells are numbered by position and then by context.
+
+    >>> log = ClickLog.of(["q"] * 3, list("abc"), [1, 1, 2], [0, 0, 1], ["s"] * 3, module=["main", "ads", "main"])
+    >>> celled, cells = in_cells(log, contexts_of(log, "module"))
+    >>> celled.position.tolist(), celled.document_ids[celled.pair].tolist(), cells.tolist()
+    ([1, 2, 3], ['b', 'a', 'c'], [0, 2, 3])
+    """
+    several, depth = np.int64(len(contexts.names)), log.depth
+    known, number = np.unique((log.position - 1) * several + contexts.number, return_inverse=True)
+    number = number.reshape(-1)
+    if len(known) > COMPARED:
+        raise DataError(
+            f"{contexts.called} and positions make {len(known):,} cells, and of each two a number would be needed; "
+            f"{COMPARED:,} are the most. log.top(k) has the first positions."
+        )
+    order = np.lexsort((number, log.session))
+    celled = replace(
+        log, position=number[order] + 1, pair=log.pair[order], clicks=log.clicks[order],
+        columns={name: of[order] for name, of in log.columns.items()},
+    )  # fmt: skip
+    return celled, (known % several) * depth + known // several
+
+
+def _of_cells(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropensities:
+    """A number for each cell, by what finds those of positions."""
+    method, resamples, confidence, seed, _ = ask
+    celled, cells = in_cells(log, contexts)
+    found = harvested(celled, method, resamples=resamples, confidence=confidence, seed=seed)
+    several, depth = len(contexts.names), log.depth
+
+    def table(of: npt.NDArray[Any], empty: float) -> npt.NDArray[Any]:
+        made = np.full(several * depth, empty, dtype=of.dtype)
+        made[cells[: len(of)]] = of
+        return made.reshape(several, depth)
+
+    low, high = (table(end, np.nan) for end in found.intervals)
+    values, of = table(found.values, np.nan), found.intervals
+    in_session = np.unique(log.session * np.int64(several) + contexts.number) % several
+    return ContextPropensities(
+        Layout(contexts.columns, contexts.names, True, depth), values,
+        Interval(values, low, high, confidence, of.n, of.detail, of.of), table(np.ones(len(found.values)), 0.0),
+        table(found.identified, False), found, np.ones(several), np.bincount(in_session, minlength=several),
+        sums(contexts.number, log.clicks, several).astype(np.int64), ask.difference(log, contexts), 0.0, method,
+        confidence, resamples,
+    )  # fmt: skip

@@ -1,0 +1,214 @@
+"""Propensities by context, as a result: a curve for each context, or a number for each cell of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.context_differences import Difference
+from toprank.clicks.contexts import Layout
+from toprank.clicks.curves import Curves, Shrinkage
+from toprank.clicks.harvests import Propensities
+from toprank.clicks.recency import Recency
+from toprank.compute import FloatArray, IntArray
+from toprank.errors import DataError, UnknownNameError
+from toprank.showing.pictures import Chart, Line, Picture, curves
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_rows
+from toprank.significance import Interval
+
+__all__ = ["ContextPropensities", "of_layout"]
+
+_LEVEL = 0.05  # of the sentence that says whether contexts differ
+_DRAWN = 10  # curves in a picture: more cannot be told apart
+
+
+@dataclass(frozen=True, repr=False)
+class ContextPropensities(Shown):
+    """P(look at a position) by context.
+
+    Attributes:
+        layout: the columns, the names of the contexts, and whether they vary within sessions.
+        values: a row for each context, from its first position on; NaN where the log cannot tell.
+        intervals: lower and upper ends, over queries.
+        own: how much of each value is what the context's own data say; the rest is the whole's.
+        identified: whether the log can tell.
+        whole: the propensities of all sessions; of a page with cells, of the cells, in their order.
+        scales: how often the first position of each context is clicked, relative to the mean over sessions; of cells 1,
+            since these are relative to one of them.
+        sizes: sessions that each context was in.
+        clicks: of each context.
+        difference: whether contexts differ at all.
+        variance: of the deviations of contexts from the whole, of logarithms (τ²).
+        method: how they were found.
+        confidence: of the intervals.
+        resamples: how often queries were drawn again for them.
+        recency: how sessions were weighed by their age; None: all count alike.
+    """
+
+    layout: Layout
+    values: FloatArray
+    intervals: Interval[FloatArray]
+    own: FloatArray
+    identified: npt.NDArray[np.bool_]
+    whole: Propensities
+    scales: FloatArray
+    sizes: IntArray
+    clicks: IntArray
+    difference: Difference
+    variance: float
+    method: str
+    confidence: float
+    resamples: int = 0
+    recency: Recency | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the contexts."""
+        return self.layout.names
+
+    def of(self, name: str) -> FloatArray:
+        """The curve of a context, by its name."""
+        if name not in self.names:
+            raise UnknownNameError(f"context of {self.layout.called}", name, self.names)
+        return np.asarray(self.values[self.names.index(name)])
+
+    def curves(self, least: float = 0.0) -> Curves:
+        """What clicks are corrected by, with a row for contexts that this log never had: that of the whole."""
+        if self.layout.varies:
+            return of_layout(np.full(self.layout.depth, np.nan), self.values, self.layout, self.method, least, None)
+        shrinkage = Shrinkage(self.own, self.variance)
+        slopes = self.values * self.scales[:, None]
+        return of_layout(self.whole.values, slopes, self.layout, self.method, least, shrinkage)
+
+    def _columns(self) -> dict[str, Sequence[Any]]:
+        rows, places = np.nonzero(self._shown())
+        low, high = self.intervals
+        return {
+            "context": [self.names[row] for row in rows], "position": (places + 1).tolist(),
+            **{
+                name: of[rows, places].tolist()
+                for name, of in (("propensity", self.values), ("low", low), ("high", high), ("own", self.own),
+                                 ("identified", self.identified))
+            },
+        }  # fmt: skip
+
+    def _shown(self) -> npt.NDArray[np.bool_]:
+        """The cells that are: of a page not all positions of all modules."""
+        if not self.layout.varies:
+            return np.ones(self.values.shape, dtype=bool)
+        return np.asarray(self.own > 0)
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """One row for each context and position."""
+        return frame_of(self._columns(), kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; what the log cannot tell is None."""
+        told = self.difference
+        return {
+            "summary": self.summary, "method": self.method, "columns": list(self.layout.columns),
+            "varies_within_sessions": self.layout.varies, "confidence": self.confidence,
+            "recency": None if self.recency is None else self.recency.to_dict(),
+            "p": told.p if told.told else None, "queries": told.queries, "spread": float(np.sqrt(self.variance)),
+            "contexts": json_rows({
+                "context": self.names, "sessions": self.sizes.tolist(), "clicks": self.clicks.tolist(),
+                "scale": self.scales.tolist(),
+            }),
+            "positions": json_rows(self._columns()),
+        }  # fmt: skip
+
+    @property
+    def summary(self) -> str:
+        """How they were found, whether contexts differ, and what the log cannot tell."""
+        return " ".join(self._sentences())
+
+    def _sentences(self) -> list[str]:
+        called, layout = self.layout.called, self.layout
+        if layout.varies:
+            words = [
+                f"Propensities by {self.method} of each cell: {called} varies within sessions, and a position is a "
+                f"place in it. They are relative to the first cell, position 1 of {self._first()}."
+            ]
+        else:
+            words = [
+                f"Propensities by {self.method} for each {called}, each relative to its own first position, and drawn "
+                "towards the whole where data are few (own: how much of each value the context's own data say)."
+            ]
+        words += [] if self.recency is None else [str(self.recency)]
+        words.append(self.whether_they_differ)
+        lost = self._shown() & ~self.identified
+        if lost.any():
+            cells = [f"{self.names[row]} {place + 1}" for row, place in zip(*np.nonzero(lost), strict=True)]
+            words.append(
+                f"The log cannot tell {len(cells)} of them ({', '.join(cells[:5])}{', …' * (len(cells) > 5)}): no "
+                "document joins them to the first. Show some documents at other places for a share of the sessions."
+            )
+        return words
+
+    @property
+    def whether_they_differ(self) -> str:
+        """Whether contexts differ at all, as a sentence."""
+        called, p = self.layout.called, self.difference.p
+        if not self.difference.told:
+            return (
+                f"Whether {called} changes the propensities cannot be told: documents of "
+                f"{self.difference.queries} queries stood at several positions of a context, which is too few."
+            )
+        said = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+        if p < _LEVEL:
+            return f"{called} changes how likely positions are looked at ({said})."
+        return f"Nothing shows that {called} changes how likely positions are looked at ({said})."
+
+    def _first(self) -> str:
+        places = np.flatnonzero(self._shown()[:, 0])
+        return self.names[places[0]] if len(places) else self.names[0]
+
+    def table(self) -> Table:
+        """One row for each context and position."""
+        columns = self._columns()
+        width = 5 - self.layout.varies  # cells are all their own
+        rows = []
+        for name, position, value, low, high, own, _ in zip(*columns.values(), strict=True):
+            known = (f"{value:.3f}", bracketed(low, high), f"{own:.0%}") if np.isfinite(value) else ("—", "", "")
+            rows.append((name, str(position), *known)[:width])
+        head = (self.layout.called, "position", "propensity", f"{self.confidence:.0%} interval", "own")
+        return Table(head[:width], rows, names=1)
+
+    def sizes_table(self) -> Table:
+        """One row for each context: how much the log has of it."""
+        rows = [
+            (name, f"{sessions:,}", f"{clicks:,}", f"{scale:.3f}")[: 4 - self.layout.varies]
+            for name, sessions, clicks, scale in zip(self.names, self.sizes, self.clicks, self.scales, strict=True)
+        ]
+        head = (self.layout.called, "sessions", "clicks", "first position")
+        return Table(head[: 4 - self.layout.varies], rows, names=1)
+
+    def plot(self) -> Picture:
+        """A curve for each context, of the ten with the most clicks."""
+        often = np.sort(np.argsort(-self.clicks, kind="stable")[:_DRAWN])
+        lines = []
+        for style, row in enumerate(often.tolist()):
+            told = np.flatnonzero(np.isfinite(self.values[row]))
+            if len(told):
+                places = tuple((told + 1.0).tolist())
+                lines.append(Line(self.names[row], places, tuple(self.values[row, told].tolist()), style))
+        if not lines:
+            raise DataError("There is nothing to draw: the log tells no propensity.")
+        called = self.layout.called
+        return curves(Chart(f"Propensity by position and {called}", "position", "propensity", tuple(lines)))
+
+    def _parts(self) -> Sequence[Part]:
+        return [*self._sentences(), self.sizes_table(), self.table()]
+
+
+def of_layout(
+    others: FloatArray, values: FloatArray, layout: Layout, told: str, least: float, shrunken: Shrinkage | None
+) -> Curves:
+    """Curves of cells: first those of contexts that nothing is known of, then each context's."""
+    slope = np.concatenate([others[None, :], values]).reshape(-1)
+    words = f"{told}, by {layout.called}"
+    return Curves(slope, np.zeros(len(slope)), words, least, layout, shrunken)

@@ -1,0 +1,71 @@
+"""How often the first position of each context is clicked: what curves, each relative to its own, leave open."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from toprank.clicks.harvests import components, relative_examinations
+from toprank.clicks.log import ClickLog, sums
+from toprank.clicks.shrinking import between, shrunk
+from toprank.compute import FloatArray, IntArray
+
+__all__ = ["scales"]
+
+_JOINED = 1e-6  # clicks that join contexts: none but those of documents do
+
+
+def scales(log: ClickLog, number: IntArray, values: FloatArray) -> FloatArray:
+    """How often the first position of each context is clicked, by documents that several contexts showed.
+
+    A document's clicks in a context are its worth × the scale × the looks that its positions had there. Contexts that
+    share no documents, such as classes of queries, cannot be compared, and need not be. Few clicks are drawn towards 1
+    as curves are towards the whole. The mean over sessions is 1.
+    """
+    several = len(values)
+    of_session = number[log.offsets[:-1]]
+    known = of_session >= 0
+    sessions = sums(of_session[known], None if log.weights is None else log.weights[known], several)
+    looks = np.where(number >= 0, values[np.maximum(number, 0), log.position - 1], np.nan)
+    used = looks > 0
+    key, place = np.unique(log.pair[used] * np.int64(several) + number[used], return_inverse=True)
+    weight = np.ones(log.n_impressions) if log.weight is None else log.weight
+    shown, clicked = (sums(place.reshape(-1), (of * weight)[used], len(key)) for of in (looks, log.clicks))
+    document, context = np.unique(key // several, return_inverse=True)[1].reshape(-1), key % several
+    shared = np.bincount(document)[document] > 1
+    found = np.ones(several)
+    if not shared.any():
+        return found
+    document, context, shown, clicked = document[shared], context[shared], shown[shared], clicked[shared]
+    for group in _groups(document, context, several):
+        mine = np.isin(context, group)
+        scale = _relative(document[mine], np.searchsorted(group, context[mine]), shown[mine], clicked[mine], len(group))
+        weight = sessions[group] / max(sessions[group].sum(), 1)
+        found[group] = scale / max(float(scale @ weight), 1e-300)
+    return found
+
+
+def _groups(document: IntArray, context: IntArray, several: int) -> list[IntArray]:
+    """Contexts that share documents, two or more."""
+    from scipy.sparse import csr_matrix
+
+    of = csr_matrix((np.ones(len(document)), (document, context)), shape=(int(document.max()) + 1, several))
+    label = components((of.T @ of).toarray())
+    groups = [np.flatnonzero(label == one) for one in np.unique(label[np.unique(context)])]
+    return [one for one in groups if len(one) > 1]
+
+
+def _relative(
+    document: IntArray, context: IntArray, shown: FloatArray, clicked: FloatArray, several: int
+) -> FloatArray:
+    """The scales of contexts, relative to each other."""
+    document = np.unique(document, return_inverse=True)[1].reshape(-1)
+    begins = np.searchsorted(document, np.arange(int(document.max()) + 2))
+    scale, _ = relative_examinations(begins, context.astype(np.int32), shown, clicked, several, _JOINED)
+    clicks = sums(context, clicked, several)
+    if not clicks.any():
+        return np.ones(several)
+    expected = sums(context, shown, several) * (clicks.sum() / shown.sum())
+    with np.errstate(divide="ignore"):
+        deviation = np.where(clicks > 0, np.log(scale) - np.average(np.log(scale), weights=clicks), -np.inf)
+        noise = np.where(clicks > 0, 1 / clicks, np.inf)
+    return np.exp(shrunk(deviation, noise, expected, between(deviation, noise)).deviation)

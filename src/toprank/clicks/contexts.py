@@ -1,0 +1,214 @@
+"""Contexts of impressions, such as the device of a session or the module of a page, and the cells that they make.
+
+A context that is the same throughout each session (a device, a class of query) has positions of its own: each of its
+lists has a first one. A context that varies within a session (the modules of a page, the columns of a grid) says with
+the position where a document stood; both together are a cell, and the cells of a page are looked at by one user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toprank.clicks.log import Array, ClickLog, Numbered, ids_of, numbered, words_of
+from toprank.compute import FloatArray, IntArray
+from toprank.errors import DataError, Remedy, UnknownNameError
+
+__all__ = ["MOST", "Context", "Contexts", "Layout", "columns_of", "contexts_of", "told"]
+
+MOST = 100
+"""Contexts that are told apart: of each, positions must have been clicked often."""
+_SLIP = 0.01  # a context that varies within fewer of the lists is that of whole sessions, and some are mistaken
+_BETWEEN = " × "
+Context = str | Sequence[str]
+"""A column of the log, or several that are crossed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contexts:
+    """The context of each impression.
+
+    Attributes:
+        columns: of the log that say it.
+        names: of the contexts, in order.
+        number: of each impression, the number of its context among the names.
+        varies: whether it varies within sessions, so that contexts and positions make cells.
+    """
+
+    columns: tuple[str, ...]
+    names: tuple[str, ...]
+    number: IntArray
+    varies: bool
+
+    @property
+    def called(self) -> str:
+        """The columns in words."""
+        return _BETWEEN.join(self.columns)
+
+
+def columns_of(context: Context) -> tuple[str, ...]:
+    """The names of the columns, each once.
+
+    >>> columns_of("device"), columns_of(["device", "surface", "device"])
+    (('device',), ('device', 'surface'))
+    """
+    several = (context,) if isinstance(context, str) else tuple(context)
+    if not several or not all(isinstance(one, str) and one for one in several):
+        raise DataError(f"context takes the name of a column of the log, or several names, not {context!r}.")
+    return tuple(dict.fromkeys(several))
+
+
+def contexts_of(log: ClickLog, context: Context) -> Contexts:
+    """The contexts of a log, by its columns; several columns are crossed.
+
+    >>> log = ClickLog.of(["q", "q", "r"], list("abc"), [1, 2, 1], [0, 1, 0], device=["tv", "tv", "phone"])
+    >>> found = contexts_of(log, "device")
+    >>> found.names, found.number.tolist(), found.varies
+    (('phone', 'tv'), [1, 1, 0], False)
+    """
+    columns = columns_of(context)
+    number, names = np.zeros(log.n_impressions, np.int64), [""]
+    for column in columns:
+        found = _numbered(log, column)
+        crossed = numbered(number * np.int64(len(found.ids)) + found.number)
+        both = [divmod(int(one), len(found.ids)) for one in crossed.ids]
+        words = words_of(found.ids).to_pylist()
+        names = [_BETWEEN.join(filter(None, (names[one], words[other]))) for one, other in both]
+        number = crossed.number
+        if len(names) > MOST:
+            raise DataError(
+                f"{_BETWEEN.join(columns)} has {len(names):,} different values or more, and {MOST} are the most: a "
+                "context is what few things are, such as a device, a surface or a class of query. Join the rare ones."
+            )
+    return Contexts(columns, tuple(names), number, _varies(log, _BETWEEN.join(columns), number))
+
+
+def _numbered(log: ClickLog, column: str) -> Numbered:
+    """The values of a column; where one is missing, or is a fraction, it is refused."""
+    if column not in log.columns:
+        raise UnknownNameError("column of the log", column, log.columns, command=_READ)
+    values = log.columns[column]
+    missing = ~told(values)
+    if missing.any():
+        first = int(log.session[np.argmax(missing)])
+        name = first if log.session_ids is None else log.session_ids[first]
+        raise DataError(
+            f"{int(missing.sum()):,} of {log.n_impressions:,} impressions have no {column} (the first in session "
+            f"{name}): give each one, and let it be a value such as 'unknown' where it is not known."
+        )
+    if values.dtype.kind == "f":
+        if (values != np.floor(values)).any():
+            raise DataError(f"{column} has fractions, which are no contexts: cut them into a few classes.")
+        values = values.astype(np.int64)
+    found = numbered(values)
+    if values.dtype.kind in "iu":
+        return found
+    return Numbered(ids_of(words_of(found.ids)), found.number)
+
+
+_READ = Remedy("read the log with {carry}, so that the column is kept.", "the column must be in the log.", carry=...)
+
+
+def told(column: Array) -> Array:
+    """Whether each cell of a column holds anything."""
+    if column.dtype.kind not in "OU":
+        return np.asarray(column == column)
+    return np.asarray((column != "") & (column == column) & (column != np.array(None)))
+
+
+def _varies(log: ClickLog, called: str, number: IntArray) -> bool:
+    """Whether contexts vary within sessions; where they do in a few alone, it is taken for a mistake."""
+    mixed = np.unique(log.session[1:][(np.diff(log.session) == 0) & (np.diff(number) != 0)])
+    several = int((np.diff(log.offsets) > 1).sum())
+    if not len(mixed):
+        return False
+    if len(mixed) >= _SLIP * several:
+        return True
+    names = mixed if log.session_ids is None else log.session_ids[mixed]
+    shown = ", ".join(str(one) for one in names[:3].tolist())
+    raise DataError(
+        f"{called} varies within {len(mixed):,} of {several:,} sessions (such as {shown}). A device or a class of "
+        "query is that of a whole session, and modules of a page vary within most: give these sessions one, or leave "
+        "them out."
+    )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which cell an impression stood in, whatever the log: a row of cells for each context, the first for all others.
+
+    Attributes:
+        columns: of the log that say the context.
+        names: of the contexts.
+        varies: whether they vary within sessions.
+        depth: cells of each context, one for each position.
+    """
+
+    columns: tuple[str, ...]
+    names: tuple[str, ...]
+    varies: bool
+    depth: int
+
+    @property
+    def called(self) -> str:
+        """The columns in words."""
+        return _BETWEEN.join(self.columns)
+
+    def rows(self, log: ClickLog) -> IntArray:
+        """Of each impression the row of its context; 0 where there is none.
+
+        >>> log = ClickLog.of(["q", "q"], ["a", "a"], [1, 1], [0, 1], session=[1, 2], device=["tv", "phone"])
+        >>> Layout(("device",), ("desktop", "phone"), False, 3).rows(log).tolist()
+        [0, 2]
+        """
+        found = contexts_of(log, self.columns)
+        if found.varies and not self.varies:
+            raise DataError(
+                f"{self.called} varies within sessions of this log, and the propensities are those of whole sessions: "
+                "it must be a column of the same kind."
+            )
+        place = {name: number + 1 for number, name in enumerate(self.names)}
+        return np.array([place.get(name, 0) for name in found.names], dtype=np.int64)[found.number]
+
+    def cells(self, log: ClickLog) -> IntArray:
+        """Of each impression the number of its cell."""
+        return self.rows(log) * self.depth + log.position - 1
+
+    def unknown(self, log: ClickLog) -> list[str]:
+        """Contexts of a log that have no row of their own."""
+        return [name for name in contexts_of(log, self.columns).names if name not in self.names]
+
+    def at_ranks(
+        self, log: ClickLog, session_query: IntArray, n_queries: int, deepest: int, values: Sequence[FloatArray]
+    ) -> Iterator[FloatArray]:
+        """Of each query and rank down to the deepest, the mean over its sessions of a number that cells have.
+
+        Where contexts are those of sessions, a rank is a position. Where they vary within, the ranks fill the cells
+        that a session had, by position and then by context: row by row, where contexts are columns. Ranks beyond them
+        are not shown, and count 0. It is NaN where a number is.
+        """
+        rows = self.rows(log)
+        asked = session_query >= 0
+        counts = np.ones(log.n_sessions) if log.weights is None else log.weights
+        sessions = np.bincount(session_query[asked], counts[asked], n_queries)
+        often = np.where(sessions > 0, sessions, 1.0)[:, None]
+        if not self.varies:
+            key = session_query * (len(self.names) + 1) + rows[log.offsets[:-1]]
+            size = (len(self.names) + 1) * n_queries
+            shares = np.bincount(key[asked], counts[asked], size).reshape(n_queries, -1) / often
+            for of in values:
+                table = of.reshape(len(self.names) + 1, self.depth)[:, :deepest]
+                unknown = (shares > 0) @ np.isnan(table)
+                yield np.where(unknown, np.nan, shares @ np.nan_to_num(table))
+            return
+        order = np.lexsort((rows, log.position, log.session))
+        rank = np.empty(log.n_impressions, np.int64)
+        rank[order] = np.arange(log.n_impressions) - log.offsets[:-1][log.session[order]]
+        query = session_query[log.session]
+        used = (rank < deepest) & (query >= 0)
+        key, cell = query[used] * deepest + rank[used], (rows * self.depth + log.position - 1)[used]
+        weight = counts[log.session[used]]
+        for of in values:
+            yield np.bincount(key, of[cell] * weight, n_queries * deepest).reshape(n_queries, deepest) / often

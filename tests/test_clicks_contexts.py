@@ -1,0 +1,615 @@
+"""Propensities by context: found again in simulations, shrunk by a formula, tested at a level, refused in words."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+import toprank as tr
+from toprank.clicks import PBM, ClickLog, UnidentifiedWarning, propensities, simulate
+from toprank.clicks.context_curves import by_context, in_cells
+from toprank.clicks.context_differences import differ
+from toprank.clicks.contexts import Layout, contexts_of
+from toprank.clicks.corrections import curves_of
+from toprank.clicks.curves import Curves
+from toprank.clicks.evaluation import judge_by
+from toprank.clicks.log import named
+from toprank.clicks.shrinking import between, shrunk
+from toprank.errors import DataError, UnknownNameError
+
+PHONE, DESKTOP = np.array([1, 0.4, 0.2, 0.1]), np.array([1, 0.8, 0.65, 0.5])
+USERS = {"phone": PBM.known(PHONE), "desktop": PBM.known(DESKTOP)}
+GRID = [("left", 1), ("right", 1), ("left", 2), ("right", 2)]
+CELLS = np.array([1, 0.5, 0.7, 0.2])  # in the order of GRID
+
+
+@pytest.fixture(scope="module")
+def data():
+    return tr.synthetic(n_queries=60, n_documents=(6, 12), n_features=3, n_grades=4, seed=0)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Lists that are shown whole, so that nothing is never shown."""
+    return tr.synthetic(n_queries=60, n_documents=4, n_features=3, n_grades=4, seed=0)
+
+
+def shown(data, model=USERS, sessions=4_000, seed=0, context="device", **options):
+    scores = {name: data.X[:, place] for place, name in enumerate("abc")}
+    return simulate(data, scores, model, sessions, k=4, context=context, seed=seed, **options)
+
+
+def relabelled(log, column, values):
+    return replace(log, columns={**log.columns, column: np.asarray(values)})
+
+
+def dealt(log, seed, names=("one", "two"), by_query=False):
+    """Contexts that say nothing: sessions, or queries, have one by lot."""
+    rng = np.random.default_rng(seed)
+    of = rng.integers(0, len(names), log.n_queries)[log.session_query] if by_query else None
+    of = rng.integers(0, len(names), log.n_sessions) if of is None else of
+    return relabelled(log, "device", np.array(names)[of][log.session])
+
+
+# ---- what a context is ----
+
+
+def test_contexts_are_told_apart_and_crossed():
+    log = ClickLog.of(
+        list("qqrr"), list("abab"), [1, 2, 1, 2], [0] * 4, device=["tv", "tv", "phone", "phone"], page=[2, 2, 10, 10]
+    )
+    found = contexts_of(log, ["device", "page"])
+    assert (found.names, found.number.tolist(), found.varies) == (("phone × 10", "tv × 2"), [1, 1, 0, 0], False)
+    assert contexts_of(log, "page").names == ("2", "10")  # numbers in their order
+
+
+@pytest.mark.parametrize("column", [np.array([1, 1, 2, 2]), np.array([1.0, 1, 2, 2]), np.array(["1", "1", "2", "2"])])
+def test_a_context_has_the_same_name_however_it_is_held(column):
+    log = relabelled(ClickLog.of(list("qqrr"), list("abab"), [1, 2, 1, 2], [0] * 4), "page", column)
+    assert contexts_of(log, "page").names == ("1", "2")
+
+
+def test_what_is_no_context_is_refused_with_a_sentence(data):
+    log = shown(data, sessions=300)
+    with pytest.raises(UnknownNameError, match="There is no column of the log called 'devise'"):
+        propensities(log, context="devise")
+    with pytest.raises(DataError, match="name of a column"):
+        propensities(log, context=())
+    some = log.columns["device"].astype(object)
+    some[[3, 4]] = None
+    with pytest.raises(DataError, match=r"2 of 1,200 impressions have no device \(the first in session 0\)"):
+        propensities(relabelled(log, "device", some), context="device")
+    with pytest.raises(DataError, match="fractions"):
+        propensities(relabelled(log, "device", np.linspace(0, 1, log.n_impressions)), context="device")
+    with pytest.raises(DataError, match="300 different values or more, and 100 are the most"):
+        propensities(relabelled(log, "user", log.session), context="user")
+    with pytest.raises(DataError, match="All impressions of the log have the same device, 'tv'"):
+        propensities(relabelled(log, "device", ["tv"] * log.n_impressions), context="device")
+    with pytest.raises(DataError, match="Propensities by context are harvested"):
+        propensities(log, "trust", context="device")
+
+
+def test_a_device_that_varies_within_a_few_sessions_is_a_mistake(data):
+    log = shown(data, sessions=300)
+    slip = log.columns["device"].copy()
+    slip[4:6] = ["phone", "desktop"]
+    with pytest.raises(DataError, match="device varies within 1 of 300 sessions"):
+        propensities(relabelled(log, "device", slip), context="device")
+
+
+def test_a_context_of_one_session_has_the_curve_of_the_whole(data):
+    log = shown(data, sessions=3_000)
+    device = log.columns["device"].astype("U10")
+    device[:4] = "tv"
+    found = propensities(relabelled(log, "device", device), context="device", resamples=20)
+    np.testing.assert_allclose(found.of("tv"), found.whole.values, rtol=1e-12)
+    assert found.own[found.names.index("tv"), 1:].tolist() == [0, 0, 0]
+    assert np.isfinite(found.intervals.low).all()
+
+
+# ---- curves ----
+
+
+def test_each_device_has_its_curve_and_the_whole_has_neither(data):
+    found = propensities(shown(data, sessions=100_000), context="device", resamples=20)
+    np.testing.assert_allclose(found.of("phone"), PHONE, rtol=0.1)
+    np.testing.assert_allclose(found.of("desktop"), DESKTOP, rtol=0.1)
+    assert (found.whole.values[1:] > 1.2 * PHONE[1:]).all()
+    assert (found.whole.values[1:] < 0.95 * DESKTOP[1:]).all()
+    assert found.difference.p < 0.001
+    assert (found.own[:, 1:] > 0.9).all()
+
+
+def test_scales_say_how_often_first_positions_are_clicked(data):
+    users = {"phone": PBM.known(0.4 * PHONE), "desktop": PBM.known(DESKTOP)}
+    found = propensities(shown(data, users, sessions=100_000), context="device", resamples=5)
+    phone, desktop = found.scales[found.names.index("phone")], found.scales[found.names.index("desktop")]
+    assert phone / desktop == pytest.approx(0.4, rel=0.05)
+    assert found.scales @ found.sizes / found.sizes.sum() == pytest.approx(1)
+    classes = shown(data, users, sessions=5_000, shares=np.eye(2)[np.arange(data.n_queries) % 2])
+    assert propensities(classes, context="device", resamples=5).scales.tolist() == [1, 1]  # no documents in common
+
+
+def test_dealt_contexts_share_the_curve_of_the_whole(data):
+    found = propensities(dealt(shown(data, PBM.known(PHONE), 20_000), 3), context="device", resamples=50)
+    assert (np.abs(found.values / found.whole.values - 1)[:, 1:] <= 0.1).all()
+    apart = [np.abs(np.log(np.concatenate([found.of("one"), found.of("two")]) / np.tile(PHONE, 2))).max()]
+    assert apart[0] < 0.3
+
+
+def covered(log, truth, context="device", resamples=50, seed=0):
+    """Whether each interval but those of the first holds the truth."""
+    found = propensities(log, context=context, resamples=resamples, seed=seed)
+    wanted = np.stack([truth[name] for name in found.names])
+    low, high = found.intervals
+    kept = np.isfinite(wanted) & (wanted != 1)
+    return ((low <= wanted) & (wanted <= high))[kept]
+
+
+DEVICES = {"phone": PHONE, "desktop": DESKTOP}
+PLACES = {"left": np.array([1, 0.7]), "right": np.array([0.5, 0.2])}
+
+
+def held(inside, least, most):
+    """Whether a share of answers is within bounds, but for what so few runs leave open."""
+    slack = 3.3 * inside.mean(axis=1).std(ddof=1) / np.sqrt(len(inside))  # of the answers of one run, all at once
+    assert least - slack <= inside.mean() <= most + slack, inside.mean(axis=0)
+
+
+def coverage(data, runs, **kind):
+    if kind.get("cells"):
+        logs = (shown(data, PBM.known(CELLS), 4_000, seed, context="column", layout=GRID) for seed in range(runs))
+        return np.array([covered(log, PLACES, "column") for log in logs])
+    return np.array([covered(shown(data, sessions=4_000, seed=seed), DEVICES) for seed in range(runs)])
+
+
+@pytest.mark.parametrize("cells", [False, True])
+def test_intervals_hold_the_truth(data, cells):
+    held(coverage(data, 25, cells=cells), 0.93, 0.97)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("cells", [False, True])
+def test_intervals_hold_the_truth_as_often_as_they_say(data, cells):
+    inside = coverage(data, 400, cells=cells)
+    assert 0.93 <= inside.mean() <= 0.97, inside.mean(axis=0)
+
+
+# ---- shrinking ----
+
+
+def test_shrinking_is_the_mean_of_what_is_left_to_believe():
+    """Against the posterior mean, and mode, by a sum over a fine grid."""
+    grid = np.linspace(-12, 12, 200_001)
+    prior = np.exp(-(grid**2) / (2 * 0.3))
+    for d, w in ((0.5, 0.1), (-1.0, 0.02), (0.3, 2.0)):
+        after = prior * np.exp(-((d - grid) ** 2) / (2 * w))
+        mean = after @ grid / after.sum()
+        found = shrunk(np.array([d]), np.array([w]), np.zeros(1), 0.3)
+        assert found.deviation[0] == pytest.approx(mean, abs=1e-6)
+    for clicks in (0.1, 2.0, 50.0):
+        after = -clicks * np.exp(grid) - grid**2 / (2 * 0.3)
+        found = shrunk(np.array([-np.inf]), np.array([np.inf]), np.array([clicks]), 0.3)
+        assert found.deviation[0] == pytest.approx(grid[after.argmax()], abs=2e-4)
+
+
+@given(st.floats(-3, 3), st.floats(1e-6, 10), st.floats(0, 4))
+def test_shrinking_never_leaves_what_lies_between(d, w, variance):
+    found = shrunk(np.array([d, np.nan]), np.array([w, np.inf]), np.zeros(2), variance)
+    assert min(0, d) - 1e-12 <= found.deviation[0] <= max(0, d) + 1e-12
+    assert 0 <= found.own[0] <= 1
+    assert found.deviation[1] == 0
+    assert found.unknown[1] == variance
+
+
+def test_the_variance_between_contexts_is_found_again():
+    rng = np.random.default_rng(0)
+    noise = rng.uniform(0.01, 0.3, 4_000)
+    deviation = rng.normal(0, np.sqrt(0.2), 4_000) + rng.normal(0, np.sqrt(noise))
+    assert between(deviation, noise) == pytest.approx(0.2, rel=0.1)
+    assert between(rng.normal(0, np.sqrt(noise)), noise) < 0.02
+    assert between(np.array([np.nan]), np.array([np.inf])) == 0
+
+
+def errors(log, own=None, monkeypatch=None):
+    found = propensities(log, context="device", resamples=40)
+    wanted = np.log(np.stack([DEVICES[name.split()[0]] for name in found.names]))[:, 1:]
+    with np.errstate(divide="ignore"):
+        whole = np.log(found.whole.values)[1:]
+        return np.array([((np.log(found.values)[:, 1:] - wanted) ** 2).mean(), ((whole - wanted) ** 2).mean()])
+
+
+def few(data, seed):
+    """Eight devices of two kinds, most of them rare."""
+    log = shown(data, sessions=6_000, seed=seed, shares=[0.5, 0.5])
+    rng = np.random.default_rng(seed)
+    model = rng.choice(4, log.n_sessions, p=[0.7, 0.2, 0.07, 0.03])[log.session]
+    device = log.columns["device"]
+    return relabelled(log, "device", np.char.add(np.char.add(device.astype("U8"), " "), model.astype("U2")))
+
+
+def test_shrunk_curves_are_nearer_to_the_truth_than_the_whole_and_than_what_each_says(data, monkeypatch):
+    shrunken = np.mean([errors(few(data, seed)) for seed in range(4)], axis=0)
+
+    def alone(deviation, noise, expected, variance):
+        kept = np.isfinite(deviation) & np.isfinite(noise)
+        found = shrunk(deviation, noise, expected, variance)
+        return found._replace(deviation=np.where(kept, deviation, 0.0), own=kept * 1.0)
+
+    monkeypatch.setattr("toprank.clicks.context_curves.shrunk", alone)
+    each = np.mean([errors(few(data, seed)) for seed in range(4)], axis=0)
+    assert shrunken[0] < 0.8 * shrunken[1]  # than the whole
+    assert shrunken[0] < 0.8 * each[0]  # than without shrinking
+
+
+# ---- whether contexts differ ----
+
+
+def null(data, kind, seed, sessions=1_500):
+    """A log whose contexts do not change the curve, and that differs otherwise as much as may be."""
+    if kind == "dealt":
+        return dealt(shown(data, PBM.known(PHONE), sessions, seed), seed), "device"
+    if kind == "scale":  # one device is clicked a third as often
+        users = {"phone": PBM.known(0.33 * PHONE), "desktop": PBM.known(PHONE)}
+        return shown(data, users, sessions, seed, shares=[0.7, 0.3]), "device"
+    if kind == "class":
+        return dealt(shown(data, PBM.known(PHONE), sessions, seed), seed, by_query=True), "device"
+    if kind == "taste":  # users of one device like other documents, which stand elsewhere, too
+        parts = [
+            shown(data, PBM.known(PHONE), sessions // 2, seed + 10**6 * part, disagreement=part) for part in (0, 1)
+        ]
+        return joined(parts, ["phone", "desktop"]), "device"
+    grid = np.array([1, 1, 0.5, 0.5])
+    return shown(data, PBM.known(grid), sessions, seed, context="column", layout=GRID), "column"
+
+
+def joined(parts, names):
+    """Logs behind each other, each of a device of its own."""
+
+    def of(field):
+        return np.concatenate([field(part) for part in parts])
+
+    return ClickLog.of(
+        of(lambda one: one.qids[one.query]), of(lambda one: one.document_ids[one.pair]), of(lambda one: one.position),
+        of(lambda one: one.clicks),
+        np.concatenate([part.session + 10**6 * number for number, part in enumerate(parts)]),
+        device=np.concatenate([[name] * part.n_impressions for name, part in zip(names, parts, strict=True)]),
+    )  # fmt: skip
+
+
+def rejected(data, kind, runs):
+    count = 0
+    for seed in range(runs):
+        log, context = null(data, kind, seed)
+        count += differ(log, contexts_of(log, context), seed).p < 0.05
+    return count
+
+
+KINDS = ("dealt", "scale", "class", "taste", "cells")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_test_holds_its_level(data, kind):
+    runs = 100
+    assert rejected(data, kind, runs) <= binom.ppf(1 - 1e-3, runs, 0.05)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_test_holds_its_level_in_a_thousand_runs(data, kind):
+    assert rejected(data, kind, 1_000) <= 70
+
+
+def test_the_test_finds_a_planted_difference_and_nothing_once_contexts_are_shuffled(data):
+    found, mixed = 0, 0
+    for seed in range(20):
+        log = shown(data, sessions=2_000, seed=seed)
+        found += differ(log, contexts_of(log, "device"), seed).p < 0.05
+        log = dealt(log, seed)
+        mixed += differ(log, contexts_of(log, "device"), seed).p < 0.05
+    assert found >= 16
+    assert mixed <= binom.ppf(1 - 1e-3, 20, 0.05)
+
+
+def test_of_few_queries_the_test_says_that_it_cannot_tell(data):
+    log = shown(data.select(np.arange(5)), sessions=2_000)
+    difference = differ(log, contexts_of(log, "device"))
+    assert np.isnan(difference.p)
+    found = propensities(log, context="device", resamples=5)
+    assert "cannot be told: documents of" in found.summary
+
+
+# ---- cells ----
+
+
+def test_cells_of_a_grid_are_found_again(data):
+    log = shown(data, PBM.known(CELLS), 60_000, context="column", layout=GRID)
+    assert log.doubled.all()
+    found = propensities(log, context="column", resamples=10)
+    assert found.layout.varies
+    np.testing.assert_allclose(found.of("left"), PLACES["left"], rtol=0.08)
+    np.testing.assert_allclose(found.of("right"), PLACES["right"], rtol=0.08)
+    assert found.difference.p < 0.001
+
+
+def test_modules_need_not_have_all_positions(data):
+    layout = [("ads", 1), ("main", 1), ("main", 2), ("main", 3)]
+    log = shown(data, PBM.known(CELLS), 40_000, context="module", layout=layout)
+    found = propensities(log, context="module", resamples=5)
+    assert found.to_frame("arrow").num_rows == 4
+    assert np.isnan(found.of("ads")[1:]).all()
+    np.testing.assert_allclose(found.of("main"), CELLS[1:], rtol=0.2)
+    assert "module" in str(found)
+    assert "own" not in str(found.table().text())
+
+
+def test_cells_keep_documents_with_their_clicks(data):
+    log = shown(data, PBM.known(CELLS), 200, context="column", layout=GRID)
+    celled, cells = in_cells(log, contexts_of(log, "column"))
+    assert cells.tolist() == [0, 2, 1, 3]  # left 1, right 1, left 2, right 2 of rows of two
+    where = {"left": 0, "right": 1}
+    told = {
+        (s, d, 2 * (k - 1) + where[c] + 1, y)
+        for s, d, k, c, y in zip(log.session, log.pair, log.position, log.columns["column"], log.clicks, strict=True)
+    }
+    assert told == set(zip(celled.session, celled.pair, celled.position, celled.clicks, strict=True))
+
+
+# ---- curves where they are used ----
+
+
+def test_a_slope_is_that_of_the_context_and_position(data):
+    log = shown(data, sessions=200)
+    curves = curves_of({"phone": PHONE, "desktop": DESKTOP}, log, context="device")
+    wanted = [DEVICES[name][k - 1] for name, k in zip(log.columns["device"], log.position, strict=True)]
+    assert curves.slopes(log).tolist() == wanted
+    assert Curves(PHONE, np.zeros(4), "").slopes(log).tolist() == PHONE[log.position - 1].tolist()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.booleans(), st.integers(1, 5))
+def test_at_ranks_is_the_mean_over_sessions_one_by_one(seed, varies, deepest):
+    rng = np.random.default_rng(seed)
+    names, query, document, position, session, context = ("a", "b"), [], [], [], [], []
+    for s in range(6):
+        chosen = rng.integers(0, 2)
+        for k in range(1, 4):
+            for name in names if varies else names[chosen : chosen + 1]:
+                if rng.random() < 0.8:
+                    query.append(f"q{s % 3}")
+                    document.append(f"d{k}{name}")
+                    position.append(k)
+                    session.append(s)
+                    context.append(name)
+    log = ClickLog.of(query, document, position, np.zeros(len(query)), session, where=context)
+    layout = Layout(("where",), names, varies, 5)
+    values = rng.random(3 * 5)
+    asking = np.array([int(str(log.qids[q])[1]) for q in log.session_query])
+    (found,) = layout.at_ranks(log, asking, 3, deepest, (values,))
+    for q in range(3):
+        mine = [s for s in range(log.n_sessions) if asking[s] == q]
+        for r in range(deepest):
+            each = []
+            for s in mine:
+                rows = range(log.offsets[s], log.offsets[s + 1])
+                places = sorted((int(log.position[i]), str(log.columns["where"][i])) for i in rows)
+                if varies:
+                    each.append(
+                        0.0 if r >= len(places) else values[5 * (1 + names.index(places[r][1])) + places[r][0] - 1]
+                    )
+                else:
+                    each.append(values[5 * (1 + names.index(places[0][1])) + r])
+            assert found[q, r] == pytest.approx(np.mean(each) if each else 0.0)
+
+
+def skewed(data):
+    """Half of the queries are asked for on the phone, the others on the desktop."""
+    return np.where((np.arange(data.n_queries) % 2 == 0)[:, None], [0.95, 0.05], [0.05, 0.95])
+
+
+def turned(data):
+    """Queries of phones, a ranker that turns the lists around that were shown most, and its DCG@4."""
+    part = data.select(np.arange(0, data.n_queries, 2))
+    scores = -part.X[:, 0]
+    rank = tr.clicks.evaluation.ranks_of(scores, part)
+    liked = 0.1 + 0.9 * (2.0**part.labels - 1) / (2.0 ** data.labels.max() - 1)
+    return part, scores, float((liked / np.log2(1 + rank)).sum() / part.n_queries)
+
+
+def skewed_log(data, seed):
+    return simulate(
+        data, data.X[:, 0], USERS, 12_000, k=4, context="device", shares=skewed(data), exploration=0.3, seed=seed
+    )
+
+
+def test_the_whole_curve_misleads_where_devices_ask_other_queries_and_their_own_do_not(small):
+    """By every estimator; and curves of contexts that were dealt by lot are no better than that of the whole."""
+    part, scores, truth = turned(named(small))
+    names, ranks = ("ips", "snips", "dr"), {"": tr.clicks.evaluation.ranks_of(scores, part)}
+    apart = {"whole": [], "own": [], "shuffled": []}
+    for seed in range(8):
+        log = skewed_log(small, seed)
+        ways = {"whole": (log, None), "own": (log, "device"), "shuffled": (dealt(log, seed), "device")}
+        for way, (one, context) in ways.items():
+            curves = curves_of(None, one, context=context)
+            found = judge_by(names, ranks, one, part, ["dcg@4"], propensities=curves)
+            apart[way].append([found[name].estimates[""].value - truth for name in names])
+    means = {way: np.mean(of, axis=0) for way, of in apart.items()}
+    errors = {way: np.std(of, axis=0, ddof=1) / np.sqrt(len(of)) for way, of in apart.items()}
+    assert (np.abs(means["own"]) < 4 * errors["own"]).all()
+    for way in ("whole", "shuffled"):
+        assert (np.abs(means[way]) > 5 * errors[way]).all()
+        assert (np.abs(means[way]) > 3 * np.abs(means["own"])).all()
+
+
+def test_evaluate_takes_a_context_and_counts_what_finding_it_costs(small):
+    part, scores, truth = turned(named(small))
+    log = skewed_log(small, 0)
+    learned = propensities(log, context="device", resamples=20)
+    for curves in (learned, DEVICES):
+        found = tr.clicks.evaluate(scores, log, part, "dcg@4", propensities=curves, context="device")
+        assert found.interval.low < truth < found.interval.high
+    found = tr.clicks.evaluate(small.X[:, 1], log, small, "dcg@4", context="device")
+    known = tr.clicks.evaluate(small.X[:, 1], log, small, "dcg@4", propensities=DEVICES, context="device")
+    assert found.interval.high - found.interval.low > known.interval.high - known.interval.low
+
+
+def test_what_a_ranker_learns_from_is_right_and_by_the_whole_curve_it_is_not(small):
+    """Phones are asked for other queries, and the whole curve thinks documents of theirs worse than they are."""
+    log = shown(small, sessions=60_000, shares=skewed(small), exploration=0.5)
+    relevance = 0.1 + 0.9 * tr.clicks.simulation.relevance_of(small)
+    phone = small.queries.document_query % 2 == 0
+    ratio = {}
+    for name, context in (("whole", None), ("own", "device")):
+        done = tr.clicks.train(tr.LinearRanker("Squared"), log, small, context=context, folds=0)
+        ratio[name] = done.data.labels[phone].sum() / relevance[phone].sum()
+    assert ratio["own"] == pytest.approx(1, abs=0.06)
+    assert ratio["whole"] < 0.8
+    assert done.curves.layout.names == ("desktop", "phone")
+
+
+def test_train_and_launch_take_a_context(data):
+    log = shown(data, sessions=6_000, exploration=0.3)
+    done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, context="device")
+    assert done.estimates
+    report = tr.clicks.launch(log, data, data.labels, -data.labels, context="device", k=4)
+    assert report.decision == "launch"
+    assert report.to_dict()["metric"] == "clicks@4"
+
+
+def test_a_page_in_cells_is_trained_on_and_launched(data):
+    log = shown(data, PBM.known(CELLS), 6_000, context="column", layout=GRID, exploration=0.3)
+    done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, context="column", folds=2)
+    assert done.curves.layout.varies
+    report = tr.clicks.launch(log, data, data.labels, -data.labels, context="column")
+    assert (report.decision, report.metric) == ("launch", "clicks@4")  # four cells, two positions
+    with pytest.raises(DataError, match="correction='safe' counts exposure by rank"):
+        tr.clicks.train(tr.LinearRanker("Squared"), log, data, "safe", context="column")
+    with pytest.raises(DataError, match="whatever the context"):
+        tr.clicks.train(tr.TreeRanker("ListNet", n_trees=2), log, data, "position", context="column")
+
+
+def test_clicks_on_a_grid_are_estimated_right(small):
+    """A rank fills a cell, row by row."""
+    scores = small.X[:, 2] - small.X[:, 0]
+    liked, rank = 0.1 + 0.9 * tr.clicks.simulation.relevance_of(small), tr.clicks.evaluation.ranks_of(scores, small)
+    truth = np.where(rank <= 4, CELLS[np.minimum(rank, 4) - 1] * liked, 0).sum() / small.n_queries
+    values = []
+    for seed in range(6):
+        log = shown(small, PBM.known(CELLS), 8_000, seed, context="column", layout=GRID, exploration=0.3)
+        curves = curves_of(None, log, context="column")
+        values.append(tr.clicks.evaluate(scores, log, small, "clicks@4", propensities=curves).value)
+    assert np.mean(values) == pytest.approx(truth, abs=4 * np.std(values, ddof=1) / np.sqrt(6))
+
+
+def test_contexts_that_the_log_never_had_take_the_whole(data):
+    learned = propensities(shown(data, sessions=6_000), context="device", resamples=10)
+    other = dealt(shown(data, sessions=500, seed=1), 0, ("phone", "tv"))
+    with pytest.warns(UnidentifiedWarning, match="know nothing of device 'tv', which the log has: it takes those of"):
+        curves = curves_of(learned, other)
+    tv = other.columns["device"] == "tv"
+    np.testing.assert_allclose(curves.slopes(other)[tv], learned.whole.values[other.position[tv] - 1])
+    with pytest.warns(UnidentifiedWarning, match="they take none|it takes none"):
+        curves_of({"phone": PHONE}, other, context="device")
+
+
+def test_curves_that_do_not_fit_are_refused(data):
+    log = shown(data, sessions=500)
+    learned = propensities(log, context="device", resamples=5)
+    with pytest.raises(DataError, match="have the context device, and context='ranker' asks for another"):
+        curves_of(learned, log, context="ranker")
+    with pytest.raises(DataError, match="have no context"):
+        curves_of(Curves(PHONE, np.zeros(4), ""), log, context="device")
+    with pytest.raises(DataError, match="as a mapping such as"):
+        curves_of([1, 0.5, 0.3, 0.2], log, context="device")
+    with pytest.raises(DataError, match=r"of 3 positions, and the log has 4|for each of the 4 positions"):
+        curves_of({"phone": PHONE[:3], "desktop": DESKTOP[:3]}, log, context="device")
+    grid = shown(data, PBM.known(CELLS), 300, context="device", layout=[(f"{m} x", k) for m, k in GRID])
+    with pytest.raises(DataError, match="varies within sessions of this log"):
+        curves_of(learned, grid)
+
+
+# ---- the doctor, and results ----
+
+
+def codes(report):
+    return {one.code for one in report.findings}
+
+
+def test_the_doctor_says_that_a_column_changes_the_curve(data):
+    log = shown(data, sessions=10_000)
+    report = tr.clicks.check(log, resamples=10)
+    (found,) = (one for one in report.findings if one.code == "contexts")
+    assert "device changes how likely positions are looked at (p < 0.001)" in found.summary
+    assert "context='device'" in found.remedy
+    assert "contexts" not in codes(tr.clicks.check(dealt(log, 1), resamples=10))
+    report = tr.clicks.check(log, context="device", resamples=10)
+    assert report.contexts.names == ("desktop", "phone")
+    assert "for each device" in str(report)
+    assert report.to_dict()["contexts"]["p"] < 0.001
+
+
+def test_the_doctor_says_that_positions_of_modules_are_mixed_up(data):
+    log = shown(data, PBM.known(CELLS), 3_000, context="module", layout=GRID)
+    report = tr.clicks.check(log, resamples=10)
+    (found,) = (one for one in report.findings if one.code == "mixed-positions")
+    assert "In 3,000 of 3,000 sessions several documents stand at one position, and module tells them apart" in str(
+        found
+    )
+    assert "doubled-positions" in codes(report)
+    assert "doubled-positions" not in codes(tr.clicks.check(log, context="module", resamples=10))
+
+
+def test_results_have_the_vocabulary_of_all(data):
+    found = propensities(shown(data, sessions=3_000), context="device", resamples=10)
+    frame = found.to_frame()
+    assert list(frame.columns) == ["context", "position", "propensity", "low", "high", "own", "identified"]
+    assert len(frame) == 8
+    told = found.to_dict()
+    assert told["varies_within_sessions"] is False
+    assert [one["context"] for one in told["contexts"]] == ["desktop", "phone"]
+    assert "phone" in found._repr_html_()
+    assert "phone" in found.plot()._repr_html_()
+    assert found.summary in str(found).replace("\n\n", " ")
+    with pytest.raises(UnknownNameError, match="'phone'"):
+        found.of("phon")
+    again = propensities(shown(data, sessions=3_000), context="device", resamples=10)
+    assert (found.values == again.values).all()
+
+
+def test_a_position_without_a_click_is_not_infinitely_far_from_the_whole(data):
+    log = shown(data, {"phone": PBM.known([1, 0.5, 0, 0]), "desktop": PBM.known(DESKTOP)}, 10_000)
+    found = propensities(log, context="device", resamples=20)
+    phone = found.of("phone")
+    assert (phone[2:] > 0).all()
+    assert (phone[2:] < 0.3 * found.whole.values[2:]).all()
+    low, high = (end[found.names.index("phone"), 2:] for end in found.intervals)
+    assert (high > phone[2:]).all()
+    assert (low >= 0).all()
+
+
+def test_a_part_of_a_log_is_drawn_to_the_whole_as_much(data):
+    log = shown(data, sessions=6_000)
+    curves = curves_of(None, log, context="device")
+    again = curves_of(None, log, context="device", like=curves)
+    np.testing.assert_allclose(again.slope, curves.slope, rtol=1e-9)
+
+
+def test_several_models_and_layouts_of_simulations_are_checked(data):
+    with pytest.raises(DataError, match="shares must be a number of 0 or more for each of the 2 models"):
+        shown(data, sessions=10, shares=[1, 2, 3])
+    with pytest.raises(DataError, match="a different place for each of the 4 documents"):
+        shown(data, PBM.known(CELLS), 10, layout=GRID[:3])
+    with pytest.raises(DataError, match="either several models or a layout"):
+        shown(data, sessions=10, layout=GRID)
+    log = shown(data, sessions=20_000, shares=[3, 1])
+    assert np.mean(log.columns["device"][log.offsets[:-1]] == "phone") == pytest.approx(0.75, abs=0.02)
+
+
+def test_by_context_is_what_propensities_gives(data):
+    log = shown(data, sessions=2_000)
+    one, two = by_context(log, "device", resamples=10), propensities(log, context=["device"], resamples=10)
+    assert (one.values == two.values).all()
