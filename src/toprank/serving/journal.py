@@ -16,7 +16,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,7 @@ class ShownAttributes(Struct, omit_defaults=True, gc=False):
 
     model: str
     version: str
-    scores: list[float] | None = None
+    scores: Sequence[float] | None = None
     teams: list[str] | None = None
     explored: bool = False
     propensity: float | None = None
@@ -59,13 +59,13 @@ class ShownAttributes(Struct, omit_defaults=True, gc=False):
     features: dict[str, list[float | None]] | None = None
 
 
-class ShownList(Struct, omit_defaults=True, gc=False):
-    """A list that was served, as a row of ``ubi_queries``."""
+class ShownList(Struct, omit_defaults=True, gc=False, tag_field="application", tag="toprank"):
+    """A list that was served, as a row of ``ubi_queries``; the first field of its line says which program wrote it."""
 
     query_id: str
     timestamp: int
     user_query: str | None
-    query_response_hit_ids: list[str]
+    query_response_hit_ids: Sequence[str]
     query_attributes: ShownAttributes
     client_id: str | None = None
 
@@ -84,16 +84,13 @@ class UserAttributes(Struct, omit_defaults=True, gc=False):
     event_id: str | None = None
 
 
-class UserEvent(Struct, omit_defaults=True, gc=False):
+class UserEvent(Struct, omit_defaults=True, gc=False, tag_field="application", tag="toprank"):
     """What a user did with a document of a list, as a row of ``ubi_events``."""
 
     action_name: str
     query_id: str
     timestamp: int
     event_attributes: UserAttributes
-
-
-_MARK = b'{"application":"toprank",'  # the first field of every line, which UBI has for the program that writes
 
 
 class Journal:
@@ -131,7 +128,7 @@ class Journal:
 
     def _add(self, kind: str, record: Any) -> bool:
         # Encoded here, where the record is in the cache: on the writer's thread it costs twice as much.
-        line = _MARK + _encode(record)[1:] + b"\n"
+        line = _encode(record)
         with self._lock:
             room = self._size + len(line) <= _WAITING or not self._waiting
             if room:
@@ -175,7 +172,7 @@ class Journal:
 
     def _append(self, kind: str, lines: list[bytes]) -> None:
         try:
-            self._files[kind].append(b"".join(lines))
+            self._files[kind].append(b"\n".join([*lines, b""]))
         except OSError as problem:
             self._counters.log_dropped.labels(kind, "disk").inc(len(lines))
             if time.monotonic() - self._failed >= _LOOK:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -47,20 +48,23 @@ class Recorder:
         """Keep a list of one model."""
         if self.journal is None:
             return
-        ids, values = done.ids, done.values
-        if set(map(type, ids)) != {str}:
+        ids, values, order = done.ids, done.values, done.order
+        try:
+            "".join(ids)  # the quickest way to see that all are text; every microsecond here is one of each request
+        except TypeError:
             ids = list(map(str, ids))
+        ranked = itemgetter(*order) if len(order) > 1 else lambda rows: [rows[row] for row in order]
         attributes = ShownAttributes(
             model.name,
             model.version,
-            [values[row] for row in done.order],
+            ranked(values),
             explored=swap.place is not None,
             propensity=None if swap.propensity == 1 else swap.propensity,
             arm=None if arm is None else arm.model,
             share=None if arm is None else arm.share,
-            features=self._features(model, done.X, done.order) if self.journal.options.features else None,
+            features=self._features(model, done.X, order) if self.journal.options.features else None,
         )
-        self.shown(request, asked.query, [ids[row] for row in done.order], attributes, asked.key)
+        self.shown(request, asked.query, ranked(ids), attributes, asked.key)
 
     def interleaved(
         self, impression: str, models: tuple[Served, Served], asked: InterleaveRequest, teams: Mapping[Any, int]
@@ -75,7 +79,7 @@ class Recorder:
         self.shown(impression, asked.query, [str(one) for one in teams], attributes, asked.key)
 
     def shown(
-        self, request: str, query: Id | None, ids: list[str], attributes: ShownAttributes, key: Id | None = None
+        self, request: str, query: Id | None, ids: Sequence[str], attributes: ShownAttributes, key: Id | None = None
     ) -> None:
         """Keep a list of any kind, which `request` is the id of."""
         assert self.journal is not None
