@@ -494,3 +494,25 @@ def test_the_commands_take_them(tmp_path):
     found = run("clicks", "evaluate", str(scores), *paths, "--metrics", "clicks@2", "--time", "day", "--window", "20d")
     assert found.exit_code == 0, found.output
     assert "are of the last 20 days" in found.stdout
+
+
+def test_the_doctor_counts_clocks_that_are_wrong_and_sessions_without_a_time():
+    n = 3_000
+    times = np.linspace(0, 30 * DAY, n)
+    assert not [one for one in tr.clicks.check(timed(times)).findings if one.code in ("times", "clocks")]
+
+    def found(times, **more):
+        log = replace(timed(np.asarray(times)), **more)
+        return {(one.code, one.severity): one.count for one in tr.clicks.check(log).findings}
+
+    ahead = np.append(times[:-2], [4e9, 4e9 + 5])
+    assert found(ahead)["clocks", "warning"] == 2
+    missing = times.copy()
+    missing[7:10] = np.nan
+    assert found(missing)["times", "warning"] == 3
+    back = np.concatenate([times[:2_000], times[1_000:2_000]])  # set back once
+    assert found(back, session_ids=None)["clocks", "note"] == 1
+    assert ("clocks", "note") not in found(back)  # ids of sessions tell no order
+    assert found(np.array(["soon", "later"] * 50))["times", "warning"] == 100
+    quiet = np.append(times[:-2], times[-3] + np.array([1, 2]) * DAY)  # a log that paused for a day
+    assert ("clocks", "warning") not in found(quiet)
