@@ -81,6 +81,27 @@ class TestElastic:
                 json.dumps({"featureset": {"name": "s", "features": [feature("price", always)]}}), [[0, 0]], NAMES
             )
 
+    def test_a_feature_asks_for_terms(self) -> None:
+        def asked(*functions: Any, **more: Any) -> Any:
+            score = {"query": {"match_all": {}}, "functions": [*functions], "score_mode": "first", **more}
+            feature = {"name": "b", "params": [], "template_language": "mustache"}
+            template = {"function_score": {"boost_mode": "replace", **score}}
+            text = json.dumps({"featureset": {"name": "s", "features": [{**feature, "template": template}]}})
+            cells = {"brand": np.array(["x", "y", None, "new", "42"], dtype=object)}
+            return elastic.feature_values(text, np.zeros((5, 0)), (), cells)[0][:, 0].tolist()
+
+        def term(level: Any, weight: float) -> Any:
+            return {"filter": {"term": {"brand": level}}, "weight": weight}
+
+        assert asked(term("x", 3), term("y", 2.5), term("x", 9), {"weight": 0}) == [3.0, 2.5, 0.0, 0.0, 0.0]
+        assert asked(term("x", 3)) == [3.0, 1.0, 1.0, 1.0, 1.0], "what no function matches scores 1"
+        assert asked(term(42, 3), {"weight": 0}) == [0.0] * 5, "a text is no number"
+        for wrong in ({"score_mode": "sum"}, {"boost_mode": "multiply"}, {"query": {"exists": {"field": "brand"}}}):
+            with pytest.raises(FormatError, match="first function of all"):
+                asked(term("x", 3), **wrong)
+        with pytest.raises(FormatError, match="negative"):
+            asked(term("x", -3))
+
     @pytest.mark.parametrize(
         "wrong",
         [
@@ -148,6 +169,22 @@ def solr_stump(**more: Any) -> dict[str, Any]:
 
 
 class TestSolr:
+    def test_a_feature_asks_for_terms(self) -> None:
+        cells = {"my field": np.array(["x", 'y" \\', None, "new", 42], dtype=object)}
+
+        def asked(query: str) -> Any:
+            entry = {"name": "b", "class": "org.apache.solr.ltr.feature.SolrFeature", "params": {"q": query}}
+            return solr.feature_values(json.dumps([entry]), np.zeros((5, 0)), (), cells)[0][:, 0].tolist()
+
+        assert asked(r'my\ field:"x"^=3 my\ field:"y\" \\"^=4 my\ field:"42"^=5') == [3.0, 4.0, 0.0, 0.0, 5.0]
+        assert asked(r'my\ field:"x"^=3 my\ field:"x"^=4')[0] == 7.0, "clauses that match are added"
+        wrong = (r'my\ field:"x"^3', r"my\ field:x^=3", r'my\ field:"x"^=3 OR', r'my\ field:"x"^=-3', "*:*")
+        for query in (*wrong, " ".join([r'my\ field:"x"^=3'] * 1025)):
+            with pytest.raises(FormatError, match="1,024 clauses"):
+                asked(query)
+        with pytest.raises(FormatError, match="parameter"):
+            asked(r'my\ field:"${x}"^=3')
+
     def test_thresholds_have_a_slack(self) -> None:
         limit = np.float32(0.5) + np.float32(1e-6)
         X = [[limit, 0], [np.nextafter(limit, np.float32(1)), 0], [0.5, 0]]
@@ -211,7 +248,7 @@ class TestSolr:
             solr.score(solr_model(kind, params), [[0.0, 0.0]], NAMES)
 
 
-def lightgbm_file(threshold: float = 0.1, default_left: bool = False, **more: Any) -> str:
+def lightgbm_file(threshold: float | str = 0.1, default_left: bool = False, **more: Any) -> str:
     sides = {"left_child": {"leaf_value": 1.0}, "right_child": {"leaf_value": 2.0}}
     root = {"split_feature": 0, "threshold": threshold, "decision_type": "<=", "default_left": default_left, **sides}
     trees = [{"tree_structure": {**root, **more}}, {"tree_structure": {"leaf_value": 0.1}}]
@@ -233,6 +270,18 @@ class TestVespa:
         assert vespa.score(lightgbm_file(), X, self.names).tolist() == [1.1, 2.1, 2.1]
         assert vespa.score(lightgbm_file(default_left=True), X, self.names).tolist() == [1.1, 2.1, 1.1]
 
+    def test_texts_are_looked_up_in_sets(self) -> None:
+        cells, X = {"price": np.array(["a", "b", None, "c", "2"], dtype=object)}, np.zeros((5, 2))
+        model = json.loads(lightgbm_file("0||2", decision_type="==", split_feature=1))
+        model |= {"feature_infos": {"price": {"values": [0, 1, 2]}}, "pandas_categorical": [["a", "b", "c"]]}
+        assert vespa.score(json.dumps(model), X, self.names, cells=cells).tolist() == [1.1, 2.1, 2.1, 1.1, 2.1]
+        without = json.dumps({**model, "feature_infos": {}})
+        assert vespa.score(without, X, self.names, cells=cells)[4] == 1.1, "codes stand for themselves without a list"
+        for level in ('"', "\\"):
+            odd = json.dumps({**model, "pandas_categorical": [[level, "b", "c"]]})
+            with pytest.raises(FormatError, match="ranking expression"):
+                vespa.score(odd, X, self.names, cells=cells)
+
     def test_large_models_hold_singles(self) -> None:
         assert float(SINGLE) > 0.1
         X = [[0.1, 0], [float(SINGLE), 0]]
@@ -249,6 +298,8 @@ class TestVespa:
                 vespa.score(json.dumps({k: v for k, v in whole.items() if k != key}), [[0, 0]], self.names)
         with pytest.raises(FormatError, match="categories"):
             vespa.score(lightgbm_file(decision_type="=="), [[0, 0]], self.names)
+        with pytest.raises(FormatError, match="categories"):
+            vespa.score(lightgbm_file(), [[0, 0]], self.names, cells={"bm25(title)": np.array(["x"])})
         with pytest.raises(FormatError, match="title"):
             vespa.score(lightgbm_file(), [[0, 0]], ("title", "price"))
 

@@ -8,6 +8,7 @@ the server; a file is refused where it would go elsewhere than in the model.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -21,9 +22,11 @@ from toprank.exporting.float32 import LARGEST_SINGLE
 from toprank.exporting.formats import Format, Prepared, as_rows, compact_json, release, table_remarks
 from toprank.exporting.interpreters import elastic
 from toprank.exporting.interpreters.elastic import Missing
+from toprank.exporting.level_numbers import Level, LevelNumbers, numbered_forest
 from toprank.exporting.splits import (
     Node,
     Split,
+    filled_in,
     forest_refusal,
     least_above,
     missing_is_zero,
@@ -70,7 +73,7 @@ def missing_rules(engine: str, version: str | None) -> Rules:
 
 def _trees(formula: Formula, rules: Rules) -> list[Node] | None:
     """The trees for servers of these rules; None where they cannot be said."""
-    forest = formula.forest
+    forest = numbered_forest(formula)
     assert forest is not None
     trees = plain_trees(forest)
     if "zero" in rules and not missing_is_zero(trees):
@@ -132,14 +135,14 @@ def _refuses(engine: str, formula: Formula, server: str | None) -> str | None:
     remedy = (
         f"Say which version it is; {newest} and later take any of our trees."
         if server is None
-        else f"Use {title} {newest} or later, or train on data whose missing values are filled in as in the index."
+        else f"Use {title} {newest} or later, or train {filled_in(formula)} as in the index."
     )
     return (
         f"its splits send missing values left and right, and {_what_servers_do(engine, server, 'the server')}. {remedy}"
     )
 
 
-def _files(formula: Formula, linear: CentredWeights | None, rules: Rules) -> dict[str, bytes]:
+def _files(formula: Formula, linear: CentredWeights | None, levels: LevelNumbers, rules: Rules) -> dict[str, bytes]:
     inner: dict[str, Any]
     if linear is not None:
         weights = {name: _number(weight) for name, weight in zip(formula.features, linear.weights, strict=True)}
@@ -157,7 +160,8 @@ def _files(formula: Formula, linear: CentredWeights | None, rules: Rules) -> dic
         )
         inner = {"type": "model/xgboost+json", "definition": definition}
     body = {"model": {"name": formula.name, "model": inner}}
-    return {"": compact_json(body).encode(), _FEATURE_FILE: compact_json(_feature_set(formula, linear)).encode()}
+    feature_set = compact_json(_feature_set(formula, linear, levels))
+    return {"": compact_json(body).encode(), _FEATURE_FILE: feature_set.encode(), **levels.files}
 
 
 def _number(value: float) -> float:
@@ -181,13 +185,15 @@ def _tree(tree: Node, names: tuple[str, ...]) -> str:
     return written(tree, next(numbers), 0)
 
 
-def _feature_set(formula: Formula, linear: CentredWeights | None) -> dict[str, Any]:
-    """A feature set in which each feature is the number in the field of its name.
+def _feature_set(formula: Formula, linear: CentredWeights | None, levels: LevelNumbers) -> dict[str, Any]:
+    """A feature set in which each feature is the number in the field of its name, or that of the level in it.
 
     Where there is none, it is missing; for linear functions it takes the place of a missing value.
     """
 
     def value_of(column: int, name: str) -> dict[str, Any]:
+        if levels.asked_for(column):
+            return _number_of_level(name, levels.levels(column))
         factor: dict[str, Any] = {"field": name}
         query: dict[str, Any] = {"exists": {"field": name}}
         if linear is not None and linear.filled[column]:
@@ -201,11 +207,18 @@ def _feature_set(formula: Formula, linear: CentredWeights | None) -> dict[str, A
     return {"featureset": {"name": formula.name, "features": features}}
 
 
-def _scores(rules: Rules, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
+def _number_of_level(field: str, levels: Sequence[Level]) -> dict[str, Any]:
+    """A query that matches all documents, and scores them by the number of the level in a field."""
+    numbered = [{"filter": {"term": {field: level}}, "weight": number} for number, level in enumerate(levels, start=1)]
+    score = {"functions": [*numbered, {"weight": 0}], "score_mode": "first", "boost_mode": "replace"}
+    return {"function_score": {"query": {"match_all": {}}, **score}}
+
+
+def _scores(rules: Rules, levels: LevelNumbers, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     """What a server makes of the files; NaN where servers that may be meant differ."""
     text = path.read_text(encoding="utf-8")
     feature_set = path.with_name(path.stem + _FEATURE_FILE).read_text(encoding="utf-8")
-    held, named = elastic.feature_values(feature_set, X, features)
+    held, named = elastic.feature_values(feature_set, levels.numbered(X), features, levels.cells(X))
     first, *others = (elastic.score(text, held, named, rule).astype(np.float64) for rule in sorted(rules))
     agreed = np.logical_and.reduce([first == other for other in others] or [np.ones(len(first), dtype=bool)])
     return np.where(agreed, first, np.nan)
@@ -214,11 +227,13 @@ def _scores(rules: Rules, path: Path, X: FloatArray, features: tuple[str, ...]) 
 def _prepare(engine: str, formula: Formula, server: str | None, data: RankingData | None) -> Prepared:
     rules, title = missing_rules(engine, server), _TITLES[engine]
     linear = None if formula.linear is None else centred_weights(formula)
-    files, feature_file = _files(formula, linear, rules), formula.name + _FEATURE_FILE
+    levels, feature_file = LevelNumbers.of(formula), formula.name + _FEATURE_FILE
+    files = _files(formula, linear, levels, rules)
     remarks = [
         f"{feature_file} makes a feature set '{formula.name}' in which each feature reads the document field of the "
         "same name; replace any that is not a field with your own query.",
-        *table_remarks(formula),
+        *table_remarks(formula, category=None),
+        *levels.remarks(formula.name, feature_file),
         *_negative(data, formula.features, title),
     ]
     if linear is not None:
@@ -233,12 +248,13 @@ def _prepare(engine: str, formula: Formula, server: str | None, data: RankingDat
     return Prepared(
         formula=formula,
         files=files,
-        score=partial(_scores, rules),
+        score=partial(_scores, rules, levels),
         interpreter=f"the rules of {title}'s plug-in",
         remarks=tuple(remarks),
         # a sum of huge terms is beyond single precision
         excluded=frozenset() if linear is None else frozenset({"huge"}),
         single=True,
+        texts=bool(levels),
         constant=0.0 if linear is None else linear.constant,
     )
 

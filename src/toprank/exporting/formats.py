@@ -175,11 +175,13 @@ def name_remarks(names: Sequence[str], marks: str, reader: str) -> tuple[str, ..
     return (f"{reader} does not take every name: {some} renamed, '{changed[0][0]}' to '{changed[0][1]}'.",)
 
 
-def table_remarks(formula: Formula) -> tuple[str, ...]:
-    """What a program is to be given in the place of dates, durations and categories."""
+def table_remarks(formula: Formula, category: str | None = "its code") -> tuple[str, ...]:
+    """What a program is to be given in the place of dates, durations and categories; None: nothing to say of these."""
     if formula.encoding is None:
         return ()
-    units = {"date": "days since 1970-01-01 UTC", "duration": "days", "text": "its code", "whole": "its code"}
+    units = {"date": "days since 1970-01-01 UTC", "duration": "days"}
+    if category is not None:
+        units |= {"text": category, "whole": category}
     named = zip(formula.encoding.names, formula.encoding.columns, strict=True)
     return tuple(f"Give '{name}' as {units[column.kind]}." for name, column in named if column.kind in units)
 

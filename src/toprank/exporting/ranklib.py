@@ -5,6 +5,7 @@ RankLib has features by number, in single precision, asks x <= threshold, and ta
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from toprank.compute import FloatArray
@@ -12,7 +13,8 @@ from toprank.data.dataset import RankingData
 from toprank.exporting.float32 import single_below
 from toprank.exporting.formats import Format, Prepared, table_remarks
 from toprank.exporting.interpreters import ranklib
-from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, plain_trees, single_text
+from toprank.exporting.level_numbers import LevelNumbers, numbered_forest
+from toprank.exporting.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, plain_trees, single_text
 from toprank.rankers.formula import Formula
 
 __all__ = ["FORMATS"]
@@ -23,13 +25,17 @@ def _refuses(formula: Formula, _server: str | None) -> str | None:
         return None
     if (reason := forest_refusal(formula, "a file of RankLib")) is not None:
         return reason
-    assert formula.forest is not None
-    if not missing_is_zero(plain_trees(formula.forest)):
+    if not missing_is_zero(_trees(formula)):
         return (
-            "its splits send missing values left and right, and RankLib takes them for 0. Train on data whose missing "
-            "values are filled in."
+            f"its splits send missing values left and right, and RankLib takes them for 0. Train {filled_in(formula)}."
         )
     return None
+
+
+def _trees(formula: Formula) -> list[Node]:
+    forest = numbered_forest(formula)
+    assert forest is not None
+    return plain_trees(forest)
 
 
 def _text(formula: Formula) -> str:
@@ -37,8 +43,7 @@ def _text(formula: Formula) -> str:
         pairs = [f"{number}:{weight!r}" for number, weight in enumerate(linear.weights[0].tolist(), start=1)]
         weights = " ".join([f"0:{linear.intercepts[0].item()!r}", *pairs])
         return f"## Linear Regression\n## Lambda = 0.0\n{weights}"
-    assert formula.forest is not None
-    trees = plain_trees(formula.forest)
+    trees = _trees(formula)
     lines = ["## LambdaMART", f"## No. of trees = {len(trees)}", "", "<ensemble>"]
     lines += [
         f'<tree id="{n}" weight="1.0"><split>{_tree(tree)}</split></tree>' for n, tree in enumerate(trees, start=1)
@@ -56,27 +61,30 @@ def _tree(tree: Node) -> str:
     )
 
 
-def _scores(path: Path, X: FloatArray, _features: tuple[str, ...]) -> FloatArray:
-    return ranklib.score(path.read_text(encoding="utf-8"), X)
+def _scores(levels: LevelNumbers, path: Path, X: FloatArray, _features: tuple[str, ...]) -> FloatArray:
+    return ranklib.score(path.read_text(encoding="utf-8"), levels.numbered(X))
 
 
 def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
     last, linear = formula.n_features, formula.linear
+    levels = LevelNumbers.of(formula)
     fills = linear is not None and bool(linear.missing.any())
     remarks = [
         f"RankLib has features by number: 1 is '{formula.features[0]}', {last} is '{formula.features[-1]}'.",
-        *table_remarks(formula),
+        *table_remarks(formula, category=None),
+        *levels.remarks(formula.name),
     ]
     if fills:
         remarks.append("RankLib takes a missing value for 0, and the model takes its mean: fill in means before.")
     return Prepared(
         formula=formula,
-        files={"": _text(formula).encode()},
-        score=_scores,
+        files={"": _text(formula).encode(), **levels.files},
+        score=partial(_scores, levels),
         interpreter="the rules of RankLib",
         remarks=tuple(remarks),
         excluded=frozenset({"missing"}) if fills else frozenset(),
         single=True,
+        texts=bool(levels),
     )
 
 

@@ -7,6 +7,9 @@ to single precision, LightGBM's is there again. Small networks go as well: those
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +20,17 @@ from toprank.data.dataset import RankingData
 from toprank.exporting.float32 import single_below
 from toprank.exporting.formats import Format, Prepared, compact_json, release, table_remarks
 from toprank.exporting.interpreters import solr
-from toprank.exporting.splits import Node, Split, forest_refusal, missing_is_zero, nodes, plain_trees, single_text
+from toprank.exporting.level_numbers import Level, LevelNumbers, numbered_forest
+from toprank.exporting.splits import (
+    Node,
+    Split,
+    filled_in,
+    forest_refusal,
+    missing_is_zero,
+    nodes,
+    plain_trees,
+    single_text,
+)
 from toprank.exporting.weights import CentredWeights, centred_weights, linear_remarks
 from toprank.rankers.formula import Formula, GradeGains, LinearFunction, Network
 
@@ -25,6 +38,7 @@ __all__ = ["FORMATS", "before_slack"]
 
 _MODEL, _NORM = "org.apache.solr.ltr.model.", "org.apache.solr.ltr.norm.StandardNormalizer"
 _FIELD = "org.apache.solr.ltr.feature.FieldValueFeature"
+_QUERY = "org.apache.solr.ltr.feature.SolrFeature"
 _FEATURE_FILE, _WRAPPER_FILE = ".features.json", ".wrapper.json"
 _ZOOKEEPER = 1_000_000  # bytes: a little less than ZooKeeper takes by default
 _MISSING = (9, 2)  # the first version with `missing`
@@ -35,7 +49,8 @@ def before_slack(threshold: float) -> np.float32:
     """What to write so that Solr, having added 1e-6, splits where x <= threshold does, for x in single precision.
 
     Within 1e-6 of zero not every single can be reached; then Solr's is the next one below that can, 1.2e-13 away at
-    most, and on the same side of zero.
+    most, and on the same side of zero. Nor can some negative powers of two, below which singles lie further apart; then
+    it is the next one above, since a value is more often -1 than beside it.
 
     >>> float(before_slack(0.5) + np.float32(1e-6)) == 0.5
     True
@@ -47,10 +62,12 @@ def before_slack(threshold: float) -> np.float32:
         while written + solr.SLACK <= wanted:
             above = np.nextafter(written, np.float32(np.inf))
             if above + solr.SLACK > wanted or written == above:
-                return np.float32(written)
+                break
             written = above
         while written + solr.SLACK > wanted:
             written = np.nextafter(written, np.float32(-np.inf))
+        if written + solr.SLACK < wanted < -solr.SLACK:
+            written = np.nextafter(written, np.float32(np.inf))
     return np.float32(written)
 
 
@@ -114,29 +131,53 @@ def _refuses(formula: Formula, server: str | None) -> str | None:
         return network if isinstance(network, str) else None
     if (reason := forest_refusal(formula, "a model of Solr")) is not None:
         return reason
-    assert forest is not None
-    if version is not None and version < _MISSING and not missing_is_zero(plain_trees(forest)):
+    if version is not None and version < _MISSING and not missing_is_zero(_trees(formula)):
         return (
             f"its splits send missing values left and right, and Solr {server} takes them for 0. Use Solr 9.2 "
-            "or later, or train on data whose missing values are filled in as in the index."
+            f"or later, or train {filled_in(formula)} as in the index."
         )
     return None
 
 
-def _files(formula: Formula, linear: CentredWeights | None) -> dict[str, bytes]:
+def _trees(formula: Formula) -> list[Node]:
+    forest = numbered_forest(formula)
+    assert forest is not None
+    return plain_trees(forest)
+
+
+def _files(formula: Formula, linear: CentredWeights | None, levels: LevelNumbers) -> dict[str, bytes]:
     kind, params, norms, defaults = _contents(formula, linear)
     features = [{"name": name, **norm} for name, norm in zip(formula.features, norms, strict=True)]
     model = {"class": _MODEL + kind, "name": formula.name, "store": formula.name, "features": features}
     text = f'{compact_json(model)[:-1]},"params":{params}}}'
     store = [
-        {"store": formula.name, "name": name, "class": _FIELD, "params": {"field": name, **default}}
-        for name, default in zip(formula.features, defaults, strict=True)
+        {"store": formula.name, "name": name, **_value(name, column, default, levels)}
+        for column, (name, default) in enumerate(zip(formula.features, defaults, strict=True))
     ]
-    files = {"": text.encode(), _FEATURE_FILE: compact_json(store).encode()}
+    files = {"": text.encode(), _FEATURE_FILE: compact_json(store).encode(), **levels.files}
     if len(files[""]) > _ZOOKEEPER:
         wrapper = {"class": _MODEL + "DefaultWrapperModel", "name": f"{formula.name}_wrapper", "store": formula.name}
         files[_WRAPPER_FILE] = compact_json({**wrapper, "params": {"resource": f"{formula.name}.json"}}).encode()
     return files
+
+
+def _value(field: str, column: int, default: dict[str, str], levels: LevelNumbers) -> dict[str, Any]:
+    """How a feature is computed: the number in a field, or the number of the level in it, 0 where it is none."""
+    if levels.asked_for(column):
+        return {"class": _QUERY, "params": {"q": _numbers_of_levels(field, levels.levels(column))}}
+    return {"class": _FIELD, "params": {"field": field, **({} if column in levels.columns else default)}}
+
+
+def _numbers_of_levels(field: str, levels: Sequence[Level]) -> str:
+    r"""A query in which a document scores the number of the level in a field.
+
+    >>> print(_numbers_of_levels("brand", ["Acme", 'Big "B"']))
+    brand:"Acme"^=1 brand:"Big \"B\""^=2
+    """
+    name = re.sub(r"(\W)", r"\\\1", field)
+    # a brace is escaped, since Solr takes ${…} for a parameter
+    terms = (re.sub(r'(["\\{])', r"\\\1", str(level)) for level in levels)
+    return " ".join(f'{name}:"{term}"^={number}' for number, term in enumerate(terms, start=1))
 
 
 def _contents(
@@ -150,9 +191,8 @@ def _contents(
         }
         norms = [_norm(mean, 1.0) for mean in linear.means]
         return "LinearModel", compact_json({"weights": weights}), norms, [_default(value) for value in linear.filled]
-    forest = formula.forest
-    if forest is not None:
-        trees = plain_trees(forest)
+    if formula.forest is not None:
+        trees = _trees(formula)
         directed = not missing_is_zero(trees)
         written = ",".join(f'{{"weight":"1","root":{_tree(tree, formula.features, directed)}}}' for tree in trees)
         null = '"isNullSameAsZero":false,' if directed else ""
@@ -197,25 +237,26 @@ def _tree(tree: Node, names: tuple[str, ...], directed: bool) -> str:
     return f'{{"feature":{feature},"threshold":"{threshold}"{missing},"left":{left},"right":{right}}}'
 
 
-def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
+def _scores(levels: LevelNumbers, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     store = path.with_name(path.stem + _FEATURE_FILE).read_text(encoding="utf-8")
-    held, named = solr.feature_values(store, X, features)
+    held, named = solr.feature_values(store, levels.numbered(X), features, levels.cells(X))
     return solr.score(path.read_text(encoding="utf-8"), held, named).astype(np.float64)
 
 
 def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
     linear = None if formula.linear is None else centred_weights(formula)
-    files, forest = _files(formula, linear), formula.forest
-    feature_file = formula.name + _FEATURE_FILE
+    levels, forest = LevelNumbers.of(formula), formula.forest
+    files, feature_file = _files(formula, linear, levels), formula.name + _FEATURE_FILE
     remarks = [
         f"{feature_file} makes a feature store '{formula.name}' in which each feature reads the document field of the "
         "same name; replace any that is not a field with a feature of your own.",
-        *table_remarks(formula),
+        *table_remarks(formula, category=None),
+        *levels.remarks(formula.name, feature_file),
     ]
     if linear is not None:
         remarks += linear_remarks(linear, formula.features, feature_file)
     elif forest is not None:
-        remarks += _tree_remarks(plain_trees(forest))
+        remarks += _tree_remarks(_trees(formula))
     else:
         remarks.append(f"A missing value counts as its mean, which is the default of the feature in {feature_file}.")
     if _WRAPPER_FILE in files:
@@ -226,12 +267,13 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
     return Prepared(
         formula=formula,
         files=files,
-        score=_scores,
+        score=partial(_scores, levels),
         interpreter="the rules of Solr's module",
         remarks=tuple(remarks),
         # sums of huge terms are beyond single precision; closer to zero than `tiny`, Solr's slack cannot be undone
         excluded=frozenset({"huge" if forest is None else "tiny"}),
         single=True,
+        texts=bool(levels),
         tiny=2e-13,
         constant=0.0 if linear is None else linear.constant,
     )
@@ -247,8 +289,8 @@ def _tree_remarks(trees: list[Node]) -> list[str]:
     coarse = sum(1 for cut in cuts if before_slack(cut) + solr.SLACK != single_below(cut))
     if coarse:
         remarks.append(
-            f"Solr adds 1e-6 to thresholds, which can be undone but for 1e-13 where they are within 1e-6 of zero: "
-            f"{coarse:,} of {len(cuts):,} are. Values so close to them may go the other way."
+            "Solr adds 1e-6 to thresholds, which cannot be undone to the last bit where they are within 1e-6 of zero, "
+            f"or a negative power of two: {coarse:,} of {len(cuts):,} are. Values right at them may go the other way."
         )
     return remarks
 

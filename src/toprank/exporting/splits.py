@@ -6,12 +6,14 @@ Here all of that is written with thresholds alone, exactly, with more nodes wher
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from toprank.exporting.code_ranges import DEEPEST, GROWTH, most_leaves
 from toprank.exporting.float32 import LARGEST_SINGLE, next_single
+from toprank.exporting.level_numbers import numbered_forest, table_categories
 from toprank.rankers.formula import (
     BELOW_TINY,
     MISSING_ZERO,
@@ -27,15 +29,12 @@ from toprank.rankers.formula import (
 )
 
 __all__ = [
-    "Node", "Split", "forest_refusal", "least_above", "missing_is_zero", "nodes", "not_trees", "plain_trees",
-    "single_text",
+    "Node", "Split", "filled_in", "forest_refusal", "least_above", "missing_is_zero", "nodes", "not_trees",
+    "plain_trees", "single_text",
 ]  # fmt: skip
 
-_DEPTH = 200  # a level of a tree is two or three of JSON's, and parsers stop at 1,000
 _REMEDY = "Export it to onnx, c or python."
-_GROWTH = 16
-"""Times the leaves at most: a node that sends zeros elsewhere doubles all that is below it. Four such nodes on every
-way down still pass; with many more, a model of some megabytes outgrows what engines load."""
+_MOST_CODES = 1 << 24  # whole numbers beyond are not all there in single precision
 
 
 class Split(NamedTuple):
@@ -115,27 +114,61 @@ def missing_is_zero(trees: list[Node]) -> bool:
     return all(node.missing_left == (node.threshold >= 0.0) for tree in trees for node in nodes(tree))
 
 
-def forest_refusal(formula: Formula, file: str, categories: bool = False) -> str | None:
+def forest_refusal(formula: Formula, file: str, kept: Collection[int] = ()) -> str | None:
     """Why a file of plain splits cannot hold a formula; None: it can.
 
     Args:
         formula: a formula that is no linear function, or one that the file has to hold as trees.
         file: what holds it, as in "a model of Solr".
-        categories: whether its splits can ask for categories.
+        kept: features whose sets of categories it can hold as they are.
     """
-    forest, remedy = formula.forest, _REMEDY
+    forest = formula.forest
     if forest is None:
         return not_trees(formula, file)
-    if forest.by_category and not categories:
-        return (
-            f"it asks for categories, and {file} compares numbers alone. {remedy} Or train without categorical=, with "
-            "columns of 0 and 1 in their place."
-        )
     deepest = max((tree.depth for tree in forest.trees), default=0)
-    if deepest > _DEPTH:
+    if deepest > DEEPEST:
         limit = "extra={'max_depth': 60}"
         return f"a tree is {deepest} splits deep, and parsers of nested files give up. Train with {limit}."
-    return _growth_refusal(forest, file, remedy)
+    if (reason := _category_refusal(formula, forest, file, kept)) is not None:
+        return reason
+    plain = numbered_forest(formula, kept)
+    if plain is None:
+        return (
+            f"it splits by sets of categories, and {file} compares numbers alone; written as thresholds, its "
+            f"{len(forest.values):,} leaves become more than {most_leaves(forest):,}, or a tree more than {DEEPEST} "
+            f"splits deep. {_REMEDY} Or train with smaller sets, extra={{'max_cat_threshold': 4}}, or with a number "
+            "of your own in the place of the category."
+        )
+    return _growth_refusal(plain, file, _REMEDY)
+
+
+def _category_refusal(formula: Formula, forest: Forest, file: str, kept: Collection[int]) -> str | None:
+    """Why the categories of trees have no numbers that a file could ask for."""
+    of_table = table_categories(formula)
+    for tree in forest.trees:
+        for feature, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
+            name = formula.features[feature]
+            if feature in kept:
+                continue
+            if wanted is None and feature in of_table:
+                return (
+                    f"a split takes the category '{name}' for a number, and {file} is given other numbers for its "
+                    f"levels. {_REMEDY}"
+                )
+            if wanted is not None and feature not in of_table and wanted.max(initial=0) >= _MOST_CODES:
+                return (
+                    f"it asks for category {int(wanted.max()):,} of '{name}', and {file} holds whole numbers up to "
+                    f"{_MOST_CODES:,}. {_REMEDY}"
+                )
+    return None
+
+
+def filled_in(formula: Formula) -> str:
+    """What to train on where a program takes missing values for 0."""
+    of_table = table_categories(formula)
+    by_code = formula.forest is not None and not formula.forest.categories <= of_table
+    numbered = " and whose categories are numbered from 1 on" if by_code else ""
+    return f"on data whose missing values are filled in{numbered}"
 
 
 def not_trees(formula: Formula, file: str) -> str:
@@ -171,7 +204,7 @@ def _growth_refusal(forest: Forest, file: str, remedy: str) -> str | None:
         return None
     before = sum(len(tree.values) for tree in forest.trees)
     after = sum(_grown(tree, {}) for tree in plain_trees(forest))
-    if after <= _GROWTH * before:
+    if after <= GROWTH * before:
         return None
     return (
         f"it was trained with zero_as_missing, and {file} has no such split; written with plain ones, its {before:,} "

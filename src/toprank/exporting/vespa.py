@@ -6,6 +6,7 @@ is the least number above LightGBM's, and the direction is what LightGBM does at
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,18 +17,20 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.formats import Format, Prepared, compact_json, table_remarks
 from toprank.exporting.interpreters import vespa
-from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
+from toprank.exporting.level_numbers import LevelNumbers, numbered_forest, table_categories
+from toprank.exporting.splits import Node, Split, forest_refusal, least_above, nodes, plain_trees
 from toprank.rankers.formula import Formula
 
 __all__ = ["FORMATS"]
 
 _MARGIN = 0.8  # of Vespa's limits for double precision, which versions may set otherwise
 _LARGEST = np.finfo(np.float64).max
+_MARKS = re.compile(r'["\\\x00-\x1f]')
 
 
 def _trees(formula: Formula) -> list[Node]:
     """The trees, the intercept within the first: a sum of conditions alone is what Vespa makes fast."""
-    forest = formula.forest
+    forest = numbered_forest(formula, table_categories(formula))
     assert forest is not None
     intercept = float(forest.intercepts[0])
     trees = plain_trees(replace(forest, intercepts=np.zeros(1)))
@@ -56,7 +59,9 @@ def _depths(node: Node, depth: int) -> list[int]:
 def _refuses(formula: Formula, _server: str | None) -> str | None:
     if formula.forest is None:
         return "Vespa takes trees from LightGBM's JSON, and all other models as ONNX. Export it to onnx."
-    if (reason := forest_refusal(formula, "Vespa's importer of trees")) is not None:
+    if (reason := forest_refusal(formula, "Vespa's importer of trees", table_categories(formula))) is not None:
+        return reason
+    if (reason := _category_refusal(formula)) is not None:
         return reason
     used = {node for tree in _trees(formula) for node in _features(tree)}
     wrong = [formula.features[column] for column in sorted(used) if not vespa.is_rank_feature(formula.features[column])]
@@ -65,6 +70,23 @@ def _refuses(formula: Formula, _server: str | None) -> str | None:
             f"'{wrong[0]}' can be no name in a ranking expression, and Vespa takes names of features as they are. Name "
             "the features as Vespa does (attribute(price), bm25(title)) or as functions of the profile (title_length)."
         )
+    return None
+
+
+def _category_refusal(formula: Formula) -> str | None:
+    """Why Vespa cannot ask for the levels of a category by name."""
+    remedy = "Export it to c or python"
+    for name, levels in formula.levels.items():
+        if marked := [level for level in levels if _MARKS.search(level)]:
+            return (
+                f"the level {marked[0]!r} of '{name}' holds a quote or a backslash, which its importer does not write "
+                f"down in a ranking expression. {remedy}, or rename it before training."
+            )
+    of_table = table_categories(formula)
+    for node in (node for tree in _trees(formula) for node in nodes(tree)):
+        if node.codes is None and node.feature in of_table:
+            name = formula.features[node.feature]
+            return f"a split takes the category '{name}' for a number, and Vespa is given its levels. {remedy}."
     return None
 
 
@@ -78,7 +100,14 @@ def _text(formula: Formula, trees: list[Node], single: bool) -> str:
         for number, tree in enumerate(trees)
     )
     head = {"name": "tree", "version": "v4", "num_class": 1, "num_tree_per_iteration": 1, "objective": "lambdarank"}
-    rest = {**head, "feature_names": list(formula.features), "feature_infos": {}, "pandas_categorical": []}
+    asked = sorted({node.feature for tree in trees for node in nodes(tree) if node.codes is not None})
+    # older importers take the features that splits ask sets of for the categories, newer ones those with values here
+    levels = [formula.levels[formula.features[column]] for column in asked]
+    infos = {
+        formula.features[column]: {"values": list(range(len(known)))}
+        for column, known in zip(asked, levels, strict=True)
+    }
+    rest = {**head, "feature_names": list(formula.features), "feature_infos": infos, "pandas_categorical": levels}
     text = compact_json(rest)
     return f'{text[:-1]},"tree_info":[{written}]}}'
 
@@ -86,32 +115,37 @@ def _text(formula: Formula, trees: list[Node], single: bool) -> str:
 def _tree(node: Node, single: bool) -> str:
     if not isinstance(node, Split):
         return f'{{"leaf_value":{node!r}}}'
+    left, right = _tree(node.left, single), _tree(node.right, single)
+    if node.codes is not None:
+        return (
+            f'{{"split_feature":{node.feature},"threshold":"{"||".join(map(str, node.codes))}","decision_type":"==",'
+            f'"default_left":false,"missing_type":"NaN","left_child":{left},"right_child":{right}}}'
+        )
     with np.errstate(over="ignore"):
         above = least_above(node.threshold) if single else min(np.nextafter(node.threshold, np.inf), _LARGEST)
-    left, right = _tree(node.left, single), _tree(node.right, single)
     return (
         f'{{"split_feature":{node.feature},"threshold":{float(above)!r},"decision_type":"<=","default_left":'
         f'{"true" if node.missing_left else "false"},"missing_type":"NaN","left_child":{left},"right_child":{right}}}'
     )
 
 
-def _scores(single: bool, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
+def _scores(single: bool, levels: LevelNumbers, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     """What Vespa makes of the file; where a model is large, NaN where single and double precision differ in a split."""
-    text = path.read_text(encoding="utf-8")
+    text, cells = path.read_text(encoding="utf-8"), levels.cells(X)
     if not single:
-        return vespa.score(text, X, features, single=False)
-    kept, other = (vespa.score(text, X, features, single=precision) for precision in (True, False))
+        return vespa.score(text, X, features, single=False, cells=cells)
+    kept, other = (vespa.score(text, X, features, single=precision, cells=cells) for precision in (True, False))
     # leaves are rounded to single precision, 2⁻²⁴ of each; the other side of a split is further away
     return np.where(np.abs(kept - other) <= 1e-6 * np.maximum(1.0, np.abs(kept)), kept, np.nan)
 
 
 def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
     trees = _trees(formula)
-    single = _single(trees)
+    single, levels = _single(trees), LevelNumbers.of(formula)
     remarks = [
         f"Put the file into models/ of the application package; in a rank profile it is "
         f'lightgbm("{formula.name}.json").',
-        *table_remarks(formula),
+        *table_remarks(formula, category="its level, as a string attribute"),
     ]
     if not formula.named:
         remarks.append(
@@ -125,10 +159,11 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
     return Prepared(
         formula=formula,
         files={"": _text(formula, trees, single).encode()},
-        score=partial(_scores, single),
+        score=partial(_scores, single, levels),
         interpreter="the rules of Vespa's importer",
         remarks=tuple(remarks),
         single=single,
+        texts=bool(levels),
     )
 
 

@@ -119,7 +119,7 @@ def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
 
 def _refuses(formula: Formula, _server: str | None) -> str | None:
     clash = name_refusal(formula.features, _MARKS, "XGBoost", "'[', ']', '<' and control characters")
-    return clash or forest_refusal(formula, "XGBoost's file", categories=True) or _refuses_categories(formula)
+    return clash or forest_refusal(formula, "XGBoost's file", range(formula.n_features)) or _refuses_categories(formula)
 
 
 def _refuses_categories(formula: Formula) -> str | None:

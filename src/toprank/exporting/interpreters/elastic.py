@@ -6,7 +6,7 @@ on the version of the server: it is 0 (``zero``), it goes right (``right``), or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -52,18 +52,25 @@ def score(text: str, X: Any, names: Sequence[str], missing: Missing) -> Single:
     raise FormatError(f"No parser of a plug-in is registered for '{inner['type']}'.")
 
 
-def feature_values(text: str, X: Any, names: Sequence[str]) -> tuple[Single, tuple[str, ...]]:
+def feature_values(
+    text: str, X: Any, names: Sequence[str], cells: Mapping[str, Array] | None = None
+) -> tuple[Single, tuple[str, ...]]:
     """What a feature set reads from the fields of documents: the values of its features, and their names.
 
     Args:
-        text: the body of a request that makes a feature set, each feature the number in a field.
+        text: the body of a request that makes a feature set, each feature the number in a field, or a number for each
+            of the terms that it may hold.
         X: what documents have in their fields, NaN where they lack one.
         names: the fields.
+        cells: the terms that documents have in fields of this name instead, None where they lack one.
     """
     made = fields(fields(strict_json(text), {"featureset": dict}, "the request")["featureset"], _SET, "the feature set")
     held, columns, place = singles(X), [], {name: j for j, name in enumerate(names)}
     for feature in made["features"]:
         template = fields(feature, _FEATURE, "a feature")["template"]["function_score"]
+        if "functions" in template:
+            columns.append(_by_term(template, cells or {}))
+            continue
         factor = fields(template["field_value_factor"], {"field": str, "missing": _NUMBER}, "a field's value")
         column = held[:, place[factor["field"]]]
         if "missing" in factor:
@@ -72,6 +79,28 @@ def feature_values(text: str, X: Any, names: Sequence[str]) -> tuple[Single, tup
             raise FormatError(f"The query fails where a document lacks the field '{factor['field']}'.")
         columns.append(column)
     return np.column_stack(columns), tuple(feature["name"] for feature in made["features"])
+
+
+def _by_term(query: dict[str, Any], cells: Mapping[str, Array]) -> Single:
+    """The weight of the first function whose term a document has; of one without a term, for all others."""
+    known = {"query": dict, "functions": list, "score_mode": str, "boost_mode": str}
+    score = fields(query, known, "a function_score")
+    if (score["query"], score["score_mode"], score["boost_mode"]) != ({"match_all": {}}, "first", "replace"):
+        raise FormatError("This reader knows the first function of all documents in the place of the score.")
+    weights: dict[Any, float] = {}
+    asked, otherwise = set(), 1.0  # which is what a document scores that no function matches
+    for function in score["functions"]:
+        entry = fields(function, {"filter": dict, "weight": _NUMBER}, "a function")
+        if entry["weight"] < 0:
+            raise FormatError("The weight of a function cannot be negative.")
+        if "filter" not in entry:
+            otherwise = entry["weight"]
+            break
+        [(field, term)] = entry["filter"]["term"].items()
+        asked.add(field)
+        weights.setdefault(term, entry["weight"])
+    [field] = asked
+    return singles([weights.get(cell, otherwise) if cell is not None else otherwise for cell in cells[field]])
 
 
 def _zeros(X: Any) -> Single:

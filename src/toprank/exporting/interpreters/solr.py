@@ -7,7 +7,8 @@ Features that Solr finds no value for are 0, unless the feature store gives them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,26 +24,56 @@ _MODEL = "org.apache.solr.ltr.model."
 _STANDARD = "org.apache.solr.ltr.norm.StandardNormalizer"
 _NODE = {"feature": str, "threshold": str, "left": dict, "right": dict, "missing": str, "value": str}
 _LEFT, _RIGHT, _NOWHERE = 1, 0, -1
+_CLAUSES = 1024  # of a query, unless configured otherwise
+_CLAUSE = re.compile(r'((?:\w|\\.)+):"((?:[^"\\]|\\.)*)"\^=(\d+)(?: |$)', re.DOTALL)
 
 
-def feature_values(text: str, X: Any, names: Sequence[str]) -> tuple[Single, tuple[str, ...]]:
+def feature_values(
+    text: str, X: Any, names: Sequence[str], cells: Mapping[str, Array] | None = None
+) -> tuple[Single, tuple[str, ...]]:
     """What a feature store reads from the fields of documents: the values of its features, and their names.
 
     Args:
-        text: the features, each the value of a field.
+        text: the features, each the value of a field, or the score of a query for terms.
         X: what documents have in their fields, NaN where they lack one.
         names: the fields.
+        cells: the terms that documents have in fields of this name instead, None where they lack one.
     """
     held, place, columns, named = singles(X), {name: j for j, name in enumerate(names)}, [], []
     for feature in strict_json(text):
         entry = fields(feature, {"store": str, "name": str, "class": str, "params": dict}, "a feature")
+        named.append(entry["name"])
+        if entry["class"] == "org.apache.solr.ltr.feature.SolrFeature":
+            params = fields(entry["params"], {"q": str}, "params of a feature")
+            columns.append(_score_of_terms(params["q"], cells or {}))
+            continue
         params = fields(entry["params"], {"field": str, "defaultValue": str}, "params of a feature")
         if entry["class"] != "org.apache.solr.ltr.feature.FieldValueFeature":
             raise FormatError(f"This reader knows no feature '{entry['class']}'.")
         column = held[:, place[params["field"]]]
         columns.append(np.where(np.isnan(column), single(params.get("defaultValue", "0")), column))
-        named.append(entry["name"])
     return np.column_stack(columns), tuple(named)
+
+
+def _score_of_terms(query: str, cells: Mapping[str, Array]) -> Single:
+    """What documents score for a query by the standard parser of clauses with constant scores; 0 where none matches."""
+    if "${" in query:
+        raise FormatError("The query holds a parameter, which no request gives.")
+    clauses = [_CLAUSE.match(query)]
+    while (last := clauses[-1]) is not None and last.end() < len(query):
+        clauses.append(_CLAUSE.match(query, last.end()))
+    if None in clauses or len(clauses) > _CLAUSES:
+        raise FormatError(f"This reader knows {_CLAUSES:,} clauses at most, each a term in a field and its score.")
+    found = [(_unescaped(clause[1]), _unescaped(clause[2]), float(clause[3])) for clause in clauses if clause]
+    [field] = {name for name, _, _ in found}
+    scores: dict[str, float] = {}
+    for _, term, score in found:
+        scores[term] = scores.get(term, 0.0) + score
+    return singles([0.0 if cell is None else scores.get(str(cell), 0.0) for cell in cells[field]])
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
 
 
 def score(text: str, X: Any, names: Sequence[str]) -> Single:

@@ -7,6 +7,7 @@ reckons in double precision; in large models (`holds_singles`) thresholds and le
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from toprank.exporting.interpreters.reading import Array, BoolArray, Trees, stri
 __all__ = ["holds_singles", "is_rank_feature", "score"]
 
 _PATH, _TREE, _LEAVES = 2500.0, 12, 25_000
+_FIRST_SET = 2  # marks of splits: 0 and 1 are directions, then come sets
 _FEATURE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\([A-Za-z0-9_., ]*\))?(\.[A-Za-z0-9_.]+)?\Z")
 
 
@@ -40,7 +42,9 @@ def holds_singles(paths: Any, leaves: Any) -> bool:
     return bool((np.sum(paths) > _PATH and np.max(leaves) > _TREE) or np.sum(leaves) > _LEAVES)
 
 
-def score(text: str, X: Any, names: Any, *, single: bool | None = None) -> FloatArray:
+def score(
+    text: str, X: Any, names: Any, *, single: bool | None = None, cells: Mapping[str, Array] | None = None
+) -> FloatArray:
     """The scores of rows of features.
 
     Args:
@@ -48,6 +52,7 @@ def score(text: str, X: Any, names: Any, *, single: bool | None = None) -> Float
         X: features, in the order of `names`.
         names: the rank features and functions that the profile has.
         single: whether thresholds and leaves are in single precision; None: as Vespa decides.
+        cells: the texts that features of this name are instead, None where there is none.
 
     Raises:
         FormatError: Vespa's importer refuses the file.
@@ -56,27 +61,20 @@ def score(text: str, X: Any, names: Any, *, single: bool | None = None) -> Float
     for key in ("objective", "feature_names", "tree_info", "pandas_categorical"):
         if not isinstance(root, dict) or key not in root:
             raise FormatError(f"The file has no '{key}', and the importer fails.")
-    place = {name: j for j, name in enumerate(names)}
-    features = root["feature_names"]
+    sets = _Sets(root, np.asarray(X, dtype=np.float64), list(names), cells or {})
     trees, depths = Trees(), []
     for tree in root["tree_info"]:
         depth: list[int] = []
-        trees.roots.append(_node(tree["tree_structure"], trees, features, place, depth, 0))
+        trees.roots.append(_node(tree["tree_structure"], trees, sets, depth, 0))
         depths.append(depth)
     if not depths:
         raise FormatError("The file has no trees, and an empty expression is none.")
     if single is None:
         single = holds_singles([np.mean(depth) for depth in depths], [len(depth) for depth in depths])
-    held = np.asarray(X, dtype=np.float64)
-    total = np.zeros(len(held))
-    for leaves in trees.leaves(held, _goes_left, np.float32 if single else np.float64):
+    total = np.zeros(len(sets.held))
+    for leaves in trees.leaves(sets.held, sets.goes_left, np.float32 if single else np.float64):
         total = total + leaves
     return _through(root["objective"], total)
-
-
-def _goes_left(x: Array, threshold: Array, default_left: Array) -> BoolArray:
-    with np.errstate(invalid="ignore"):
-        return np.where(default_left == 1, ~(x >= threshold), x < threshold)
 
 
 def _through(objective: Any, total: FloatArray) -> FloatArray:
@@ -87,16 +85,57 @@ def _through(objective: Any, total: FloatArray) -> FloatArray:
     return np.exp(total) if name in ("poisson", "gamma", "tweedie") else total
 
 
-def _node(node: Any, trees: Trees, features: list[str], place: dict[str, int], depths: list[int], depth: int) -> int:
+class _Sets:
+    """The features, those that are texts as numbers of these, and the sets of texts that splits ask for."""
+
+    def __init__(self, root: dict[str, Any], X: FloatArray, names: list[str], cells: Mapping[str, Array]) -> None:
+        self.features: list[str] = root["feature_names"]
+        self.place = {name: j for j, name in enumerate(names)}
+        self.held, self._texts = X.copy(), {}
+        for name, column in cells.items():
+            texts = {text: number for number, text in enumerate({str(cell) for cell in column if cell is not None})}
+            self._texts[name] = texts
+            self.held[:, self.place[name]] = [-1 if cell is None else texts[str(cell)] for cell in column]
+        infos = root.get("feature_infos") or {}
+        known = [name for name in self.features if isinstance(infos.get(name), dict) and infos[name].get("values")]
+        self._levels = dict(zip(known, root["pandas_categorical"], strict=False))
+        self._wide = max((len(texts) for texts in self._texts.values()), default=0) + 1
+        self._sets: list[BoolArray] = []
+
+    def is_text(self, name: str) -> bool:
+        """Whether a feature is a text."""
+        return name in self._texts
+
+    def mark(self, name: str, codes: list[str]) -> int:
+        """The mark of a split that asks whether a text is one of some levels."""
+        levels = self._levels.get(name)  # without them an importer takes the codes for texts
+        wanted = set(codes if levels is None else [levels[int(code)] for code in codes])
+        if any(not isinstance(level, str) or '"' in level or "\\" in level for level in wanted):
+            raise FormatError(f"A level of '{name}' cannot be written into a ranking expression.")
+        inside = np.zeros(self._wide, dtype=bool)
+        inside[[number for text, number in self._texts[name].items() if text in wanted]] = True
+        self._sets.append(inside)
+        return _FIRST_SET + len(self._sets) - 1
+
+    def goes_left(self, x: Array, threshold: Array, mark: Array) -> BoolArray:
+        """Whether values go left: below the threshold, or in the set, which `mark` says."""
+        with np.errstate(invalid="ignore"):
+            left: BoolArray = np.where(mark == 1, ~(x >= threshold), x < threshold)
+        if (asked := mark >= _FIRST_SET).any():
+            left[asked] = np.stack(self._sets)[mark[asked] - _FIRST_SET, x[asked].astype(np.int64)]
+        return left
+
+
+def _node(node: Any, trees: Trees, sets: _Sets, depths: list[int], depth: int) -> int:
     if "left_child" not in node and "right_child" not in node:
         depths.append(depth)
         return trees.leaf(float(node["leaf_value"]))
-    if node["decision_type"] == "==":
-        raise FormatError("Vespa compares categories as texts, which features in numbers are not.")
-    name = features[node["split_feature"]]
-    if not is_rank_feature(name) or name not in place:
+    name = sets.features[node["split_feature"]]
+    if not is_rank_feature(name) or name not in sets.place:
         raise FormatError(f"'{name}' is no rank feature and no function of the profile.")
-    left, right = (
-        _node(node[side], trees, features, place, depths, depth + 1) for side in ("left_child", "right_child")
-    )
-    return trees.split(place[name], float(node["threshold"]), left, right, int(node.get("default_left", False)))
+    left, right = (_node(node[side], trees, sets, depths, depth + 1) for side in ("left_child", "right_child"))
+    if (node["decision_type"] == "==") != sets.is_text(name):
+        raise FormatError(f"Vespa compares categories as texts, and '{name}' is compared as {node['decision_type']}.")
+    if sets.is_text(name):
+        return trees.split(sets.place[name], 0.0, left, right, sets.mark(name, node["threshold"].split("||")))
+    return trees.split(sets.place[name], float(node["threshold"]), left, right, int(node.get("default_left", False)))

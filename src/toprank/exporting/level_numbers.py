@@ -1,0 +1,139 @@
+"""Numbers for the levels of a table's categories, for programs that know numbers only: from 1 on, and 0 for all else.
+
+A missing value and a level that was not seen are both 0, which is also what such programs take a missing value for. So
+no version of a server can mistake one level for another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.encoding import Column, codes_of, listed
+from toprank.exporting.code_ranges import neighbourly_numbers, with_ranges
+from toprank.rankers.formula import Forest, Formula
+
+__all__ = ["LEVELS_FILE", "Level", "LevelNumbers", "numbered_forest", "table_categories"]
+
+LEVELS_FILE = ".levels.json"
+Level = str | int | float
+"""A level as a document has it: a text, or a number where the categories are numbers."""
+_BY_QUERY = 1000
+"""Levels of a category at most that a feature asks a server for, one by one: Solr and Elasticsearch allow a query 1,024
+clauses unless configured otherwise."""
+_PARAMETER = "{{"  # what Elasticsearch takes for a parameter of the request
+
+
+def table_categories(formula: Formula) -> frozenset[int]:
+    """The features that are categories of a table, whose levels are known by name."""
+    return frozenset(() if formula.encoding is None else formula.encoding.categories)
+
+
+def numbered_forest(formula: Formula, kept: Collection[int] = ()) -> Forest | None:
+    """The trees of a formula for programs that compare numbers; None where they would grow too large.
+
+    Args:
+        formula: a formula that is a forest.
+        kept: features that the program can ask sets of.
+    """
+    forest = formula.forest
+    assert forest is not None
+    if forest.categories <= set(kept):
+        return forest
+    return with_ranges(forest, LevelNumbers.of(formula).of_codes, kept)
+
+
+@dataclass(frozen=True, eq=False)
+class LevelNumbers:
+    """The number of each level of each category of a table."""
+
+    columns: Mapping[int, Column]
+    """The categories, by their places among the features."""
+    of_codes: Mapping[int, IntArray]
+    """Of each code its number."""
+
+    @classmethod
+    def of(cls, formula: Formula) -> Self:
+        """Numbers for trees; none for any other formula."""
+        forest, encoding = formula.forest, formula.encoding
+        if forest is None or encoding is None:
+            return cls({}, {})
+        columns = {place: encoding.columns[place] for place in encoding.categories}
+        sizes = {place: len(column.levels) for place, column in columns.items()}
+        return cls(columns, {place: neighbourly_numbers(forest, place, size) for place, size in sizes.items()})
+
+    def __bool__(self) -> bool:
+        """Whether there is a category."""
+        return bool(self.columns)
+
+    @cached_property
+    def files(self) -> dict[str, bytes]:
+        """The table of levels and numbers, as a file beside the model; none where there is no category."""
+        if not self:
+            return {}
+        table = {column.name: self._by_number(place) for place, column in self.columns.items()}
+        text = json.dumps(table, ensure_ascii=False, allow_nan=False, indent=1)
+        return {LEVELS_FILE: (text + "\n").encode()}
+
+    def _by_number(self, place: int) -> dict[str, int]:
+        levels, numbers = self.columns[place].levels, self.of_codes[place]
+        return {levels[code]: int(numbers[code]) for code in np.argsort(numbers).tolist()}
+
+    def levels(self, place: int) -> list[Level]:
+        """The levels of a category in the order of their numbers, as documents have them."""
+        as_document = str if self.columns[place].kind == "text" else _as_number
+        return [as_document(text) for text in self._by_number(place)]
+
+    def asked_for(self, place: int) -> bool:
+        """Whether a feature can ask a server for each level, so that no number has to be in the index."""
+        levels = self.columns[place].levels if place in self.columns else ()
+        return 0 < len(levels) <= _BY_QUERY and not any(_PARAMETER in level for level in levels)
+
+    def numbered(self, X: FloatArray) -> FloatArray:
+        """Rows of codes as rows of numbers; NaN where there is no level."""
+        numbered = X.copy()
+        for place, numbers in self.of_codes.items():
+            numbered[:, place] = np.append(numbers, np.nan)[codes_of(X[:, place], len(numbers))]
+        return numbered
+
+    def cells(self, X: FloatArray) -> dict[str, npt.NDArray[Any]]:
+        """The levels of rows of codes, by the names of the categories; None where there is no level."""
+        cells = {}
+        for place, column in self.columns.items():
+            levels = self.levels(place)
+            known: npt.NDArray[Any] = np.empty(len(levels) + 1, dtype=object)
+            for code, number in enumerate(self.of_codes[place].tolist()):
+                known[code] = levels[number - 1]
+            cells[column.name] = known[codes_of(X[:, place], len(levels))]
+        return cells
+
+    def remarks(self, name: str, feature_file: str | None = None) -> list[str]:
+        """What whoever uses a file called `name` has to know; `feature_file` asks the server for levels."""
+        file = name + LEVELS_FILE
+        by_query = [
+            one.name for place, one in self.columns.items() if feature_file is not None and self.asked_for(place)
+        ]
+        by_number = [one.name for one in self.columns.values() if one.name not in by_query]
+        remarks = []
+        if by_query:
+            remarks.append(
+                f"{feature_file} asks the documents' {listed(by_query)} for each level, and makes its number of it: "
+                "such a field holds the level as it is in the table, not analysed. Where a feature of your own takes "
+                f"the place, it gives the number that {file} has for the level, and 0 for any other or none."
+            )
+        if by_number:
+            remarks.append(
+                f"Give {listed(by_number)} as the number that {file} has for its level, and 0 for any other or none."
+            )
+        return remarks
+
+
+def _as_number(level: str) -> int | float:
+    return int(level) if level.lstrip("-").isdecimal() else float(level)
