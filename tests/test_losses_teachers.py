@@ -193,6 +193,18 @@ def test_a_teacher_goes_where_its_rows_go(taught, tmp_path, monkeypatch):
         assert tr.convert(source, f"b-{source}.toprank-data").teacher.tolist() == rows.tolist()
 
 
+def test_a_command_trains_on_a_teacher_where_nobody_judged(taught, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    unjudged = taught.replace(labels=np.where(np.arange(taught.n_documents) % 3 == 0, -1.0, taught.labels))
+    tr.write(unjudged, "train.txt")
+    both = ["--set", "first=SoftmaxKL", "--set", "second=SoftmaxKL"]
+    toprank("train", "train.txt", "--system", "Distilled", *both, "--model", "m.toprank")
+    ranker = tr.load("m.toprank")
+    assert ranker.training_["metrics"] == {}
+    expected = tr.systems.make("Distilled", first="SoftmaxKL", second="SoftmaxKL").fit(taught)
+    np.testing.assert_allclose(ranker.coef_, expected.coef_, rtol=1e-6, atol=1e-9)
+
+
 def test_a_teacher_is_named_on_the_command_line(taught, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     taught.to_frame().rename(columns={"teacher": "mono"}).to_parquet("train.parquet")

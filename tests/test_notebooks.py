@@ -19,7 +19,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.watching import Epoch, TrainingProgress
 from toprank.showing import progress
 from toprank.showing.pictures import Picture
-from toprank.showing.progress import Told
+from toprank.showing.progress import ProgressLine
 from toprank.showing.tables import Table, frame_of
 
 NASTY = "<script>alert(1)</script>"
@@ -246,7 +246,7 @@ def clock(monkeypatch):
 
 def test_a_pipe_gets_whole_lines_now_and_then(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    told = Told(10.0, over=True)
+    told = ProgressLine(10.0, over=True)
     for second in range(35):
         clock[0] = float(second)
         told(f"step {second}")
@@ -256,7 +256,7 @@ def test_a_pipe_gets_whole_lines_now_and_then(clock, monkeypatch):
 
 def test_a_terminal_gets_one_line_that_is_written_over(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    told = Told(10.0, over=True)
+    told = ProgressLine(10.0, over=True)
     for step in range(100):
         clock[0] = 0.01 * step
         told(f"step {step}")

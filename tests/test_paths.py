@@ -22,9 +22,9 @@ SOURCE = Path(tr.__file__).parent
 # The most modules of ours in which a function may run, imports left out.
 READING = 10
 EVALUATING = 15
-FITTING_LINEARLY = 23
-FITTING_TREES = 26
-TRAINING = 47
+FITTING_LINEARLY = 20
+FITTING_TREES = 25
+TRAINING = 45
 FITTING_ON_A_CLUSTER = 19
 LEARNING_FROM_CLICKS = 50
 ANSWERING = 14

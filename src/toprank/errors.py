@@ -152,8 +152,8 @@ class UnknownNameError(ToprankError, ValueError):
         self.kind, self.name, self.known = kind, name, tuple(known)
         close = nearest(name, self.known)
         hint = f"did you mean '{close}'?" if close else f"known: {', '.join(self.known)}."
-        said = f"There is no {kind} called '{name}'; {hint}"
-        super().__init__(Remedy(said, *command.ways, **command.arguments) if command else said)
+        sentence = f"There is no {kind} called '{name}'; {hint}"
+        super().__init__(Remedy(sentence, *command.ways, **command.arguments) if command else sentence)
 
 
 class MissingExtraError(ToprankError, ImportError):
@@ -183,8 +183,8 @@ def needs(module: str, extra: str, what: str) -> Any:
     except ModuleNotFoundError as problem:
         if problem.name is None or problem.name.split(".")[0] != module.split(".")[0]:
             raise
-        said = f"{what} needs {module}, which is not installed: pip install 'toprank[{extra}]'."
-        raise MissingExtraError(said) from None
+        sentence = f"{what} needs {module}, which is not installed: pip install 'toprank[{extra}]'."
+        raise MissingExtraError(sentence) from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

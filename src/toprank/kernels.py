@@ -243,10 +243,10 @@ class Kernel:
     def _refuse(self, value: Any, parameter: Parameter) -> None:
         kind = "writable contiguous" if parameter.written else "contiguous"
         wanted = f"a {kind} array of {parameter.dtype} in {len(parameter.lengths)} dimensions"
-        found = (
+        given = (
             f"{value.dtype} {value.shape}, {value.strides}" if isinstance(value, np.ndarray) else type(value).__name__
         )
-        raise TypeError(f"The kernel {self.name} takes {wanted} for {parameter.name}, not {found}.")
+        raise TypeError(f"The kernel {self.name} takes {wanted} for {parameter.name}, not {given}.")
 
 
 class _Lengths:

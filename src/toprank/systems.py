@@ -73,7 +73,7 @@ class System:
         defaults = kind().get_params(deep=False)
         known, hints = set(defaults), get_type_hints(kind)
         if self.loss is not None:
-            own = {one.name for one in fields(type(losses.make(self.loss)))}
+            own = {field.name for field in fields(type(losses.make(self.loss)))}
             of_loss = {name: merged.pop(name) for name in list(merged) if name in own and name not in known}
             # "loss.metric" is the loss's, where the ranker has an option of the same name.
             of_loss |= {name[5:]: merged.pop(name) for name in list(merged) if name.startswith("loss.")}

@@ -25,8 +25,7 @@ from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampli
 from toprank.rankers.estimator import check_is_fitted, is_fitted, unfitted
 from toprank.rankers.formula import Part
 from toprank.rankers.model_files import State
-from toprank.showing.progress import SILENCE, step
-from toprank.showing.progress import Told as Line
+from toprank.showing.progress import SILENCE, ProgressLine, step
 from toprank.systems import DEFAULT
 
 __all__ = ["AutoRanker", "auto"]
@@ -113,10 +112,10 @@ class AutoRanker(Ranker):
         judge = TrialJudge(division, self.metric, self.convention, self.threads)
         judge.check()
         searching = clock if valid is not None or self.budget is None else Clock(_SEARCH_SHARE * self.budget)
-        quiet, line = self.verbose is False, Line(after=SILENCE if self.verbose is None else 0.0)
+        quiet, line = self.verbose is False, ProgressLine(after=SILENCE if self.verbose is None else 0.0)
         entries = portfolio(learned, judge.metric, judge.convention, int(self.seed), self.threads)
-        also, told = _new_to(learned, data), None if quiet else line
-        search = PortfolioSearch(judge, searching, entries, max_trials=self.max_trials, also=also, tell=told)
+        also, tell = _new_to(learned, data), None if quiet else line
+        search = PortfolioSearch(judge, searching, entries, max_trials=self.max_trials, also=also, tell=tell)
         limit = "" if self.budget is None else f" for about {self.budget:g} s"
         with step(f"Trying systems{limit} …", quiet, line):
             search.run()

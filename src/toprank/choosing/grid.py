@@ -281,8 +281,8 @@ def _named(trial: Trial) -> str:
 def _distinct(combinations: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each combination once, by what it means."""
     kept: dict[Any, dict[str, Any]] = {}
-    for one in combinations:
-        kept.setdefault(_key(one), one)
+    for values in combinations:
+        kept.setdefault(_key(values), values)
     return list(kept.values())
 
 

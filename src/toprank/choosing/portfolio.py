@@ -16,7 +16,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.parsing import parse
 from toprank.rankers.estimator import unfitted
-from toprank.showing.progress import Told
+from toprank.showing.progress import ProgressLine
 from toprank.systems import System, get
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class PortfolioSearch(Search):
         *,
         max_trials: int | None = None,
         also: RankingData | None = None,
-        tell: Told | None = None,
+        tell: ProgressLine | None = None,
     ) -> None:
         super().__init__(judge, clock)
         self.entries, self.max_trials, self.also, self.tell = entries, max_trials, also, tell

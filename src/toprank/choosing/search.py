@@ -155,7 +155,7 @@ class TrialJudge(NamedTuple):
 
     def ranked(self, trials: Iterable[Trial]) -> list[Trial]:
         """The trials that were judged, from the best to the worst; the first of equals comes first."""
-        return sorted((one for one in trials if one.state in JUDGED), key=self.worth, reverse=True)
+        return sorted((trial for trial in trials if trial.state in JUDGED), key=self.worth, reverse=True)
 
 
 _OURS = (ConstantScoresWarning, ConvergenceWarning)

@@ -103,7 +103,7 @@ class OneOf:
 
     def holds(self, value: Any) -> bool:
         """Whether the value is one of them."""
-        return any(_same(value, one) for one in self.values)
+        return any(_same(value, choice) for choice in self.values)
 
     def decoded(self, drawn: Any) -> Any:
         """The value that Optuna drew."""
@@ -111,7 +111,7 @@ class OneOf:
 
     def encoded(self, value: Any) -> Any:
         """The value as Optuna draws it."""
-        return next(repr(one) for one in self.values if _same(value, one))
+        return next(repr(choice) for choice in self.values if _same(value, choice))
 
 
 Dimension = Range | OneOf
@@ -202,7 +202,7 @@ def _default(system: System, made: Any, name: str) -> Any:
         if name == "loss":
             system.make(loss=None)  # refused in a sentence: a system has a loss of its own
         return parameters[name]
-    of_loss = {} if system.loss is None else {one.name: getattr(made.loss, one.name) for one in fields(made.loss)}
+    of_loss = {} if system.loss is None else {field.name: getattr(made.loss, field.name) for field in fields(made.loss)}
     bare = name.removeprefix("loss.")
     if bare not in of_loss:
         raise UnknownNameError(f"option of {system.name}", name, sorted({*parameters, *of_loss} - {"loss"}))

@@ -28,7 +28,7 @@ from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.watching import seconds_left
-from toprank.showing.progress import SILENCE, Told, step
+from toprank.showing.progress import SILENCE, ProgressLine, step
 from toprank.significance import Interval, t_interval
 from toprank.systems import SYSTEMS, System, get
 
@@ -230,7 +230,7 @@ def _trials(trials: int) -> str:
     return "1 trial" if trials == 1 else f"{trials:,} trials"
 
 
-def _telling(metric: str, line: Told) -> Callable[[Standing], None]:
+def _telling(metric: str, line: ProgressLine) -> Callable[[Standing], None]:
     """A callback that says on standard error where the search stands."""
 
     def say(now: Standing) -> None:
@@ -327,7 +327,7 @@ def tune(
         _check_single(search)
     measure = parse(judge.metric)
     judge.check()
-    quiet, line = verbose is False, Told(after=SILENCE if verbose is None else 0.0)
+    quiet, line = verbose is False, ProgressLine(after=SILENCE if verbose is None else 0.0)
     listeners = [*callbacks, *([] if quiet else [_telling(judge.metric, line)])]
     identity = {} if path is None else _identity(search, learn, valid)
     pruner = optuna.pruners.MedianPruner(n_warmup_steps=_warm_up(search))
@@ -354,18 +354,18 @@ def _system(given: Any) -> System:
             f"tune takes a system or its name, or a ranker of toprank (tr.TreeRanker(n_trees=50)), not "
             f"{kind if ranker is given else given!r}."
         )
-    defaults, found = type(ranker)().get_params(deep=False), ranker.get_params(deep=False)
-    options = {name: value for name, value in found.items() if repr(value) != repr(defaults[name])}
+    defaults, chosen = type(ranker)().get_params(deep=False), ranker.get_params(deep=False)
+    options = {name: value for name, value in chosen.items() if repr(value) != repr(defaults[name])}
     name = None
-    if "loss" in found and not str(found["loss"]).startswith("lightgbm:"):
+    if "loss" in chosen and not str(chosen["loss"]).startswith("lightgbm:"):
         options.pop("loss", None)
-        loss = losses.make(found["loss"])
+        loss = losses.make(chosen["loss"])
         name = type(loss).__name__
         if name not in losses.names() or type(plain := losses.make(name)) is not type(loss):
             raise DataError(f"tune makes losses by their names, and {name} is one of your own; search in a loop.")
-        own = {one.name: getattr(loss, one.name) for one in fields(loss)}
+        own = {field.name: getattr(loss, field.name) for field in fields(loss)}
         options |= {f"loss.{field}": value for field, value in own.items() if value != getattr(plain, field)}
-    alike = [one for one in SYSTEMS.values() if (one.ranker, one.loss) == (kind, name) and not one.options]
+    alike = [known for known in SYSTEMS.values() if (known.ranker, known.loss) == (kind, name) and not known.options]
     grid = {} if not alike else {key: values for key, values in alike[0].grid.items() if key not in options}
     return System(kind, kind, name, source="", idea=repr(ranker), options=options, grid=grid)
 

@@ -29,15 +29,24 @@ from toprank.cli import (
 __all__ = ["app"]
 
 
-app = typer.Typer(
-    cls=common.Commands,
+def _commands(words: str, **settings: Any) -> typer.Typer:
+    """A command that consists of others."""
+    names = {"help_option_names": ["-h", "--help"]}
+    return typer.Typer(
+        cls=common.Commands,
+        help=words,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings=names,
+        **settings,
+    )
+
+
+app = _commands(
+    "Learning to rank, focused on the top of the list.",
     name="toprank",
-    help="Learning to rank, focused on the top of the list.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 _GROUPS = {
     "Start": (demonstrating.demo,),
@@ -62,26 +71,17 @@ for _group, _functions in _GROUPS.items():
         _settings: dict[str, Any] = {"cls": _kind, "rich_help_panel": _group}
         app.command(_function.__name__, **_settings)(options.complete(_function))
 
-_CLICKS = typer.Typer(
-    cls=common.Commands,
-    help="Train and evaluate on logs of what was shown and clicked.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for _command in clicks.COMMANDS:
-    _CLICKS.command(_command.__name__, cls=common.Command)(options.complete(_command))
-app.add_typer(_CLICKS, name="clicks", rich_help_panel="Clicks")
-
-_SEARCH = typer.Typer(
-    cls=common.Commands,
-    help="Search documents: index a collection, learn the order of what it finds, evaluate it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for _command in searching.COMMANDS:
-    _SEARCH.command(_command.__name__, cls=common.Command)(options.complete(_command))
-app.add_typer(_SEARCH, name="search", rich_help_panel="Search")
+for _name, _words, _functions in (
+    ("clicks", "Train and evaluate on logs of what was shown and clicked.", clicks.COMMANDS),
+    (
+        "search",
+        "Search documents: index a collection, learn the order of what it finds, evaluate it.",
+        searching.COMMANDS,
+    ),
+):
+    _further = _commands(_words)
+    for _function in _functions:
+        _further.command(_function.__name__, cls=common.Command)(options.complete(_function))
+    app.add_typer(_further, name=_name, rich_help_panel=_name.capitalize())
 
 app.callback()(common.root)

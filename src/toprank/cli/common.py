@@ -54,15 +54,15 @@ class SeveralRuns(Command):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Read the words, each file with a --runs of its own."""
-        told: list[str] = []
+        words: list[str] = []
         within = False
         for word in args:
             if word.startswith("-") and word != "-":
                 within = word == "--runs"
-                told += [] if within else [word]
+                words += [] if within else [word]
             else:
-                told += ["--runs", word] if within else [word]
-        return super().parse_args(ctx, told)
+                words += ["--runs", word] if within else [word]
+        return super().parse_args(ctx, words)
 
 
 class Commands(helping.GroupedCommands):
@@ -341,9 +341,9 @@ def _use_threads(ranker: Ranker, threads: int | None) -> None:
 
 def remember_columns(ranker: Any, options: Mapping[str, Any]) -> None:
     """Let a model know which columns of a table were queries and ids, so that later commands need not be told."""
-    told = {role: options[role] for role in _ROLES if isinstance(options.get(role), str)}
-    if told:
-        ranker.training_["columns"] = told
+    columns = {role: options[role] for role in _ROLES if isinstance(options.get(role), str)}
+    if columns:
+        ranker.training_["columns"] = columns
 
 
 def remembered(table: Path, ranker: Any) -> dict[str, str]:

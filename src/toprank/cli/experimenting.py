@@ -207,9 +207,9 @@ def _systems(text: str, settings: list[str]) -> dict[str, Any]:
     names: dict[str, dict[str, Any]] = {}
     for word in (part.strip() for part in text.split(",") if part.strip()):
         group = [
-            one.name
-            for one in SYSTEMS.values()
-            if word.lower() in ("all", f"all-{one.kind.family}") and not one.learns_from_teacher
+            system.name
+            for system in SYSTEMS.values()
+            if word.lower() in ("all", f"all-{system.kind.family}") and not system.learns_from_teacher
         ]
         for name in group or [name_of(word)]:
             names.setdefault(name, {})

@@ -75,9 +75,9 @@ def explain(
         common.say(f"{html}: written", quiet)
     if json:
         [(_, first), *more] = results.items()
-        common.print_json({**first.to_dict(), **{name: one.to_dict() for name, one in more}})
+        common.print_json({**first.to_dict(), **{name: result.to_dict() for name, result in more}})
     elif html is None:
-        typer.echo("\n\n".join(str(one) for one in results.values()))
+        typer.echo("\n\n".join(str(result) for result in results.values()))
 
 
 def _pair(ranker: Any, data: RankingData, qid: str | None, docs: tuple[str, str], seed: int) -> dict[str, Any]:

@@ -23,17 +23,17 @@ def named(name: str, annotation: Any) -> Any:
     """A parameter of a command whose help names its value: by what it is, or else as the option is called."""
     kind, info = get_args(annotation)
     info = copy(info)
-    kinds = [one for one in get_args(kind) or (kind,) if one is not NoneType]
+    kinds = [member for member in get_args(kind) or (kind,) if member is not NoneType]
     of_list = get_origin(kinds[0]) is list or get_origin(kind) is list
     inner = get_args(kinds[0])[0] if get_origin(kinds[0]) is list else kinds[0]
     if info.metavar is None and inner is not bool:
         if isinstance(info, ArgumentInfo):
             info.metavar = name.upper() + "..." * of_list
         elif isinstance(inner, type) and issubclass(inner, Enum):  # a pair such as tuple[str, str] is no class
-            info.metavar = "|".join(str(one.value) for one in inner)
+            info.metavar = "|".join(str(choice.value) for choice in inner)
         else:
-            declared = (str(one) for one in (info.default, *(info.param_decls or ())))
-            option = next((one for one in declared if one.startswith("--")), name)
+            declared = (str(text) for text in (info.default, *(info.param_decls or ())))
+            option = next((text for text in declared if text.startswith("--")), name)
             info.metavar = _WORDS.get(inner, option.removeprefix("--").replace("-", "_").upper())
     return Annotated[kind, info]
 
@@ -51,17 +51,22 @@ class GroupedOptions(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Arguments as sentences name them."""
-        arguments = [one for one in self.get_params(ctx) if one.param_type_name == "argument"]
-        return ["[OPTIONS]", *(str(one.metavar) if one.required else f"[{one.metavar}]" for one in arguments)]
+        arguments = [parameter for parameter in self.get_params(ctx) if parameter.param_type_name == "argument"]
+        return [
+            "[OPTIONS]",
+            *(str(argument.metavar) if argument.required else f"[{argument.metavar}]" for argument in arguments),
+        ]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """A section for each group that has something to show."""
         groups: dict[str, list[tuple[str, str]]] = {}
-        for one in self.get_params(ctx):
-            if one.param_type_name == "argument":
-                groups.setdefault("Arguments", []).append((str(one.metavar), getattr(one, "help", "")))
-            elif (record := one.get_help_record(ctx)) is not None:
-                group = RUNNING if one.name == "help" else getattr(one, "rich_help_panel", None) or "Options"
+        for parameter in self.get_params(ctx):
+            if parameter.param_type_name == "argument":
+                groups.setdefault("Arguments", []).append((str(parameter.metavar), getattr(parameter, "help", "")))
+            elif (record := parameter.get_help_record(ctx)) is not None:
+                group = (
+                    RUNNING if parameter.name == "help" else getattr(parameter, "rich_help_panel", None) or "Options"
+                )
                 groups.setdefault(group, []).append(record)
         _write(formatter, ((name, groups.get(name, [])) for name in _ORDER))
 

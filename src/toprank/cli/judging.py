@@ -65,7 +65,7 @@ def judges(
         systems = {path.stem: read_run(path) for path in runs or []}
         rankers = {path.stem: load(path) for path in model or []}
     with common.progress("Comparing …", quiet):
-        found = compared(
+        agreement = compared(
             first,
             known,
             runs=systems or None,
@@ -78,4 +78,4 @@ def judges(
             seed=seed,
             threads=threads,
         )
-    common.print_result(found, json=json, markdown=markdown, latex=latex)
+    common.print_result(agreement, json=json, markdown=markdown, latex=latex)

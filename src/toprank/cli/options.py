@@ -153,12 +153,12 @@ def in_place_of(
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
-        for one in signature.parameters.values():
-            if one.name != parameter:
-                parameters.append(one)
+        for own in signature.parameters.values():
+            if own.name != parameter:
+                parameters.append(own)
                 continue
             parameters += [
-                inspect.Parameter(name, one.kind, default=getattr(declared, name), annotation=annotations[name])
+                inspect.Parameter(name, own.kind, default=getattr(declared, name), annotation=annotations[name])
                 for name in names
             ]
 
@@ -176,7 +176,10 @@ def in_place_of(
 def complete(command: Callable[..., None]) -> Callable[..., None]:
     """Every command takes --threads, --seed and --quiet; one that has no use for them need not name or show them."""
     own = inspect.signature(command, eval_str=True)
-    taken = [one.replace(annotation=helping.named(one.name, one.annotation)) for one in own.parameters.values()]
+    taken = [
+        declared.replace(annotation=helping.named(declared.name, declared.annotation))
+        for declared in own.parameters.values()
+    ]
     taken += [
         inspect.Parameter(
             name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=helping.hidden(annotation)

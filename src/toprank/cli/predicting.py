@@ -165,7 +165,7 @@ def _row(name: str, values: list[tuple[str, Any]]) -> list[str]:
 def _brief(value: Any) -> str:
     """A value as text; of a long list, how many there are, and of rankers in a blend, their kinds."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return f"{len(value)} × " + ", ".join(dict.fromkeys(str(one.get("kind", "…")) for one in value))
+        return f"{len(value)} × " + ", ".join(dict.fromkeys(str(entry.get("kind", "…")) for entry in value))
     return f"{len(value)} values" if isinstance(value, list) and len(value) > 5 else str(value)
 
 

@@ -25,11 +25,11 @@ def _declared() -> type:
     for name, hint in get_type_hints(Settings, include_extras=True).items():
         kind, option = get_args(hint)
         hints[name] = Annotated[kind, typer.Option(min=option.least, max=option.most, help=option.help)]
-    return type("Declared", (), {"__annotations__": hints, **{one.name: one.default for one in fields(Settings)}})
+    return type("Declared", (), {"__annotations__": hints, **{field.name: field.default for field in fields(Settings)}})
 
 
 of_a_service = options.in_place_of(
-    "settings", _declared(), [one.name for one in fields(Settings)], lambda given: Settings(**given)
+    "settings", _declared(), [field.name for field in fields(Settings)], lambda given: Settings(**given)
 )
 """Gives a command the options of a service, as its argument `settings`."""
 

@@ -216,7 +216,7 @@ def _system(name: str, settings: dict[str, Any], seed: int) -> System:
 
     system = systems.get(name)
     of_ranker = set(system.make(**settings).get_params(deep=False))
-    of_loss = set() if system.loss is None else {one.name for one in fields(type(losses.make(system.loss)))}
+    of_loss = set() if system.loss is None else {field.name for field in fields(type(losses.make(system.loss)))}
     for own in of_loss - of_ranker:
         if own in settings and f"loss.{own}" in settings:
             raise typer.BadParameter(f"--set names {own} twice: {own} and loss.{own} are the same.")
@@ -290,10 +290,14 @@ def _facts(choice: Choice | None, solver: str | None) -> dict[str, Any]:
 
 
 def _training_metrics(done: _TrainedModel, data: RankingData, convention: str) -> dict[str, float]:
-    from toprank.metrics import evaluate
+    """The metric of the training data; none where it is undefined, or where a teacher's scores stood for labels."""
+    from toprank.metrics import Convention, Judge
 
-    means = evaluate(done.ranker.predict(data), data, [done.metric], convention=convention, order="data").mean
-    return {name: value for name, value in means.items() if value == value}  # undefined is not said
+    if Convention.of(convention).unjudged == "refuse" and not data.judged.all():
+        return {}
+    judge = Judge(data, done.metric, convention=convention)
+    value = judge(done.ranker.predict(data))
+    return {judge.name: value} if value == value else {}
 
 
 def _summary(ranker: Ranker, choice: Choice | None, solver: str | None) -> str:
@@ -455,20 +459,20 @@ def systems(json: options.Json = False) -> None:
         common.print_json(
             {
                 name: {
-                    "idea": one.idea,
-                    "source": one.source,
-                    "ranker": one.ranker,
-                    "loss": one.loss,
-                    "options": dict(one.options),
-                    "grid": {key: list(values) for key, values in one.grid.items()},
+                    "idea": system.idea,
+                    "source": system.source,
+                    "ranker": system.ranker,
+                    "loss": system.loss,
+                    "options": dict(system.options),
+                    "grid": {key: list(values) for key, values in system.grid.items()},
                 }
-                for name, one in SYSTEMS.items()
+                for name, system in SYSTEMS.items()
             }
         )
         return
     width = max(len(name) for name in SYSTEMS)
     typer.echo(f"{AUTO:<{width}}  for those who do not want to choose: tries several, blends the best")
     typer.echo(f"{'':<{width}}  see toprank train --help")
-    for name, one in SYSTEMS.items():
-        typer.echo(f"{name:<{width}}  {one.idea}")
-        typer.echo(f"{'':<{width}}  {one.source}")
+    for name, system in SYSTEMS.items():
+        typer.echo(f"{name:<{width}}  {system.idea}")
+        typer.echo(f"{'':<{width}}  {system.source}")

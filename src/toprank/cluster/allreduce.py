@@ -96,21 +96,21 @@ class AllReduce:
 
     def _welcome(self, address: tuple[str, int], token: bytes, deadline: float) -> list[socket.socket]:
         """Accept every other trainer, whoever comes first; a stranger is sent away."""
-        found: dict[int, socket.socket] = {}
+        sockets: dict[int, socket.socket] = {}
         try:
             with socket.create_server(address, backlog=self.size) as door:
                 door.settimeout(_LOOK)
-                while len(found) < self.size - 1:
+                while len(sockets) < self.size - 1:
                     self._check(deadline)
                     with suppress(TimeoutError):
                         guest, _ = door.accept()
                         rank = self._introduced(guest, token)
                         if rank is not None:
-                            found[rank] = guest
+                            sockets[rank] = guest
         except BaseException:
-            _hang_up(found.values())  # so that those who came do not wait for the rest
+            _hang_up(sockets.values())  # so that those who came do not wait for the rest
             raise
-        return [found[rank] for rank in sorted(found)]
+        return [sockets[rank] for rank in sorted(sockets)]
 
     def _introduced(self, guest: socket.socket, token: bytes) -> int | None:
         """The rank of a trainer; a stranger who hangs up, says nothing or the wrong thing has none."""
@@ -118,9 +118,9 @@ class AllReduce:
         try:
             guest.settimeout(_LOOK)
             guest.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            said = self._received(guest, len(token) + 4, time.monotonic() + _GREETING)
-            if hmac.compare_digest(said[:-4], token):
-                rank = int.from_bytes(said[-4:], "little")
+            greeting = self._received(guest, len(token) + 4, time.monotonic() + _GREETING)
+            if hmac.compare_digest(greeting[:-4], token):
+                rank = int.from_bytes(greeting[-4:], "little")
         except OSError:
             pass
         finally:

@@ -157,8 +157,8 @@ class Parts:
         ends = [0, *(source.last for source in stores)]
         if (
             len(stores) < len(self)
-            or len({one.path for one in stores}) > 1
-            or [one.first for one in stores] != ends[:-1]
+            or len({store.path for store in stores}) > 1
+            or [store.first for store in stores] != ends[:-1]
         ):
             return None
         data = open_store(stores[0].path)
@@ -237,7 +237,7 @@ def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **role
 def _is_paths(data: Any) -> bool:
     """Whether these are files or folders by name, as `toprank.cluster.read` takes them."""
     listed = data if isinstance(data, list | tuple) else [data]
-    return bool(listed) and all(isinstance(one, str | os.PathLike) for one in listed)
+    return bool(listed) and all(isinstance(path, str | os.PathLike) for path in listed)
 
 
 def even_ranges(offsets: IntArray, count: int) -> list[tuple[int, int]]:
@@ -337,9 +337,9 @@ class Cluster:
                 there.append(None if data is None else self.place(data))
             ranker.fit_source(there[0], valid=there[1])
         finally:
-            for data, one in zip((train, valid), there, strict=False):
-                if one is not None and one is not data:  # what the caller placed stays
-                    one.release()
+            for data, stored in zip((train, valid), there, strict=False):
+                if stored is not None and stored is not data:  # what the caller placed stays
+                    stored.release()
         return ranker
 
     def predict(self, ranker: Ranker, data: Any) -> FloatArray:
@@ -395,8 +395,8 @@ class Cluster:
         if self._owned is None:
             return
         self.client.close()
-        for one in self._owned:
-            one.close()
+        for owned in self._owned:
+            owned.close()
 
     def __enter__(self) -> Self:
         return self
@@ -413,10 +413,10 @@ def placed(runner: Runner, parts: Parts) -> Placed:
     files = [source for source in parts.sources if isinstance(source, FilePart)]
     if len(files) > 1:
         nothing = SourcePartitions(runner, lambda: Placement([], []))
-        ((alike, said),) = nothing.steadily(lambda: runner.results([runner.submit(agreed, files)]))
-        for sentence in said:
+        ((alike, sentences),) = nothing.steadily(lambda: runner.results([runner.submit(agreed, files)]))
+        for sentence in sentences:
             warn_user(sentence, ColumnsLeftOutWarning)
         others = iter(alike)
-        sources = [next(others) if isinstance(one, FilePart) else one for one in parts.sources]
+        sources = [next(others) if isinstance(source, FilePart) else source for source in parts.sources]
         parts = Parts(sources, parts.repair, whole=parts.whole)
     return Placed(runner, parts)

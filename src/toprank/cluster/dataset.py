@@ -70,12 +70,12 @@ def moves(facts: Sequence[work.Facts], repair: str) -> list[Move]:
     Raises:
         DataError: a query is cut where the kind of repair does not allow it.
     """
-    settled = np.array([one.n_documents for one in facts])
+    settled = np.array([part.n_documents for part in facts])
     cut = _cut_queries(facts)
     for pieces in cut:
         for piece in pieces:
             settled[piece.place] -= piece.size
-    full = _FULL * sum(one.n_documents for one in facts) / len(facts)
+    full = _FULL * sum(part.n_documents for part in facts) / len(facts)
     wanted: dict[tuple[int, int], list[_Piece]] = {}
     for pieces in cut:
         size = sum(piece.size for piece in pieces)
@@ -96,15 +96,15 @@ def moves(facts: Sequence[work.Facts], repair: str) -> list[Move]:
 
 def _cut_queries(facts: Sequence[work.Facts]) -> list[list[_Piece]]:
     """The queries with rows in several partitions, by first appearance; what each partition has of them, in order."""
-    places = np.repeat(np.arange(len(facts)), [len(one.qids) for one in facts])
-    numbers = np.concatenate([np.arange(len(one.qids)) for one in facts])
-    sizes = np.concatenate([one.sizes for one in facts])
-    _, codes, counts = np.unique(np.concatenate([one.qids for one in facts]), return_inverse=True, return_counts=True)
+    places = np.repeat(np.arange(len(facts)), [len(part.qids) for part in facts])
+    numbers = np.concatenate([np.arange(len(part.qids)) for part in facts])
+    sizes = np.concatenate([part.sizes for part in facts])
+    _, codes, counts = np.unique(np.concatenate([part.qids for part in facts]), return_inverse=True, return_counts=True)
     codes = codes.reshape(-1)
-    found: dict[int, list[_Piece]] = {}
+    pieces: dict[int, list[_Piece]] = {}
     for row in np.flatnonzero(counts[codes] > 1).tolist():
-        found.setdefault(int(codes[row]), []).append(_Piece(int(places[row]), int(numbers[row]), int(sizes[row])))
-    return list(found.values())
+        pieces.setdefault(int(codes[row]), []).append(_Piece(int(places[row]), int(numbers[row]), int(sizes[row])))
+    return list(pieces.values())
 
 
 def _roomiest(pieces: Sequence[_Piece], settled: IntArray, most: float) -> int:
@@ -195,8 +195,8 @@ class PartitionRows:
                 problem = future.exception(timeout=self.runner.patience)
                 if not isinstance(problem, ToprankError):
                     text = " ".join(str(problem).split())[:300].rstrip(".")
-                    said = f"{source.name} cannot be computed ({type(problem).__name__}: {text})."
-                    raise DataError(said[0].upper() + said[1:]) from problem
+                    reason = f"{source.name} cannot be computed ({type(problem).__name__}: {text})."
+                    raise DataError(reason[0].upper() + reason[1:]) from problem
 
     def _repaired(self) -> list[Any]:
         """The partitions after the moves, made before anybody asks: later, those that gave rows may be gone."""
@@ -253,24 +253,24 @@ class Placed(Source):
         facts = self._survey()
         self.sizes = [0] * len(parts)
         """Documents of each partition as it was given."""
-        for number, one in zip(self.stored_rows.kept, facts, strict=True):
-            self.sizes[number] = one.n_documents
+        for number, part in zip(self.stored_rows.kept, facts, strict=True):
+            self.sizes[number] = part.n_documents
         facts = self._agree(facts)
-        found = moves(facts, parts.repair)
-        if found:
+        wanted = moves(facts, parts.repair)
+        if wanted:
             kept = self.stored_rows.kept
-            self.stored_rows.repair([move._replace(donor=kept[move.donor], home=kept[move.home]) for move in found])
+            self.stored_rows.repair([move._replace(donor=kept[move.donor], home=kept[move.home]) for move in wanted])
             self._renew()
             facts = self._survey()
-            _warn_of(found)
+            _warn_of(wanted)
         self.facts = facts
-        self.n_moved = sum(len(move.qids) for move in found)
+        self.n_moved = sum(len(move.qids) for move in wanted)
         """How many times rows of a query were moved to the partition where it is brought together."""
         self.n_features, self.feature_names = facts[0].n_features, facts[0].feature_names
         self.first_feature_id, self.encoding = facts[0].first_feature_id, facts[0].encoding
-        self.n_documents = sum(one.n_documents for one in facts)
-        self.n_queries = sum(len(one.qids) for one in facts)
-        self.n_unjudged = sum(one.n_unjudged for one in facts)
+        self.n_documents = sum(part.n_documents for part in facts)
+        self.n_queries = sum(len(part.qids) for part in facts)
+        self.n_unjudged = sum(part.n_unjudged for part in facts)
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
@@ -309,14 +309,14 @@ class Placed(Source):
 
     def _agree(self, facts: list[work.Facts]) -> list[work.Facts]:
         """Let a code mean the same level in all partitions; those of a frame were read each by itself."""
-        known = [one.encoding for one in facts]
-        if all(one is None for one in known):
+        known = [part.encoding for part in facts]
+        if all(encoding is None for encoding in known):
             return facts
         whole = Encoding.joined(known, facts[0].feature_names)
         if whole is None:
             return facts
         whole = self._without_titles(whole)
-        if all(one == whole for one in known):
+        if all(encoding == whole for encoding in known):
             return facts
         self.stored_rows.encode(whole)
         self._renew()
@@ -324,7 +324,7 @@ class Placed(Source):
 
     def _without_titles(self, whole: Encoding) -> Encoding:
         """Without the columns of text of a frame that are titles or ids; of files this is seen before they are read."""
-        may_go = {name for one in self.parts.sources if isinstance(one, FramePart) for name in one.may_go}
+        may_go = {name for source in self.parts.sources if isinstance(source, FramePart) for name in source.may_go}
         if not may_go:
             return whole
         (cells,) = self.rows.total(work.filled_cells)
@@ -339,17 +339,17 @@ class Placed(Source):
     def _survey(self) -> list[work.Facts]:
         """Look at every partition; those without rows are left out from now on."""
         try:
-            found = self.rows.each(work.facts_of)
+            surveyed = self.rows.each(work.facts_of)
         except ToprankError:
             raise
         except Exception:
             self.stored_rows.check_frames()
             raise
-        if None in found:
-            kept = zip(self.stored_rows.kept, found, strict=True)
-            self.stored_rows.kept = [number for number, one in kept if one is not None]
+        if None in surveyed:
+            kept = zip(self.stored_rows.kept, surveyed, strict=True)
+            self.stored_rows.kept = [number for number, part in kept if part is not None]
             self._renew()
-        facts = [one for one in found if one is not None]
+        facts = [part for part in surveyed if part is not None]
         if not facts:
             raise DataError("There are no documents: no partition has any rows.")
         _check_alike(facts)
@@ -394,15 +394,15 @@ class Placed(Source):
         view._columns = (*self._columns, columns)
         view.n_features, view.feature_names, view.encoding = width, columns.names, encoding
         view._renew()
-        view.facts = [one for one in view.rows.each(work.facts_of) if one is not None]
+        view.facts = [part for part in view.rows.each(work.facts_of) if part is not None]
         return view
 
     @override
     def grades(self) -> tuple[FloatArray, FloatArray]:
-        every = np.concatenate([one.grades for one in self.facts])
+        every = np.concatenate([part.grades for part in self.facts])
         values, places = np.unique(every, return_inverse=True)
         counts = np.zeros(len(values))
-        np.add.at(counts, places.reshape(-1), np.concatenate([one.counts for one in self.facts]))
+        np.add.at(counts, places.reshape(-1), np.concatenate([part.counts for part in self.facts]))
         if np.isinf(counts).any():
             raise DataError(
                 f"There are more than {work.MOST_GRADES} distinct labels; these are no grades. Round them, or train a "
@@ -412,8 +412,8 @@ class Placed(Source):
 
     def whole(self) -> work.Whole:
         """What a partition must know of the others."""
-        weight = sum(one.weight for one in self.facts)
-        return work.Whole(weight, np.unique(np.concatenate([one.grades for one in self.facts])))
+        weight = sum(part.weight for part in self.facts)
+        return work.Whole(weight, np.unique(np.concatenate([part.grades for part in self.facts])))
 
     def objective(
         self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None
@@ -447,8 +447,10 @@ class Placed(Source):
 
         def check() -> None:
             seen = self.rows.each(part_extremes, measure, rules, top if top > 0 else None)
-            if all(one.level for one in seen):
-                raise blind(str(metric), min(one.lowest for one in seen), max(one.highest for one in seen))
+            if all(extremes.level for extremes in seen):
+                raise blind(
+                    str(metric), min(extremes.lowest for extremes in seen), max(extremes.highest for extremes in seen)
+                )
 
         return ScoreJudge(str(metric), measure, rules, value, check)
 
@@ -493,40 +495,40 @@ class ClusterObjective:
 def _check_alike(facts: Sequence[work.Facts]) -> None:
     """Refuse partitions whose columns differ."""
     first = facts[0]
-    for one in facts[1:]:
-        where = f"{one.name} differs from {first.name}"
-        if one.n_features != first.n_features:
+    for part in facts[1:]:
+        where = f"{part.name} differs from {first.name}"
+        if part.n_features != first.n_features:
             raise DataError(
-                f"{where}: it has {one.n_features} features instead of {first.n_features}. Name the columns with "
+                f"{where}: it has {part.n_features} features instead of {first.n_features}. Name the columns with "
                 "features=[...], or give n_features= for text files whose trailing features are absent."
             )
-        if len({one.first_feature_id, first.first_feature_id} - {None}) > 1:
+        if len({part.first_feature_id, first.first_feature_id} - {None}) > 1:
             raise DataError(
-                f"{where}: its first column is feature {one.first_feature_id} instead of {first.first_feature_id}. "
+                f"{where}: its first column is feature {part.first_feature_id} instead of {first.first_feature_id}. "
                 "Give first_feature_id=0, and n_features=, for text files of which some never name feature 0."
             )
-        if one.feature_names != first.feature_names:
-            theirs, ours = one.feature_names or ("no names",), first.feature_names or ("no names",)
+        if part.feature_names != first.feature_names:
+            theirs, ours = part.feature_names or ("no names",), first.feature_names or ("no names",)
             other = next((a, b) for a, b in zip(theirs, ours, strict=False) if a != b)
             raise DataError(f"{where}: a feature is called '{other[0]}' instead of '{other[1]}'.")
-        if one.sparse != first.sparse:
+        if part.sparse != first.sparse:
             raise DataError(f"{where}: one has sparse features and the other dense ones.")
-        if one.qids.dtype.kind != first.qids.dtype.kind:
+        if part.qids.dtype.kind != first.qids.dtype.kind:
             raise DataError(f"{where}: query ids are whole numbers in one and text in the other.")
-        if one.columns != first.columns:
-            name = next(iter(set(one.columns) ^ set(first.columns)))
+        if part.columns != first.columns:
+            name = next(iter(set(part.columns) ^ set(first.columns)))
             raise DataError(
                 f"{where}: {name} are there in one and not in the other. Give them everywhere, or drop them."
             )
 
 
-def _warn_of(found: Sequence[Move]) -> None:
+def _warn_of(moved: Sequence[Move]) -> None:
     """Say that rows were moved: two queries with one id would have become one."""
-    qids = np.unique(np.concatenate([move.qids for move in found]))
+    qids = np.unique(np.concatenate([move.qids for move in moved]))
     shown = ", ".join(str(qid) for qid in qids[:3].tolist()) + (" …" if len(qids) > 3 else "")
     what = "query" if len(qids) == 1 else "queries"
     warn_user(
-        f"{len(qids):,} {what} ({shown}) had rows in several partitions; {sum(move.n_documents for move in found):,} "
+        f"{len(qids):,} {what} ({shown}) had rows in several partitions; {sum(move.n_documents for move in moved):,} "
         "rows were moved to bring them together. If the ids start again in every file, these are different queries: "
         "number them apart.",
         QueriesMovedWarning,
@@ -553,5 +555,5 @@ def check_loss(loss: Loss, facts: Sequence[work.Facts]) -> None:
         )
     if isinstance(loss, BoltzRank):
         raise DataError(f"{name} draws rankings by the place of each query, which partitions do not know; use ListNet.")
-    if getattr(loss, "scheme", "") == "grade" and any(np.isinf(one.counts).any() for one in facts):
+    if getattr(loss, "scheme", "") == "grade" and any(np.isinf(part.counts).any() for part in facts):
         raise DataError(f"The weights of {name} need all distinct labels, but there are more than {work.MOST_GRADES}.")

@@ -98,12 +98,12 @@ def fit_distributed(
             paths = [_stored(part, Path(folder), name) for name, part in (("train", data), ("valid", valid))]
             Path(folder, "spec").write_bytes(cloudpickle.dumps((ranker, *paths, patience)))
             _launch(Path(folder), processes)
-            learnt, said = pickle.loads(Path(folder, "fitted").read_bytes())
+            learnt, messages = pickle.loads(Path(folder, "fitted").read_bytes())
     except (KeyboardInterrupt, SignalException) as problem:
         raise _interruption(problem, processes) from None
     vars(draft).update(learnt)
     ranker.adopt(draft)
-    for warning in said:
+    for warning in messages:
         warn_user(warning)
     return ranker
 
@@ -172,14 +172,14 @@ def _signals_kept() -> Iterator[None]:
 
 def _reason(folder: Path, failures: Mapping[int, ProcessFailure]) -> ToprankError:
     """What the first process that failed said; the others may fail a moment later, for want of it."""
-    for said in sorted(folder.glob("problem-*")):
-        kind, _, text = said.read_text().partition("\n")
+    for file in sorted(folder.glob("problem-*")):
+        kind, _, text = file.read_text().partition("\n")
         if kind in _KINDS:
             return _KINDS[kind](text)
     # The launcher itself ends the others, by SIGTERM or, a while later, by SIGKILL. And of those that failed within the
     # same seconds, one that was killed did not fail for want of another.
     began = min(int(failure.timestamp) for failure in failures.values())
-    early = {rank: one.exitcode for rank, one in failures.items() if int(one.timestamp) <= began + 1}
+    early = {rank: failure.exitcode for rank, failure in failures.items() if int(failure.timestamp) <= began + 1}
     killed = [rank for rank, status in early.items() if status < 0 and status != -signal.SIGTERM]
     rank = (killed or list(early))[0]
     status = early[rank]
@@ -196,11 +196,11 @@ def _log(folder: Path, rank: int) -> Path:
 
 def _interruption(problem: BaseException, size: int) -> BaseException:
     """What to raise for a signal, once all processes are ended; one that ends a process ends this one here."""
-    said = f"Training by {size} processes was interrupted; they were ended, and no model is kept."
+    message = f"Training by {size} processes was interrupted; they were ended, and no model is kept."
     if isinstance(problem, SignalException) and problem.sigval != signal.SIGINT:
         signal.raise_signal(problem.sigval)
-        return ClusterError(said)
-    return KeyboardInterrupt(said)
+        return ClusterError(message)
+    return KeyboardInterrupt(message)
 
 
 # ---- one process of the group ----
@@ -240,14 +240,14 @@ class GlooGroup:
 
     def agreed(self, metrics: Callable[[], dict[str, float]]) -> dict[str, float]:
         """The first process judges, and tells the others."""
-        told: list[Any] = [None]
+        shared: list[Any] = [None]
         if self.rank == 0:
             with suppress(NotFinite):  # told to all below
-                told = [metrics()]
-        gloo.broadcast_object_list(told)
-        if told[0] is None:
+                shared = [metrics()]
+        gloo.broadcast_object_list(shared)
+        if shared[0] is None:
             raise NotFinite("A score is not finite.")
-        result: dict[str, float] = told[0]
+        result: dict[str, float] = shared[0]
         return result
 
 
@@ -294,7 +294,7 @@ def _trained(folder: Path, rank: int) -> int:
     if ranker.threads is None:
         ranker.threads = max(1, available_threads() // int(os.environ["LOCAL_WORLD_SIZE"]))
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as records:
             warnings.simplefilter("always", UserWarning)
             _fit_in_group(ranker, data, valid, patience)
     except ToprankError as problem:
@@ -303,8 +303,8 @@ def _trained(folder: Path, rank: int) -> int:
         return 1
     if rank == 0:
         learnt = {name: value for name, value in vars(ranker.as_fitted).items() if is_learnt(name)}
-        said = [one.message for one in told if type(one.message).__module__.startswith("toprank.")]
-        (folder / "fitted").write_bytes(pickle.dumps((learnt, said)))
+        ours = [record.message for record in records if type(record.message).__module__.startswith("toprank.")]
+        (folder / "fitted").write_bytes(pickle.dumps((learnt, ours)))
     return 0
 
 

@@ -48,9 +48,9 @@ class Runner:
         """Addresses of the workers, in a fixed order; waits for the first one."""
         began = time.monotonic()
         while True:
-            found = self.present()
-            if found:
-                return found
+            addresses = self.present()
+            if addresses:
+                return addresses
             if self._is_closed() or time.monotonic() - began > self.patience:
                 raise self._nobody()
             time.sleep(min(_LOOK, self.patience))
@@ -59,7 +59,7 @@ class Runner:
         """Whether the other one's workers are ours."""
         if other.client is self.client:
             return True
-        ours, theirs = (getattr(one.client.scheduler, "address", None) for one in (self, other))
+        ours, theirs = (getattr(runner.client.scheduler, "address", None) for runner in (self, other))
         return ours is not None and ours == theirs
 
     def submit(self, function: Callable[..., Any], *args: Any, **where: Any) -> Any:
@@ -212,9 +212,9 @@ class Runner:
         # Clocks of two machines are not compared: what counts is for how long, by ours, a worker's has stood still.
         now, before = time.monotonic(), self._heard
         self._heard = {}
-        for address, told in known.items():
+        for address, facts in known.items():
             seen, since = before.get(address, (None, now))
-            self._heard[address] = (seen, since) if seen == told["last_seen"] else (told["last_seen"], now)
+            self._heard[address] = (seen, since) if seen == facts["last_seen"] else (facts["last_seen"], now)
         longest = max(self.patience, _SILENCE)
         return sorted(address for address, (_, since) in self._heard.items() if now - since <= longest)
 
@@ -352,8 +352,8 @@ class SourcePartitions(Partitions):
 
     def release(self) -> None:
         """Have the workers forget what was made of the objects; it is made anew where it is asked for."""
-        for one in self.derived:
-            one.release()
+        for rows in self.derived:
+            rows.release()
         self._placed = None
 
     def steadily(self, work: Callable[[], T]) -> T:

@@ -81,10 +81,10 @@ def part_values(
     kept = _judged_part(data, options.get("unjudged") or convention.unjudged)
     if kept is not None and not kept.any():
         return Values([np.zeros(0) for _ in metrics], data.qids[:0], 0, None)
-    told: dict[str, Any] = {"threads": 1, "order": "data"} | options
-    found = evaluate(scores_of(score, data), data, metrics, convention=convention, **told)
-    values = [found.per_query[str(metric)] for metric in metrics]
-    return Values(values, found.qids, found.n_documents, found.query_weights)
+    settings: dict[str, Any] = {"threads": 1, "order": "data"} | options
+    evaluation = evaluate(scores_of(score, data), data, metrics, convention=convention, **settings)
+    values = [evaluation.per_query[str(metric)] for metric in metrics]
+    return Values(values, evaluation.qids, evaluation.n_documents, evaluation.query_weights)
 
 
 class Extremes(NamedTuple):
@@ -186,12 +186,12 @@ def scores_of(score: Score | Any, data: RankingData) -> FloatArray:
 
 def predicted(placed: Placed, ranker: Ranker) -> FloatArray:
     """Scores of all documents: partition after partition, in the order of their rows."""
-    found = placed.rows.each(part_scores, ranker)
+    parts = placed.rows.each(part_scores, ranker)
     starts = np.concatenate([[0], np.cumsum(placed.sizes)])
     scores = np.empty(starts[-1])
-    if sum(len(part.values) for part in found) != len(scores):
+    if sum(len(part.values) for part in parts) != len(scores):
         raise DataError("The partitions have other rows than when they were placed; place them again.")
-    for number, part in zip(placed.stored_rows.kept, found, strict=True):
+    for number, part in zip(placed.stored_rows.kept, parts, strict=True):
         order = np.arange(len(part.values)) if part.order is None else part.order
         scores[starts[number if part.owners is None else part.owners] + order] = part.values
     return scores
@@ -203,16 +203,16 @@ def write_predicted(placed: Placed, ranker: Ranker, folder: str | os.PathLike[st
     aside = os.path.join(root, f".scores-{secrets.token_hex(8)}")
     names = [f"part-{number:05d}.scores" for number in range(len(placed.parts))]
 
-    def one(function: Any, *args: Any) -> Any:
+    def on_a_worker(function: Any, *args: Any) -> Any:
         return placed.rows.root.steadily(lambda: runner.results([runner.submit(function, *args)]))
 
-    one(begin, root, aside)
+    on_a_worker(begin, root, aside)
     try:
         placed.rows.root.steadily(lambda: _write_aside(placed, ranker, [os.path.join(aside, name) for name in names]))
-        one(finish, root, aside, names)
+        on_a_worker(finish, root, aside, names)
     except BaseException:
         with suppress(Exception):  # what went wrong first is what is told
-            one(discard, aside)
+            on_a_worker(discard, aside)
         raise
     return [os.path.join(root, name) for name in names]
 

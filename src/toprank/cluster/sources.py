@@ -147,14 +147,14 @@ def agreed(files: Sequence[FilePart]) -> tuple[list[FilePart], list[str]]:
         layout.refuse_text("A cluster")
         any_column = features is not None or options.get("like") is not None
         refuse_drift(tables, layout, any_column=any_column, any_number=dtype is not None)
-        with warnings.catch_warnings(record=True) as said:  # a worker's own would be read by nobody
+        with warnings.catch_warnings(record=True) as records:  # a worker's own would be read by nobody
             warnings.simplefilter("always")
             layout = with_levels(layout, tables)
     fixed = options | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
     fixed |= {"features": layout.features, "dtype": layout.dtype, "carry": layout.carried}
     if layout.encoding is not None:
         fixed["like"] = layout.encoding
-    return [FilePart(file.path, fixed) for file in files], [str(one.message) for one in said]
+    return [FilePart(file.path, fixed) for file in files], [str(record.message) for record in records]
 
 
 Array = npt.NDArray[Any]

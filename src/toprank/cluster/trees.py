@@ -69,7 +69,7 @@ class Checkpoints:
         self._note = distributed.Variable(f"{name}-checkpoint", client=client)
         self._round = distributed.Variable(f"{name}-round", client=client)
         self._stop = distributed.Event(f"{name}-stop", client=client)
-        self._asked, self._wish, self._told = 0.0, False, -_TELL
+        self._asked, self._wish, self._posted = 0.0, False, -_TELL
 
     def post(self, checkpoint: Checkpoint) -> None:
         """Replace the last checkpoint."""
@@ -84,11 +84,11 @@ class Checkpoints:
 
     def tell(self, now: Round) -> None:
         """Say where the training stands, about once a second."""
-        if now.seconds - self._told >= _TELL or now.number == now.last:
-            self._told = now.seconds
+        if now.seconds - self._posted >= _TELL or now.number == now.last:
+            self._posted = now.seconds
             self._round.set(now._replace(booster=None))
 
-    def told(self) -> Round | None:
+    def standing(self) -> Round | None:
         """Where the training stands, if that was said."""
         try:
             return Round(*self._round.get(timeout=_TELL))
@@ -257,8 +257,10 @@ class Trainers:
         """What trainers raised: of their own, and for want of another."""
         failed = [future for future in self.futures.values() if future.status == "error"]
         problems = [future.exception(timeout=self.runner.patience) for future in failed]
-        deserted = [one for one in problems if is_desertion(one) or type(one).__name__ == "KilledWorker"]
-        return [one for one in problems if one not in deserted], deserted
+        deserted = [
+            problem for problem in problems if is_desertion(problem) or type(problem).__name__ == "KilledWorker"
+        ]
+        return [problem for problem in problems if problem not in deserted], deserted
 
     def _check_workers(self) -> None:
         present = self.runner.present() or self.runner.workers()  # which waits, and says so where nobody comes
@@ -375,8 +377,8 @@ def _plan(data: Placed, asked: TreeRanker, valid: Placed | None) -> BoostingPlan
         intercept = first_intercept(asked, loss, gains, grades, counts, value)
     tops = {}
     if asked.boosting != "dart":
-        found = data.rows.each(judged_top, asked.metric, asked.convention)
-        tops = {} if None in found else {"train": max(found)}
+        largest = data.rows.each(judged_top, asked.metric, asked.convention)
+        tops = {} if None in largest else {"train": max(largest)}
     if valid is not None:
         tops["valid"] = max(valid.rows.each(settled_top, Convention.of(asked.convention).unjudged))
         judge = valid.judge(asked.metric, asked.convention, None)
@@ -418,8 +420,8 @@ class _Training:
                 )
                 self._place_anew()
                 continue
-            told = "".join(f" A worker was lost; training went on from round {made}." for made in lost)
-            return outcome._replace(stopped=outcome.stopped + told)
+            departures = "".join(f" A worker was lost; training went on from round {made}." for made in lost)
+            return outcome._replace(stopped=outcome.stopped + departures)
         raise ClusterError(
             f"Workers were lost {_RESTARTS} times while trees were trained, the last time so{reason}. Look at the "
             "workers' logs; most often they lack memory."
@@ -500,7 +502,7 @@ class _Training:
         while True:
             try:
                 self._look(trainers)
-                if self.progress is not None and (now := self.checkpoints.told()) is not None:
+                if self.progress is not None and (now := self.checkpoints.standing()) is not None:
                     self.progress(now)
                 if trainers.finished():
                     outcome: Checkpoint = self.runner.results(list(trainers.futures.values()))[0]

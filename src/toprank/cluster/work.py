@@ -176,7 +176,7 @@ def seen_through(rows: WorkerRows, columns: Encoding | SeenColumns) -> WorkerRow
         known = None if columns.is_plain else columns
         X = columns.translated(data.X, data.known_columns())
         values = {"X": X, "feature_names": columns.names, "encoding": known}
-    made = RankingData.trusted(**({one.name: getattr(data, one.name) for one in fields(RankingData)} | values))
+    made = RankingData.trusted(**({field.name: getattr(data, field.name) for field in fields(RankingData)} | values))
     return WorkerRows(made, rows.name, (seen_through, (rows, columns)), rows.order, rows.owners)
 
 
@@ -315,21 +315,21 @@ def bytes_held(*objects: Any, apart_from: tuple[Any, ...] = ()) -> int:
 
     Those that are `apart_from` them, somebody else answers for.
     """
-    seen, total, left = {id(one) for one in apart_from}, 0, list(objects)
+    seen, total, left = {id(thing) for thing in apart_from}, 0, list(objects)
     while left:
-        one = left.pop()
-        if id(one) in seen:
+        thing = left.pop()
+        if id(thing) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, np.ndarray):
-            total += 0 if _is_mapped(one) else one.nbytes
-        elif isinstance(one, list | tuple):
-            left.extend(one)
-        elif getattr(one, "__closure__", None):
-            left.extend(cell.cell_contents for cell in one.__closure__)
-        elif type(one).__module__.startswith(("toprank.", "scipy.")):
-            slots = getattr(type(one), "__slots__", ())
-            left.extend(getattr(one, name, None) for name in (*getattr(one, "__dict__", ()), *slots))
+        seen.add(id(thing))
+        if isinstance(thing, np.ndarray):
+            total += 0 if _is_mapped(thing) else thing.nbytes
+        elif isinstance(thing, list | tuple):
+            left.extend(thing)
+        elif getattr(thing, "__closure__", None):
+            left.extend(cell.cell_contents for cell in thing.__closure__)
+        elif type(thing).__module__.startswith(("toprank.", "scipy.")):
+            slots = getattr(type(thing), "__slots__", ())
+            left.extend(getattr(thing, name, None) for name in (*getattr(thing, "__dict__", ()), *slots))
     return total
 
 

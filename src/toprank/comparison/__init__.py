@@ -1,6 +1,6 @@
 """Systems against each other: means, differences, intervals, p-values with their correction, and verdicts in words."""
 
-from toprank.comparison.pairs import compare, compare_values
-from toprank.comparison.results import Comparison, Difference
+from toprank.importing import door
 
-__all__ = ["Comparison", "Difference", "compare", "compare_values"]
+_HOMES, __getattr__ = door(__name__)
+__all__ = [*_HOMES]

@@ -114,10 +114,10 @@ class Judges(Shown):
         alpha = f"{_number(self.alpha)} {_brackets(self.alpha_interval)}".strip()
         yours = f"{self.documents:,} documents of {queries(self.queries)} judged by at least two"
         rows = [
-            (one.judge, f"{one.documents:,}", f"{one.same:.1%}",
-             f"{_number(one.kappa)} {_brackets(one.kappa_interval)}".strip(),
-             f"{_number(one.weighted_kappa)} {_brackets(one.weighted_interval)}".strip())
-            for one in self.agreements
+            (agreement.judge, f"{agreement.documents:,}", f"{agreement.same:.1%}",
+             f"{_number(agreement.kappa)} {_brackets(agreement.kappa_interval)}".strip(),
+             f"{_number(agreement.weighted_kappa)} {_brackets(agreement.weighted_interval)}".strip())
+            for agreement in self.agreements
         ]  # fmt: skip
         header = (f"against {self.names[0]}", "documents", "same grade", "kappa", f"{self.weights} kappa")
         parts: list[Part] = [
@@ -125,13 +125,13 @@ class Judges(Shown):
             Table(header, rows, names=1),
         ]
         if self.orders:
-            found = [
-                (one.judge, one.metric, f"{one.queries:,}", _number(one.tau), f"{one.significant}", f"{one.kept}",
-                 f"{one.lost}", f"{one.flipped}", f"{one.gained}")
-                for one in self.orders
+            listed = [
+                (order.judge, order.metric, f"{order.queries:,}", _number(order.tau), f"{order.significant}",
+                 f"{order.kept}", f"{order.lost}", f"{order.flipped}", f"{order.gained}")
+                for order in self.orders
             ]  # fmt: skip
             columns = ("judge", "metric", "queries", "tau", "significant", "kept", "lost", "flipped", "gained")
-            parts += [Table(columns, found, names=2), tuple(flip for one in self.orders for flip in one.flips)]
+            parts += [Table(columns, listed, names=2), tuple(flip for order in self.orders for flip in order.flips)]
         return [*parts, f"Intervals are {share} jackknife intervals over queries.", self.caveats]
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,13 +141,14 @@ class Judges(Shown):
             "alpha": self.alpha, "alpha_interval": _ends(self.alpha_interval), "level": self.level,
             "weights": self.weights, "confidence": self.confidence,
             "agreements": [
-                asdict(one)
-                | {"kappa_interval": _ends(one.kappa_interval), "weighted_interval": _ends(one.weighted_interval)}
-                for one in self.agreements
+                asdict(agreement)
+                | {f"{name}_interval": _ends(getattr(agreement, f"{name}_interval")) for name in ("kappa", "weighted")}
+                for agreement in self.agreements
             ],
             "orders": [
-                {**vars(one), "flips": list(one.flips), "means": {name: list(two) for name, two in one.means.items()}}
-                for one in self.orders
+                vars(order)
+                | {"flips": list(order.flips), "means": {name: list(two) for name, two in order.means.items()}}
+                for order in self.orders
             ],
             "caveats": list(self.caveats),
         }  # fmt: skip
@@ -155,9 +156,9 @@ class Judges(Shown):
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """The agreements, a row for each judge."""
         columns = ("judge", "documents", "queries", "same", "kappa", "weighted_kappa")
-        values = {name: [getattr(one, name) for one in self.agreements] for name in columns}
+        values = {name: [getattr(agreement, name) for agreement in self.agreements] for name in columns}
         for name in ("kappa", "weighted"):
-            ends = [_ends(getattr(one, f"{name}_interval")) for one in self.agreements]
+            ends = [_ends(getattr(agreement, f"{name}_interval")) for agreement in self.agreements]
             values |= {f"{name}_{side}": [end and end[at] for end in ends] for at, side in enumerate(("low", "high"))}
         return frame_of(values, kind)
 
@@ -240,15 +241,15 @@ class _Table(NamedTuple):
     @classmethod
     def of(cls, judgments: Mapping[str, Qrels]) -> _Table:
         each = list(judgments.values())
-        owner = np.repeat(np.arange(len(each)), [len(one) for one in each])
-        grades, codes = np.unique(np.concatenate([one.grades for one in each]), return_inverse=True)
+        owner = np.repeat(np.arange(len(each)), [len(judge) for judge in each])
+        grades, codes = np.unique(np.concatenate([judge.grades for judge in each]), return_inverse=True)
         if len(grades) > _MOST_GRADES:
             raise DataError(
                 f"The judges give {len(grades):,} different grades; agreement is of grades, {_MOST_GRADES} at most. "
                 "Round scores to grades first."
             )
-        qids, query = np.unique(np.concatenate([one.qids for one in each]), return_inverse=True)
-        _, document = np.unique(np.concatenate([one.document_ids for one in each]), return_inverse=True)
+        qids, query = np.unique(np.concatenate([judge.qids for judge in each]), return_inverse=True)
+        _, document = np.unique(np.concatenate([judge.document_ids for judge in each]), return_inverse=True)
         pairs = query.reshape(-1) * (int(document.max()) + 1) + document.reshape(-1)
         unique, unit = np.unique(pairs, return_inverse=True)
         table = np.full((len(unique), len(each)), -1, dtype=np.int64)
@@ -264,14 +265,14 @@ def _agreement(table: _Table, place: int, weights: str, confidence: float) -> Ag
             f"{table.names[0]} and {table.names[place]} judged no document in common; check that query and document "
             "ids are those of the same collection."
         )
-    one, other, query = table.codes[both, 0], table.codes[both, place], table.query[both]
-    counts = confusions(one, other, query, table.n_queries, len(table.grades))
+    human, other, query = table.codes[both, 0], table.codes[both, place], table.query[both]
+    counts = confusions(human, other, query, table.n_queries, len(table.grades))
     used = np.flatnonzero(counts.any(axis=(0, 1)) | counts.any(axis=(0, 2)))  # weights count grades of these two alone
     counts = counts[:, used[:, None], used]
     plain, of_plain = _with_interval(kappa, counts, confidence)
     weighted, of_weighted = _with_interval(lambda of: kappa(of, weights), counts, confidence)
     return Agreement(
-        table.names[place], int(both.sum()), len(np.unique(query)), float((one == other).mean()),
+        table.names[place], int(both.sum()), len(np.unique(query)), float((human == other).mean()),
         plain, of_plain, weighted, of_weighted,
     )  # fmt: skip
 
@@ -286,8 +287,8 @@ def _with_interval(measure: Any, counts: FloatArray, confidence: float) -> tuple
     rests = measure(total - counts)
     if len(counts) < 2 or not np.isfinite(rests).all():
         return value, None
-    found = jackknife(value, rests, np.full(len(counts), 1 / len(counts)), confidence)
-    low, high = float(found.low), min(float(found.high), 1.0)
+    interval = jackknife(value, rests, np.full(len(counts), 1 / len(counts)), confidence)
+    low, high = float(interval.low), min(float(interval.high), 1.0)
     return value, Interval(value, low, high, confidence, len(counts), "jackknife over queries", "estimate")
 
 
@@ -302,7 +303,7 @@ def _orders(
         common = np.intersect1d(human.qids, judgments.qids)
         if len(common) == 0:
             raise DataError(f"{judge} judged no query of the first judge.")
-        before, after = (compare(systems, _only(one, common), metrics, **how) for one in (human, judgments))
+        before, after = (compare(systems, _only(judged, common), metrics, **how) for judged in (human, judgments))
         for metric in before.metrics:
             yield _order(judge, metric, len(common), before, after)
 

@@ -96,19 +96,21 @@ def _values(of: Any) -> dict[str, Any]:
 
 def rules_of(systems: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
     """The convention of the evaluations among the systems, and those of their metrics that are errors."""
-    found = {name: of for name, of in systems.items() if isinstance(of, Evaluation)}
-    if not found:
+    evaluations = {name: of for name, of in systems.items() if isinstance(of, Evaluation)}
+    if not evaluations:
         return None, frozenset()
-    first, one = next(iter(found.items()))
-    for name, of in found.items():
-        if of.convention != one.convention:
+    first, evaluation = next(iter(evaluations.items()))
+    for name, of in evaluations.items():
+        if of.convention != evaluation.convention:
             raise DataError(
-                f"System '{first}' was evaluated under {one.convention.name}, system '{name}' under "
+                f"System '{first}' was evaluated under {evaluation.convention.name}, system '{name}' under "
                 f"{of.convention.name}; evaluate both under the same convention."
             )
         if of.query_weights is not None:
             raise DataError(f"A comparison tests plain means over the queries; evaluate '{name}' without weights.")
-    return one.convention.name, frozenset(name for name, of in one.measures.items() if not of.higher_is_better)
+    return evaluation.convention.name, frozenset(
+        name for name, of in evaluation.measures.items() if not of.higher_is_better
+    )
 
 
 def _check_lengths(columns: Columns) -> None:
@@ -278,7 +280,7 @@ def _compared(columns: Columns, plan: Plan, convention: str | None, threads: int
     for name in plan.lower_is_better:
         if name not in metrics:
             raise UnknownNameError("metric among those compared", name, metrics)
-    found = [
+    differences = [
         _difference(plan, metric, pair, columns, threads)
         for pair in pairs_of(tuple(columns), plan.baseline)
         for metric in metrics
@@ -286,7 +288,7 @@ def _compared(columns: Columns, plan: Plan, convention: str | None, threads: int
     return Comparison(
         **vars(plan),
         means={name: {metric: float(np.nanmean(v)) for metric, v in of.items()} for name, of in columns.items()},
-        differences=_corrected(found, plan),
+        differences=_corrected(differences, plan),
         queries=len(next(iter(columns.values()))[metrics[0]]),
         convention=convention,
     )
@@ -319,8 +321,8 @@ def _with_slices(
                 tested = _difference(plan, metric, pair, part, threads) if n >= least else None
                 rows.append(SliceDifference(name, metric, *pair, n, means[0], means[1], tested))
     corrected = iter(_corrected([row.tested for row in rows if row.tested is not None], plan))
-    found = tuple(row if row.tested is None else replace(row, tested=next(corrected)) for row in rows)
-    return replace(whole, slices=SlicedComparison(plan, slices, least, found))
+    complete = tuple(row if row.tested is None else replace(row, tested=next(corrected)) for row in rows)
+    return replace(whole, slices=SlicedComparison(plan, slices, least, complete))
 
 
 def _difference(plan: Plan, metric: str, pair: tuple[str, str], columns: Columns, threads: int | None) -> Difference:
@@ -363,13 +365,13 @@ def _tested(plan: Plan, a: FloatArray, b: FloatArray, threads: int | None) -> si
     return significance.t_test(a, b) if plan.test == "t" else significance.wilcoxon(a, b)
 
 
-def _corrected(found: Sequence[Difference], plan: Plan) -> tuple[Difference, ...]:
+def _corrected(differences: Sequence[Difference], plan: Plan) -> tuple[Difference, ...]:
     """The differences with all that depends on the size of the family."""
     adjust = CORRECTIONS[plan.correction]
-    adjusted = adjust([d.p for d in found]).tolist()
-    equivalence = adjust([d.equivalence_p for d in found]).tolist()
+    adjusted = adjust([d.p for d in differences]).tolist()
+    equivalence = adjust([d.equivalence_p for d in differences]).tolist()
     alpha = plan.alpha
-    hurdle = alpha if plan.correction == "none" else alpha / max(1, len(found))
+    hurdle = alpha if plan.correction == "none" else alpha / max(1, len(differences))
     return tuple(
         replace(
             d,
@@ -379,5 +381,5 @@ def _corrected(found: Sequence[Difference], plan: Plan) -> tuple[Difference, ...
             equivalent=q <= alpha,
             queries_needed=queries_for_effect(d.effect_size, power=plan.power, alpha=hurdle),
         )
-        for d, p, q in zip(found, adjusted, equivalence, strict=True)
+        for d, p, q in zip(differences, adjusted, equivalence, strict=True)
     )

@@ -200,10 +200,10 @@ class Comparison(Shown, Plan):
         rows = [(name, *(number(mean) for mean in means.values())) for name, means in self.means.items()]
         best = set()
         for column, metric in enumerate(self.metrics, start=1):
-            found = [
+            column_means = [
                 -means[metric] if metric in self.lower_is_better else means[metric] for means in self.means.values()
             ]
-            best |= {(row, column) for row, mean in enumerate(found) if mean == max(found)}
+            best |= {(row, column) for row, mean in enumerate(column_means) if mean == max(column_means)}
         return Table(("system", *self.metrics), rows, names=1, best=frozenset(best))
 
     def differences_table(self) -> Table:
@@ -272,19 +272,19 @@ class Comparison(Shown, Plan):
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each difference, with its verdict; a frame of pandas or polars, or Arrow's."""
         rows = [
-            {name: value for name, value in self._plain(one).items() if name != "interval"}
-            | {"low": one.interval.low, "high": one.interval.high}
-            for one in self.differences
+            {name: value for name, value in self._plain(difference).items() if name != "interval"}
+            | {"low": difference.interval.low, "high": difference.interval.high}
+            for difference in self.differences
         ]
         return frame_of({name: [row[name] for row in rows] for name in rows[0]}, kind)
 
     def plot(self, metric: str | None = None) -> Picture:
         """The differences under one metric, the first if none is named, with their intervals."""
         name = self.metrics[0] if metric is None else metric
-        found = [one for one in self.differences if one.metric == name]
-        if not found:
+        shown = [row for row in self.differences if row.metric == name]
+        if not shown:
             raise UnknownNameError("metric in this comparison", name, self.metrics)
-        return intervals(found, self.margin)
+        return intervals(shown, self.margin)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that JSON can hold; what is infinite or does not exist is None."""

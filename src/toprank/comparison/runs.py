@@ -37,7 +37,7 @@ class JudgedRuns(NamedTuple):
 def are_runs(systems: Mapping[str, Any], data: Any) -> bool:
     """Whether these are runs and judgments, not scores and data."""
     judgments = isinstance(data, Qrels | Mapping | str) or hasattr(data, "__fspath__") or hasattr(data, "columns")
-    return judgments or any(isinstance(one, Run) for one in systems.values())
+    return judgments or any(isinstance(system, Run) for system in systems.values())
 
 
 def qrels_from(data: Any) -> Qrels:
@@ -58,9 +58,9 @@ def judged_runs(
     """Evaluate runs on the same queries; the options are those of `evaluate_run`, `pairs` those to be compared."""
     rules, judgments = Convention.of(convention), qrels_from(qrels)
     zero = rules.missing == "zero" if complete is None else complete
-    found = {name: _evaluated(name, run, judgments, metrics, rules, options) for name, run in systems.items()}
+    evaluated = {name: _evaluated(name, run, judgments, metrics, rules, options) for name, run in systems.items()}
     judged = np.unique(judgments.qids)
-    answered = {name: evaluation.qids for name, (evaluation, _) in found.items()}
+    answered = {name: evaluation.qids for name, (evaluation, _) in evaluated.items()}
     qids = judged if zero else np.unique(np.concatenate(list(answered.values())))
     for a, b in pairs if not zero else ():
         if len(np.intersect1d(answered[a], answered[b])) == 0:
@@ -70,12 +70,12 @@ def judged_runs(
                 remedy=Remedy("With {complete} a query that a run does not answer counts 0.", complete=True),
             )
     absent = {name: np.setdiff1d(judged, of) for name, of in answered.items()}
-    beyond = {name: np.setdiff1d(run.qids, judged) for name, (_, run) in found.items()}
+    beyond = {name: np.setdiff1d(run.qids, judged) for name, (_, run) in evaluated.items()}
     rule = "counted 0." if zero else "left out (the option complete counts 0)."
     notes = _notes("lack", absent, f"of {len(judged):,} judged; {rule}")
     notes += _notes("answer", beyond, "without judgments; left out.")
     return JudgedRuns(
-        {name: _on(evaluation, qids, zero) for name, (evaluation, _) in found.items()},
+        {name: _on(evaluation, qids, zero) for name, (evaluation, _) in evaluated.items()},
         {name: tuple(ids.tolist()) for name, ids in absent.items() if len(ids)},
         notes,
     )
@@ -107,7 +107,9 @@ def _on(evaluation: Evaluation, qids: npt.NDArray[Any], zero: bool) -> Evaluatio
 def _notes(verb: str, queries: Mapping[str, npt.NDArray[Any]], so: str) -> tuple[str, ...]:
     """A sentence for all systems that have the same queries."""
     notes = []
-    for ids, group in groupby(sorted(queries.items(), key=lambda one: one[1].tolist()), lambda one: one[1].tolist()):
+    for ids, group in groupby(
+        sorted(queries.items(), key=lambda pair: pair[1].tolist()), lambda pair: pair[1].tolist()
+    ):
         if ids:
             names = [name for name, _ in group]
             who = f"{names[0]} {verb}s" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} {verb}"

@@ -108,21 +108,21 @@ class SlicedComparison(Shown):
     def summary(self) -> str:
         """What is shown in which slice, and which slices are too small to tell; each on a line of its own."""
         tests = "1 test" if self.family == 1 else f"{self.family} tests"
-        said = []
+        sentences = []
         for row in self.differences:
             d = row.tested
             if d is not None and d.significant and d.winner is not None:
                 loser = d.b if d.winner == d.a else d.a
                 p = f"{p_value(d.p_adjusted)} ({CORRECTED_BY[self.plan.correction]}, {tests})"
                 size = f"{number(abs(d.difference))} {d.metric}"
-                said.append(f"{row.slice}: {d.winner} is better than {loser} by {size}, {p}.")
-        if not said and self.family:
-            said.append(f"In no slice a difference can be shown ({tests}).")
+                sentences.append(f"{row.slice}: {d.winner} is better than {loser} by {size}, {p}.")
+        if not sentences and self.family:
+            sentences.append(f"In no slice a difference can be shown ({tests}).")
         if self.untested:
             most = {name: max(row.n for row in self[name] if row.tested is None) for name in self.untested}
             named = ", ".join(f"{name} ({n:,})" for name, n in most.items())
-            said.append(f"Not tested, with fewer than {self.least} queries: {named}.")
-        return "\n".join(said)
+            sentences.append(f"Not tested, with fewer than {self.least} queries: {named}.")
+        return "\n".join(sentences)
 
     @property
     def methods(self) -> str:
@@ -148,9 +148,9 @@ class SlicedComparison(Shown):
             d = row.tested
             low, high = (None, None) if d is None else d.interval
             p, shown = (None, None) if d is None else (d.p_adjusted, d.significant)
-            one = {"slice": row.slice, "a": row.a, "b": row.b, "metric": row.metric, "n": row.n, "mean_a": row.mean_a}
-            one |= {"mean_b": row.mean_b, "difference": row.difference, "low": low, "high": high}
-            rows.append(one | {"p_adjusted": p, "significant": shown})
+            entry = {"slice": row.slice, "a": row.a, "b": row.b, "metric": row.metric, "n": row.n, "mean_a": row.mean_a}
+            entry |= {"mean_b": row.mean_b, "difference": row.difference, "low": low, "high": high}
+            rows.append(entry | {"p_adjusted": p, "significant": shown})
         return frame_of({name: [row[name] for row in rows] for name in rows[0]}, kind)
 
     def to_latex(self) -> str:

@@ -91,8 +91,8 @@ def abandoned(folder: Path, suffix: str, target: Path | None = None) -> Iterator
     pattern = re.compile(rf"{label}\.{_machine()}-(\d{{1,9}})-[0-9a-f]{{8}}{re.escape(suffix)}", re.DOTALL)
     with suppress(OSError):  # who may not look may still write, or is told so then
         for name in os.listdir(folder):
-            found = pattern.fullmatch(name) if name.endswith(suffix) else None
-            if found is not None and not _runs(int(found[1])):
+            match = pattern.fullmatch(name) if name.endswith(suffix) else None
+            if match is not None and not _runs(int(match[1])):
                 yield folder / name
 
 
@@ -164,14 +164,14 @@ class ByteSource:
 
     def array(self, first: int, last: int) -> Bytes:
         """The bytes ``[first, last)``, as far as there are so many."""
-        found = np.empty(max(0, min(last, self.size) - first), dtype=np.uint8)
-        view, done = found.data, 0
-        while done < len(found):
+        content = np.empty(max(0, min(last, self.size) - first), dtype=np.uint8)
+        view, done = content.data, 0
+        while done < len(content):
             read = self._handle.read_into(view[done:], first + done)
             if read == 0:
                 raise became_shorter(self.path)
             done += read
-        return found
+        return content
 
     def bytes(self, first: int, last: int) -> bytes:
         """The same, as Python's bytes."""
@@ -181,9 +181,9 @@ class ByteSource:
         """Where the first newline from a byte on stands; the size where none does. Refused where it is too far."""
         at, step = position, _LINE
         while at < self.size:
-            found = self.bytes(at, at + step).find(b"\n")
-            if found >= 0:
-                return at + found
+            place = self.bytes(at, at + step).find(b"\n")
+            if place >= 0:
+                return at + place
             at, step = at + step, min(2 * step, _BLOCK)
             if at - position > most:
                 raise _endless_line(self.path, self.line_and_column(position)[0], most)

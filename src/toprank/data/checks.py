@@ -331,12 +331,12 @@ def _whole_floats(array: Array, name: str, first_row: int) -> npt.NDArray[np.int
     wrong = ~whole | (np.abs(array) >= exact)
     if wrong.any():
         row = int(np.argmax(wrong))
-        found = f"row {first_row + row} has {array[row]}"
+        example = f"row {first_row + row} has {array[row]}"
         if not whole[row]:
-            raise DataError(f"{name} must be whole numbers or strings; {found}.")
+            raise DataError(f"{name} must be whole numbers or strings; {example}.")
         raise DataError(
-            f"{name} are {array.dtype}, which tells whole numbers apart below {exact:.0f} only; {found}. Give them as "
-            "integers or as text."
+            f"{name} are {array.dtype}, which tells whole numbers apart below {exact:.0f} only; {example}. Give them "
+            "as integers or as text."
         )
     return array.astype(np.int64)
 

@@ -115,7 +115,7 @@ class RankingData:
         encoding: Encoding | None = None,
         regroup: bool | None = None,
     ) -> None:
-        matrix, names, found = checks.features(X)
+        matrix, names, own_encoding = checks.features(X)
         n = matrix.shape[0]
         if n == 0:
             raise DataError("There are no documents: X has no rows.")
@@ -142,7 +142,7 @@ class RankingData:
                 per_document["source_rows"] = np.arange(n)
             index = None if index is None else index[order]
             per_document = {name: None if a is None else a[order] for name, a in per_document.items()}
-        known = encoding if encoding is not None else found
+        known = encoding if encoding is not None else own_encoding
         called = checks.names(feature_names if feature_names is not None else names, matrix.shape[1])
         if known is not None and not known.is_plain and not isinstance(matrix, np.ndarray):
             raise DataError("Columns of categories, dates or durations are kept dense; give X.toarray().")
@@ -504,15 +504,15 @@ def csr_over(arrays: Iterable[Array], shape: tuple[int, ...]) -> Any:
     return matrix
 
 
-def same_content(one: Any, other: Any) -> bool:
+def same_content(data: Any, other: Any) -> bool:
     """Whether two data sets are the same queries, documents and labels; cheap where they are not."""
-    if one is other:
+    if data is other:
         return True
-    if not (isinstance(one, RankingData) and isinstance(other, RankingData)):
+    if not (isinstance(data, RankingData) and isinstance(other, RankingData)):
         return False
-    if one.X.shape != other.X.shape or not np.array_equal(one.queries.offsets, other.queries.offsets):
+    if data.X.shape != other.X.shape or not np.array_equal(data.queries.offsets, other.queries.offsets):
         return False
-    return np.array_equal(one.labels, other.labels, equal_nan=True) and one.fingerprint == other.fingerprint
+    return np.array_equal(data.labels, other.labels, equal_nan=True) and data.fingerprint == other.fingerprint
 
 
 def concatenate(parts: Sequence[RankingData]) -> RankingData:

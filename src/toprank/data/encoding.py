@@ -195,7 +195,7 @@ class Column:
             return pa.dictionary(pa.int32(), numbers if self.kind == "whole" else pa.string())
         return pa.timestamp("us", "UTC") if self.kind == "date" else pa.duration("us")
 
-    def said(self) -> str:
+    def in_words(self) -> str:
         """What it holds, in words."""
         return _WORDS[self.kind]
 
@@ -244,7 +244,7 @@ class Encoding:
             )
         if tuple(names) == self.names:
             return self
-        return Encoding(tuple(replace(one, name=name) for one, name in zip(self.columns, names, strict=True)))
+        return Encoding(tuple(replace(column, name=name) for column, name in zip(self.columns, names, strict=True)))
 
     def plain(self) -> list[dict[str, Any]]:
         """As JSON can hold it."""
@@ -261,17 +261,17 @@ class Encoding:
             DataError: in words that finish the sentence "… is damaged: …".
         """
         columns = []
-        for one in value if isinstance(value, list) else [None]:
-            if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
+        for entry in value if isinstance(value, list) else [None]:
+            if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
                 raise DataError("the columns are not described")
-            levels = one.get("levels", [])
-            if one.get("kind") not in get_args(Kind) or not isinstance(levels, list):
-                raise DataError(f"the column '{one['name']}' is of no known kind")
+            levels = entry.get("levels", [])
+            if entry.get("kind") not in get_args(Kind) or not isinstance(levels, list):
+                raise DataError(f"the column '{entry['name']}' is of no known kind")
             if not all(isinstance(level, str) for level in levels) or len(set(levels)) < len(levels):
-                raise DataError(f"the levels of the column '{one['name']}' are not different texts")
-            if one["kind"] == "whole":
-                _check_whole(one["name"], levels)
-            columns.append(Column(one["name"], one["kind"], tuple(levels)))
+                raise DataError(f"the levels of the column '{entry['name']}' are not different texts")
+            if entry["kind"] == "whole":
+                _check_whole(entry["name"], levels)
+            columns.append(Column(entry["name"], entry["kind"], tuple(levels)))
         if len({column.name for column in columns}) < len(columns):
             raise DataError("two columns have one name")
         return cls(tuple(columns))
@@ -303,9 +303,9 @@ class Encoding:
         return rows
 
     def check_columns(
-        self, theirs: Mapping[str, Column], said: Callable[[str], str] | None = None, where: str = TRAINING
+        self, theirs: Mapping[str, Column], holding: Callable[[str], str] | None = None, where: str = TRAINING
     ) -> None:
-        """Refuse columns that are not there, or that hold something else; `said` is what a column holds, in words.
+        """Refuse columns that are not there, or that hold something else; `holding` says what a column holds, in words.
 
         `where` says what the columns here are those of.
         """
@@ -319,9 +319,9 @@ class Encoding:
                     "the columns of a table are found by name.",
                 ),
             )
+        holding = holding or (lambda name: theirs[name].in_words())
         wrong = [
-            f"column '{mine.name}' holds {theirs[mine.name].said() if said is None else said(mine.name)}, not "
-            f"{mine.said()}"
+            f"column '{mine.name}' holds {holding(mine.name)}, not {mine.in_words()}"
             for mine in self.columns
             if not mine.takes(theirs[mine.name].kind)
             and not (where == TRAINING and mine.was_empty and theirs[mine.name].kind in (*_CATEGORIES, "number"))
@@ -341,22 +341,24 @@ class Encoding:
         known = [plain if part is None else part for part in parts]
         columns = []
         for place, name in enumerate(names):
-            found = [part.columns[place] for part in known]
-            kinds = {column.kind for column in found}
+            of_parts = [part.columns[place] for part in known]
+            kinds = {column.kind for column in of_parts}
             if len(kinds) > 1:
-                said = " and ".join(sorted(column.said() for column in {one.kind: one for one in found}.values()))
-                raise DataError(f"Column '{name}' holds {said} in different parts; give it one type everywhere.")
-            levels = {level for column in found for level in column.levels}
-            columns.append(Column.learnt(name, found[0].kind, levels))
+                holdings = " and ".join(
+                    sorted(column.in_words() for column in {column.kind: column for column in of_parts}.values())
+                )
+                raise DataError(f"Column '{name}' holds {holdings} in different parts; give it one type everywhere.")
+            levels = {level for column in of_parts for level in column.levels}
+            columns.append(Column.learnt(name, of_parts[0].kind, levels))
         return cls(tuple(columns))
 
     def counts(self, X: Any) -> tuple[FloatArray, ...]:
         """How many rows of X have each level, for each category."""
-        found = []
+        counts = []
         for place in self.categories:
             size = len(self.columns[place].levels)
-            found.append(np.bincount(codes_of(X[:, place], size) + 1, minlength=size + 1)[1:].astype(np.float64))
-        return tuple(found)
+            counts.append(np.bincount(codes_of(X[:, place], size) + 1, minlength=size + 1)[1:].astype(np.float64))
+        return tuple(counts)
 
 
 class UnknownLevelsWarning(UserWarning):
@@ -387,14 +389,16 @@ class Strangers:
 
     def warn(self) -> None:
         """Say which they are, where they have more than a few cells."""
-        found = [(self._columns[place], held) for place, held in self._held.items() if self._cells[place] >= FLOOR]
-        if not found:
+        foreign = [(self._columns[place], held) for place, held in self._held.items() if self._cells[place] >= FLOOR]
+        if not foreign:
             return
-        said = [f"'{one.name}' holds {_some(sorted(held))}, not {_some(one.levels)}" for one, held in found]
-        many = len(found) > 1
+        phrases = [
+            f"'{column.name}' holds {_some(sorted(held))}, not {_some(column.levels)}" for column, held in foreign
+        ]
+        many = len(foreign) > 1
         warn_user(
             f"No cell of {'these columns' if many else 'a column'} holds a level that is known, so all of "
-            f"{'their' if many else 'its'} cells count as missing: {'; '.join(said)}. Is {'each' if many else 'it'} "
+            f"{'their' if many else 'its'} cells count as missing: {'; '.join(phrases)}. Is {'each' if many else 'it'} "
             "the right column, and spelt as in the training data?",
             UnknownLevelsWarning,
         )

@@ -203,8 +203,8 @@ def check_reading(kind: str, options: dict[str, Any]) -> None:
         check_options(f"option for reading {kind}", reader_of(kind), options)
     except UnknownNameError as problem:
         if problem.name == "text":
-            told = Remedy(f"Columns of words are those of a table (Parquet, Arrow, CSV), but these data are {kind}.")
-            raise UnknownNameError(problem.kind, problem.name, problem.known, command=told) from None
+            remedy = Remedy(f"Columns of words are those of a table (Parquet, Arrow, CSV), but these data are {kind}.")
+            raise UnknownNameError(problem.kind, problem.name, problem.known, command=remedy) from None
         columns = ("label", "qid", "document_id", "features", "weight", "query_weight", "position", "teacher", "carry")
         names_column = problem.name in columns
         what = "names a column of a table (Parquet, Arrow or CSV)" if names_column else "is not for this kind of file"
@@ -263,12 +263,12 @@ def format_of(path: PathLike) -> str:
     promised = promised_format(file)
     named = None if promised == "letor" else promised  # .txt may hold anything
     content = "letor" if looks_like_letor(head) else _trec_format(head)
-    found = magic or named or content or promised
-    if found is None:
+    format = magic or named or content or promised
+    if format is None:
         asked = f"give {{format}} as one of {', '.join(FORMATS)}."
         remedy = Remedy(asked, "name it .txt, .csv … or use toprank convert {format}.", format=...)
         raise FormatError("Neither the content nor the name tells the format;", path=file, remedy=remedy)
-    return found
+    return format
 
 
 def _trec_format(head: bytes) -> str | None:

@@ -279,8 +279,10 @@ def _one_level_down(path: Path) -> list[Path]:
 
 
 def _numbered_folders(folder: Path) -> list[Path]:
-    found = [(int(match[1]), entry) for entry in folder.iterdir() if (match := re.fullmatch(r"Fold(\d+)", entry.name))]
-    return [entry for _, entry in sorted(found) if entry.is_dir()]
+    numbered = [
+        (int(match[1]), entry) for entry in folder.iterdir() if (match := re.fullmatch(r"Fold(\d+)", entry.name))
+    ]
+    return [entry for _, entry in sorted(numbered) if entry.is_dir()]
 
 
 def _existing(folder: Path, stems: Sequence[str]) -> Path | None:

@@ -138,7 +138,7 @@ class LevelMeans(NamedTuple):
 
     def plain(self, encoding: Encoding) -> dict[str, Any]:
         """For the record of a training."""
-        used = {_named(encoding, one.places): one.shrinkage for one in self.tables}
+        used = {_named(encoding, mean.places): mean.shrinkage for mean in self.tables}
         return {"used": used, "judged_on": self.judged_on, "examined": self.examined}
 
 
@@ -186,10 +186,10 @@ class _Levels:
 
     def tables(self, asked: Iterable[Places], rows: Any = slice(None)) -> dict[Places, LevelMean]:
         """The tables that are asked for, and those of the categories of pairs, from some rows."""
-        found: dict[Places, LevelMean] = {}
+        means: dict[Places, LevelMean] = {}
         for places in asked:
-            found[places] = self.table(places, found, rows)
-        return found
+            means[places] = self.table(places, means, rows)
+        return means
 
     def table(self, places: Places, known: dict[Places, LevelMean], rows: Any) -> LevelMean:
         """A table from some rows; `known` are those of categories, from the same rows, and learns new ones."""
@@ -197,18 +197,18 @@ class _Levels:
             left = self.grades[rows]
             for place in places if len(places) > 1 else ():
                 left = left - looked_up(self.table((place,), known, rows).table, self.cells((place,))[rows])
-            found = self._table(places, left, rows)
+            mean = self._table(places, left, rows)
             if len(places) > 1:
-                return found
-            known[places] = found
+                return mean
+            known[places] = mean
         return known[places]
 
     def _table(self, places: Places, values: FloatArray, rows: Any) -> LevelMean:
-        found, weights, size = self.cells(places)[rows], self.weights[rows], self.size(places)
-        kept = np.flatnonzero((found >= 0) & (weights > 0))
-        found, weights, values = found[kept], weights[kept], values[kept]
+        cells, weights, size = self.cells(places)[rows], self.weights[rows], self.size(places)
+        kept = np.flatnonzero((cells >= 0) & (weights > 0))
+        cells, weights, values = cells[kept], weights[kept], values[kept]
         n, sums = (
-            np.asarray(np.bincount(found, of, minlength=size), dtype=np.float64) for of in (weights, weights * values)
+            np.asarray(np.bincount(cells, of, minlength=size), dtype=np.float64) for of in (weights, weights * values)
         )
         k = _shrinkage(n, sums, float(weights @ values**2), len(kept))
         means = np.zeros(size) if k is None else np.divide(sums, n + k, out=np.zeros(size), where=n > 0)
@@ -245,11 +245,11 @@ def _by_fold(levels: _Levels, fold: IntArray, asked: Sequence[Places]) -> Iterat
 
 def out_of_fold(data: RankingData, encoding: Encoding, asked: Sequence[Places], seed: int) -> FloatArray:
     """What documents of the training data are given: (documents, tables), each from the folds that it is not in."""
-    levels, found = _Levels(data, encoding), np.zeros((data.n_documents, len(asked)))
+    levels, values = _Levels(data, encoding), np.zeros((data.n_documents, len(asked)))
     for rows, tables in _by_fold(levels, _folds(data, seed), asked):
         for column, places in enumerate(asked):
-            found[rows, column] = looked_up(tables[places].table, levels.cells(places)[rows])
-    return found
+            values[rows, column] = looked_up(tables[places].table, levels.cells(places)[rows])
+    return values
 
 
 # ---- choosing ----
@@ -266,7 +266,7 @@ def chosen(data: RankingData, valid: RankingData | None, encoding: Encoding, ask
     if isinstance(asked, str | bool):
         singles, pairs = _candidates(encoding)
     else:
-        wanted = [_placed(encoding, one) for one in asked]
+        wanted = [_placed(encoding, wish) for wish in asked]
         return _of(_Levels(data, encoding), wanted, "nothing: they were asked for", {})
     if not singles:
         return LevelMeans((), "nothing: no category has many levels", {})
@@ -275,11 +275,11 @@ def chosen(data: RankingData, valid: RankingData | None, encoding: Encoding, ask
     if (held_out or data).n_queries < _FEWEST:
         return _of(levels, singles if asked is True else [], f"nothing: there are fewer than {_FEWEST} queries", {})
     judge = _Judge(levels, _folds(data, seed) if held_out is None else held_out)
-    uses = {one: judge.use(one) for one in singles}
-    kept = [one for one in singles if asked is True or uses[one] > _bar(len(singles))]
+    uses = {places: judge.use(places) for places in singles}
+    kept = [places for places in singles if asked is True or uses[places] > _bar(len(singles))]
     kept += judge.pairs_beyond(kept, pairs, uses)
     judged_on = "folds of the training data" if held_out is None else "validation data"
-    return _of(levels, kept, judged_on, {_named(encoding, one): round(use, 3) for one, use in uses.items()})
+    return _of(levels, kept, judged_on, {_named(encoding, places): round(use, 3) for places, use in uses.items()})
 
 
 def _of(levels: _Levels, kept: Sequence[Places], judged_on: str, examined: dict[str, float]) -> LevelMeans:
@@ -293,51 +293,51 @@ class _Judge:
     def __init__(self, levels: _Levels, held_out: RankingData | IntArray) -> None:
         self._levels = levels
         if isinstance(held_out, np.ndarray):
-            self.told = levels
+            self._judged = levels
             self._parts: list[tuple[Any, Any, dict[Places, LevelMean]]] = [
                 (np.flatnonzero(held_out == fold), np.flatnonzero(held_out != fold), {}) for fold in range(FOLDS)
             ]
         else:
-            self.told = _Levels(held_out, levels.encoding)
+            self._judged = _Levels(held_out, levels.encoding)
             self._parts = [(slice(None), slice(None), {})]
 
     def column(self, places: Places) -> FloatArray:
         """What each document would be given."""
-        found = np.zeros(len(self.told.grades))
+        column = np.zeros(len(self._judged.grades))
         for judged, learnt, tables in self._parts:
             table = self._levels.table(places, tables, learnt)
-            found[judged] = looked_up(table.table, self.told.cells(places)[judged])
-        return self.told.centred(found)
+            column[judged] = looked_up(table.table, self._judged.cells(places)[judged])
+        return self._judged.centred(column)
 
     def use(self, places: Places) -> float:
         """How many standard errors the covariance with the grades is above 0."""
-        return self.told.evidence(self.told.grades * self.column(places))
+        return self._judged.evidence(self._judged.grades * self.column(places))
 
     def pairs_beyond(self, kept: list[Places], pairs: list[Places], uses: dict[Places, float]) -> list[Places]:
         """The pairs that help beyond tables that are kept; `uses` learns what was found."""
-        columns, bar = [self.column(one) for one in kept], _bar(len(pairs))
+        columns, bar = [self.column(places) for places in kept], _bar(len(pairs))
         left = self._left(columns)
-        found: list[Places] = []
+        helping: list[Places] = []
         for pair in pairs:
-            uses[pair] = self.told.evidence(left * self.column(pair))
-        helpful = sorted((one for one in pairs if uses[one] > bar), key=lambda one: -uses[one])
+            uses[pair] = self._judged.evidence(left * self.column(pair))
+        helpful = sorted((pair for pair in pairs if uses[pair] > bar), key=lambda pair: -uses[pair])
         for pair in helpful[:_TRIED]:
             column = self.column(pair)
-            uses[pair] = self.told.evidence(left * column)
-            if uses[pair] > bar and len(found) < MOST_PAIRS:
-                found.append(pair)
+            uses[pair] = self._judged.evidence(left * column)
+            if uses[pair] > bar and len(helping) < MOST_PAIRS:
+                helping.append(pair)
                 columns.append(column)
                 left = self._left(columns)
-        return found
+        return helping
 
     def _left(self, columns: list[FloatArray]) -> FloatArray:
         """The grades less their regression on columns, within queries and by weight."""
         if not columns:
-            return self.told.grades
-        weights = self.told.weights
-        gram = np.array([[float(one @ (weights * other)) for other in columns] for one in columns])
-        moments = np.array([float(one @ (weights * self.told.grades)) for one in columns])
-        left = self.told.grades.copy()
+            return self._judged.grades
+        weights = self._judged.weights
+        gram = np.array([[float(column @ (weights * other)) for other in columns] for column in columns])
+        moments = np.array([float(column @ (weights * self._judged.grades)) for column in columns])
+        left = self._judged.grades.copy()
         for factor, column in zip(np.linalg.lstsq(gram, moments, rcond=None)[0].tolist(), columns, strict=True):
             left -= factor * column
         return left
@@ -352,10 +352,10 @@ def _candidates(encoding: Encoding) -> tuple[list[Places], list[Places]]:
     sizes = {place: len(encoding.columns[place].levels) for place in encoding.categories}
     singles: list[Places] = [(place,) for place, size in sizes.items() if MANY < size <= MOST_CELLS]
     pairs: list[Places] = [
-        (one, other)
-        for one, other in combinations(sizes, 2)
-        if min(sizes[one], sizes[other]) > 1 and max(sizes[one], sizes[other]) > MANY
-        if sizes[one] * sizes[other] <= MOST_CELLS
+        (first, second)
+        for first, second in combinations(sizes, 2)
+        if min(sizes[first], sizes[second]) > 1 and max(sizes[first], sizes[second]) > MANY
+        if sizes[first] * sizes[second] <= MOST_CELLS
     ]
     return singles, pairs
 
@@ -385,8 +385,8 @@ def _named(encoding: Encoding, places: Places) -> str:
 
 def refuse_unknown(asked: Any) -> None:
     """Refuse what `level_means` cannot be, whatever the data, where it is neither 'auto' nor a truth value."""
-    pairs = [one for one in asked if not isinstance(one, str)] if _is_list(asked) else []
-    if not _is_list(asked) or not all(_is_list(one) and len(one) == 2 for one in pairs):
+    pairs = [wish for wish in asked if not isinstance(wish, str)] if _is_list(asked) else []
+    if not _is_list(asked) or not all(_is_list(pair) and len(pair) == 2 for pair in pairs):
         raise DataError(
             "level_means is 'auto', True, False, or a list of categories and pairs of them, such as ['seller', "
             f"('seller', 'kind')], not {asked!r}."

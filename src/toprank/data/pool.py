@@ -137,7 +137,10 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._check_columns(data)
         names = None if data.feature_names is None else self.get_feature_names_out(data.feature_names).tolist()
         known = data.encoding and Encoding(
-            tuple({one.name: one for one in data.encoding.columns}.get(name, Column(name)) for name in names or ())
+            tuple(
+                {column.name: column for column in data.encoding.columns}.get(name, Column(name))
+                for name in names or ()
+            )
         )
         return data.replace(X=self._widened(data), feature_names=names, encoding=known)
 

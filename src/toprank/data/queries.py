@@ -142,9 +142,9 @@ def _array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
 
 def _one_for_each(values: npt.ArrayLike, n: int, of: str) -> npt.NDArray[Any]:
     array = _array(values, "The values")
-    found = len(array) if array.ndim else 1
-    if found != n or not array.ndim:
-        raise DataError(f"{found} values for {n} {of}: there must be one for each.")
+    size = len(array) if array.ndim else 1
+    if size != n or not array.ndim:
+        raise DataError(f"{size} values for {n} {of}: there must be one for each.")
     return array
 
 

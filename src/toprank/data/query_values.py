@@ -30,9 +30,9 @@ class QueryValues(np.ndarray[Any, np.dtype[np.float64]]):
     @classmethod
     def of(cls, values: npt.ArrayLike, qids: npt.ArrayLike) -> QueryValues:
         """The values of these queries."""
-        found = np.asarray(values, dtype=np.float64).view(cls)
-        found.qids = np.asarray(qids)
-        return found
+        result = np.asarray(values, dtype=np.float64).view(cls)
+        result.qids = np.asarray(qids)
+        return result
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         return array[()] if np.ndim(array) == 0 else np.asarray(array)
@@ -50,7 +50,7 @@ def by_query(columns: Mapping[str, Column]) -> dict[str, Column | FloatArray]:
     Raises:
         DataError: where they are not about the same queries.
     """
-    found: dict[str, Column | FloatArray] = dict(columns)
+    ordered: dict[str, Column | FloatArray] = dict(columns)
     known = {name: qids for name, values in columns.items() if (qids := getattr(values, "qids", None)) is not None}
     first = next(iter(known), "")
     for name, qids in known.items():
@@ -58,8 +58,8 @@ def by_query(columns: Mapping[str, Column]) -> dict[str, Column | FloatArray]:
             continue
         order, ids = _text(known[first]), _text(qids)
         if not np.array_equal(ids, order):
-            found[name] = np.asarray(columns[name], dtype=np.float64)[_places(first, order, name, ids)]
-    return found
+            ordered[name] = np.asarray(columns[name], dtype=np.float64)[_places(first, order, name, ids)]
+    return ordered
 
 
 def _text(qids: npt.NDArray[Any]) -> npt.NDArray[np.str_]:

@@ -39,7 +39,7 @@ def row_hashes(X: Any, *, coarse: bool = False) -> Hashes:
     """
     n, width = X.shape
     factors = _factors(width)
-    found = np.empty(n, dtype=np.uint64)
+    hashes = np.empty(n, dtype=np.uint64)
     step = max(1, _CELLS // max(width, 1))
     for first in range(0, n, step):
         part = X[first : first + step]
@@ -47,10 +47,10 @@ def row_hashes(X: Any, *, coarse: bool = False) -> Hashes:
             part = part.tocsr()
             words = _words(part.data, coarse) * factors[part.indices]
             sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(words, dtype=np.uint64)])
-            found[first : first + step] = sums[part.indptr[1:]] - sums[part.indptr[:-1]]
+            hashes[first : first + step] = sums[part.indptr[1:]] - sums[part.indptr[:-1]]
         else:
-            found[first : first + step] = _words(np.asarray(part), coarse) @ factors
-    return mixed(found)
+            hashes[first : first + step] = _words(np.asarray(part), coarse) @ factors
+    return mixed(hashes)
 
 
 def id_hashes(ids: npt.NDArray[Any]) -> Hashes:
@@ -99,7 +99,7 @@ class Met(NamedTuple):
     """With the label that they had."""
     relabelled: int
     """With another one."""
-    told: int
+    decidable: int
     """Of so many can be told whether they are known."""
 
 
@@ -181,8 +181,8 @@ class KnownQueries(NamedTuple):
         """For each query its place among those that are kept, or -1, and of how many that can be told."""
         hashes = id_hashes(qids)
         place = np.minimum(np.searchsorted(self.ids, hashes), len(self.ids) - 1)
-        told = len(hashes) if self.whole else int((hashes <= self.ids[-1]).sum())
-        return np.where(self.ids[place] == hashes, place, -1), told
+        n_known = len(hashes) if self.whole else int((hashes <= self.ids[-1]).sum())
+        return np.where(self.ids[place] == hashes, place, -1), n_known
 
     def strangers(self, known: RankingData, places: npt.NDArray[np.int64]) -> int:
         """How many of these queries, all of them kept, surely hold a row that was not there: one with a lesser hash.

@@ -59,8 +59,8 @@ class SeenColumns:
         """From the number of documents of each level; `means` of the columns of X, and whether `sparse` may be."""
         with_mean = _with_mean(level_means)
         kept = tuple(
-            () if place in with_mean else tuple(np.flatnonzero(one >= FLOOR).tolist())
-            for place, one in zip(encoding.categories, counts, strict=True)
+            () if place in with_mean else tuple(np.flatnonzero(counted >= FLOOR).tolist())
+            for place, counted in zip(encoding.categories, counts, strict=True)
         )
         dense = cls(encoding, kept, means=level_means)
         if not sparse or dense.width <= _DENSE:
@@ -116,24 +116,24 @@ class SeenColumns:
             column = self.encoding.columns[place]
             names += [f"{column.name}={column.levels[code]}" for code in kept[place]]
             names += [f"{column.name}=(other)"] if len(kept[place]) < len(where) - 1 else []
-        return (*names, *(one.name(self.encoding) for one in self.means))
+        return (*names, *(mean.name(self.encoding) for mean in self.means))
 
     @property
     def names_of_means(self) -> list[list[str]]:
         """The categories of each mean."""
-        return [[self.encoding.names[place] for place in one.places] for one in self.means]
+        return [[self.encoding.names[place] for place in mean.places] for mean in self.means]
 
     @property
     def seen_encoding(self) -> Encoding | None:
         """What the columns are, where some of them are codes of categories."""
         known = {self.encoding.names[place]: self.encoding.columns[place] for place in self.unchanged}
-        found = Encoding(tuple(known.get(name, Column(name)) for name in self.names))
-        return found if found.categories else None
+        encoding = Encoding(tuple(known.get(name, Column(name)) for name in self.names))
+        return encoding if encoding.categories else None
 
     @property
     def is_additive(self) -> bool:
         """Whether no column depends on two features."""
-        return all(len(one.places) == 1 for one in self.means)
+        return all(len(mean.places) == 1 for mean in self.means)
 
     def by_feature(self, values: FloatArray) -> FloatArray:
         """Values of the columns, summed up for each column of X; those of a pair of categories go to both by halves."""
@@ -141,9 +141,9 @@ class SeenColumns:
         sums[self.unchanged] = values[: len(self.unchanged)]
         for place, where in self._blocks:
             sums[place] = values[np.unique(where[where >= 0])].sum()
-        for value, one in zip(values[self._first_mean :], self.means, strict=True):
-            for place in one.places:
-                sums[place] += value / len(one.places)
+        for value, mean in zip(values[self._first_mean :], self.means, strict=True):
+            for place in mean.places:
+                sums[place] += value / len(mean.places)
         return sums
 
     def by_column(self, values: Sequence[int]) -> list[int]:
@@ -153,7 +153,7 @@ class SeenColumns:
     def columns(self, X: Any, means: FloatArray | None = None) -> Any:
         """The columns for rows of codes: an array, or a CSR matrix; in training `means` are those out of fold."""
         if means is None:
-            means = np.array([one.of(X) for one in self.means]).T.reshape(len(X), len(self.means))
+            means = np.array([mean.of(X) for mean in self.means]).T.reshape(len(X), len(self.means))
         if self.centre is not None:
             return self._sparse(X, means)
         out = np.zeros((len(X), self.width), dtype=X.dtype)
@@ -185,15 +185,15 @@ class SeenColumns:
 
     def plain(self) -> dict[str, Any]:
         """As JSON can hold it, beside the encoding and `arrays`."""
-        told: dict[str, Any] = {
+        described: dict[str, Any] = {
             "kept": [list(kept) for kept in self.kept],
             "centre": None if self.centre is None else list(self.centre),
         }
-        return told | ({"means": [one.plain() for one in self.means]} if self.means else {})
+        return described | ({"means": [mean.plain() for mean in self.means]} if self.means else {})
 
     def arrays(self) -> dict[str, Array]:
         """The tables of means, by what a file calls them."""
-        return {f"{TABLE}{number}": one.table for number, one in enumerate(self.means)}
+        return {f"{TABLE}{number}": mean.table for number, mean in enumerate(self.means)}
 
     @staticmethod
     def tables(arrays: Collection[str]) -> list[str]:
@@ -217,11 +217,13 @@ class SeenColumns:
                 raise ValueError(kept)
         except (TypeError, ValueError, KeyError):
             raise DataError("the columns of the categories do not fit their levels") from None
-        told = value.get("means", [])
-        if not isinstance(told, list) or len(told) != len(tables):
+        entries = value.get("means", [])
+        if not isinstance(entries, list) or len(entries) != len(tables):
             raise DataError("the means of levels do not fit their tables")
-        means = tuple(LevelMean.from_plain(encoding, one, table) for one, table in zip(told, tables, strict=True))
-        if len({one.places for one in means}) < len(means):
+        means = tuple(
+            LevelMean.from_plain(encoding, entry, table) for entry, table in zip(entries, tables, strict=True)
+        )
+        if len({mean.places for mean in means}) < len(means):
             raise DataError("the means of levels are described twice")
         unkept = encoding.categories if by_code else _with_mean(means)
         if any(codes for place, codes in zip(encoding.categories, kept, strict=True) if place in unkept):
@@ -233,4 +235,4 @@ class SeenColumns:
 
 def _with_mean(means: Sequence[LevelMean]) -> set[int]:
     """The categories that have a mean of their own."""
-    return {one.places[0] for one in means if len(one.places) == 1}
+    return {mean.places[0] for mean in means if len(mean.places) == 1}

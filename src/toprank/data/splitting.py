@@ -88,7 +88,7 @@ def _write_rows(file: Path, kind: str, paths: Sequence[Path], number: IntArray) 
 
         def chosen(place: int = place) -> Iterator[Any]:
             row = 0
-            for batch in chain.from_iterable(one.whole_rows() for one in sources):
+            for batch in chain.from_iterable(source.whole_rows() for source in sources):
                 yield batch.filter(number[row : row + batch.num_rows] == place)
                 row += batch.num_rows
 

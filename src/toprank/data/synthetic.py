@@ -113,11 +113,11 @@ def _draw_queries(n_queries: int, n_documents: int | tuple[int, int], rng: np.ra
 
 def _true_scores(X: Array, typical: Array, weights: FloatArray, truth: str, query_effect: float) -> FloatArray:
     """The known function s(x), of spread 1 among typical documents, and what a query has in common."""
-    x, usual = (one[:, : len(weights)].astype(np.float64) for one in (X, typical))
+    x, usual = (matrix[:, : len(weights)].astype(np.float64) for matrix in (X, typical))
     if truth == "linear":
         scores: FloatArray = x @ (weights / np.linalg.norm(weights))
     else:
-        raw, among = ((np.sin(2 * one) + one * np.roll(one, -1, axis=1)) @ weights for one in (x, usual))
+        raw, among = ((np.sin(2 * values) + values * np.roll(values, -1, axis=1)) @ weights for values in (x, usual))
         scores = np.asarray((raw - among.mean()) / (among.std() or 1.0))
     return scores + query_effect * X[:, len(weights)] if query_effect else scores
 

@@ -29,4 +29,4 @@ def without_place(word: str) -> str:
     >>> [without_place(word) for word in ("/home/ann/a.txt", "valid=~/b.txt", "C:/data/c.txt", "data/d.txt")]
     ['a.txt', 'valid=b.txt', 'c.txt', 'data/d.txt']
     """
-    return _FULL_PATH.sub(lambda found: re.split(r"[/\\]", found[0].rstrip("/\\"))[-1] or found[0], word)
+    return _FULL_PATH.sub(lambda match: re.split(r"[/\\]", match[0].rstrip("/\\"))[-1] or match[0], word)

@@ -58,10 +58,10 @@ def warn_codes(data: RankingData, where: str) -> None:
     if known is None or not known.categories:
         return
     names = [known.columns[number].name for number in known.categories]
-    one = len(names) == 1
+    single = len(names) == 1
     warn_user(
-        f"The {'column' if one else 'columns'} {listed(names)} {'holds' if one else 'hold'} codes of categories, and "
-        f"{where} cannot say what they mean: that depends on the table that was read. Keep a table (.parquet) or a "
+        f"The {'column' if single else 'columns'} {listed(names)} {'holds' if single else 'hold'} codes of categories, "
+        f"and {where} cannot say what they mean: that depends on the table that was read. Keep a table (.parquet) or a "
         "stored copy, which remember it; other tables get the same codes by like=.",
         CodesWarning,
     )

@@ -1,5 +1,6 @@
 """The data doctor: what is wrong with these data, in sentences, each with counts and a remedy."""
 
-from toprank.doctor.examination import Finding, Report, check, check_file
+from toprank.importing import door
 
-__all__ = ["Finding", "Report", "check", "check_file"]
+_HOMES, __getattr__ = door(__name__)
+__all__ = [*_HOMES]

@@ -105,19 +105,19 @@ class Examined:
         return names[column] if names else str(column + 1)
 
 
-def features_findings(one: Examined) -> Iterator[Finding]:
+def features_findings(examined: Examined) -> Iterator[Finding]:
     """Constant, duplicate, infinite, missing, and wildly different features."""
-    look, n, width = one.scan, one.data.n_documents, one.data.n_features
+    look, n, width = examined.scan, examined.data.n_documents, examined.data.n_features
 
     def some_features(which: Mask, code: str, severity: Severity, what: str, remedy: str) -> Iterator[Finding]:
         columns = np.flatnonzero(which)
-        names = (one.feature(column) for column in columns)
+        names = (examined.feature(column) for column in columns)
         return about_some(code, severity, len(columns), width, f"feature|features {what}", names, remedy)
 
     constant = (look.smallest == look.largest) & (look.missing == 0) & (look.infinite == 0) | (look.missing == n)
     what, remedy = "holds|hold the same value in all documents", "Drop them: they cannot tell documents apart."
     yield from some_features(constant, "constant-features", "warning", what, remedy)
-    yield from _duplicate_features(one, ~constant)
+    yield from _duplicate_features(examined, ~constant)
     what = f"holds|hold infinities: {int(look.infinite.sum()):,} in all"
     remedy = "Replace them by finite values or by NaN for 'missing'; sums and scaling break on them."
     yield from some_features(look.infinite > 0, "infinite-features", "problem", what, remedy)
@@ -130,29 +130,29 @@ def features_findings(one: Examined) -> Iterator[Finding]:
         "the feature.",
     )
     yield from some_features(look.missing > 0, "missing-values", "note", what, remedy)
-    yield from _scales(one, ~constant & (look.infinite == 0))
+    yield from _scales(examined, ~constant & (look.infinite == 0))
 
 
-def _duplicate_features(one: Examined, varying: Mask) -> Iterator[Finding]:
+def _duplicate_features(examined: Examined, varying: Mask) -> Iterator[Finding]:
     columns = np.flatnonzero(varying)
-    _, first, inverse = np.unique(one.scan.column_hash[columns], return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(examined.scan.column_hash[columns], return_index=True, return_inverse=True)
     originals = columns[first[inverse.reshape(-1)]]
     copies = np.flatnonzero(originals != columns)
-    pairs = (f"{one.feature(columns[copy])} = {one.feature(originals[copy])}" for copy in copies)
+    pairs = (f"{examined.feature(columns[copy])} = {examined.feature(originals[copy])}" for copy in copies)
     words = "feature|features repeats|repeat another|others exactly"
     remedy = "Drop the copies: they share the weight of the original and make solutions ambiguous."
-    yield from about_some("duplicate-features", "warning", len(copies), one.data.n_features, words, pairs, remedy)
+    yield from about_some("duplicate-features", "warning", len(copies), examined.data.n_features, words, pairs, remedy)
 
 
-def _scales(one: Examined, which: Mask) -> Iterator[Finding]:
-    columns = np.flatnonzero(which & (one.scan.largest > one.scan.smallest))
-    ranges = one.scan.largest[columns] / 2 - one.scan.smallest[columns] / 2  # halves cannot overflow
+def _scales(examined: Examined, which: Mask) -> Iterator[Finding]:
+    columns = np.flatnonzero(which & (examined.scan.largest > examined.scan.smallest))
+    ranges = examined.scan.largest[columns] / 2 - examined.scan.smallest[columns] / 2  # halves cannot overflow
     if len(ranges) < 2 or ranges.max() / _WILD < ranges.min():
         return
     narrow, wide = columns[np.argmin(ranges)], columns[np.argmax(ranges)]
     sentence = (
-        f"Features have very different ranges: {2 * ranges.min():.3g} for {one.feature(narrow)}, "
-        f"{2 * ranges.max():.3g} for {one.feature(wide)}."
+        f"Features have very different ranges: {2 * ranges.min():.3g} for {examined.feature(narrow)}, "
+        f"{2 * ranges.max():.3g} for {examined.feature(wide)}."
     )
     remedy = (
         "Nothing for the rankers here: linear models and networks standardise features by themselves, trees do not "
@@ -161,13 +161,13 @@ def _scales(one: Examined, which: Mask) -> Iterator[Finding]:
     yield Finding("scales", "note", sentence, int(np.count_nonzero(ranges < ranges.max() / _WILD)), (), remedy)
 
 
-def rows_findings(one: Examined) -> Iterator[Finding]:
+def rows_findings(examined: Examined) -> Iterator[Finding]:
     """Documents that occur twice in a query, by content or by id, and labels that contradict each other."""
-    data = one.data
+    data = examined.data
     query_keys = mixed_words(np.arange(1, data.n_queries + 1, dtype=np.uint64))
     of_query = data.queries.spread(query_keys)
     if data.n_features:
-        first, second = _alike(one.scan.row_hash ^ of_query)
+        first, second = _alike(examined.scan.row_hash ^ of_query)
         what = "has|have the same features as another of its|their query"
         remedy = "Remove true duplicates; if they are different documents, the features cannot tell them apart."
         yield from _repeats(data, second, "duplicate-documents", what, remedy)
@@ -308,9 +308,9 @@ _LOOKED_AT = 20_000  # documents, of whole queries, by which columns are compare
 _LEAK, _ORDERED = 0.99, 20  # fewer queries are ordered right by one of many columns by chance
 
 
-def leak_findings(one: Examined) -> Iterator[Finding]:
+def leak_findings(examined: Examined) -> Iterator[Finding]:
     """Columns that order documents as the label does, or nearly: made from it, or from what it was made from."""
-    data = one.data
+    data = examined.data
     sizes, judged = data.queries.sizes, data.judged
     labels = np.where(judged, data.labels, 0.0)
     graded = np.flatnonzero(
@@ -322,13 +322,15 @@ def leak_findings(one: Examined) -> Iterator[Finding]:
     part = data.select(graded[::step])
     judge = Judge(part.without_features(), PairwiseAccuracy())
     shares = {}
-    for column in np.flatnonzero(one.scan.largest > one.scan.smallest):
+    for column in np.flatnonzero(examined.scan.largest > examined.scan.smallest):
         values = part.X[:, [column]]
         values = np.asarray(values.toarray() if data.is_sparse else values, dtype=np.float64).reshape(-1)
-        share = judge(np.nan_to_num(values, nan=float(one.scan.smallest[column]) - 1.0))
+        share = judge(np.nan_to_num(values, nan=float(examined.scan.smallest[column]) - 1.0))
         if max(share, 1 - share) >= _LEAK:
             equal = np.array_equal(values, part.labels)
-            shares[f"{one.feature(column)} ({'the label itself' if equal else f'{max(share, 1 - share):.1%}'})"] = share
+            shares[
+                f"{examined.feature(column)} ({'the label itself' if equal else f'{max(share, 1 - share):.1%}'})"
+            ] = share
     words = f"feature|features orders|order at least {_LEAK:.0%} of the pairs of documents as their labels do"
     remedy = "If it is made from the label or known only afterwards, drop it: a ranker learns nothing else beside it."
     yield from about_some("label-leak", "warning", len(shares), data.n_features, words, list(shares), remedy)
@@ -377,7 +379,7 @@ def between_findings(a: str, first: Examined, b: str, second: Examined) -> Itera
 
 def _near_copies(a: str, first: Examined, b: str, second: Examined, others: Mask) -> Iterator[Finding]:
     """Documents of two splits that differ behind the third digit alone: rounded, or written by another tool."""
-    hashes = [row_hashes(one.data.X, coarse=True) for one in (first, second)]
+    hashes = [row_hashes(examined.data.X, coarse=True) for examined in (first, second)]
     repeated = 1 - len(np.unique(hashes[0])) / max(len(hashes[0]), 1)  # what coarse features give by chance
     near = np.isin(hashes[1], hashes[0]) & others
     count = int(np.count_nonzero(near))
@@ -463,13 +465,13 @@ def check(
     ['one-grade', 'blank-queries', 'constant-features', 'short-lists']
     """
     everything = (data, *others)
-    for one in everything:
-        if isinstance(one, str | os.PathLike):
+    for subject in everything:
+        if isinstance(subject, str | os.PathLike):
             raise DataError(
-                f"check examines data that are read already: check(tr.read({str(one)!r})); files by themselves are "
+                f"check examines data that are read already: check(tr.read({str(subject)!r})); files by themselves are "
                 "examined by toprank.doctor.check_file, or on the command line by 'toprank check'."
             )
-        check_data("check", one)
+        check_data("check", subject)
     if names is None:
         names = ["data"] if not others else [f"data {number}" for number in range(1, len(everything) + 1)]
     if len(names) != len(everything):
@@ -548,18 +550,18 @@ def _report(
 ) -> Report:
     examined = [Examined(data, scan(data, threads)) for data in everything]
     findings: list[Finding] = []
-    for name, one in zip(names, examined, strict=True):
+    for name, part in zip(names, examined, strict=True):
         prefix = f"{name}: " if len(names) > 1 else ""
         groups: Iterable[Iterable[Finding]] = (
-            labels_findings(one.data),
-            queries_findings(one.data, cutoffs),
-            order_findings(one.data, cutoffs[0]),
-            features_findings(one),
-            leak_findings(one),
-            rows_findings(one),
+            labels_findings(part.data),
+            queries_findings(part.data, cutoffs),
+            order_findings(part.data, cutoffs[0]),
+            features_findings(part),
+            leak_findings(part),
+            rows_findings(part),
         )
-        found = itertools.chain.from_iterable(groups)
-        findings += [replace(finding, summary=prefix + finding.summary) for finding in found]
+        of_part = itertools.chain.from_iterable(groups)
+        findings += [replace(finding, summary=prefix + finding.summary) for finding in of_part]
     for (a, first), (b, second) in itertools.combinations(zip(names, examined, strict=True), 2):
         findings += between_findings(a, first, b, second)
     subjects = [

@@ -79,11 +79,11 @@ class Report(Shown):
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each finding; a frame of pandas or polars, or Arrow's."""
         names = [field.name for field in fields(Finding)]
-        return frame_of({name: [getattr(one, name) for one in self.findings] for name in names}, kind)
+        return frame_of({name: [getattr(finding, name) for finding in self.findings] for name in names}, kind)
 
     def _parts(self) -> Sequence[Part]:
-        found = tuple(str(finding) for finding in self.findings)
-        return ["\n".join(str(subject) for subject in self.subjects), found or "Nothing was found."]
+        sentences = tuple(str(finding) for finding in self.findings)
+        return ["\n".join(str(subject) for subject in self.subjects), sentences or "Nothing was found."]
 
     def __str__(self) -> str:
         lines = [str(subject) for subject in self.subjects]

@@ -9,8 +9,7 @@ results     per-query numbers, and everything that is made of them
 tables      the results as a tidy table, as text, Markdown and LaTeX
 """
 
-from toprank.experiment.results import Results
-from toprank.experiment.spec import Experiment
-from toprank.experiment.store import Cell, Failure
+from toprank.importing import door
 
-__all__ = ["Cell", "Experiment", "Failure", "Results"]
+_HOMES, __getattr__ = door(__name__)
+__all__ = [*_HOMES]

@@ -69,13 +69,13 @@ def _hash(content: bytes, size: int = 16) -> str:
 @cache
 def versions() -> dict[str, str]:
     """Versions of toprank, Python and the packages that compute."""
-    found = {"toprank": __version__, "source": source_hash(), "python": platform.python_version()}
+    known = {"toprank": __version__, "source": source_hash(), "python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            known[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return known
 
 
 def key_of(fingerprints: Mapping[str, str], system: Any, seed: int | None, metric: str | None, convention: Any) -> str:
@@ -124,12 +124,14 @@ def _described(value: Any, within: tuple[Any, ...]) -> Any:
         parameters = value.get_params(deep=False)
         return name | {"parameters": {key: _described(item, within) for key, item in parameters.items()}}
     if is_dataclass(value):
-        return name | {"fields": {one.name: _described(getattr(value, one.name), within) for one in fields(value)}}
+        return name | {
+            "fields": {field.name: _described(getattr(value, field.name), within) for field in fields(value)}
+        }
     return name | {"pickled": _pickled(value)}
 
 
 def _code_described(value: Any, within: tuple[Any, ...]) -> Any:
-    if any(value is one for one in within):
+    if any(value is outer for outer in within):
         return {"itself": _name(value)}
     if isinstance(value, partial):
         return {"partial": [_described(part, within) for part in (value.func, value.args, value.keywords)]}
@@ -160,11 +162,11 @@ def _name(value: Any) -> str:
 
 def _source_of(kind: type, within: tuple[Any, ...]) -> str:
     """A hash of what a class and those it inherits from are made of; empty where all of them are known."""
-    foreign = [one for one in kind.__mro__ if one.__module__.partition(".")[0] not in _KNOWN]
-    if not foreign or any(kind is one for one in within):
+    foreign = [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in _KNOWN]
+    if not foreign or any(kind is outer for outer in within):
         return ""
     # Typed at a prompt or into a notebook, a class has no file: what it was compiled to counts.
-    parts = [[_name(one), _module_source(one.__module__) or _members(one, (*within, kind))] for one in foreign]
+    parts = [[_name(base), _module_source(base.__module__) or _members(base, (*within, kind))] for base in foreign]
     return _hash(json.dumps(parts, sort_keys=True).encode())
 
 
@@ -183,7 +185,7 @@ def _module_source(name: str | None) -> str | None:
 
 def _members(kind: type, within: tuple[Any, ...]) -> dict[str, Any]:
     """Methods, properties and other attributes of a class."""
-    return {name: _member(one, within) for name, one in vars(kind).items() if name not in _FORMALITIES}
+    return {name: _member(member, within) for name, member in vars(kind).items() if name not in _FORMALITIES}
 
 
 def _member(value: Any, within: tuple[Any, ...]) -> Any:
@@ -201,7 +203,9 @@ def _member(value: Any, within: tuple[Any, ...]) -> Any:
 
 def _compiled(code: CodeType) -> list[Any]:
     """What the code does, in terms that are the same in every process."""
-    constants = [_compiled(one) if isinstance(one, CodeType) else _constant(one) for one in code.co_consts]
+    constants = [
+        _compiled(constant) if isinstance(constant, CodeType) else _constant(constant) for constant in code.co_consts
+    ]
     return [code.co_code.hex(), list(code.co_names), constants]
 
 

@@ -65,7 +65,7 @@ class Results(Shown):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but scores and models to one Parquet file."""
-        cells, failures = [cell.to_dict() for cell in self.cells], [asdict(one) for one in self.failures]
+        cells, failures = [cell.to_dict() for cell in self.cells], [asdict(failure) for failure in self.failures]
         here = Path(path).resolve().parent
         folder = None if self.folder is None else os.path.relpath(self.folder.resolve(), here)
         write_table(self.per_query, {**self.provenance, "cells": cells, "failures": failures, "folder": folder}, path)
@@ -159,8 +159,8 @@ class Results(Shown):
         """Labels, queries and ids of a fold's test documents, without features; from the experiment's folder."""
         dataset = self._dataset(dataset)
         self._check("fold", fold, self.folds(dataset))
-        [found] = [one for one in self.provenance["datasets"][dataset]["folds"] if one["name"] == fold]
-        return self._store.test(found["fingerprints"]["test"])
+        [facts] = [entry for entry in self.provenance["datasets"][dataset]["folds"] if entry["name"] == fold]
+        return self._store.test(facts["fingerprints"]["test"])
 
     def ranker(self, dataset: str | None, fold: str, system: str, seed: int | None = None) -> Any:
         """The fitted ranker of a cell, where models were kept."""
@@ -190,16 +190,16 @@ class Results(Shown):
 
         A system that failed on any fold, or a convention that does not apply, is not there.
         """
-        found = self.seed_values(metric, convention, dataset)
-        return {system: {fold: of.mean(axis=0) for fold, of in folds.items()} for system, folds in found.items()}
+        by_seed = self.seed_values(metric, convention, dataset)
+        return {system: {fold: of.mean(axis=0) for fold, of in folds.items()} for system, folds in by_seed.items()}
 
     def seed_values(
         self, metric: Name = None, convention: Name = None, dataset: Name = None
     ) -> dict[str, dict[str, FloatArray]]:
         """System → fold → (seeds, queries), a row for each seed; see `values`."""
         dataset, convention, metric = self._dataset(dataset), self._convention(convention), self._metric(metric)
-        failed = {one.system for one in self.failures if one.dataset == dataset}
-        found: dict[str, dict[str, FloatArray]] = {}
+        failed = {failure.system for failure in self.failures if failure.dataset == dataset}
+        by_system: dict[str, dict[str, FloatArray]] = {}
         for system in self.systems:
             by_fold = {}
             for fold in self.folds(dataset):
@@ -208,15 +208,15 @@ class Results(Shown):
                 if of_seeds:
                     by_fold[fold] = np.array(of_seeds)
             if system not in failed and len(by_fold) == len(self.folds(dataset)):
-                found[system] = by_fold
-        return found
+                by_system[system] = by_fold
+        return by_system
 
     def by_fold(
         self, metric: Name = None, convention: Name = None, dataset: Name = None
     ) -> dict[str, dict[str, float]]:
         """System → fold → mean over the queries of that fold that count."""
-        found = self.values(metric, convention, dataset)
-        return {system: {fold: _mean(of) for fold, of in folds.items()} for system, folds in found.items()}
+        by_system = self.values(metric, convention, dataset)
+        return {system: {fold: _mean(of) for fold, of in folds.items()} for system, folds in by_system.items()}
 
     def fold_means(self, metric: Name = None, convention: Name = None, dataset: Name = None) -> dict[str, float]:
         """System → mean of fold means, as in the tables of papers."""
@@ -227,8 +227,8 @@ class Results(Shown):
         self, metric: Name = None, convention: Name = None, dataset: Name = None
     ) -> dict[str, FloatArray]:
         """System → one number per query of all folds, fold after fold."""
-        found = self.values(metric, convention, dataset)
-        return {system: np.concatenate(list(folds.values())) for system, folds in found.items()}
+        by_system = self.values(metric, convention, dataset)
+        return {system: np.concatenate(list(folds.values())) for system, folds in by_system.items()}
 
     def pooled(self, metric: Name = None, convention: Name = None, dataset: Name = None) -> dict[str, float]:
         """System → mean over the pooled queries of all folds, as tests take it."""
@@ -291,7 +291,7 @@ class Results(Shown):
                 for system, values in self.pooled_values(metric, convention, dataset).items():
                     columns.setdefault(system, {})[metric] = values
             errors = [name for name in names if not self.provenance["metrics"][name]["higher_is_better"]]
-            found = compare_values(
+            comparison = compare_values(
                 columns,
                 convention=convention,
                 baseline=baseline,
@@ -299,23 +299,28 @@ class Results(Shown):
                 by=self.slices(dataset) if by is None else by,
                 **options,
             )
-            found = self._over_seeds(found, convention, dataset)
+            comparison = self._over_seeds(comparison, convention, dataset)
             if by is not None:
-                return found
-            self._comparisons[made_of] = found
+                return comparison
+            self._comparisons[made_of] = comparison
         return self._comparisons[made_of]
 
-    def _over_seeds(self, found: Comparison, convention: str, dataset: str) -> Comparison:
+    def _over_seeds(self, comparison: Comparison, convention: str, dataset: str) -> Comparison:
         """The comparison with intervals for other seeds, too, where one of two systems was run with several."""
-        rows = {metric: self.seed_values(metric, convention, dataset) for metric in found.metrics}
+        rows = {metric: self.seed_values(metric, convention, dataset) for metric in comparison.metrics}
 
-        def interval(one: Difference) -> Interval:
-            a, b = (rows[one.metric][name] for name in (one.a, one.b))
+        def interval(difference: Difference) -> Interval:
+            a, b = (rows[difference.metric][name] for name in (difference.a, difference.b))
             if all(len(of) == 1 for system in (a, b) for of in system.values()):
-                return one.interval
-            return two_level_interval([a[fold] - b[fold] for fold in a], confidence=found.confidence)
+                return difference.interval
+            return two_level_interval([a[fold] - b[fold] for fold in a], confidence=comparison.confidence)
 
-        return replace(found, differences=tuple(replace(one, interval=interval(one)) for one in found.differences))
+        return replace(
+            comparison,
+            differences=tuple(
+                replace(difference, interval=interval(difference)) for difference in comparison.differences
+            ),
+        )
 
     # ---- output ----
 

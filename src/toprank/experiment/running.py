@@ -27,7 +27,7 @@ from toprank.experiment.tables import ResultBlock, table_of
 from toprank.experiment.training import Outcome, Task, blind, compute_apart, compute_here, write_copies
 from toprank.metrics.evaluation import Evaluation, evaluate
 from toprank.metrics.parsing import parse
-from toprank.showing.progress import NOW_AND_THEN, Told
+from toprank.showing.progress import NOW_AND_THEN, ProgressLine
 
 __all__ = ["Progress", "run"]
 
@@ -45,7 +45,7 @@ class Progress:
         self._starts: Counter[str] = Counter()
         """How many of the first cells of a system were the first of a worker."""
         self._cached = self._failed = 0
-        self._tell = Told(NOW_AND_THEN, over=True)
+        self._tell = ProgressLine(NOW_AND_THEN, over=True)
         self._tell.rest()
         self._shown = self._tell.watched if verbose is None else verbose
         self._what = ""
@@ -188,7 +188,9 @@ class _Run:
     def _compute(self) -> None:
         """Fold by fold; a fold is read when its turn comes, and not kept."""
         seen: set[str] = set()
-        places = ((one, number) for one in self.experiment.datasets for number in range(len(one.fold_names)))
+        places = (
+            (dataset, number) for dataset in self.experiment.datasets for number in range(len(dataset.fold_names))
+        )
         tasks = (task for dataset, number in places for task in self._tasks_of(dataset, number, seen))
         tick, here = self.progress.tick, self.workers == 1
         tick()
@@ -198,7 +200,7 @@ class _Run:
                 self._note(task, outcome)
 
     def _note(self, task: Task, outcome: Outcome) -> None:
-        place = next(one for one in self.places if task.key in one.missing)
+        place = next(place for place in self.places if task.key in place.missing)
         del place.missing[task.key]
         if outcome.error is not None:
             self.errors[task.key] = outcome.error
@@ -214,27 +216,29 @@ class _Run:
         judged = fold.test.without_features().replace(source_rows=None)  # what judging needs, in no more memory
         place = _Place(len(self.places), dataset.name, fold_facts(fold, prints), judged, highest)
         self.store.write_test(prints["test"], place.test)
-        one = self.experiment
-        for entry in one.entries:
+        experiment = self.experiment
+        for entry in experiment.entries:
             for seed in self.seeds[entry.name]:
-                chosen_by = None if one.select_by is None else str(parse(one.select_by))  # under any spelling
+                chosen_by = (
+                    None if experiment.select_by is None else str(parse(experiment.select_by))
+                )  # under any spelling
                 rules = (None, None) if entry.system is None else (chosen_by, self.rule)
                 key = key_of(prints, self.definitions[entry.name], seed, *rules)
                 place.keys[entry.name, seed] = key
-                if key in seen or self.store.read(key, one.keep_models) is not None:
+                if key in seen or self.store.read(key, experiment.keep_models) is not None:
                     self.progress.cached(entry.name)
                 else:
                     place.missing[key] = entry, seed
                 seen.add(key)
-        if one.slices is not None:
-            Sliceable.of(place.test).column(one.slices)  # refused before anything is computed
+        if experiment.slices is not None:
+            Sliceable.of(place.test).column(experiment.slices)  # refused before anything is computed
         self._refuse_unjudgeable(place)
         return place
 
     def _refuse_unjudgeable(self, place: _Place) -> None:
         """Compute nothing that no convention could judge; one that applies is enough, and the others are told later."""
-        found, reasons = self._evaluated(place, np.zeros(place.test.n_documents))
-        if found:
+        values, reasons = self._evaluated(place, np.zeros(place.test.n_documents))
+        if values:
             return
         why = joined(
             "Nothing can be judged here, since no convention that was asked for applies.",
@@ -250,10 +254,16 @@ class _Run:
         fold = dataset.folds[number]
         place = self._place(dataset, fold, seen)
         self.places.append(place)
-        fold, one, apart = blind(fold), self.experiment, self.workers > 1
+        fold, experiment, apart = blind(fold), self.experiment, self.workers > 1
         if apart and any(entry.portable for entry, _ in place.missing.values()):
             write_copies(fold, self._copies(place))
-        given = one.select_by, one.select_convention, self.threads, one.keep_models, self.store.folder.resolve()
+        given = (
+            experiment.select_by,
+            experiment.select_convention,
+            self.threads,
+            experiment.keep_models,
+            self.store.folder.resolve(),
+        )
         return [
             Task(key, entry, seed, *given, self._copies(place) if apart and entry.portable else fold)
             for key, (entry, seed) in place.missing.items()
@@ -288,8 +298,11 @@ class _Run:
                 cells.append(Cell.from_dict(record | where | {"fingerprints": place.facts["fingerprints"]}))
                 blocks += self._blocks(place, where, self.store.scores(key), notes)
         datasets = {
-            one.name: {"source": one.source, "folds": [p.facts for p in self.places if p.dataset == one.name]}
-            for one in self.experiment.datasets
+            dataset.name: {
+                "source": dataset.source,
+                "folds": [p.facts for p in self.places if p.dataset == dataset.name],
+            }
+            for dataset in self.experiment.datasets
         }
         drawn = dict.fromkeys(seed for seeds in self.seeds.values() for seed in seeds if seed is not None)
         seeds = self.experiment.seeds or tuple(drawn) or (0,)

@@ -103,17 +103,17 @@ class Entry:
         """What the fitted ranker depends on, in plain terms; names and sources of the literature are not part of it."""
         if self.system is None:
             return described(self.ranker)
-        one, options = self.system, self.system.plain_options(self._own_options())
+        system, options = self.system, self.system.plain_options(self._own_options())
         return {
-            "ranker": one.ranker,
-            "loss": one.loss,
-            "options": described({**one.options, **options}),
+            "ranker": system.ranker,
+            "loss": system.loss,
+            "options": described({**system.options, **options}),
             "fixed": sorted(options),
             # As pairs: of two equally good candidates the first wins, so the order counts.
-            "grid": [[name, described(tuple(values))] for name, values in one.grid.items()],
-            "refine": list(one.refine),
-            "metric": one.metric,
-            "exact_grid": one.exact_grid,
+            "grid": [[name, described(tuple(values))] for name, values in system.grid.items()],
+            "refine": list(system.refine),
+            "metric": system.metric,
+            "exact_grid": system.exact_grid,
         }
 
     def choose(
@@ -197,7 +197,7 @@ def entries_of(systems: Any) -> tuple[Entry, ...]:
 
 
 def _refuse_twins(kind: str, given: Sequence[Entry | Dataset]) -> None:
-    for name, times in Counter(one.name for one in given).items():
+    for name, times in Counter(named.name for named in given).items():
         if times > 1:
             raise DataError(f"Two {kind} are called '{name}'; give a mapping with different names.")
 
@@ -233,7 +233,7 @@ def _check_penalty(entry: Entry) -> None:
     """A penalty may be one number or several, which `System.make` leaves to the fit; text is neither."""
     given = entry.options.get("l2", 0.0)
     several = given if isinstance(given, list | tuple) else [given]
-    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in several):
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in several):
         raise DataError(f"{entry.name}: l2 must be a number, or several, not {given!r}.")
 
 
@@ -312,7 +312,7 @@ class Experiment:
         keep_models: bool = False,
         threads: int | None = None,
     ) -> None:
-        self.entries = tuple(one.judged_by(select_by, select_convention) for one in entries_of(systems))
+        self.entries = tuple(entry.judged_by(select_by, select_convention) for entry in entries_of(systems))
         self.measures = parse_all(metrics)
         self.conventions = _conventions(conventions)
         self.seeds = None if seeds is None else _seeds(seeds)
@@ -351,30 +351,32 @@ class Experiment:
         return run(self, verbose)
 
     def __repr__(self) -> str:
-        folds = [f"{len(one.fold_names)} fold{'' if len(one.fold_names) == 1 else 's'}" for one in self.datasets]
-        data = ", ".join(f"{one.name} ({count})" for one, count in zip(self.datasets, folds, strict=True))
+        folds = [
+            f"{len(dataset.fold_names)} fold{'' if len(dataset.fold_names) == 1 else 's'}" for dataset in self.datasets
+        ]
+        data = ", ".join(f"{dataset.name} ({count})" for dataset, count in zip(self.datasets, folds, strict=True))
         return f"Experiment({data}; {', '.join(entry.name for entry in self.entries)})"
 
 
 def _convention(given: str | Convention) -> Convention:
     """By name or as it is; tables and reports name a convention, so one of one's own needs a name of its own."""
-    found = Convention.of(given)
-    if CONVENTIONS.get(found.name, found) != found:
-        raise DataError(f"There is another convention called '{found.name}'; give yours a name of its own.")
-    return found
+    convention = Convention.of(given)
+    if CONVENTIONS.get(convention.name, convention) != convention:
+        raise DataError(f"There is another convention called '{convention.name}'; give yours a name of its own.")
+    return convention
 
 
 def _conventions(given: Any) -> dict[str, Convention]:
     if isinstance(given, str | Convention):
         given = [given]
-    found: dict[str, Convention] = {}
-    for one in map(_convention, given):
-        if one.name in found:
-            raise DataError(f"Two conventions are called '{one.name}'; give each once, and each its own name.")
-        found[one.name] = one
-    if not found:
+    conventions: dict[str, Convention] = {}
+    for convention in map(_convention, given):
+        if convention.name in conventions:
+            raise DataError(f"Two conventions are called '{convention.name}'; give each once, and each its own name.")
+        conventions[convention.name] = convention
+    if not conventions:
         raise DataError("No convention is named; ask for at least one, for example 'standard'.")
-    return found
+    return conventions
 
 
 def _seeds(given: Iterable[int] | int) -> tuple[int, ...]:
@@ -388,15 +390,15 @@ def _seeds(given: Iterable[int] | int) -> tuple[int, ...]:
 
 def _datasets(given: Any, k: int, seed: int, slices: str | None) -> tuple[Dataset, ...]:
     if isinstance(given, Mapping):
-        found = [_dataset(str(name), what, k, seed, slices) for name, what in given.items()]
-    elif _is_sequence(given) and given and all(isinstance(one, str | os.PathLike) for one in given):
-        found = [_dataset(None, what, k, seed, slices) for what in given]
+        datasets = [_dataset(str(name), what, k, seed, slices) for name, what in given.items()]
+    elif _is_sequence(given) and given and all(isinstance(path, str | os.PathLike) for path in given):
+        datasets = [_dataset(None, what, k, seed, slices) for what in given]
     else:
-        found = [_dataset(None, given, k, seed, slices)]
-    if not found:
+        datasets = [_dataset(None, given, k, seed, slices)]
+    if not datasets:
         raise DataError("There is no dataset; give at least one.")
-    _refuse_twins("datasets", found)
-    return tuple(found)
+    _refuse_twins("datasets", datasets)
+    return tuple(datasets)
 
 
 def _dataset(name: str | None, what: Any, k: int, seed: int, slices: str | None) -> Dataset:
@@ -412,8 +414,8 @@ def _dataset(name: str | None, what: Any, k: int, seed: int, slices: str | None)
         return Dataset(name or "data", its, its.names, "")
     if isinstance(what, Folds):
         return Dataset(name or "data", what, what.names, "")
-    if _is_sequence(what) and what and all(isinstance(one, Fold) for one in what):
-        names = tuple(one.name for one in what)
+    if _is_sequence(what) and what and all(isinstance(fold, Fold) for fold in what):
+        names = tuple(fold.name for fold in what)
         if len(set(names)) < len(names):
             raise DataError(f"Two folds have the same name: {', '.join(names)}.")
         return Dataset(name or "data", what, names, "")

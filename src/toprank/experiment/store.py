@@ -85,7 +85,7 @@ class Cell:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Cell:
         """The cell that `to_dict` wrote down; what it does not know is passed over."""
-        known = {one.name for one in fields(cls)}
+        known = {field.name for field in fields(cls)}
         given = {name: value for name, value in values.items() if name in known}
         for name in ("warnings", "tried", "importances", "weights"):
             given[name] = tuple(given.get(name, ()))

@@ -112,7 +112,7 @@ def blocks_of_table(table: Any) -> dict[tuple[str, str, str, str, str, int | Non
     queries = first_rows(table)
     order = np.lexsort((queries, group.reshape(-1)))
     ends = np.cumsum(np.bincount(group.reshape(-1), minlength=len(places)))
-    found = {}
+    blocks = {}
     expected: dict[tuple[str, str], npt.NDArray[np.int64]] = {}
     for place, rows in zip(places.tolist(), np.split(order, ends[:-1]), strict=True):
         words = [coded[i][1][code] for i, code in enumerate(place[:-1])]
@@ -121,8 +121,8 @@ def blocks_of_table(table: Any) -> dict[tuple[str, str, str, str, str, int | Non
                 f"{words[3]} on {words[0]} {words[4]} does not have a row for each query that another system, metric "
                 "or seed has there, so they cannot be paired; use the table as the experiment wrote it."
             )
-        found[(*words, None if place[-1] < 0 else place[-1])] = values[rows].astype(np.float64)
-    return found
+        blocks[(*words, None if place[-1] < 0 else place[-1])] = values[rows].astype(np.float64)
+    return blocks
 
 
 def pooled_queries(table: Any, dataset: str, folds: Sequence[str]) -> Any:
@@ -254,9 +254,9 @@ def parts_of(results: Results) -> Sequence[Part]:
 def _dataset(results: Results, dataset: str) -> list[Part]:
     parts = [part for convention in results.conventions for part in _under(results, dataset, convention)]
     failed: dict[tuple[str, str], list[str]] = {}
-    for one in results.failures:
-        if one.dataset == dataset:
-            failed.setdefault((one.system, one.error), []).append(one.fold)
+    for failure in results.failures:
+        if failure.dataset == dataset:
+            failed.setdefault((failure.system, failure.error), []).append(failure.fold)
     parts += [
         f"{_DASH} {system} failed on {', '.join(dict.fromkeys(folds))}: {error}"
         for (system, error), folds in failed.items()
@@ -370,8 +370,8 @@ def _pooled_table(results: Results, compared: Comparison) -> Table:
     for system in compared.systems:
         row = [system]
         for metric in compared.metrics:
-            one = differences.get((system, metric))
-            row += [number(compared.means[system][metric]), "" if one is None else _difference(one)]
+            difference = differences.get((system, metric))
+            row += [number(compared.means[system][metric]), "" if difference is None else _difference(difference)]
         rows.append(tuple(row))
     shown = list(compared.systems)
     best = {
@@ -383,9 +383,9 @@ def _pooled_table(results: Results, compared: Comparison) -> Table:
     return Table(header, rows, names=1, best=frozenset(best), decimals=_DECIMALS)
 
 
-def _difference(one: Difference) -> str:
-    interval = f"[{number(one.interval.low)}, {number(one.interval.high)}]"
-    return f"{number(one.difference)} {interval}{'*' if one.significant else ''}"
+def _difference(difference: Difference) -> str:
+    interval = f"[{number(difference.interval.low)}, {number(difference.interval.high)}]"
+    return f"{number(difference.difference)} {interval}{'*' if difference.significant else ''}"
 
 
 def _warned(results: Results) -> list[str]:

@@ -5,13 +5,7 @@ moved each document, `changes` what would lift one above another, `importance` w
 `effect` how the score runs along one feature.
 """
 
-from toprank.explaining.columns import feature_named
-from toprank.explaining.counterfactuals import Changes, FeatureChange, changes
-from toprank.explaining.effects import Effect, effect
-from toprank.explaining.permutations import Importance, importance
-from toprank.explaining.queries import QueryExplanation, query
+from toprank.importing import door
 
-__all__ = [
-    "Changes", "Effect", "FeatureChange", "Importance", "QueryExplanation", "changes", "effect", "feature_named",
-    "importance", "query",
-]  # fmt: skip
+_HOMES, __getattr__ = door(__name__)
+__all__ = [*_HOMES]

@@ -37,8 +37,8 @@ class Feature:
     @cached_property
     def present(self) -> FloatArray:
         """The values that are there, or 0 alone where none is."""
-        found: FloatArray = self.values[np.isfinite(self.values)]
-        return found if len(found) else np.zeros(1)
+        finite: FloatArray = self.values[np.isfinite(self.values)]
+        return finite if len(finite) else np.zeros(1)
 
     @cached_property
     def spread(self) -> float:
@@ -64,7 +64,7 @@ class Feature:
         encoding = self._data.encoding
         if encoding is not None and encoding.columns[self.number].kind != "number":
             near = [value, float(np.nextafter(value, side * np.inf)), value + side * _TICK]
-            return [(self.shown(one), one) for one in near]
+            return [(self.shown(number), number) for number in near]
         way = ROUND_CEILING if side > 0 else ROUND_FLOOR
         numbers = [float(Context(prec=digits, rounding=way).create_decimal_from_float(value)) for digits in _DIGITS]
         shortened = [(f"{number:.{digits}g}", number) for digits, number in zip(_DIGITS, numbers, strict=True)]

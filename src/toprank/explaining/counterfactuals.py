@@ -28,7 +28,7 @@ _GRID = 65  # values of a feature at which other rankers are searched
 _FINER = 17  # and within a step of it, again and again
 _ROUNDS = 5
 _BEYOND = (1e-12, 1e-10, 1e-8, 2e-7, 1e-6)  # steps beyond a crossing, as a share of the value and its spread
-_TOLD = 5
+_SHOWN = 5
 _VALUES = 1 << 22
 Margins = Callable[[FloatArray], FloatArray]
 
@@ -84,8 +84,8 @@ class Changes(Shown):
 
     def _parts(self) -> Sequence[Part]:
         rows = [
-            (one.feature, one.now, one.wanted, f"{one.size:.3g}", "yes" if one.seen else "no")
-            for one in self.changes[:_TOLD]
+            (change.feature, change.now, change.wanted, f"{change.size:.3g}", "yes" if change.seen else "no")
+            for change in self.changes[:_SHOWN]
         ]
         header = ("feature", "now", "would have to be", "change in deviations", "among the data")
         how = "exact" if self.exact else (
@@ -97,7 +97,9 @@ class Changes(Shown):
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each change."""
-        return frame_of({name: [getattr(one, name) for one in self.changes] for name in FeatureChange._fields}, kind)
+        return frame_of(
+            {name: [getattr(change, name) for change in self.changes] for name in FeatureChange._fields}, kind
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -106,7 +108,7 @@ class Changes(Shown):
             "a": self.a._asdict(),
             "b": self.b._asdict(),
             "summary": self.summary,
-            "changes": [one._asdict() for one in self.changes],
+            "changes": [change._asdict() for change in self.changes],
             "exact": self.exact,
             "caveats": list(self.caveats),
         }
@@ -142,7 +144,7 @@ def changes_of(asked: AskedQuery, first: int, second: int, features: FeatureColu
     if features.data.is_sparse:
         tried = np.flatnonzero((asked.X[[a, b]] != 0).any(axis=0))
         caveats.append("Only features that one of the two documents has were tried.")
-    found, exact = [], True
+    listed, exact = [], True
     for number in tried.tolist():
         feature = features[number]
         margins = _margins(asked, a, b, number)
@@ -152,9 +154,9 @@ def changes_of(asked: AskedQuery, first: int, second: int, features: FeatureColu
         if not feature.is_category:
             change = _of_number(feature, float(asked.X[b, number]), margins, course)
         if change is not None:
-            found.append(change)
-    found.sort(key=lambda change: change.size)
-    return Changes(asked.qid, asked.document(a), asked.document(b), tuple(found), len(tried), exact, tuple(caveats))
+            listed.append(change)
+    listed.sort(key=lambda change: change.size)
+    return Changes(asked.qid, asked.document(a), asked.document(b), tuple(listed), len(tried), exact, tuple(caveats))
 
 
 def _margins(asked: AskedQuery, a: int, b: int, feature: int) -> Margins:
@@ -177,12 +179,12 @@ def _margins(asked: AskedQuery, a: int, b: int, feature: int) -> Margins:
     each = max(1, _VALUES // (X.size if ranker.sees_queries else X.shape[1]))
 
     def margins(values: FloatArray) -> FloatArray:
-        found = np.full(len(values), -np.inf)  # beyond the largest number, where trees may split, there is no value
+        result = np.full(len(values), -np.inf)  # beyond the largest number, where trees may split, there is no value
         finite = np.flatnonzero(np.isfinite(values))
         for start in range(0, len(finite), each):
             some = finite[start : start + each]
-            found[some] = score(values[some])
-        return found
+            result[some] = score(values[some])
+        return result
 
     return margins
 
@@ -200,14 +202,16 @@ def _of_number(feature: Feature, now: float, margins: Margins, course: Course | 
     start = float(feature.present.mean()) if math.isnan(now) else now
     crossings = _searched(feature, start, margins) if course is None else _along(course, start, margins)
     low, high = float(feature.present.min()), float(feature.present.max())
-    for value, open_end in sorted(crossings, key=lambda one: abs(one[0] - start)):
+    for value, open_end in sorted(crossings, key=lambda crossing: abs(crossing[0] - start)):
         side = math.copysign(1.0, value - start)
         beyond = _beyond(value, side, feature, open_end, margins)
         if beyond is None:
             continue
         up, down = ("above ", "below ") if open_end else ("at least ", "at most ")
         word = "" if value == start else up if value > start else down
-        threshold = feature.shown(value) if value == start else _told(value, beyond, side, feature, open_end, margins)
+        threshold = (
+            feature.shown(value) if value == start else _in_words(value, beyond, side, feature, open_end, margins)
+        )
         size, seen = abs(value - start) / feature.spread, low <= beyond <= high
         return FeatureChange(feature.name, feature.shown(now), word + threshold, beyond, size, seen)
     return None
@@ -222,7 +226,7 @@ def _beyond(value: float, side: float, feature: Feature, open_end: bool, margins
     return float(tried[turned[0]]) if len(turned) else None
 
 
-def _told(value: float, beyond: float, side: float, feature: Feature, open_end: bool, margins: Margins) -> str:
+def _in_words(value: float, beyond: float, side: float, feature: Feature, open_end: bool, margins: Margins) -> str:
     """The crossing in as few digits as keep what is said: rounded away from the start, and tried as it is printed.
 
     Thresholds of trees lie a last digit beside the number that they mean, so an open end may be off by as much.

@@ -139,19 +139,23 @@ def effect(
     check_whole("documents", documents, 1)
     check_whole("seed", seed, 0)
     known = ranker.translated(data)
-    one = Feature(ranker, known, feature_number(ranker, data, feature))
-    values = one.levels[:points] if one.is_category else np.unique(np.quantile(one.present, np.linspace(0, 1, points)))
-    if np.isnan(one.values).any():
+    column = Feature(ranker, known, feature_number(ranker, data, feature))
+    values = (
+        column.levels[:points]
+        if column.is_category
+        else np.unique(np.quantile(column.present, np.linspace(0, 1, points)))
+    )
+    if np.isnan(column.values).any():
         values = np.append(values, np.nan)
     n = known.n_documents
     drawn = np.sort(np.random.default_rng(seed).choice(n, documents, replace=False)) if documents < n else np.arange(n)
     scored = _in_queries if ranker.sees_queries else _by_rows
-    found = scored(ranker, known, one.number, values, drawn)
-    lows, highs = np.quantile(found, (0.1, 0.9), axis=1)
+    scores = scored(ranker, known, column.number, values, drawn)
+    lows, highs = np.quantile(scores, (0.1, 0.9), axis=1)
     how = f"The mean over {len(drawn):,} documents" + (f" drawn by seed {seed}" if documents < n else "")
     how += "; the other documents of a query keep their values." if ranker.sees_queries else "."
-    shown = tuple(one.shown(value) for value in values.tolist())
-    return Effect(one.name, values, shown, found.mean(axis=1), lows, highs, one.is_category, how)
+    shown = tuple(column.shown(value) for value in values.tolist())
+    return Effect(column.name, values, shown, scores.mean(axis=1), lows, highs, column.is_category, how)
 
 
 def _by_rows(ranker: Ranker, data: RankingData, number: int, values: FloatArray, drawn: IntArray) -> FloatArray:
@@ -159,16 +163,16 @@ def _by_rows(ranker: Ranker, data: RankingData, number: int, values: FloatArray,
     part = data.X[drawn]
     rows = np.array(part.toarray() if data.is_sparse else part, dtype=np.float64)
     before = ranker.predict(with_rows(data, rows))
-    found = np.empty((len(values), len(drawn)))
+    changes = np.empty((len(values), len(drawn)))
     for place, value in enumerate(values.tolist()):
         rows[:, number] = value
-        found[place] = ranker.predict(with_rows(data, rows.copy())) - before
-    return found
+        changes[place] = ranker.predict(with_rows(data, rows.copy())) - before
+    return changes
 
 
 def _in_queries(ranker: Ranker, data: RankingData, number: int, values: FloatArray, drawn: IntArray) -> FloatArray:
     """The same where a document is one among those of its query."""
-    found = np.empty((len(values), len(drawn)))
+    changes = np.empty((len(values), len(drawn)))
     for place, row in enumerate(drawn.tolist()):
         query = int(data.queries.document_query[row])
         start, stop = data.queries.offsets[query : query + 2].tolist()
@@ -178,5 +182,5 @@ def _in_queries(ranker: Ranker, data: RankingData, number: int, values: FloatArr
         copies[1:, row - start, number] = values
         rows = with_rows(data, copies.reshape(-1, data.n_features), len(copies))
         scores = ranker.predict(rows).reshape(len(copies), -1)[:, row - start]
-        found[:, place] = scores[1:] - scores[0]
-    return found
+        changes[:, place] = scores[1:] - scores[0]
+    return changes

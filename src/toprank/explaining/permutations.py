@@ -158,7 +158,7 @@ def importance(
     names = feature_names(ranker, data)
     if isinstance(features, str | int):
         features = [features]
-    wanted = list(range(len(names))) if features is None else [feature_number(ranker, data, one) for one in features]
+    wanted = list(range(len(names))) if features is None else [feature_number(ranker, data, name) for name in features]
     if not wanted:
         raise DataError("There are no features to look at; name at least one, or leave features out.")
     options = {**evaluate_options, "threads": threads, "order": "data"}
@@ -172,14 +172,14 @@ def importance(
     shuffled = _Shuffled(known)
     losses = np.empty((len(wanted), len(before.qids)))
     for place, number in enumerate(wanted):
-        found = []
+        drops = []
         for repeat in range(repeats):
             order = _shuffle(known, rule, np.random.default_rng((seed, number, repeat)))
             scores = ranker.predict(shuffled.column(number, order))
             after = evaluate(scores, known, metric, **options).per_query[measured]
-            found.append(np.asarray(before.per_query[measured]) - np.asarray(after))
+            drops.append(np.asarray(before.per_query[measured]) - np.asarray(after))
         shuffled.restore(number)
-        losses[place] = sign * np.mean(found, axis=0)
+        losses[place] = sign * np.mean(drops, axis=0)
     scope = f"{rule} {'queries' if rule == 'within' else 'all documents'}"
     how = (
         f"Each feature was shuffled {repeats} times {scope} (seed {seed}), {len(before.qids):,} queries; intervals by "
@@ -204,7 +204,7 @@ def _judged(
     p = holm([randomization_test(row, **more).p for row in losses])
     drops = np.nanmean(losses, axis=1)
     order = np.argsort(-drops, kind="stable")
-    low, high = np.array([tuple(one) for one in of_features])[order].T
+    low, high = np.array([tuple(ends) for ends in of_features])[order].T
     ordered = tuple(names[i] for i in order.tolist())
     intervals = Interval(
         drops[order], low, high, confidence, losses.shape[1], of_features[0].detail, f"loss of {metric}"

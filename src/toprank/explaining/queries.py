@@ -60,7 +60,7 @@ class QueryExplanation(Shown):
 
     def contributions(self, document: Any) -> dict[str, float]:
         """What moved a document, by feature, the largest first."""
-        row = next((i for i, one in enumerate(self.documents) if one.name == str(document)), None)
+        row = next((i for i, entry in enumerate(self.documents) if entry.name == str(document)), None)
         if row is None:
             raise KeyError(str(document))
         return {self.features[j]: float(self.values[row, j]) for j in _largest(self.values[row])}
@@ -79,8 +79,14 @@ class QueryExplanation(Shown):
 
     def _parts(self) -> Sequence[Part]:
         rows = [
-            (str(one.place), one.name, f"{one.score:.4g}", signed(one.score - self.mean), self._moved(i))
-            for i, one in enumerate(self.documents[:_SHOWN])
+            (
+                str(document.place),
+                document.name,
+                f"{document.score:.4g}",
+                signed(document.score - self.mean),
+                self._moved(i),
+            )
+            for i, document in enumerate(self.documents[:_SHOWN])
         ]
         columns = [(place, name, moved, score, less) for place, name, score, less, moved in rows]
         table = Table(("place", "document", "moved by", "score", "less mean"), columns, names=3)
@@ -89,18 +95,18 @@ class QueryExplanation(Shown):
             f"Contributions sum to the score less {self.mean:.4g}, {self.against} ({self.method})."
             + (f" {left:,} more documents are not shown; to_frame() has them." if left > 0 else "")
         )  # fmt: skip
-        return [self._heading(), table, sums, tuple(one.summary for one in self.changes), *self.caveats]
+        return [self._heading(), table, sums, tuple(change.summary for change in self.changes), *self.caveats]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each document and feature."""
         n, d = self.values.shape
         errors = np.zeros((n, d)) if self.errors is None else self.errors
-        spread = [one for one in self.documents for _ in range(d)]
+        spread = [document for document in self.documents for _ in range(d)]
         return frame_of(
             {
-                "place": [one.place for one in spread],
-                "document": [one.name for one in spread],
-                "score": [one.score for one in spread],
+                "place": [document.place for document in spread],
+                "document": [document.name for document in spread],
+                "score": [document.score for document in spread],
                 "feature": list(self.features) * n,
                 "contribution": self.values.ravel().tolist(),
                 "error": errors.ravel().tolist(),
@@ -116,10 +122,10 @@ class QueryExplanation(Shown):
             "mean": self.mean,
             "against": self.against,
             "documents": [
-                {**one._asdict(), "contributions": dict(zip(self.features, self.values[i].tolist(), strict=True))}
-                for i, one in enumerate(self.documents)
+                {**document._asdict(), "contributions": dict(zip(self.features, self.values[i].tolist(), strict=True))}
+                for i, document in enumerate(self.documents)
             ],
-            "changes": [one.to_dict() for one in self.changes],
+            "changes": [change.to_dict() for change in self.changes],
             "exact": self.errors is None,
             "method": self.method,
             "caveats": list(self.caveats),
@@ -129,7 +135,7 @@ class QueryExplanation(Shown):
         """What moved a document, the first of the ranking if none is named."""
         name = self.documents[0].name if document is None else str(document)
         moved = self.contributions(name)
-        rows = [(one, f"{one}: {signed(v)}", v, v, v) for one, v in list(moved.items())[:_DRAWN] if v != 0]
+        rows = [(name, f"{name}: {signed(v)}", v, v, v) for name, v in list(moved.items())[:_DRAWN] if v != 0]
         return signed_bars(f"What moved {name} in query {self.query}", rows, "contribution to the score less the mean")
 
 
@@ -168,18 +174,18 @@ def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, s
         words = f"the mean of {most} documents of the query, drawn by seed {seed}"
     cost = n * len(against) * (len(asked.features) + 1) * (n if ranker.sees_queries else 1)
     sampling = Sampling(min(max(_SCORED // cost, 4), _PERMUTATIONS), seed).checked()
-    found = ranker.contributions(asked.part, order, against, sampling)
+    terms = ranker.contributions(asked.part, order, against, sampling)
     known = FeatureColumns(ranker, ranker.translated(data))
     lifts = [changes_of(asked, asked.order[i], asked.order[i + 1], known) for i in range(min(top, n - 1))]
     return QueryExplanation(
         asked.qid,
         tuple(asked.document(row) for row in asked.order),
         asked.features,
-        found.values,
-        found.errors,
+        terms.values,
+        terms.errors,
         float(asked.scores[against].mean()),
         words,
-        found.method,
+        terms.method,
         tuple(lifts),
         asked.caveats,
     )

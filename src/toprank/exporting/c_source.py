@@ -71,12 +71,12 @@ class _CWriter:
         for feature, where in part.categories:
             table = self.array("where", where, "int")
             self.steps.append(f"mark({x}[{feature}], {len(where)}, {table}, {name});")
-        for column, one in enumerate(part.means, start=part.first_mean):
+        for column, mean in enumerate(part.means, start=part.first_mean):
             self.functions.add("level_mean")
-            table = self.array("level_means", one.table, "float")
-            second = f"{x}[{one.places[1]}], {one.sizes[1]}" if len(one.places) > 1 else "0.0, 1"
+            table = self.array("level_means", mean.table, "float")
+            second = f"{x}[{mean.places[1]}], {mean.sizes[1]}" if len(mean.places) > 1 else "0.0, 1"
             self.steps.append(
-                f"{name}[{column}] = level_mean({x}[{one.places[0]}], {one.sizes[0]}, {second}, {table});"
+                f"{name}[{column}] = level_mean({x}[{mean.places[0]}], {mean.sizes[0]}, {second}, {table});"
             )
         return name
 

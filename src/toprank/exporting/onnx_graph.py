@@ -131,13 +131,13 @@ class _Graph:
             codes, known = self._codes(feature, size)
             blocks.append(self._rows_of(table, codes, known))
             first += width
-        for one in part.means:
-            codes, known = self._codes(one.places[0], one.sizes[0])
-            for place, size in zip(one.places[1:], one.sizes[1:], strict=True):
+        for mean in part.means:
+            codes, known = self._codes(mean.places[0], mean.sizes[0])
+            for place, size in zip(mean.places[1:], mean.sizes[1:], strict=True):
                 second, both = self._codes(place, size)
                 codes = nodes("Add", nodes("Mul", codes, nodes.constant(float(size))), second)
                 known = nodes("And", known, both)
-            blocks.append(self._rows_of(np.append(one.table.astype(np.float64), 0.0)[:, None], codes, known))
+            blocks.append(self._rows_of(np.append(mean.table.astype(np.float64), 0.0)[:, None], codes, known))
         return blocks[0] if len(blocks) == 1 else nodes("Concat", *blocks, axis=1)
 
     def _codes(self, feature: int, size: int) -> tuple[str, str]:

@@ -169,10 +169,10 @@ class _PythonWriter:
             centre = "None" if part.centre is None else _array(part.centre)
             places = {feature: where.tolist() for feature, where in part.categories}
             means = "".join(
-                f"({one.places!r}, {one.sizes!r}, {_array(one.table.astype(np.float64))}), " for one in part.means
+                f"({mean.places!r}, {mean.sizes!r}, {_array(mean.table.astype(np.float64))}), " for mean in part.means
             )
-            told = f"{part.numbers.tolist()!r}, {centre}, {places!r}, {part.width}"
-            constant = self._constant(f"({told}, ({means}))" if means else f"({told})")
+            arguments = f"{part.numbers.tolist()!r}, {centre}, {places!r}, {part.width}"
+            constant = self._constant(f"({arguments}, ({means}))" if means else f"({arguments})")
             return self.score(part.part, f"{self._use('_wide')}({X}, *{constant})")
         if isinstance(part, GradeGains):
             how = f"{part.link!r}, {_array(part.gains)}, {part.steps!r}, {part.by_score!r}"

@@ -118,7 +118,7 @@ def walks(
         first += len(tree.feature)
     X, kinds = made.rows(usual, single)
     free = sum(sum(tree.free) for tree in trees)
-    thinned = any(size > _LEVELS for _, wide in groves if wide for one in wide.means for size in one.sizes)
+    thinned = any(size > _LEVELS for _, wide in groves if wide for mean in wide.means for size in mean.sizes)
     sampled = met < reachable or (share < 1.0 and asked > 0) or free > 0 or thinned
     return Walked(X, kinds, SplitCounts(met, reachable + free, total - reachable - free), sampled)
 
@@ -137,8 +137,8 @@ def _values(groves: list[Grove], single: bool) -> dict[int, FloatArray]:
     for forest, wide in groves:
         for feature, where in () if wide is None else wide.categories:
             values.setdefault(feature, set()).update(range(len(where) + 1))
-        for one in () if wide is None else wide.means:
-            for feature, size in zip(one.places, one.sizes, strict=True):
+        for mean in () if wide is None else wide.means:
+            for feature, size in zip(mean.places, mean.sizes, strict=True):
                 values.setdefault(feature, set()).update(range(0, size + 1, 1 + size // _LEVELS))
         for tree in forest.trees:
             for column, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
@@ -230,8 +230,8 @@ def _mask(splits: _Questions, node: int, values: FloatArray, tree: Tree, wide: W
         return np.isin(np.trunc(values), wanted)
     if wide is not None and _is_level(wide, column):
         if column >= wide.first_mean:
-            one = wide.means[column - wide.first_mean]
-            return np.asarray(looked_up(one.table, codes_of(values, one.sizes[0])) <= tree.threshold[node])
+            mean = wide.means[column - wide.first_mean]
+            return np.asarray(looked_up(mean.table, codes_of(values, mean.sizes[0])) <= tree.threshold[node])
         where = next(where for _, where in wide.categories if column in where)
         code = np.where(missing | (values < 0) | (values >= len(where)), -1, values).astype(np.int64)
         is_level = (code >= 0) & (values == code) & (where[code] == column)

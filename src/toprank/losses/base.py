@@ -27,7 +27,8 @@ from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.checks import PlainArguments, check_whole, numbers
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
-from toprank.errors import DataError
+from toprank.errors import DataError, UnknownNameError
+from toprank.importing import exports
 from toprank.metrics.conventions import Gain
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer", "Block", "BoundLoss", "Curvature", "Diagonal", "Eval", "Judgments", "Loss", "Traits", "Want",
-    "by_columns",
+    "by_columns", "make", "names",
 ]  # fmt: skip
 
 
@@ -440,3 +441,49 @@ def _prove(bound: BoundLoss, loss: Loss) -> None:
             "with a number for each, and the curvature (None where it is not wanted). "
             "toprank.losses.checking.check_loss looks at all that a loss promises."
         )
+
+
+# Every class that the package exports is a loss, but for what the losses share, which stands here.
+_LOSSES = tuple(name for name, home in exports("toprank.losses").items() if name[0].isupper() and home != __name__)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all losses."""
+    return _LOSSES
+
+
+def make(loss: Loss | str, /, **options: Any) -> Loss:
+    """The loss of that name (capitals and punctuation do not matter), or the loss itself.
+
+    >>> make("list-net", alpha=2.0)
+    ListNet(alpha=2.0, psi='linear', top_k=1)
+    """
+    if isinstance(loss, Loss):
+        if not isinstance(getattr(loss, "traits", None), Traits):
+            raise DataError(
+                f"{type(loss).__name__} does not say what is true of it, by which solvers are chosen: give the class "
+                "traits = toprank.losses.Traits(convex=…, smooth=…)."
+            )
+        return loss
+    if not isinstance(loss, str):
+        raise DataError(f"A loss is a value of toprank.losses or its name, not {type(loss).__name__}.")
+    from toprank import losses
+
+    by_key = {_key(name): name for name in _LOSSES}
+    if _key(loss) not in by_key:
+        raise UnknownNameError("loss", loss, _LOSSES)
+    kind = getattr(losses, by_key[_key(loss)])
+    known = {field.name for field in fields(kind)}
+    for option in options:
+        if option not in known:
+            raise UnknownNameError(f"option of {kind.__name__}", option, sorted(known))
+    try:
+        made: Loss = kind(**options)
+    except TypeError:
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise DataError(f"{kind.__name__} cannot be made from {given}: a value is of the wrong kind.") from None
+    return made
+
+
+def _key(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())

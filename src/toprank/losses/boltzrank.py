@@ -27,7 +27,8 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.labels import check_psi, psi_of, refuse_long_queries
+from toprank.losses.labels import refuse_long_queries
+from toprank.losses.softmax import check_psi, psi_of
 
 __all__ = ["BoltzRank"]
 

@@ -14,9 +14,8 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError
-from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want
+from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, make
 from toprank.losses.chance import Chance
-from toprank.losses.naming import make
 
 __all__ = ["Gumbel", "Mix", "reseeded"]
 
@@ -63,19 +62,19 @@ class Mix(Loss):
     @property
     def traits(self) -> Traits:  # type: ignore[override]
         """What is true of both."""
-        one, two = make(self.first).traits, make(self.second).traits
+        first, second = make(self.first).traits, make(self.second).traits
         return Traits(
-            convex=one.convex and two.convex,
-            smooth=one.smooth and two.smooth,
-            exact_gradient=one.exact_gradient and two.exact_gradient,
-            shift_invariant=one.shift_invariant and two.shift_invariant,
-            curvature=min(one.curvature, two.curvature, key=_LOOSEST_FIRST.index),
-            cost=one.cost if one.cost == two.cost else f"{one.cost} + {two.cost}",
-            linear_in_gain=_in_labels(self.first) and _in_labels(self.second) and (one.labels or two.labels),
-            random=one.random or two.random,
-            labels_are_gains=one.labels_are_gains and two.labels_are_gains,
-            teacher=one.teacher or two.teacher,
-            labels=(one.labels and self.share > 0) or (two.labels and self.share < 1),
+            convex=first.convex and second.convex,
+            smooth=first.smooth and second.smooth,
+            exact_gradient=first.exact_gradient and second.exact_gradient,
+            shift_invariant=first.shift_invariant and second.shift_invariant,
+            curvature=min(first.curvature, second.curvature, key=_LOOSEST_FIRST.index),
+            cost=first.cost if first.cost == second.cost else f"{first.cost} + {second.cost}",
+            linear_in_gain=_in_labels(self.first) and _in_labels(self.second) and (first.labels or second.labels),
+            random=first.random or second.random,
+            labels_are_gains=first.labels_are_gains and second.labels_are_gains,
+            teacher=first.teacher or second.teacher,
+            labels=(first.labels and self.share > 0) or (second.labels and self.share < 1),
         )
 
     @override
@@ -92,16 +91,16 @@ class _BoundMix(BoundLoss):
     @override
     def drawn(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:
         other = copy(self)
-        other.bound = [one.drawn(draw, scores) for one in self.bound]
+        other.bound = [part.drawn(draw, scores) for part in self.bound]
         return other
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         losses, curvatures = np.zeros(block.n_queries), []
         grad[:] = 0.0
-        for one, share in zip(self.bound, self.shares, strict=True):
+        for part, share in zip(self.bound, self.shares, strict=True):
             own = np.empty_like(grad)
-            values, curvature = one.judge(block, scores, own, want)
+            values, curvature = part.judge(block, scores, own, want)
             losses += share * values
             grad += share * own
             curvatures.append(curvature)

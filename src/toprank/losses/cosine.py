@@ -13,7 +13,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.labels import check_psi, psi_of
+from toprank.losses.softmax import check_psi, psi_of
 
 __all__ = ["Cosine"]
 

@@ -1,4 +1,4 @@
-"""What is read off the labels before there are scores: a metric's part of them, targets t of regression, listwise ψ.
+"""What is read off the labels before there are scores: a metric's part of them, targets t of regression.
 
 All metrics that can be taken apart here have the form Σ_j read_j · (something of the ranks) / normaliser of the query:
 gains over the ideal DCG, relevance over the number of relevant documents, stopping probabilities.
@@ -19,7 +19,7 @@ import numpy as np
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number
 from toprank.data.queries import Queries
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Judgments, Loss
 from toprank.metrics.binary import AP, RR
 from toprank.metrics.conventions import Discount, Gain
@@ -28,8 +28,8 @@ from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
 __all__ = [
-    "BoundTargets", "GainLike", "Reading", "Targeted", "check_gain", "check_psi", "groups_of", "ideal_dcg",
-    "non_negative", "psi_of", "readable", "reading_of", "refuse_long_queries", "targets_of", "worth_of",
+    "BoundTargets", "GainLike", "Reading", "Targeted", "check_gain", "groups_of", "ideal_dcg", "non_negative",
+    "readable", "reading_of", "refuse_long_queries", "targets_of", "worth_of",
 ]  # fmt: skip
 
 
@@ -137,8 +137,6 @@ def ideal_dcg(gains: FloatArray, queries: Queries, weights: FloatArray) -> Float
 
 GainLike = Gain | str | Sequence[float] | Callable[[Any], Any] | None
 
-PSI = ("linear", "exponential")
-
 
 def groups_of(
     labels: FloatArray, queries: Queries, order: IntArray | None = None
@@ -225,25 +223,3 @@ def non_negative(labels: FloatArray, loss: Any) -> FloatArray:
             "Take unjudged documents (-1) out before training."
         )
     return labels
-
-
-def check_psi(psi: str) -> None:
-    """Refuse a ψ that does not exist."""
-    if psi not in PSI:
-        raise UnknownNameError("psi", str(psi), PSI)
-
-
-def psi_of(judgments: Judgments, psi: str, loss: Loss, alpha: float = 1.0) -> FloatArray:
-    """ψ of each label: α·y, or α·(2^y − 1), which needs labels of at least 0."""
-    labels = judgments.labels
-    if psi == "exponential":
-        non_negative(labels, loss)
-    with np.errstate(over="ignore"):
-        wanted = alpha * (labels if psi == "linear" else judgments.gains("exponential"))
-    if not np.isfinite(wanted).all():
-        row = int(np.argmin(np.isfinite(wanted)))
-        raise DataError(
-            f"{type(loss).__name__} cannot take the label {labels[row]:g} of document {row}: ψ overflows. "
-            "Choose a smaller alpha, psi='linear', or smaller grades."
-        )
-    return np.ascontiguousarray(wanted)

@@ -1,6 +1,6 @@
 """Does a ranker still meet what it was trained for? Drift of features and scores, and the DCG to expect."""
 
-from toprank.monitoring.drift import Disagreement, Drift, ExpectedChange, monitor
-from toprank.monitoring.shifts import Shift
+from toprank.importing import door
 
-__all__ = ["Disagreement", "Drift", "ExpectedChange", "Shift", "monitor"]
+_HOMES, __getattr__ = door(__name__)
+__all__ = [*_HOMES]

@@ -144,7 +144,7 @@ class Drift(Shown):
         for shift in self.features:
             if shift.drifted:
                 name = f"Feature {shift.name}" if shift.name.isdigit() else shift.name
-                yield f"{name} has drifted: PSI {shift.psi:.2f}{_told(shift)}, {p_value(shift.p)}."
+                yield f"{name} has drifted: PSI {shift.psi:.2f}{_in_words(shift)}, {p_value(shift.p)}."
         if self.scores.drifted:
             yield f"The scores have drifted: PSI {self.scores.psi:.2f}, {p_value(self.scores.p)}."
         if self.expected_dcg is not None and self.expected_dcg.changed:
@@ -167,14 +167,14 @@ class Drift(Shown):
 
     def gauges(self) -> dict[str, float]:
         """What a monitoring system is to draw, by name; the names are those of the service's metrics."""
-        found = {"alarms": float(len(self.alarms)), "score_psi": self.scores.psi}
-        found |= {"largest_feature_psi": max((shift.psi for shift in self.features), default=0.0)}
-        found |= {"features_drifted": float(sum(shift.drifted for shift in self.features))}
-        found |= {"missing_share": float(np.mean([shift.missing[1] for shift in self.features] or [0.0]))}
-        found |= {"outside_share": float(np.mean([shift.outside for shift in self.features] or [0.0]))}
+        numbers = {"alarms": float(len(self.alarms)), "score_psi": self.scores.psi}
+        numbers |= {"largest_feature_psi": max((shift.psi for shift in self.features), default=0.0)}
+        numbers |= {"features_drifted": float(sum(shift.drifted for shift in self.features))}
+        numbers |= {"missing_share": float(np.mean([shift.missing[1] for shift in self.features] or [0.0]))}
+        numbers |= {"outside_share": float(np.mean([shift.outside for shift in self.features] or [0.0]))}
         if self.expected_dcg is not None:
-            found |= {"expected_dcg": self.expected_dcg.new, "expected_dcg_change": self.expected_dcg.difference}
-        return found
+            numbers |= {"expected_dcg": self.expected_dcg.new, "expected_dcg_change": self.expected_dcg.difference}
+        return numbers
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each feature, and one for the scores."""
@@ -260,7 +260,7 @@ def _facts(part: Shift | ExpectedChange | Disagreement) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, Interval) else value for name, value in values.items()}
 
 
-def _told(shift: Shift) -> str:
+def _in_words(shift: Shift) -> str:
     before, after = shift.missing
     missing = f", missing {before:.1%} before and {after:.1%} now" if abs(after - before) >= 0.01 else ""
     return missing + (f", {shift.outside:.1%} of it new" if shift.outside >= 0.01 else "")
@@ -315,8 +315,8 @@ def monitor(
     check_whole("resamples", resamples, 99)
     check_number("confidence", confidence, above=0, below=1)
     check_number("psi", psi, least=0)
-    for one in (ranker, *(() if shadow is None else (shadow,))):
-        check_is_fitted(one)
+    for judged in (ranker, *(() if shadow is None else (shadow,))):
+        check_is_fitted(judged)
     rng = np.random.default_rng(seed)
     sides = []
     for side, data in (("reference", reference), ("new", new)):
@@ -330,15 +330,17 @@ def monitor(
     cells = [cells_of(before, after, blocks, draws.blocks, levels) for _, before, after, levels in columns]
     scores = [ranker.predict(data) for data in sides]
     names = [name for name, *_ in columns]
-    tests = [measure(one, draws, confidence) for one in (*cells, cells_of(scores[0], scores[1], blocks, draws.blocks))]
+    tests = [
+        measure(part, draws, confidence) for part in (*cells, cells_of(scores[0], scores[1], blocks, draws.blocks))
+    ]
     values, no_dcg_reason = _expected(ranker, sides, scores, k, confidence)
     statistics = [(test.met, test.by_chance) for test in tests]
     statistics += [] if values is None else [draws.means_apart([value.mean for value in values])]
     p = corrected(statistics)
-    *found, of_scores = shifts([*names, "score"], tests, p[: len(tests)], psi, 1 - confidence)
-    drifted = tuple(shift.name for shift in (*found, of_scores) if shift.drifted)
+    *of_columns, of_scores = shifts([*names, "score"], tests, p[: len(tests)], psi, 1 - confidence)
+    drifted = tuple(shift.name for shift in (*of_columns, of_scores) if shift.drifted)
     expected = None if values is None else replace(_change(values, k, confidence, p[-1]), drifted=drifted)
-    pairs = sorted(zip(found, cells, strict=True), key=lambda pair: (not pair[0].drifted, -pair[0].psi))
+    pairs = sorted(zip(of_columns, cells, strict=True), key=lambda pair: (not pair[0].drifted, -pair[0].psi))
     return Drift(
         tuple(shift for shift, _ in pairs), of_scores, expected,
         None if shadow is None else _disagreement(shadow, scores[1], sides[1], k, confidence, seed),
@@ -356,7 +358,7 @@ def _columns(ranker: Ranker, sides: Sequence[RankingData]) -> list[tuple[str, Fl
     names, first = getattr(ranker, "feature_names_in_", None), getattr(ranker, "first_feature_id_", 1)
     called = [str(first + place) for place in range(ranker.n_features_in_)] if names is None else list(names)
     matrices = [data.X.tocsc() if data.is_sparse else data.X for data in known]
-    found = []
+    columns = []
     for place, name in enumerate(called):
         values = [_column(matrix, place) for matrix in matrices]
         levels = 0
@@ -365,8 +367,8 @@ def _columns(ranker: Ranker, sides: Sequence[RankingData]) -> list[tuple[str, Fl
             for side, data in enumerate(sides):
                 own = _column(data.X, (data.feature_names or ()).index(name))
                 values[side] = np.where(np.isnan(values[side]) & ~np.isnan(own), float(levels), values[side])
-        found.append((name, values[0], values[1], levels))
-    return found
+        columns.append((name, values[0], values[1], levels))
+    return columns
 
 
 def _column(matrix: Any, place: int) -> FloatArray:
@@ -408,8 +410,15 @@ def _change(values: tuple[ExpectedValue, ExpectedValue], k: int, confidence: flo
     changed = bool(p <= 1 - confidence and abs(change) >= _MATTERS * abs(means[0]))
     n = len(values[1].mean)
     ends = [
-        Interval(mean, *one.overall_interval(), confidence, len(one.mean), "grades drawn as calibrated", f"DCG@{k}")
-        for mean, one in zip(means, values, strict=True)
+        Interval(
+            mean,
+            *side_values.overall_interval(),
+            confidence,
+            len(side_values.mean),
+            "grades drawn as calibrated",
+            f"DCG@{k}",
+        )
+        for mean, side_values in zip(means, values, strict=True)
     ]
     welch = Interval(change, change - half, change + half, confidence, n, "Welch's t", f"change of DCG@{k}")
     return ExpectedChange(k, means[0], ends[0], means[1], ends[1], change, welch, p, changed)
@@ -436,9 +445,9 @@ def _disagreement(
 
 def _share_interval(values: FloatArray, confidence: float, seed: int) -> Interval:
     """Of a mean of numbers from 0 to 1; where all are alike, as far as others may be unseen (Clopper and Pearson)."""
-    found = bootstrap_interval(values, confidence=confidence, seed=seed)
-    unseen = 1 - ((1 - confidence) / 2) ** (1 / len(values)) if found.low == found.high else 0.0
-    return replace(found, low=max(0.0, found.low - unseen), high=min(1.0, found.high + unseen), of="share")
+    interval = bootstrap_interval(values, confidence=confidence, seed=seed)
+    unseen = 1 - ((1 - confidence) / 2) ** (1 / len(values)) if interval.low == interval.high else 0.0
+    return replace(interval, low=max(0.0, interval.low - unseen), high=min(1.0, interval.high + unseen), of="share")
 
 
 def _in_both(first: IntArray, second: IntArray, n: int) -> FloatArray:

@@ -144,18 +144,18 @@ def cells_of(
         edges = _edges(np.concatenate([reference, new]))
         count = len(edges)
         placed = [np.searchsorted(edges, x, side="left") for x in (reference, new)]
-    found = []
+    by_side = []
     for x, at, block, n in zip((reference, new), placed, blocks, n_blocks, strict=True):
         cell = np.where(np.isnan(x), count, np.nan_to_num(at)).astype(np.int64)
         counts = np.bincount(block * (count + 1) + cell, minlength=n * (count + 1))
-        found.append(counts.reshape(n, count + 1).astype(np.float32))
+        by_side.append(counts.reshape(n, count + 1).astype(np.float32))
     if levels:
-        outside = float(found[1][:, levels].sum() / len(new))
-        return CellCounts(found[0], found[1], np.arange(count + 1), 0, edges, outside)
-    bins = _bins(found[0].sum(axis=0) + found[1].sum(axis=0))
+        outside = float(by_side[1][:, levels].sum() / len(new))
+        return CellCounts(by_side[0], by_side[1], np.arange(count + 1), 0, edges, outside)
+    bins = _bins(by_side[0].sum(axis=0) + by_side[1].sum(axis=0))
     known = reference[~np.isnan(reference)]
     beyond = (new < known.min()) | (new > known.max()) if len(known) else ~np.isnan(new)
-    return CellCounts(found[0], found[1], bins, count, edges, float(beyond.mean()))
+    return CellCounts(by_side[0], by_side[1], bins, count, edges, float(beyond.mean()))
 
 
 def _edges(values: FloatArray) -> FloatArray:
@@ -231,7 +231,7 @@ def measure(cells: CellCounts, draws: Draws, confidence: float) -> Test:
         low, high = np.quantile(resampled, [(1 - confidence) / 2, (1 + confidence) / 2]) - 2 * excess
         if plain <= np.quantile(values[1:], confidence):
             low = 0.0  # chance alone goes so far: below it a resample's excess says nothing
-        value, low, high = (max(float(one), 0.0) for one in (plain - excess, low, high))
+        value, low, high = (max(float(number), 0.0) for number in (plain - excess, low, high))
         return Interval(value, low, high, confidence, draws.queries, "queries drawn anew, on both sides", name)
 
     ks = estimate("KS", _ks, cells.ordered) if cells.ordered > 1 else None
@@ -265,11 +265,11 @@ def _rooted(values: FloatArray) -> FloatArray:
 
 def shifts(names: Sequence[str], tests: Sequence[Test], p: Sequence[float], least: float, alpha: float) -> list[Shift]:
     """What was measured, with p-values that are corrected already; an alarm needs both a small p and PSI ≥ `least`."""
-    found = []
+    shifted = []
     for name, test, sure in zip(names, tests, p, strict=True):
         before, after = test.cells.shares()
         psi, ks = test.psi.value, None if test.ks is None else test.ks.value
         drifted = bool(sure <= alpha and psi >= least)
         missing = float(before[-1]), float(after[-1])
-        found.append(Shift(name, psi, test.psi, ks, test.ks, sure, missing, test.cells.outside, drifted))
-    return found
+        shifted.append(Shift(name, psi, test.psi, ks, test.ks, sure, missing, test.cells.outside, drifted))
+    return shifted

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["ConstantScoresWarning", "ConvergenceWarning", "Ranker", "Rounds"]
 
 _OF_FEATURES = Numbers("features")
-_TOLD, _MOSTLY, _STRANGERS, _FEW = 5, 0.5, 3, 0.03  # queries that are known, and of them those with other rows
+_KNOWN, _MOSTLY, _STRANGERS, _FEW = 5, 0.5, 3, 0.03  # queries that are known, and of them those with other rows
 
 
 class ConvergenceWarning(UserWarning):
@@ -164,9 +164,9 @@ class Ranker(Recorded):
 
     def _fit_checked(self, X: Any, y: Any, qid: Any, valid: Any, weights: Any) -> None:
         data = self._training_data(X, y, qid, weights)
-        for one in (data, valid):
-            if isinstance(one, RankingData):
-                check_files(one)
+        for given in (data, valid):
+            if isinstance(given, RankingData):
+                check_files(given)
         if data.n_features == 0 and getattr(data, "text", None) is None:
             raise DataError("There are no features; a ranker needs at least one.")
         unjudged = int((~data.judged).sum()) if isinstance(data, RankingData) else data.n_unjudged
@@ -190,9 +190,9 @@ class Ranker(Recorded):
                     ),
                     SameDataWarning,
                 )
-        for one in (None if self.standardises else data, valid):  # a standardisation sees it by itself
-            if isinstance(one, RankingData):
-                check_finite(one.X, one.feature_names)
+        for given in (None if self.standardises else data, valid):  # a standardisation sees it by itself
+            if isinstance(given, RankingData):
+                check_finite(given.X, given.feature_names)
         self.training_ = {
             "fingerprint": X.fingerprint if isinstance(X, RankingData) else data.fingerprint,
             "queries": data.n_queries,
@@ -223,10 +223,10 @@ class Ranker(Recorded):
         if goes_on:
             asked = [] if known is None else known.names_of_means
         if asked is not False and asked != []:
-            found = source.level_means(valid, asked, self._folds_of_means)
-            if found.tables or found.examined:
-                self.training_["level_means"] = found.plain(self.encoding_)
-            means = found.tables
+            learnt = source.level_means(valid, asked, self._folds_of_means)
+            if learnt.tables or learnt.examined:
+                self.training_["level_means"] = learnt.plain(self.encoding_)
+            means = learnt.tables
         else:
             means = ()
         if goes_on:  # tables are those of the data at hand, which the model before may have seen in part
@@ -406,13 +406,13 @@ class Ranker(Recorded):
             return
         of_rows = None if isinstance(X, RankingData) else identifiers(qid, np.size(qid), "qid")
         qids = X.qids if of_rows is None else np.unique(of_rows)
-        places, told = kept.places(qids)
-        if is_numbering(qids) or told < _TOLD or (places >= 0).sum() < _MOSTLY * told:
+        places, n_known = kept.places(qids)
+        if is_numbering(qids) or n_known < _KNOWN or (places >= 0).sum() < _MOSTLY * n_known:
             return
         data = self.translated(X) if of_rows is None else RankingData(self._rows(X), qid=of_rows)
         places, _ = kept.places(data.qids)
         strangers = kept.strangers(data.select(places >= 0), places[places >= 0])
-        if strangers >= max(_STRANGERS, _FEW * told):
+        if strangers >= max(_STRANGERS, _FEW * n_known):
             self.warn_once(
                 "Most of these queries were trained on, with other rows than here: the data were split through the "
                 "queries, and the ranker looks better than it is. Split by query: train, test = tr.split(data, (0.8, "
@@ -580,8 +580,8 @@ class Ranker(Recorded):
                 self.first_feature_id_ = seen.first_feature_id
             return seen
         if y is None:
-            told = "; a table with its labels is tr.RankingData.from_frame(table)." if hasattr(X, "columns") else "."
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None{told}")
+            hint = "; a table with its labels is tr.RankingData.from_frame(table)." if hasattr(X, "columns") else "."
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None{hint}")
         common_index(X=X, y=y, qid=qid, sample_weight=weights)
         known = np.asarray(y)
         if known.dtype.kind == "f" and np.isnan(known).any():

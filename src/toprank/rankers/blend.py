@@ -224,13 +224,13 @@ class BlendRanker(Ranker):
         methods, exact = [], True
         for number, (member, factor) in enumerate(self._counting()):
             own = sampling._replace(seed=sampling.seed + number)  # so that errors are independent, and squares add up
-            found = member.contributions(query, of, against, own)
-            known = slice(found.values.shape[1])  # a model of RankLib may know the first features alone
-            values[:, known] += factor * found.values
-            if found.errors is not None:
-                variances[:, known] += (factor * found.errors) ** 2
+            own_terms = member.contributions(query, of, against, own)
+            known = slice(own_terms.values.shape[1])  # a model of RankLib may know the first features alone
+            values[:, known] += factor * own_terms.values
+            if own_terms.errors is not None:
+                variances[:, known] += (factor * own_terms.errors) ** 2
                 exact = False
-            methods.append(found.method)
+            methods.append(own_terms.method)
         method = f"a weighted sum over the members of the blend: {'; '.join(dict.fromkeys(methods))}"
         return Contributions(values, None if exact else np.sqrt(variances), method)
 
@@ -265,7 +265,7 @@ class BlendRanker(Ranker):
         arrays: dict[str, npt.NDArray[Any]] = {"weights": self.weights_, "scales": self.scales_}
         texts: dict[str, str] = {}
         members = []
-        for number, member in enumerate(one.to_save() for one in self.rankers_):
+        for number, member in enumerate(ranker.to_save() for ranker in self.rankers_):
             kind = type(member).__name__
             if kind not in kinds.KINDS:
                 raise DataError(f"A model file cannot hold a {kind}; it holds {', '.join(kinds.KINDS)}.")

@@ -166,8 +166,8 @@ class ForestTerms(OfTrees):
     @property
     def category_columns(self) -> frozenset[int]:
         """Those of tables, and those that trees split by sets of values."""
-        told = frozenset(() if self.encoding_ is None else self.encoding_.categories)
-        return told if self.columns_ is not None else told | self.forest_.categories
+        coded = frozenset(() if self.encoding_ is None else self.encoding_.categories)
+        return coded if self.columns_ is not None else coded | self.forest_.categories
 
     def course(self, feature: int) -> Course:
         """See `Ranker.course`."""
@@ -217,9 +217,9 @@ def shapley(ranker: Any, query: RankingData, of: IntArray, against: IntArray, sa
                 continue
             twos = sampling.twos(len(players), documents)
             rng = np.random.default_rng((sampling.seed, a, b))
-            found, variance = _sampled(worth, len(players), twos, rng)
+            shares, variance = _sampled(worth, len(players), twos, rng)
             drawn.add(2 * twos)
-            values[place, players] += found
+            values[place, players] += shares
             variances[place, players] += variance
     n = len(against)
     if not drawn:
@@ -275,5 +275,5 @@ def _sampled(worth: Worth, n: int, twos: int, rng: np.random.Generator) -> tuple
     joined = np.stack([drawn, n - 1 - drawn], axis=1).reshape(2 * twos, n)  # when each player joins
     masks = joined[:, None] < np.arange(n + 1)[:, None]
     added = np.diff(worth(masks.reshape(-1, n)).reshape(2 * twos, n + 1), axis=1)
-    found = np.take_along_axis(added, joined, axis=1).reshape(twos, 2, n).mean(axis=1)
-    return found.mean(axis=0), found.var(axis=0, ddof=1) / twos
+    differences = np.take_along_axis(added, joined, axis=1).reshape(twos, 2, n).mean(axis=1)
+    return differences.mean(axis=0), differences.var(axis=0, ddof=1) / twos

@@ -66,12 +66,12 @@ class Estimator:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; with `deep`, those of estimators among them too, as ``name__parameter``."""
-        found: dict[str, Any] = {}
+        parameters: dict[str, Any] = {}
         for name in self._parameters():
-            found[name] = value = getattr(self, name)
+            parameters[name] = value = getattr(self, name)
             if deep and hasattr(value, "get_params") and not isinstance(value, type):
-                found |= {f"{name}__{inner}": of for inner, of in value.get_params().items()}
-        return found
+                parameters |= {f"{name}__{inner}": of for inner, of in value.get_params().items()}
+        return parameters
 
     def set_params(self, **parameters: Any) -> Self:
         """Change parameters by name; ``name__parameter`` is one of an estimator among them."""
@@ -175,14 +175,14 @@ class Estimator:
 def unfitted(value: Any) -> Any:
     """A ranker with the same parameters that has learned nothing; other values are copied."""
     if isinstance(value, list | tuple):
-        return type(value)([unfitted(one) for one in value])
+        return type(value)([unfitted(member) for member in value])
     if isinstance(value, type) or not hasattr(value, "get_params"):
         return copy.deepcopy(value)
     if not isinstance(value, Estimator):
         from sklearn.base import clone
 
         return clone(value)
-    made = type(value)(**{name: unfitted(one) for name, one in value.get_params(deep=False).items()})
+    made = type(value)(**{name: unfitted(parameter) for name, parameter in value.get_params(deep=False).items()})
     if value._changed_requests:
         made._changed_requests = value._changed_requests
     _WARNED[made] = _WARNED.setdefault(value, set())
@@ -303,9 +303,9 @@ class Recorded(Estimator):
 def _own(value: Any) -> Any:
     """A parameter as it is now: what it holds may be estimators or functions, which stay what they are."""
     if type(value) in (list, tuple):
-        return type(value)(_own(one) for one in value)
+        return type(value)(_own(item) for item in value)
     if type(value) is dict:
-        return {name: _own(one) for name, one in value.items()}
+        return {name: _own(item) for name, item in value.items()}
     return _unchanging(value.copy()) if type(value) is np.ndarray else value
 
 
@@ -394,13 +394,13 @@ def validate(estimator: Any, X: Any, y: Any = None, *, reset: bool, sparse: bool
     if sparse and hasattr(X, "toarray"):
         X = sparse_features(X)  # scikit-learn and SciPy follow index arrays without a look, and so do our kernels
         check_finite(X, None)
-    found = (
+    checked = (
         validate_data(estimator, X, **options)
         if y is None
         else validate_data(estimator, X, y, y_numeric=True, **options)
     )
-    check_finite(found if y is None else found[0], getattr(estimator, "feature_names_in_", None))
-    return found
+    check_finite(checked if y is None else checked[0], getattr(estimator, "feature_names_in_", None))
+    return checked
 
 
 def _plain_matrix(X: Any) -> tuple[Any, Any]:

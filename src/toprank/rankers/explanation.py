@@ -77,12 +77,12 @@ class AskedQuery:
     def row_of(self, document: Any) -> int:
         """The row of a document, by its id, or its row in the data where documents have no ids."""
         wanted = str(document)
-        found = [row for row, name in enumerate(self.names) if name == wanted]
-        if not found:
+        rows = [row for row, name in enumerate(self.names) if name == wanted]
+        if not rows:
             raise DataError(_absent("document", wanted, self.names, f"in query {self.qid}"))
-        if len(found) > 1:
-            raise DataError(f"Query {self.qid} has {len(found)} documents called '{wanted}'; give each its own id.")
-        return found[0]
+        if len(rows) > 1:
+            raise DataError(f"Query {self.qid} has {len(rows)} documents called '{wanted}'; give each its own id.")
+        return rows[0]
 
     def pair(self, a: Any, b: Any) -> tuple[int, int]:
         """Two different rows; None stands for the first of the ranking, and for the next after the other."""
@@ -115,10 +115,10 @@ def _query_number(data: RankingData, qid: Any) -> int:
             )
         return 0
     known = data.qids.astype(str)
-    found = np.flatnonzero(known == str(qid))
-    if not len(found):
+    places = np.flatnonzero(known == str(qid))
+    if not len(places):
         raise DataError(_absent("query", str(qid), known.tolist(), "in these data"))
-    return int(found[0])
+    return int(places[0])
 
 
 def _absent(kind: str, wanted: str, known: Sequence[str], where: str) -> str:
@@ -212,12 +212,12 @@ class Explanation(Shown):
         """What it comes to."""
 
         def because(which: list[int]) -> str:
-            told = [
+            phrases = [
                 f"{self.features[i]} {'' if place else 'counts '}{signed(self.values[i])} ({self._against(i)})"
                 for place, i in enumerate(which[:_NAMED])
             ]
             more = f" and {len(which) - _NAMED} more" if len(which) > _NAMED else ""
-            return ", ".join(told) + more
+            return ", ".join(phrases) + more
 
         order = self._order()
         support, oppose = [i for i in order if self.values[i] > 0], [i for i in order if self.values[i] < 0]
@@ -254,11 +254,11 @@ class Explanation(Shown):
             rows.append((self.features[i], self.a_values[i], self.b_values[i], signed(self.values[i]), *error))
         table = Table(tuple(header), rows, names=1)
         silent = len(self.features) - len(order)
-        said = f"Contributions sum to the difference of the scores ({self.method})."
+        note = f"Contributions sum to the difference of the scores ({self.method})."
         if silent:
             verb = "makes" if silent == 1 else "make"
-            said += f" {silent} of {len(self.features)} features {verb} no difference between the two."
-        return [heading, self.summary, *([table] if rows else []), said, *self.caveats]
+            note += f" {silent} of {len(self.features)} features {verb} no difference between the two."
+        return [heading, self.summary, *([table] if rows else []), note, *self.caveats]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each feature, the largest contribution first."""
@@ -313,7 +313,7 @@ def explain_pair(ranker: Ranker, data: RankingData, qid: Any, a: Any, b: Any, sa
 
 def explained(asked: AskedQuery, first: int, second: int, sampling: Sampling) -> Explanation:
     """The same for two rows of a query that was looked up before."""
-    found = asked.ranker.contributions(asked.part, np.array([first]), np.array([second]), sampling)
+    terms = asked.ranker.contributions(asked.part, np.array([first]), np.array([second]), sampling)
     columns = range(len(asked.features))
     a_values, b_values = (tuple(asked.shown(row, j) for j in columns) for row in (first, second))
     return Explanation(
@@ -321,11 +321,11 @@ def explained(asked: AskedQuery, first: int, second: int, sampling: Sampling) ->
         asked.document(first),
         asked.document(second),
         asked.features,
-        found.values[0],
-        None if found.errors is None else found.errors[0],
+        terms.values[0],
+        None if terms.errors is None else terms.errors[0],
         a_values,
         b_values,
-        found.method,
+        terms.method,
         asked.caveats,
         _in_words(asked, a_values, b_values),
     )

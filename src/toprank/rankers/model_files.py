@@ -176,7 +176,7 @@ def _foreign(stream: BinaryIO) -> str | None:
 
     start = stream.read(64)
     stream.seek(0)
-    return foreign.told(start)
+    return foreign.format_of(start)
 
 
 def is_model(path: str | PathLike[str]) -> bool:
@@ -202,8 +202,8 @@ def inspect(path: str | PathLike[str]) -> dict[str, Any]:
             ranker = foreign.read(stream, kind, fspath(path))
             size = stream.seek(0, io.SEEK_END)
             of_ours = ("format", "format_version", "toprank_version")
-            told = {name: part for name, part in _metadata(ranker, ranker.state()).items() if name not in of_ours}
-            return told | {"members": {basename(fspath(path)): size}}
+            described = {name: part for name, part in _metadata(ranker, ranker.state()).items() if name not in of_ours}
+            return described | {"members": {basename(fspath(path)): size}}
         archive = _Archive(stream, fspath(path))
         metadata = archive.metadata()
         metadata["members"] = {name: archive.check(name) for name in archive.sizes if name != "checksums.json"}
@@ -293,9 +293,9 @@ def _beside(parts: Mapping[str, T], prefix: str) -> Mapping[str, T]:
 
 def _impossible(sizes: Mapping[str, int], packed: int) -> bool:
     """Whether the parts of a file claim more bytes than a model of that file size has: an archive made to burst."""
-    total, told = sum(sizes.values()), sum(size for name, size in sizes.items() if name.endswith(".json"))
+    total, texts = sum(sizes.values()), sum(size for name, size in sizes.items() if name.endswith(".json"))
     harmless, ratio = _DESCRIPTION
-    return total > min(_LIMIT, max(_HARMLESS, _RATIO * packed)) or told > max(harmless, ratio * packed)
+    return total > min(_LIMIT, max(_HARMLESS, _RATIO * packed)) or texts > max(harmless, ratio * packed)
 
 
 class _Archive:

@@ -47,7 +47,7 @@ __all__ = [
 
 _TINY = 1e-12  # a probability of 0 has no log odds
 _MOST = 0.95  # beyond it all documents of a query would have practically one grade
-_TOLD, _MOSTLY = 5, 0.8  # of the rows that can be told from those of training: enough to speak of, and nearly all
+_KNOWN, _MOSTLY = 5, 0.8  # of the rows that can be told from those of training: enough to speak of, and nearly all
 _DRAWS = 2000
 _SEED = 0  # the same question gets the same answer
 _QUERIES, _DOCUMENTS = 512, 1024  # held at a time, times the draws
@@ -81,18 +81,18 @@ class Calibration:
     @classmethod
     def of(cls, plain: dict[str, Any], n_grades: int) -> Self:
         """What `plain` wrote down; refused where it cannot be."""
-        found = cls(
+        known = cls(
             tuple((float(a), float(b)) for a, b in plain["steps"]),
             bool(plain["by_score"]),
             float(plain["shared"]),
             float(plain["common"]),
             int(plain["queries"]),
         )
-        lines = np.array(found.steps)
+        lines = np.array(known.steps)
         sound = lines.shape == (n_grades - 1, 2) and np.isfinite(lines).all() and (lines[:, 1] > 0).all()
-        if not (sound and 0 <= found.shared <= _MOST and 0 <= found.common < np.inf):
+        if not (sound and 0 <= known.shared <= _MOST and 0 <= known.common < np.inf):
             raise DataError("the calibration does not fit the grades")
-        return found
+        return known
 
 
 def fit_calibration(
@@ -435,16 +435,16 @@ class GradeProbabilities(Ranker):
         met = known.met(row_hashes(self.translated(held_out).X), held_out.labels)
         same = held_out.fingerprint == self.training_.get("fingerprint")
         drawn_anew = met.relabelled > 0.1 * (met.seen + met.relabelled)  # labels, of the same documents: held out
-        few = met.told < _TOLD or drawn_anew
-        if same or (not few and met.seen >= _MOSTLY * met.told and known.repeated <= 0.5):
+        few = met.decidable < _KNOWN or drawn_anew
+        if same or (not few and met.seen >= _MOSTLY * met.decidable and known.repeated <= 0.5):
             raise DataError(
                 "These are the data that the ranker was trained on, or nearly all of their documents are: it looks "
                 f"better on them than it is. {back}"
             )
-        if not few and met.seen > (known.repeated + 0.1) * met.told:
+        if not few and met.seen > (known.repeated + 0.1) * met.decidable:
             warn_user(
-                f"About {met.seen / met.told:.0%} of the documents to calibrate on were trained on, where the ranker "
-                f"looks better than it is. {back}",
+                f"About {met.seen / met.decidable:.0%} of the documents to calibrate on were trained on, where the "
+                f"ranker looks better than it is. {back}",
                 SameDataWarning,
             )
 

@@ -22,6 +22,7 @@ from toprank import losses, solvers
 from toprank.compute import FloatArray
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError
+from toprank.importing import exports
 from toprank.losses.own import OwnLoss, named
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure
@@ -91,7 +92,7 @@ def from_plain(value: Any) -> Any:
     if isinstance(value, dict) and "solver" in value:
         options = dict(value["solver"])
         name = options.pop("name")
-        if name not in solvers.__all__:
+        if name not in exports("toprank.solvers"):
             raise DataError(f"There is no solver called '{name}'.")
         return getattr(solvers, name)(**options)
     return value
@@ -145,9 +146,9 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is Any:
         return True
     if origin in (Union, UnionType):
-        return any(fits(value, one) for one in inner)
+        return any(fits(value, member) for member in inner)
     if origin is Literal:
-        return any(type(value) is type(one) and value == one for one in inner)
+        return any(type(value) is type(literal) and value == literal for literal in inner)
     if hint in (int, float):
         kinds = int if hint is int else int | float
         return isinstance(value, kinds) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST

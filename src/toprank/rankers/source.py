@@ -284,11 +284,11 @@ class InMemory(Source):
     def widened(self, columns: SeenColumns, folds: int | None = None) -> RankingData:
         means = None
         if columns.means and folds is not None:
-            means = out_of_fold(self.data, columns.encoding, [one.places for one in columns.means], folds)
+            means = out_of_fold(self.data, columns.encoding, [mean.places for mean in columns.means], folds)
         return self._with(columns.columns(self.data.X, means), columns.names, columns.seen_encoding)
 
     def _with(self, X: Any, names: tuple[str, ...], encoding: Encoding | None) -> RankingData:
-        values = {one.name: getattr(self.data, one.name) for one in fields(RankingData)}
+        values = {field.name: getattr(self.data, field.name) for field in fields(RankingData)}
         return RankingData.trusted(**(values | {"X": X, "feature_names": names, "encoding": encoding}))
 
     @override

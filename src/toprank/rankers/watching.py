@@ -22,7 +22,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
-from toprank.showing.progress import NOW_AND_THEN, Told, patience
+from toprank.showing.progress import NOW_AND_THEN, ProgressLine, patience
 
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
@@ -150,8 +150,8 @@ class TrainingWatch(ABC):
     def note(self, row: Mapping[str, float], metrics: Mapping[str, float], model: Any) -> None:
         """Look at a step that was just made; `row` is told in the history besides the metrics."""
         number = self.done + 1
-        told = {self.unit: number, **row, **metrics}
-        history = {name: [*self.history.get(name, ()), value] for name, value in told.items()}
+        numbers = {self.unit: number, **row, **metrics}
+        history = {name: [*self.history.get(name, ()), value] for name, value in numbers.items()}
         # Nothing is called here, so that no interrupt comes between: a step that counts has its model and its row.
         self.last_model, self.history, self.done = model, history, number
         decisive = metrics.get(self.decides)
@@ -312,7 +312,7 @@ class RoundWatch(TrainingWatch):
         """Look at a round that was just made."""
         self.booster = env.model
         if env.model.current_iteration() > self.done:
-            self.note({}, {one[0]: float(one[2]) for one in env.evaluation_result_list}, None)
+            self.note({}, {entry[0]: float(entry[2]) for entry in env.evaluation_result_list}, None)
         elif not self.sampled:  # LightGBM takes a round without a split back
             self.stop(f"After {self.done} rounds no split was left that improves the fit.")
         if self.over:
@@ -340,7 +340,7 @@ class TrainingProgress:
 
     def __init__(self, metric: str | Measure) -> None:
         self.metric = metric
-        self.tell = Told(1.0 if sys.stderr.isatty() else NOW_AND_THEN, after=patience())
+        self.tell = ProgressLine(1.0 if sys.stderr.isatty() else NOW_AND_THEN, after=patience())
 
     def __call__(self, now: Round | Epoch) -> None:
         """Tell, unless that was done a moment ago."""

@@ -37,7 +37,7 @@ def write_clicks(
 
 def clicks_page(report: LogReport, name: str, models: ComparedModels | None = None, *further: Extra) -> str:
     """The whole page as text; `further` sections stand behind the others."""
-    problems = sum(one.severity == "problem" for one in report.findings)
+    problems = sum(finding.severity == "problem" for finding in report.findings)
     joined = int(report.graph.identified.sum())
     lead = f"{joined} of {report.graph.depth} positions can be compared with the first" if joined > 1 else (
         "Positions cannot be compared: the log shows one order"
@@ -50,7 +50,7 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
         tag("p", f"{sizes}; {problems} {'problem' if problems == 1 else 'problems'}.", cls="remark"),
         cls="opening",
     )
-    found = [tag("li", str(one)) for one in report.findings] or [tag("li", "Nothing was found.")]
+    items = [tag("li", str(finding)) for finding in report.findings] or [tag("li", "Nothing was found.")]
     known = report.propensities is not None and np.isfinite(report.propensities.values).any()
     figures = [panel("Propensity of each position", report.plot().figure())] if known else []
     figures.append(panel("What joins positions", _drawn(report.graph)))
@@ -61,7 +61,7 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
         "them with it."
     )
     sections = [
-        ("found", "Findings", "", tag("ul", *found, cls="verdicts")),
+        ("found", "Findings", "", tag("ul", *items, cls="verdicts")),
         ("positions", "Positions", remark, join([side_by_side(*figures), plain_table(report.table(), "Positions")])),
     ]
     if report.contexts is not None:

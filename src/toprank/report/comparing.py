@@ -90,21 +90,21 @@ def from_comparison(
         system: np.asarray(data.aligned(scores[system], order), dtype=np.float64).reshape(-1)
         for system in comparison.systems
     }
-    told = {"convention": comparison.convention or "standard", "threads": threads, "order": "data"}
-    options = evaluate_options | told
+    shared = {"convention": comparison.convention or "standard", "threads": threads, "order": "data"}
+    options = evaluate_options | shared
     wanted = comparison.metrics if metrics is None else metrics
     evaluations = {system: evaluate(column, data, wanted, **options) for system, column in columns.items()}
     check_same(comparison, evaluations)
-    one = next(iter(evaluations.values()))
+    first = next(iter(evaluations.values()))
     rankers = dict(rankers or {})
     given = {system: data.aligned(table, order) for system, table in (probabilities or {}).items()}
     for kind, names in (("ranker", rankers), ("system with probabilities", given)):
         for system in names:
             if system not in comparison.systems:
                 raise UnknownNameError(f"{kind} among those compared", system, comparison.systems)
-    seen, kept_columns = _evaluated(data, columns, one.qids)
-    per_query = {system: dict(found.per_query) for system, found in evaluations.items()}
-    part = _part(name, comparison, seen, kept_columns, per_query, one, options)
+    seen, kept_columns = _evaluated(data, columns, first.qids)
+    per_query = {system: dict(evaluation.per_query) for system, evaluation in evaluations.items()}
+    part = _part(name, comparison, seen, kept_columns, per_query, first, options)
     part = _with_rankers(part, data, rankers, given)
     if metrics is None:  # else they may be functions, which have no name to ask for them by
         part = replace(part, explained=explained_ranker(part, seen, rankers, options))
@@ -112,8 +112,8 @@ def from_comparison(
     return Content(
         title=title or f"{len(comparison.systems)} systems on {name}",
         parts=(part,),
-        sources=tuple(source_of(*one) for one in known.items()),
-        conventions=(str(one.convention),),
+        sources=tuple(source_of(*entry) for entry in known.items()),
+        conventions=(str(first.convention),),
         facts=(*facts_of(comparison), *_ranker_facts(rankers), versions_fact()),
         command=command,
         date=date,
@@ -122,11 +122,11 @@ def from_comparison(
 
 def check_same(comparison: Comparison, evaluations: Mapping[str, Evaluation]) -> None:
     """Refuse data, scores or options that give other means than the comparison has."""
-    for system, found in evaluations.items():
+    for system, evaluation in evaluations.items():
         for metric, mean in comparison.means[system].items():
-            if not abs(found.mean[metric] - mean) <= _SAME * max(1.0, abs(mean)):
+            if not abs(evaluation.mean[metric] - mean) <= _SAME * max(1.0, abs(mean)):
                 raise DataError(
-                    f"{metric} of '{system}' is {found.mean[metric]:.6f} on these data, but the comparison says "
+                    f"{metric} of '{system}' is {evaluation.mean[metric]:.6f} on these data, but the comparison says "
                     f"{mean:.6f}; give the report the data, scores and options that were compared."
                 )
 
@@ -148,7 +148,7 @@ def _part(
     data: RankingData,
     scores: Mapping[str, FloatArray],
     per_query: Mapping[str, Mapping[str, FloatArray]],
-    one: Evaluation,
+    evaluation: Evaluation,
     options: Mapping[str, Any],
 ) -> RankedCollection:
     styles = plotted(comparison)
@@ -161,7 +161,7 @@ def _part(
         name=name,
         qids=data.qids,
         judgements=(JudgedComparison(comparison, per_query, intervals),),
-        at_k=at_cutoffs(scores, data, one.measures, styles, **options),
+        at_k=at_cutoffs(scores, data, evaluation.measures, styles, **options),
         spreads=spreads(scores, data, styles),
         documents=Documents(data.labels, data.queries, ids, scores),
         hardest=hardest(firsts, metric in comparison.lower_is_better, solvable),
@@ -241,6 +241,6 @@ def _ranker_facts(rankers: Mapping[str, Any]) -> list[Fact]:
 
 def versions_fact() -> Fact:
     """Of toprank, Python and the libraries that numbers come from."""
-    found = {"toprank": __version__, "Python": platform.python_version()}
-    found |= {name: version for name, version in versions().items() if name in COMPUTING}
-    return Fact("Versions", ", ".join(map(" ".join, found.items())))
+    known = {"toprank": __version__, "Python": platform.python_version()}
+    known |= {name: version for name, version in versions().items() if name in COMPUTING}
+    return Fact("Versions", ", ".join(map(" ".join, known.items())))

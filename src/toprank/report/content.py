@@ -230,23 +230,23 @@ class Content(Shown):
             raise DataError("A report needs at least one comparison.")
 
     def _parts(self) -> Sequence[Part]:
-        said: list[Part] = [f"{self.title}."]
+        parts: list[Part] = [f"{self.title}."]
         for part in self.parts:
             means = part.comparison.means_table()
             place = {name: i for i, name in enumerate(part.ranked_systems)}
             ranked = Table(means.header, sorted(means.rows, key=lambda row: place[row[0]]), names=1)
             verdicts = tuple(map(part.comparison.summary_of, part.comparison.differences))
-            said += [f"{part.name}: {part.comparison.heading}", ranked, verdicts, *part.caveats]
-        return [*said, *self.caveats, "The whole page, to hand on: toprank.report.write_html(path, content)."]
+            parts += [f"{part.name}: {part.comparison.heading}", ranked, verdicts, *part.caveats]
+        return [*parts, *self.caveats, "The whole page, to hand on: toprank.report.write_html(path, content)."]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each part, convention, system and metric: the mean and its interval."""
         names = ("part", "convention", "system", "metric", "mean", "low", "high")
         rows = [
-            (part.name, one.comparison.convention, system, metric, mean, *one.intervals[system][metric])
+            (part.name, judgement.comparison.convention, system, metric, mean, *judgement.intervals[system][metric])
             for part in self.parts
-            for one in part.judgements
-            for system, means in one.comparison.means.items()
+            for judgement in part.judgements
+            for system, means in judgement.comparison.means.items()
             for metric, mean in means.items()
         ]
         return frame_of(dict(zip(names, zip(*rows, strict=True), strict=True)), kind)
@@ -254,7 +254,7 @@ class Content(Shown):
     def to_dict(self) -> dict[str, Any]:
         """What was compared, as plain values for JSON: each part under each of its conventions."""
         parts = [
-            {"name": part.name, "comparisons": [one.comparison.to_dict() for one in part.judgements],
+            {"name": part.name, "comparisons": [judgement.comparison.to_dict() for judgement in part.judgements],
              "caveats": list(part.caveats)}
             for part in self.parts
         ]  # fmt: skip
@@ -262,7 +262,7 @@ class Content(Shown):
 
     def plot(self, metric: str | None = None, part: str | None = None) -> Picture:
         """The differences of a part, the first if none is named, with their intervals."""
-        parts = {one.name: one for one in self.parts}
+        parts = {part.name: part for part in self.parts}
         name = self.parts[0].name if part is None else part
         if name not in parts:
             raise UnknownNameError("part in this report", name, parts)

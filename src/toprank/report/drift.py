@@ -32,8 +32,8 @@ def drift_page(drift: Drift, name: str) -> str:
         cls="opening",
     )
     shown = [(drift.scores, drift.plot(named=False))]
-    shown += [(one, drift.plot(one.name, named=False)) for one in drift.features[: _DRAWN - 1]]
-    figures = [panel(f"{one.name}: PSI {one.psi:.3f}", picture.figure()) for one, picture in shown]
+    shown += [(feature, drift.plot(feature.name, named=False)) for feature in drift.features[: _DRAWN - 1]]
+    figures = [panel(f"{feature.name}: PSI {feature.psi:.3f}", picture.figure()) for feature, picture in shown]
     remark = (
         "Each curve is a distribution function: the share of documents with at most this value. Where the curves lie "
         "on each other nothing has moved; PSI and KS measure how far they are apart. Categories are drawn as shares."

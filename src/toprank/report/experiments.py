@@ -93,7 +93,9 @@ def from_results(
 
 
 def _part(results: Results, dataset: str) -> RankedCollection | None:
-    judgements = [found for name in results.conventions if (found := _judgement(results, dataset, name)) is not None]
+    judgements = [
+        judgement for name in results.conventions if (judgement := _judgement(results, dataset, name)) is not None
+    ]
     if not judgements:
         return None
     main = judgements[0].comparison
@@ -198,12 +200,12 @@ def _at_cutoffs(
     facts = results.provenance["datasets"][dataset]["folds"]
 
     def means(system: str, asked: list[Measure]) -> dict[str, float]:
-        found = []
+        by_test = []
         for of, test in zip(facts, tests, strict=True):
             options: dict[str, Any] = {"convention": convention, "max_grade": of.get("max_grade") or None}
             scores = results.scores(dataset, of["name"], system)
-            found.append(evaluate(scores, test, asked, order="data", **options).per_query)
-        pooled = {str(one): np.concatenate([per_query[str(one)] for per_query in found]) for one in asked}
+            by_test.append(evaluate(scores, test, asked, order="data", **options).per_query)
+        pooled = {str(metric): np.concatenate([per_query[str(metric)] for per_query in by_test]) for metric in asked}
         return {
             name: float(np.nanmean(values)) if not np.isnan(values).all() else np.nan for name, values in pooled.items()
         }
@@ -290,7 +292,7 @@ def _notes(results: Results, dataset: str, relevant: npt.NDArray[Any], documents
             f"behind ±; intervals of differences are over queries and seeds.{plots}"
         )
     caveats += nothing_to_gain(relevant > 0)
-    failed = {one.system: one.error for one in results.failures if one.dataset == dataset}
+    failed = {failure.system: failure.error for failure in results.failures if failure.dataset == dataset}
     caveats += [f"{system} failed and is left out: {error}" for system, error in failed.items()]
     if not documents:
         caveats.append(

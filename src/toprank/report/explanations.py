@@ -22,8 +22,8 @@ def write_explanations(path: str | os.PathLike[str], name: str, results: Mapping
 def explanations_page(name: str, results: Mapping[str, Shown]) -> str:
     """The whole page as text; ids are escaped."""
     sections = [
-        section(f"r{place}", heading, "", *_drawn(heading, one), *_said(heading, one))
-        for place, (heading, one) in enumerate(results.items())
+        section(f"r{place}", heading, "", *_drawn(heading, result), *_words(heading, result))
+        for place, (heading, result) in enumerate(results.items())
     ]
     opening = tag("header", tag("h1", name, cls="lead"), cls="opening")
     return document(name, join([opening, *sections]), [(f"r{place}", heading) for place, heading in enumerate(results)])
@@ -39,7 +39,7 @@ def _drawn(heading: str, result: Shown) -> list[Markup]:
         return []
 
 
-def _said(heading: str, result: Shown) -> list[Markup]:
+def _words(heading: str, result: Shown) -> list[Markup]:
     parts = []
     for part in result._parts():
         if isinstance(part, Table):
@@ -47,5 +47,5 @@ def _said(heading: str, result: Shown) -> list[Markup]:
         elif isinstance(part, str):
             parts.append(tag("p", part))
         elif part:
-            parts.append(tag("ul", *(tag("li", one) for one in part), cls="verdicts"))
+            parts.append(tag("ul", *(tag("li", sentence) for sentence in part), cls="verdicts"))
     return parts

@@ -131,12 +131,14 @@ def _others(comparison: Comparison, first: str, baseline: bool) -> str:
     if comparison.correction != "none":
         level += f" after {comparison.correction.capitalize()}'s correction"
     if baseline:
-        found = [d for d in comparison.differences if d.metric == metric]
-        better = sum(d.significant and d.winner == d.a for d in found)
-        worse = sum(d.significant and d.winner == d.b for d in found)
-        if len(found) == 1:
+        differences = [d for d in comparison.differences if d.metric == metric]
+        better = sum(d.significant and d.winner == d.a for d in differences)
+        worse = sum(d.significant and d.winner == d.b for d in differences)
+        if len(differences) == 1:
             return ""
-        return f"Of {len(found)} compared with {comparison.baseline}, {better} are better and {worse} worse {level}."
+        return (
+            f"Of {len(differences)} compared with {comparison.baseline}, {better} are better and {worse} worse {level}."
+        )
     pairs = [difference_between(comparison, first, other, metric) for other in comparison.systems if other != first]
     if len(pairs) == 1:
         return ""

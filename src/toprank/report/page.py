@@ -52,31 +52,33 @@ def page(content: Content) -> str:
     fixed = [[_shown(panel, part, key) for panel in PANELS] for part, key in zip(content.parts, keys, strict=True)]
     tail = _small_print(content)
     used = (
-        sum(len(section.encode("utf-8")) for found in fixed for section in found) + len(tail.encode("utf-8")) + 60_000
+        sum(len(section.encode("utf-8")) for sections in fixed for section in sections)
+        + len(tail.encode("utf-8"))
+        + 60_000
     )
     budget = max(_LEAST, (LIMIT - used) // len(content.parts))
     body, links = [], []
-    for part, key, found in zip(content.parts, keys, fixed, strict=True):
+    for part, key, sections in zip(content.parts, keys, fixed, strict=True):
         last = explorer_panel(part, budget)
-        found.append(_shown(last, part, key))
+        sections.append(_shown(last, part, key))
         if several:
             body.append(tag("h2", part.name, cls="part", id=key))
             links.append((key, part.name))
         else:
-            shown = zip((*PANELS, last), found, strict=True)
+            shown = zip((*PANELS, last), sections, strict=True)
             links += [(f"{key}-{panel.name}", panel.link) for panel, section in shown if section]
-        body += found
+        body += sections
     links.append(("sources", "Sources"))
     return document(content.title, join([_opening(content), *body, tail]), links)
 
 
 def _shown(panel: Panel, part: RankedCollection, key: str) -> Markup:
     """A panel as a section of the page; empty where it has nothing to show."""
-    found = panel.show(part, key)
-    if found is None:
+    content = panel.show(part, key)
+    if content is None:
         return Markup()
     remark = panel.remark if isinstance(panel.remark, str) else panel.remark(part)
-    return section(f"{key}-{panel.name}", panel.heading, remark, found)
+    return section(f"{key}-{panel.name}", panel.heading, remark, content)
 
 
 def section(key: str, heading: str, remark: str, *content: Markup) -> Markup:
@@ -95,15 +97,17 @@ def _opening(content: Content) -> Markup:
     """The first screen: for each part one sentence, and whether it is noise."""
     leads = []
     for part in content.parts:
-        found = headline(part.comparison, part.against_leader)
-        icon = {"shown": "✓", "noise": "~", "equivalent": "≈"}[found.kind]
-        chip = tag("span", tag("span", icon, aria_hidden="true"), " ", found.verdict, cls=f"verdict {found.kind}")
+        judgement = headline(part.comparison, part.against_leader)
+        icon = {"shown": "✓", "noise": "~", "equivalent": "≈"}[judgement.kind]
+        chip = tag(
+            "span", tag("span", icon, aria_hidden="true"), " ", judgement.verdict, cls=f"verdict {judgement.kind}"
+        )
         name = tag("p", part.name, cls="kicker") if len(content.parts) > 1 else None
         kind = "h1" if len(content.parts) == 1 else "h2"
         leads.append(join(filter(None, [
             name,
-            tag(kind, found.sentence, cls="lead"),
-            tag("p", chip, " ", found.support, cls="support"),
+            tag(kind, judgement.sentence, cls="lead"),
+            tag("p", chip, " ", judgement.support, cls="support"),
             tag("p", f"{_heading(part)} {' '.join(part.caveats)}", cls="remark"),
         ])))  # fmt: skip
     title = tag("p" if len(content.parts) == 1 else "h1", content.title, cls="kicker")

@@ -46,22 +46,22 @@ def content_of_runs(
     asked = comparison.metrics if metrics is None else metrics
     evaluations = judged_runs(systems, judgments, asked, (), **options).evaluations
     check_same(comparison, evaluations)
-    one = next(iter(evaluations.values()))
-    data, names, scores = _pool(judgments, systems, one.qids)
+    first = next(iter(evaluations.values()))
+    data, names, scores = _pool(judgments, systems, first.qids)
     styles = plotted(comparison)
 
     def means(system: str, wanted: list[Measure]) -> Mapping[str, float]:
         return evaluate_run(judgments, systems[system], wanted, **options).mean
 
-    per_query = {system: dict(found.per_query) for system, found in evaluations.items()}
+    per_query = {system: dict(evaluation.per_query) for system, evaluation in evaluations.items()}
     metric = comparison.metrics[0]
     solvable = data.queries.max(np.where(data.judged, data.labels, 0.0)) > 0
     firsts = {system: of[metric] for system, of in per_query.items()}
     part = RankedCollection(
         name=name,
-        qids=one.qids,
+        qids=first.qids,
         judgements=(JudgedComparison(comparison, per_query, judged_intervals(comparison, per_query, threads)),),
-        at_k=curves_at(means, int(data.queries.sizes.max()), one.measures, styles),
+        at_k=curves_at(means, int(data.queries.sizes.max()), first.measures, styles),
         spreads=_spreads(scores, data, styles),
         documents=Documents(data.labels, data.queries, names, scores),
         hardest=hardest(firsts, metric in comparison.lower_is_better, solvable),
@@ -71,7 +71,7 @@ def content_of_runs(
         title=title or f"{len(comparison.systems)} systems on {name}",
         parts=(part,),
         sources=tuple(_sources(name, judgments, systems)),
-        conventions=(str(one.convention),),
+        conventions=(str(first.convention),),
         facts=(*facts_of(comparison), versions_fact()),
         command=command,
         date=date,
@@ -86,17 +86,17 @@ def _pool(
     Rows of a query are by document id, descending: the order of ties in trec_eval.
     """
     tables: list[Qrels | Run] = [qrels, *runs.values()]
-    ids, document = np.unique(np.concatenate([one.document_ids for one in tables]), return_inverse=True)
-    every = np.concatenate([one.qids for one in tables])
+    ids, document = np.unique(np.concatenate([table.document_ids for table in tables]), return_inverse=True)
+    every = np.concatenate([table.qids for table in tables])
     place = np.minimum(np.searchsorted(qids, every), len(qids) - 1)
     known, width = qids[place] == every, len(ids)
     keys = place * width + (width - 1 - document.reshape(-1))
     rows = np.unique(keys[known])
     columns, start = [], 0
-    for one in tables:
-        values = one.grades if isinstance(one, Qrels) else one.scores
-        part = slice(start, start := start + len(one))
-        column = np.full(len(rows), np.nan if isinstance(one, Qrels) else -np.inf)
+    for table in tables:
+        values = table.grades if isinstance(table, Qrels) else table.scores
+        part = slice(start, start := start + len(table))
+        column = np.full(len(rows), np.nan if isinstance(table, Qrels) else -np.inf)
         column[np.searchsorted(rows, keys[part][known[part]])] = values[known[part]]
         columns.append(column)
     sizes = np.bincount(rows // width, minlength=len(qids))
@@ -106,11 +106,11 @@ def _pool(
 
 def _spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]) -> tuple[ScoreSpread, ...]:
     """Of each system on what it retrieved."""
-    found: list[ScoreSpread] = []
+    shown: list[ScoreSpread] = []
     for system, style in styles.items():
         retrieved = scores[system] > -np.inf
-        found += spreads({system: scores[system][retrieved]}, data.keep(retrieved), {system: style})
-    return tuple(found)
+        shown += spreads({system: scores[system][retrieved]}, data.keep(retrieved), {system: style})
+    return tuple(shown)
 
 
 def _sources(name: str, qrels: Qrels, runs: Mapping[str, Run]) -> list[DataSource]:

@@ -198,7 +198,7 @@ class Reproduction(Shown):
         """Convention → mean distance of our figures from the published ones, nearest first; empty: none published."""
         distances = {}
         for convention in self.conventions:
-            gaps = [abs(one.difference) for one in self.figures(convention) if one.difference is not None]
+            gaps = [abs(figure.difference) for figure in self.figures(convention) if figure.difference is not None]
             if gaps:
                 distances[convention] = float(np.mean(gaps))
         return dict(sorted(distances.items(), key=lambda item: item[1]))
@@ -213,7 +213,9 @@ class Reproduction(Shown):
         if not self.fit:
             return ()
         figures = self.figures(self.conventions[0])
-        rounding = float(np.mean([one.unit for one in figures if one.unit is not None and one.difference is not None]))
+        rounding = float(
+            np.mean([figure.unit for figure in figures if figure.unit is not None and figure.difference is not None])
+        )
         least = min(self.fit.values())
         return tuple(name for name, distance in self.fit.items() if distance - least <= rounding)
 
@@ -260,13 +262,13 @@ class Reproduction(Shown):
 
     def judgements(self, convention: str) -> list[JudgedClaim]:
         """The claims, set by set."""
-        found = (
+        judged = (
             self._judgement(claim, dataset, convention)
             for claim in self.study.claims
             for dataset in self.sets
             if not claim.sets or dataset in claim.sets
         )
-        return [one for one in found if one is not None]
+        return [claim for claim in judged if claim is not None]
 
     def _judgement(self, claim: Claim, dataset: str, convention: str) -> JudgedClaim | None:
         own = self.values(claim.better, claim.metric, dataset, convention)
@@ -277,12 +279,12 @@ class Reproduction(Shown):
         strongest = max(present, key=lambda name: np.nanmean(np.concatenate(list(present[name].values()))))
         first, second = _paired(own, present[strongest])
         interval, p = t_interval(first, second), randomization_test(first, second, seed=0).p
-        found = float(np.mean(first - second)), interval.low, interval.high, p
-        return JudgedClaim(claim.text, dataset, convention, strongest, claim.metric, *found)
+        numbers = float(np.mean(first - second)), interval.low, interval.high, p
+        return JudgedClaim(claim.text, dataset, convention, strongest, claim.metric, *numbers)
 
     def unjudged(self) -> list[str]:
         """Claims that cannot be judged with the sets at hand."""
-        return [one.text for one in self.study.claims if one.sets and not set(one.sets) & set(self.sets)]
+        return [claim.text for claim in self.study.claims if claim.sets and not set(claim.sets) & set(self.sets)]
 
     # ---- output ----
 
@@ -292,7 +294,10 @@ class Reproduction(Shown):
     @property
     def summary(self) -> str:
         """Which convention comes nearest to the paper, and what becomes of its claims under the convention it names."""
-        claims = (f"{one.claim} on {one.dataset}: {one.verdict}." for one in self.judgements(self.study.convention))
+        claims = (
+            f"{judgement.claim} on {judgement.dataset}: {judgement.verdict}."
+            for judgement in self.judgements(self.study.convention)
+        )
         return "\n".join([*([nearest_convention(self)] if self.fit else []), *claims])
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
@@ -303,9 +308,9 @@ class Reproduction(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Everything, under every convention, as plain values."""
 
-        def every(found: Callable[[str], list[Any]], *more: str) -> list[dict[str, Any]]:
-            all_of_them = (one for convention in self.conventions for one in found(convention))
-            return [asdict(one) | {name: getattr(one, name) for name in more} for one in all_of_them]
+        def every(rows: Callable[[str], list[Any]], *more: str) -> list[dict[str, Any]]:
+            all_of_them = (row for convention in self.conventions for row in rows(convention))
+            return [asdict(row) | {name: getattr(row, name) for name in more} for row in all_of_them]
 
         return {
             "study": self.study.name,
@@ -320,7 +325,7 @@ class Reproduction(Shown):
             "counts": every(self.counts),
             "claims": every(self.judgements, "verdict"),
             "unjudged": self.unjudged(),
-            "failures": [asdict(one) for part in self.parts for one in part.failures],
+            "failures": [asdict(failure) for part in self.parts for failure in part.failures],
             "remarks": list(self.study.remarks),
         }
 
@@ -328,7 +333,7 @@ class Reproduction(Shown):
 def _counted(cases: list[Case], study: Study) -> DuelCount:
     """The cases of one duel on one set."""
     first = cases[0]
-    [duel] = [one for one in study.duels if one.title == first.duel]
+    [duel] = [listed for listed in study.duels if listed.title == first.duel]
     given = {} if duel.figures is None else published(duel.figures)
     paper = [given.get((row, first.dataset)) for row in ("better", "same", "worse", "change")]
     printed = [value for value in paper if value is not None]

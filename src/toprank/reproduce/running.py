@@ -46,22 +46,22 @@ def find_sets(data: str | os.PathLike[str], sets: Iterable[str] | None = None) -
     wanted = SETS if sets is None else tuple(_known(name) for name in sets)
     if not wanted:
         raise DataError(f"No set is named; known: {', '.join(SETS)}.")
-    found: dict[str, Folds] = {}
+    present: dict[str, Folds] = {}
     for folder in sorted(_folders(root, _DEEP), key=lambda path: (_NORMALISED not in str(path).lower(), str(path))):
         name = _set_of(folder.name)
-        if name in wanted and name not in found:
+        if name in wanted and name not in present:
             with suppress(DataError, FileError):  # it has the name, but nothing of the kind in it
-                found[name] = folds(folder)
-    absent = [name for name in wanted if name not in found]
+                present[name] = folds(folder)
+    absent = [name for name in wanted if name not in present]
     if sets is not None and absent:
         raise FileError(f"{', '.join(absent)} is not under {root}: no folder of that name holds LETOR folds.")
-    if not found:
+    if not present:
         raise FileError(f"There is no LETOR set under {root}; known: {', '.join(SETS)}.")
-    return {name: found[name] for name in SETS if name in found}
+    return {name: present[name] for name in SETS if name in present}
 
 
 def _known(name: str) -> str:
-    by_key = {one.lower(): one for one in SETS}
+    by_key = {name.lower(): name for name in SETS}
     if name.strip().lower() not in by_key:
         raise UnknownNameError("LETOR set", name.strip(), SETS)
     return by_key[name.strip().lower()]
@@ -111,7 +111,7 @@ def reproduce(
         if study.strip().lower() not in STUDIES:
             raise UnknownNameError("study", study, STUDIES)
         study = STUDIES[study.strip().lower()]
-    found = find_sets(data, sets)
+    present = find_sets(data, sets)
 
     def run(folds: dict[str, Folds], systems: dict[str, Any]) -> Results:
         return Experiment(
@@ -127,11 +127,11 @@ def reproduce(
         ).run(verbose)
 
     systems = {name: _as_published(what) for name, what in study.systems.items()}
-    parts = [run(found, systems)]
+    parts = [run(present, systems)]
     if study.reversed_rows:
-        turned = {name: its.each(_with_reversed_rows) for name, its in found.items()}
+        turned = {name: its.each(_with_reversed_rows) for name, its in present.items()}
         parts.append(run(turned, {new: systems[old] for new, old in study.reversed_rows.items()}))
-    return Reproduction(study, tuple(found), tuple(parts))
+    return Reproduction(study, tuple(present), tuple(parts))
 
 
 def _as_published(what: Any) -> Any:

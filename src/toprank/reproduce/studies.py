@@ -184,10 +184,10 @@ _OWPC = Study(
 
 def _descent(system: str) -> System:
     """The linear system by plain gradient descent without a penalty, as the paper had it."""
-    one = get(system)
-    grid = {name: values for name, values in one.grid.items() if name == "alpha"}
+    known = get(system)
+    grid = {name: values for name, values in known.grid.items() if name == "alpha"}
     own = {"solver": GradientDescent(backtracking=True), "l2": 0.0, "max_iterations": 300}
-    return System(one.name, one.ranker, one.loss, "", "", options={**one.options, **own}, grid=grid)
+    return System(known.name, known.ranker, known.loss, "", "", options={**known.options, **own}, grid=grid)
 
 
 def _expected(loss: str, alphas: bool) -> System:
@@ -230,8 +230,8 @@ _BAYES = Study(
     ),
     claims=(
         *(
-            Claim(f"{said} ({loss} loss)", f"expected gain{how}, {loss}", (f"linear{how}, {loss}",), "ndcg@10")
-            for said, how in (
+            Claim(f"{note} ({loss} loss)", f"expected gain{how}, {loss}", (f"linear{how}, {loss}",), "ndcg@10")
+            for note, how in (
                 ("expected gain beats linear", ""),
                 ("not in the paper: the same with penalties", " with penalty"),
             )

@@ -12,93 +12,103 @@ if TYPE_CHECKING:
 __all__ = ["nearest_convention", "parts_of"]
 
 
-def parts_of(found: Reproduction) -> list[Part]:
+def parts_of(reproduction: Reproduction) -> list[Part]:
     """All tables under the paper's convention and under `standard`, and what holds."""
-    parts: list[Part] = [_head(found)]
-    for convention in dict.fromkeys((found.study.convention, "standard")):
-        parts += _under(found, convention)
-    return [*parts, *_fit(found), _failures(found), found.study.remarks]
+    parts: list[Part] = [_head(reproduction)]
+    for convention in dict.fromkeys((reproduction.study.convention, "standard")):
+        parts += _under(reproduction, convention)
+    return [*parts, *_fit(reproduction), _failures(reproduction), reproduction.study.remarks]
 
 
-def _head(found: Reproduction) -> str:
-    study = found.study
+def _head(reproduction: Reproduction) -> str:
+    study = reproduction.study
     return (
         f"{study.paper}\n"
-        f"Sets: {', '.join(found.sets)}. Chosen by {study.select_by} under {study.convention} on validation data. "
-        "Figures are means of the fold means, each with its 95 % interval over queries; differences and p-values are "
-        "paired, over the pooled queries."
+        f"Sets: {', '.join(reproduction.sets)}. Chosen by {study.select_by} under {study.convention} on validation "
+        "data. Figures are means of the fold means, each with its 95 % interval over queries; differences and p-values "
+        "are paired, over the pooled queries."
     )
 
 
-def _under(found: Reproduction, convention: str) -> list[Part]:
-    role = " (the paper's, as far as it says)" if convention == found.study.convention else ""
+def _under(reproduction: Reproduction, convention: str) -> list[Part]:
+    role = " (the paper's, as far as it says)" if convention == reproduction.study.convention else ""
     parts: list[Part] = [f"Under {convention}{role}"]
-    figures = found.figures(convention)
+    figures = reproduction.figures(convention)
     for title in dict.fromkeys(figure.table for figure in figures):
-        parts += [title, _figure_table([one for one in figures if one.table == title])]
-    counts = found.counts(convention)
-    cases = found.cases(convention) if counts else []
+        parts += [title, _figure_table([figure for figure in figures if figure.table == title])]
+    counts = reproduction.counts(convention)
+    cases = reproduction.cases(convention) if counts else []
     for title in dict.fromkeys(count.duel for count in counts):
-        parts += [f"{title} (paper / ours)", _count_table([one for one in counts if one.duel == title])]
-        parts += ["Case by case", _case_table([one for one in cases if one.duel == title])]
-    judged = found.judgements(convention)
+        parts += [f"{title} (paper / ours)", _count_table([count for count in counts if count.duel == title])]
+        parts += ["Case by case", _case_table([case for case in cases if case.duel == title])]
+    judged = reproduction.judgements(convention)
     if judged:
         rows = []
-        for one in judged:
-            numbers = (f"{one.difference:+.4f}", f"[{one.low:+.4f}, {one.high:+.4f}]", f"{one.p:.3f}")
-            rows.append((one.claim, one.dataset, *numbers, one.verdict))
+        for judgement in judged:
+            numbers = (
+                f"{judgement.difference:+.4f}",
+                f"[{judgement.low:+.4f}, {judgement.high:+.4f}]",
+                f"{judgement.p:.3f}",
+            )
+            rows.append((judgement.claim, judgement.dataset, *numbers, judgement.verdict))
         parts += ["Claims", Table(("claim", "set", "difference", "interval", "p", "verdict"), rows, 2)]
     return parts
 
 
 def _figure_table(figures: list[Figure]) -> Table:
     rows = []
-    for one in figures:
-        interval = "–" if one.low is None or one.high is None else f"[{one.low:.4f}, {one.high:.4f}]"
-        numbers = (_shown(one.paper, ".3f"), _shown(one.ours), _shown(one.difference, "+.4f"), interval)
-        rows.append((one.dataset, one.metric, one.system, *numbers))
+    for figure in figures:
+        interval = "–" if figure.low is None or figure.high is None else f"[{figure.low:.4f}, {figure.high:.4f}]"
+        numbers = (_shown(figure.paper, ".3f"), _shown(figure.ours), _shown(figure.difference, "+.4f"), interval)
+        rows.append((figure.dataset, figure.metric, figure.system, *numbers))
     return Table(("set", "metric", "system", "paper", "ours", "difference", "interval"), rows, 3)
 
 
 def _count_table(counts: list[DuelCount]) -> Table:
     rows = []
-    for one in counts:
-        paper = ("–",) * 4 if one.paper is None else (*map(str, one.paper[:3]), f"{one.paper[3]:+.1f} %")
-        ours = (str(one.better), str(one.same), str(one.worse), f"{one.change:+.1f} %")
-        rows.append((one.dataset, *(f"{theirs} / {mine}" for theirs, mine in zip(paper, ours, strict=True))))
+    for count in counts:
+        paper = ("–",) * 4 if count.paper is None else (*map(str, count.paper[:3]), f"{count.paper[3]:+.1f} %")
+        ours = (str(count.better), str(count.same), str(count.worse), f"{count.change:+.1f} %")
+        rows.append((count.dataset, *(f"{theirs} / {mine}" for theirs, mine in zip(paper, ours, strict=True))))
     return Table(("set", "better", "same", "worse", "mean change"), rows, 1)
 
 
 def _case_table(cases: list[Case]) -> Table:
     rows = []
-    for one in cases:
-        numbers = (_shown(value) for value in (one.new_mean, one.old_mean, one.p))
-        rows.append((one.dataset, one.new, one.old, one.metric, *numbers, one.verdict))
+    for case in cases:
+        numbers = (_shown(value) for value in (case.new_mean, case.old_mean, case.p))
+        rows.append((case.dataset, case.new, case.old, case.metric, *numbers, case.verdict))
     return Table(("set", "new", "old", "metric", "new", "old", "p", "the new one is"), rows, 4)
 
 
-def _fit(found: Reproduction) -> list[Part]:
+def _fit(reproduction: Reproduction) -> list[Part]:
     """Every published number under every convention, and the convention that comes nearest."""
     parts: list[Part] = []
-    if found.fit:
-        parts += ["Published figures, under every convention", _all_figures(found), nearest_convention(found)]
-    if found.count_fit:
-        parts += ["Better/same/worse, under every convention", _all_counts(found)]
-        fewest = min(found.count_fit.values())
-        best_ones = [name for name, misplaced in found.count_fit.items() if misplaced == fewest]
+    if reproduction.fit:
+        parts += [
+            "Published figures, under every convention",
+            _all_figures(reproduction),
+            nearest_convention(reproduction),
+        ]
+    if reproduction.count_fit:
+        parts += ["Better/same/worse, under every convention", _all_counts(reproduction)]
+        fewest = min(reproduction.count_fit.values())
+        best_ones = [name for name, misplaced in reproduction.count_fit.items() if misplaced == fewest]
         parts.append(f"Nearest to the paper's counts: {', '.join(best_ones)} ({fewest} cases fall otherwise).")
     return parts or [
         "No figure was published for the sets at hand, so no convention can be said to fit the paper best."
     ]
 
 
-def nearest_convention(found: Reproduction) -> str:
+def nearest_convention(reproduction: Reproduction) -> str:
     """Which convention comes nearest, where the published figures are fine enough to say."""
-    best, named = found.nearest, found.study.convention
+    best, named = reproduction.nearest, reproduction.study.convention
     if len(best) == 1:
-        said = "which is the one the paper names" if best[0] == named else f"while the paper's text points to {named}"
-        return f"The published figures are nearest to ours under {best[0]}, {said}."
-    level = ", ".join(f"{name} ({found.fit[name]:.4f})" for name in best)
+        relation = (
+            "which is the one the paper names" if best[0] == named else f"while the paper's text points to {named}"
+        )
+        return f"The published figures are nearest to ours under {best[0]}, {relation}."
+    level = ", ".join(f"{name} ({reproduction.fit[name]:.4f})" for name in best)
     says = "is one of them" if named in best else "is not one of them"
     return (
         f"The published figures are level under {level}: their distances from ours differ by no more than the rounding "
@@ -107,24 +117,27 @@ def nearest_convention(found: Reproduction) -> str:
     )
 
 
-def _all_figures(found: Reproduction) -> Table:
-    columns = {name: [one for one in found.figures(name) if one.paper is not None] for name in found.conventions}
+def _all_figures(reproduction: Reproduction) -> Table:
+    columns = {
+        name: [figure for figure in reproduction.figures(name) if figure.paper is not None]
+        for name in reproduction.conventions
+    }
     rows = []
     for same in zip(*columns.values(), strict=True):
-        first, ours = same[0], (_shown(one.ours) for one in same)
+        first, ours = same[0], (_shown(figure.ours) for figure in same)
         rows.append((first.dataset, first.metric, first.system, _shown(first.paper, ".3f"), *ours))
-    rows.append(("", "", "mean distance", "", *(_shown(found.fit.get(name)) for name in columns)))
+    rows.append(("", "", "mean distance", "", *(_shown(reproduction.fit.get(name)) for name in columns)))
     head = ("set", "metric", "system", "paper", *columns)
     return Table(head, rows, 3)
 
 
-def _all_counts(found: Reproduction) -> Table:
+def _all_counts(reproduction: Reproduction) -> Table:
     rows = []
-    for name, misplaced in found.count_fit.items():
-        for one in found.counts(name):
-            if one.paper is not None:
-                paper, ours = ("/".join(map(str, counts)) for counts in (one.paper[:3], one.tally))
-                rows.append((name, one.dataset, paper, ours, f"{one.change:+.1f} %", str(misplaced)))
+    for name, misplaced in reproduction.count_fit.items():
+        for count in reproduction.counts(name):
+            if count.paper is not None:
+                paper, ours = ("/".join(map(str, counts)) for counts in (count.paper[:3], count.tally))
+                rows.append((name, count.dataset, paper, ours, f"{count.change:+.1f} %", str(misplaced)))
     head = ("convention", "set", "paper", "ours", "mean change", "cases that fall otherwise, all sets")
     return Table(head, rows, 2)
 
@@ -133,11 +146,11 @@ def _shown(value: float | None, how: str = ".4f") -> str:
     return "–" if value is None else format(value, how)
 
 
-def _failures(found: Reproduction) -> str:
+def _failures(reproduction: Reproduction) -> str:
     lines = [
-        f"{one.system} failed on {one.dataset}, {one.fold}: {one.error}"
-        for part in found.parts
-        for one in part.failures
+        f"{failure.system} failed on {failure.dataset}, {failure.fold}: {failure.error}"
+        for part in reproduction.parts
+        for failure in part.failures
     ]
-    lines += [f"Cannot be judged with these sets: {claim}." for claim in found.unjudged()]
+    lines += [f"Cannot be judged with these sets: {claim}." for claim in reproduction.unjudged()]
     return "\n".join(lines)

@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 def _taken(kind: Any, option: Option) -> dict[str, Any]:
     """How a value of a type is taken from the command line."""
     if isinstance(kind, UnionType):
-        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+        (kind,) = (member for member in get_args(kind) if member is not NoneType)
     if kind is bool:
         return {"action": argparse.BooleanOptionalAction}
     if get_origin(kind) is list:

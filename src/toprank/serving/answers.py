@@ -200,7 +200,7 @@ def scored(model: Served, asked: ScoreRequest, limit: int) -> Done:
     """The scores in the order of the request."""
     ids, (X, unseen) = read(model, asked, limit)
     scores = model.scores(X) if ids else np.empty(0)
-    listed = [ScoredDocument(one, score) for one, score in zip(ids, scores.tolist(), strict=True)]
+    listed = [ScoredDocument(name, score) for name, score in zip(ids, scores.tolist(), strict=True)]
     return Done(
         X, scores, unseen, int(np.isnan(X).sum()), _encode(Scores(model.name, model.version, listed)), [], ids, []
     )
@@ -234,14 +234,14 @@ def both(models: tuple[Served, Served], asked: InterleaveRequest, limit: int) ->
 def explained(model: Served, asked: ExplainRequest, limit: int) -> bytes:
     """Why document a has another score than document b."""
     ids, (X, _) = read(model, asked, limit)
-    for one in (asked.a, asked.b):
-        if one not in ids:
-            raise RefusedError(422, f"Document {one!r} is not among the documents of the request.")
+    for document in (asked.a, asked.b):
+        if document not in ids:
+            raise RefusedError(422, f"Document {document!r} is not among the documents of the request.")
     if asked.a == asked.b:
         raise RefusedError(422, "An explanation compares two documents; a and b are the same.")
-    names = [str(one) for one in ids]
+    names = [str(document) for document in ids]
     if len(set(names)) < len(names):  # the number 1 and the word "1"
-        names = [repr(one) for one in ids]
+        names = [repr(document) for document in ids]
     called = getattr(model.ranker, "feature_names_in_", None)
     data = RankingData(X, document_ids=names, feature_names=called, encoding=model.ranker.encoding_)
     explanation = model.ranker.explain(data, a=names[ids.index(asked.a)], b=names[ids.index(asked.b)]).to_dict()

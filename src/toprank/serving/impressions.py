@@ -137,5 +137,5 @@ class Seal:
         text = msgspec.json.encode(word)
         return hashlib.blake2b(text, digest_size=8, key=self._key, person=b"client").hexdigest()
 
-    def _signature(self, told: bytes) -> bytes:
-        return hashlib.blake2b(told, digest_size=_SIGNATURE, key=self._key, person=b"list").digest()
+    def _signature(self, content: bytes) -> bytes:
+        return hashlib.blake2b(content, digest_size=_SIGNATURE, key=self._key, person=b"list").digest()

@@ -151,8 +151,8 @@ class InterleavedModels:
             "comparisons": [
                 {
                     "versions": list(versions),
-                    **preference(one.won[1], one.won[-1], one.ties, one.unclicked, self.names).to_dict(),
+                    **preference(tally.won[1], tally.won[-1], tally.ties, tally.unclicked, self.names).to_dict(),
                 }
-                for versions, one in list(self._tallies.items())
+                for versions, tally in list(self._tallies.items())
             ],
         }

@@ -184,15 +184,15 @@ class Journal:
     def _remove_old(self) -> None:
         """Remove the oldest files where they are too old, or all together too large; those of other processes too."""
         own = {file.path for file in self._files.values()}
-        found = []
+        days = []
         with suppress(OSError):
             for kind in _KINDS:
                 for path in self.options.folder.glob(f"{kind}-*.jsonl"):
                     with suppress(OSError):  # another process was quicker
                         known = path.stat()
-                        found.append((known.st_mtime, known.st_size, path))
-        total, oldest = sum(size for _, size, _ in found), time.time() - self.options.days * 86_400.0
-        for when, size, path in sorted(found):
+                        days.append((known.st_mtime, known.st_size, path))
+        total, oldest = sum(size for _, size, _ in days), time.time() - self.options.days * 86_400.0
+        for when, size, path in sorted(days):
             if path in own or (when >= oldest and total <= self.options.bytes):
                 continue
             with suppress(OSError):

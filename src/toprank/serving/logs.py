@@ -18,21 +18,21 @@ class Log:
     def __init__(self, stream: TextIO | None = None, *, requests: bool = True) -> None:
         self._stream, self.requests = stream or sys.stderr, requests
 
-    def __call__(self, event: str, **told: Any) -> None:
+    def __call__(self, event: str, **facts: Any) -> None:
         """Write a line."""
         now = time.time()
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
-        line = msgspec.json.encode({"time": when, "event": event, **told}).decode()
+        line = msgspec.json.encode({"time": when, "event": event, **facts}).decode()
         try:
             self._stream.write(line + "\n")
             self._stream.flush()
         except (OSError, ValueError):  # nobody reads them any more: no reason to stop serving
             self.requests = False
 
-    def request(self, endpoint: str, status: int, seconds: float, **told: Any) -> None:
+    def request(self, endpoint: str, status: int, seconds: float, **facts: Any) -> None:
         """A request that was answered."""
         if self.requests:
-            self("request", endpoint=endpoint, status=status, ms=round(seconds * 1e3, 3), **told)
+            self("request", endpoint=endpoint, status=status, ms=round(seconds * 1e3, 3), **facts)
 
     def hear(self, name: str) -> None:
         """Write what a library says at the level of warnings as lines of ours."""

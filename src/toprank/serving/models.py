@@ -31,7 +31,7 @@ _ROWS = 100  # of a self-test
 _TOLERANCE = 1e-9  # relative, of the scores of a check file: other machines round the last bits otherwise
 _SLOW = 0.005  # seconds for so many rows, beyond which a model is asked on a thread of its own
 _TRIES = 5
-_ONE = (0, 1)
+_ONE_QUERY = (0, 1)  # its offsets
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Served:
     def order(self, scores: FloatArray, top: int | None = None) -> list[int]:
         """Rows, best first; equal scores in the order given, as everywhere in toprank."""
         n = len(scores)
-        ranked = rank_block(scores, np.array([0, n]), _ONE, top, keep_ties=False)
+        ranked = rank_block(scores, np.array([0, n]), _ONE_QUERY, top, keep_ties=False)
         places: list[int] = ranked.order[: n if top is None else min(top, n)].tolist()
         return places
 
@@ -91,17 +91,17 @@ def named_files(given: Sequence[str]) -> dict[str, Path]:
     >>> named_files(["models/a.toprank", "b=models/x.toprank"])
     {'a': PosixPath('models/a.toprank'), 'b': PosixPath('models/x.toprank')}
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for text in given:
         name, equals, path = text.partition("=")
         if not equals or "/" in name:
             name, path = Path(text).stem, text
         if not name or not path:
             raise DataError(f"'{text}' is no model; give a file, or NAME=FILE.")
-        if name in found:
+        if name in files:
             raise DataError(f"Two models would be called '{name}'; name them: toprank serve one={path} two=….")
-        found[name] = Path(path)
-    return found
+        files[name] = Path(path)
+    return files
 
 
 class Models:
@@ -119,23 +119,23 @@ class Models:
 
     def get(self, name: str | None) -> Served:
         """The model of a name; without a name, the primary one."""
-        found = self._served.get(self.primary if name is None else name)
-        if found is None and not self._served:
+        served = self._served.get(self.primary if name is None else name)
+        if served is None and not self._served:
             raise RefusedError(404, "This service ranks no documents that a request brings: it has no model for them.")
-        if found is None:
+        if served is None:
             close = nearest(str(name), self._served)
             hint = f"did you mean '{close}'?" if close else f"there are {', '.join(self._served)}."
             raise RefusedError(404, f"There is no model called '{name}'; {hint}")
-        return found
+        return served
 
     def changed(self) -> list[str]:
         """Models whose files are other ones than those that were read, and not those that were refused last."""
-        found = []
+        names = []
         for name, served in self._served.items():
             now = signature_of(served.path)
             if now not in (served.signature, self._refused.get(name)):
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def reload(self, name: str) -> Served:
         """Read a model again; an error says why the old one stays."""
@@ -170,15 +170,15 @@ def check_file(path: Path) -> Path:
 
 def signature_of(path: Path) -> tuple[Any, ...]:
     """What tells a file, and its check file, from others of the same names."""
-    return tuple(_stat(one) for one in (path, check_file(path)))
+    return tuple(_stat(file) for file in (path, check_file(path)))
 
 
 def _stat(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _digest(path: Path) -> str:
@@ -235,13 +235,13 @@ def _self_test(ranker: Any, path: Path, digest: str) -> None:
     if not beside.exists():
         return
     rows, wanted, tolerance = _read_check(beside, digest, ranker.n_features_in_)
-    found = _scores(ranker, rows)
-    far = np.abs(found - wanted) > tolerance * np.maximum(1.0, np.abs(wanted))
+    scores = _scores(ranker, rows)
+    far = np.abs(scores - wanted) > tolerance * np.maximum(1.0, np.abs(wanted))
     if far.any():
         row = int(np.argmax(far))
         raise FormatError(
             f"The model fails its self-test: row {row} (from 0) of {beside.name} must get {wanted[row]}, but gets "
-            f"{found[row]}.",
+            f"{scores[row]}.",
             path=path,
         )
 

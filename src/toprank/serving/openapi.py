@@ -47,12 +47,12 @@ _GETS: dict[str, tuple[type, str]] = {
     "/healthz": (answers.Status, "Whether the process is alive."),
     "/readyz": (answers.Status, "Whether requests are welcome."),
 }
-_TYPES = dict.fromkeys([answers.Refusal, *(one for row in (*_POSTS.values(), *_GETS.values()) for one in row[:-1])])
+_TYPES = dict.fromkeys([answers.Refusal, *(kind for row in (*_POSTS.values(), *_GETS.values()) for kind in row[:-1])])
 _OPEN = ("/healthz", "/readyz")
 
 
 def _posts(more: Mapping[str, Endpoint]) -> dict[str, tuple[type, type, str]]:
-    return _POSTS | {path: (one.request, one.answer, one.summary) for path, one in more.items()}
+    return _POSTS | {path: (endpoint.request, endpoint.answer, endpoint.summary) for path, endpoint in more.items()}
 
 
 def _content(kind: Any) -> dict[str, Any]:
@@ -90,7 +90,9 @@ def document(*, token: bool, more: Mapping[str, Endpoint] = {}) -> dict[str, Any
     metrics = _operation("/metrics", "Counters, for Prometheus.", answers.Status, token=token)
     metrics["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
     paths["/metrics"] = {"get": metrics}
-    types = dict.fromkeys([*_TYPES, *(kind for one in more.values() for kind in (one.request, one.answer))])
+    types = dict.fromkeys(
+        [*_TYPES, *(kind for endpoint in more.values() for kind in (endpoint.request, endpoint.answer))]
+    )
     _, schemas = schema_components(types, ref_template="#/components/schemas/{name}")
     components: dict[str, Any] = {"schemas": schemas}
     if token:

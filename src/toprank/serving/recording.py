@@ -38,7 +38,7 @@ class Recorder:
 
     def __init__(self, journal: Journal | None, seal: Seal, counters: Counters, days: float) -> None:
         self.journal, self._seal, self._counters, self._days = journal, seal, counters, days
-        self._told: OrderedDict[tuple[Any, ...], None] = OrderedDict()
+        self._noted: OrderedDict[tuple[Any, ...], None] = OrderedDict()
 
     def request(self, version: str) -> str:
         """The id of a new list."""
@@ -76,7 +76,7 @@ class Recorder:
         attributes = ShownAttributes(
             f"{a.name}+{b.name}", f"{a.version}+{b.version}", teams=[models[team].name for team in teams.values()]
         )
-        self.shown(impression, asked.query, [str(one) for one in teams], attributes, asked.key)
+        self.shown(impression, asked.query, [str(team) for team in teams], attributes, asked.key)
 
     def shown(
         self, request: str, query: Id | None, ids: Sequence[str], attributes: ShownAttributes, key: Id | None = None
@@ -95,18 +95,18 @@ class Recorder:
 
     # ---- events ----
 
-    def opened(self, told: Events) -> OpenedList:
+    def opened(self, events: Events) -> OpenedList:
         """The list that events are of, and that they may be; refused where nobody with our secret made it."""
-        shown = self._seal.opened(told.request)
+        shown = self._seal.opened(events.request)
         if shown is None:
-            self._count(told.events, "forged")
+            self._count(events.events, "forged")
             raise RefusedError(
-                404, f"There is no list {told.request[:40]!r}; it may be of a process with another secret."
+                404, f"There is no list {events.request[:40]!r}; it may be of a process with another secret."
             )
         if time.time_ns() - shown.made > self._days * 86_400e9:
-            self._count(told.events, "late")
+            self._count(events.events, "late")
             raise RefusedError(404, f"The list is older than {self._days:g} days; what is told of it now is too late.")
-        for event in told.events:
+        for event in events.events:
             if (event.value is None) == (event.kind in _VALUED):
                 needs = "a value" if event.kind in _VALUED else "no value"
                 raise RefusedError(422, f"A {event.kind} has {needs}: the event of document {event.document!r}.")
@@ -115,20 +115,20 @@ class Recorder:
                 raise RefusedError(422, f"Document {event.document!r} is not in this list.")
         return shown
 
-    def done(self, told: Events) -> list[Event]:
+    def done(self, events: Events) -> list[Event]:
         """Keep events of a list that was opened; gives those that were not told before."""
-        name, new = name_of(told.request), []
-        for event in told.events:
+        name, new = name_of(events.request), []
+        for event in events.events:
             key = (name, event.kind, event.id if event.id is not None else ("document", event.document))
-            if key in self._told:
+            if key in self._noted:
                 self._count([event], "again")
                 continue
             if self.journal is not None and not self.journal.done(_written(name, event)):
                 self._count([event], "dropped")
                 raise RefusedError(503, "The log cannot take more events now; send them again later.")
-            self._told[key] = None
-            if len(self._told) > _KEPT:
-                self._told.popitem(last=False)
+            self._noted[key] = None
+            if len(self._noted) > _KEPT:
+                self._noted.popitem(last=False)
             self._count([event], "counted")
             new.append(event)
         return new

@@ -175,7 +175,7 @@ def first_twice(values: Sequence[Any]) -> Any:
     if len(set(values)) == len(values):
         return None
     seen: set[Any] = set()
-    return next(one for one in values if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+    return next(value for value in values if value in seen or seen.add(value))  # type: ignore[func-returns-value]
 
 
 def check_ids(documents: Sequence[RequestedDocument], limit: int) -> list[Any]:

@@ -71,9 +71,10 @@ class ModelColumns:
     def take_the_same(self, other: ModelColumns) -> bool:
         """Whether a request to one of them says the same to the other."""
         kinds = [
-            None if one.encoding is None else [column.kind for column in one.encoding.columns] for one in (self, other)
+            None if columns.encoding is None else [column.kind for column in columns.encoding.columns]
+            for columns in (self, other)
         ]
-        roles = [None if one.text is None else one.text.roles.document for one in (self, other)]
+        roles = [None if columns.text is None else columns.text.roles.document for columns in (self, other)]
         return (self.names, self.count, kinds[0], roles[0]) == (other.names, other.count, kinds[1], roles[1])
 
     def described(self) -> dict[str, Any]:
@@ -84,7 +85,7 @@ class ModelColumns:
         columns = []
         for column in self.encoding.columns:
             levels = {"levels": list(column.levels[:_LEVELS]), "n_levels": len(column.levels)}
-            columns.append({"name": column.name, "holds": column.said(), **(levels if column.is_category else {})})
+            columns.append({"name": column.name, "holds": column.in_words(), **(levels if column.is_category else {})})
         return {"columns": columns, **words}
 
     def rows(
@@ -103,11 +104,11 @@ class ModelColumns:
             query_text: the words of the query.
             select: whether columns that the model does not know are left out, not refused.
         """
-        found = self._own_rows(documents, features, select)
+        rows = self._own_rows(documents, features, select)
         if self.text is None:
-            return found
+            return rows
         matched = self.text.columns([query_text or ""] * len(documents), self._texts(documents, query_text, select))
-        return found._replace(X=joined_columns(found.X, matched).astype(np.float64, copy=False))
+        return rows._replace(X=joined_columns(rows.X, matched).astype(np.float64, copy=False))
 
     def _texts(
         self, documents: Sequence[RequestedDocument], query_text: str | None, select: bool
@@ -211,7 +212,7 @@ class ModelColumns:
 
     def _numbers(self, values: list[Any], document: RequestedDocument, unseen: Counter[str]) -> list[Any]:
         """The values as numbers, None where missing; levels become their codes."""
-        found = list(values)
+        numbers = list(values)
         for place, value in enumerate(values):
             read = self._readers.get(place)
             if value is None or (read is None and not isinstance(value, str)):
@@ -222,12 +223,12 @@ class ModelColumns:
                     422, f"Document {document.id!r} has the word {value!r} for the feature {name}, which takes numbers."
                 )
             try:
-                found[place] = read(value)
+                numbers[place] = read(value)
             except ValueError as problem:
                 raise RefusedError(422, f"Document {document.id!r}, feature {name}: {problem}") from None
-            if found[place] is None and value != "" and self.names is not None:
+            if numbers[place] is None and value != "" and self.names is not None:
                 unseen[self.names[place]] += 1
-        return found
+        return numbers
 
 
 Reader = Callable[[Any], float | None]

@@ -169,7 +169,7 @@ def _on_signal(loop: asyncio.AbstractEventLoop, number: int, act: Callable[[], N
 async def _tell_ready(server: _Server, service: Service, url: str) -> None:
     while not server.started:
         await asyncio.sleep(0.001)
-    models = {one.name: one.version for one in service.models}
+    models = {model.name: model.version for model in service.models}
     models |= {} if service.extension is None else service.extension.versions()
     service.log("ready", url=url, primary=service.models.primary, models=models)
 
@@ -193,12 +193,12 @@ async def _look_after(server: _Server, service: Service, again: asyncio.Event, w
 def _close_idle(server: _Server, idle: dict[Any, float], seconds: float) -> None:
     """Close connections on which the head of a request has not arrived in time: the server itself waits for ever."""
     now = time.monotonic()
-    waiting = {one for one in server.server_state.connections if _waits_for_head(one)}
-    for gone in [one for one in idle if one not in waiting]:
+    waiting = {connection for connection in server.server_state.connections if _waits_for_head(connection)}
+    for gone in [connection for connection in idle if connection not in waiting]:
         del idle[gone]
-    for one in waiting:
-        if now - idle.setdefault(one, now) > seconds:
-            one.transport.close()
+    for connection in waiting:
+        if now - idle.setdefault(connection, now) > seconds:
+            connection.transport.close()
 
 
 def _waits_for_head(connection: Any) -> bool:

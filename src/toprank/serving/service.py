@@ -55,7 +55,7 @@ _LARGE = 1 << 18  # bytes of a body whose scoring should not keep others waiting
 _MANY = 200  # documents likewise, however small: twice those that a model was found quick with
 _SCRAPES = 8  # requests for numbers that may wait for each other
 _NAMED = re.compile(rb"[\w.:+/=@-]{1,128}")  # ids of requests that are taken over: one word, that fits a line
-_SAID = 1000  # characters of a refusal that are told, of its beginning and of its end
+_QUOTED = 1000  # characters of a refusal that are told, of its beginning and of its end
 _DISCARDED = 8  # so many times the limit of a body is read and thrown away, so that the client hears why
 _JSON = b"application/json"
 _PLAIN = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
@@ -73,7 +73,7 @@ class Answer(NamedTuple):
     body: bytes
     kind: bytes = _JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    told: Mapping[str, Any] = {}
+    facts: Mapping[str, Any] = {}
 
 
 class _GoneError(Exception):
@@ -142,7 +142,7 @@ class Service:
             "/v1/explain": ("POST", self._explained),
             "/v1/interleave": ("POST", self._interleaved),
             "/v1/clicks": ("POST", self._clicked),
-            "/v1/events": ("POST", self._told),
+            "/v1/events": ("POST", self._noted),
             "/v1/interleaving": ("GET", self._analysed),
             "/v1/models": ("GET", self._listed),
             "/metrics": ("GET", self._counted),
@@ -159,7 +159,9 @@ class Service:
     def _extend(self, extension: Extension) -> None:
         """Take up endpoints and pages; where a page stands at / already, it moves to /models."""
         self._endpoints = dict(extension.endpoints(self._recorder, self._exploration))
-        self._routes |= {path: ("POST", partial(self._extended, one)) for path, one in self._endpoints.items()}
+        self._routes |= {
+            path: ("POST", partial(self._extended, endpoint)) for path, endpoint in self._endpoints.items()
+        }
         if "/" in extension.pages:
             self._routes["/models"] = self._routes["/"]
         self._routes |= {
@@ -191,7 +193,7 @@ class Service:
                 raise DataError(f"{what} needs a log: without one nobody learns what came of it. Give a folder for it.")
 
     def _infos(self) -> dict[tuple[str, ...], float]:
-        return {(one.name, one.version, type(one.ranker).__name__): 1.0 for one in self.models}
+        return {(model.name, model.version, type(model.ranker).__name__): 1.0 for model in self.models}
 
     # ---- a request and its answer ----
 
@@ -230,7 +232,7 @@ class Service:
         took = time.perf_counter() - start
         self.counters.requests.labels(endpoint, str(answer.status)).inc()
         self.counters.seconds.labels(endpoint).observe(took)
-        self.log.request(endpoint, answer.status, took, request=name, **answer.told)
+        self.log.request(endpoint, answer.status, took, request=name, **answer.facts)
 
     async def _answer(self, scope: Message, receive: Receive) -> Answer:
         path, headers = scope["path"], dict(scope["headers"])
@@ -330,7 +332,7 @@ class Service:
                 shadow.look(model, asked, done.X, done.scores)
             if self._watch is not None:
                 self._watch.look(model, done.X)
-        return Answer(200, done.written, told={"model": name, "version": model.version, "documents": n})
+        return Answer(200, done.written, facts={"model": name, "version": model.version, "documents": n})
 
     async def _extended(self, endpoint: Endpoint, body: bytes) -> Answer:
         asked = understood(endpoint.request, body)
@@ -343,7 +345,7 @@ class Service:
         explained = partial(answers.explained, model, asked, self.limits.documents)
         explanation = await self._explaining.result(explained, self.limits.seconds)
         return Answer(
-            200, explanation, told={"model": model.name, "version": model.version, "documents": len(asked.documents)}
+            200, explanation, facts={"model": model.name, "version": model.version, "documents": len(asked.documents)}
         )
 
     async def _interleaved(self, body: bytes) -> Answer:
@@ -358,8 +360,8 @@ class Service:
         self.counters.impressions.inc()
         if listed:
             self._recorder.interleaved(impression, models, asked, listed)
-        ranking = [answers.PlacedDocument(one, rank) for rank, one in enumerate(listed, start=1)]
-        return Answer(200, _json(answers.InterleavedList(impression, ranking)), told={"documents": len(ids)})
+        ranking = [answers.PlacedDocument(document, rank) for rank, document in enumerate(listed, start=1)]
+        return Answer(200, _json(answers.InterleavedList(impression, ranking)), facts={"documents": len(ids)})
 
     async def _clicked(self, body: bytes) -> Answer:
         interleaving = self._known_interleaving()
@@ -367,23 +369,23 @@ class Service:
         for name in interleaving.click(asked.impression, asked.clicked):
             self.counters.clicks.labels(name).inc()
         if self._recorder.journal is not None:
-            clicks = [Event(kind="click", document=one) for one in dict.fromkeys(asked.clicked)]
+            clicks = [Event(kind="click", document=document) for document in dict.fromkeys(asked.clicked)]
             self._recorder.done(Events(asked.impression, clicks))
         return Answer(200, _json(answers.Counted(True)))
 
-    async def _told(self, body: bytes) -> Answer:
+    async def _noted(self, body: bytes) -> Answer:
         if self._recorder.journal is None and self._interleaving is None:
             raise RefusedError(404, "This service keeps no log of what users do; start it with a folder for one.")
-        told = understood(Events, body)
-        shown = self._recorder.opened(told)
-        new = self._recorder.done(told)
+        events = understood(Events, body)
+        shown = self._recorder.opened(events)
+        new = self._recorder.done(events)
         if self._interleaving is not None and self._interleaving.made(shown):
             # All of them, which the tally counts once each: where the log was full, those before have not come to it.
-            clicked = [event.document for event in told.events if event.kind == "click"]
+            clicked = [event.document for event in events.events if event.kind == "click"]
             with suppress(RefusedError):  # so old that its tally was closed; the log has its clicks
-                for name in self._interleaving.click(told.request, clicked):
+                for name in self._interleaving.click(events.request, clicked):
                     self.counters.clicks.labels(name).inc()
-        return Answer(200, _json(answers.CountedEvents(len(new), len(told.events) - len(new))))
+        return Answer(200, _json(answers.CountedEvents(len(new), len(events.events) - len(new))))
 
     async def _analysed(self) -> Answer:
         analysis = self._known_interleaving().analysis
@@ -398,7 +400,7 @@ class Service:
         return self._interleaving
 
     async def _listed(self) -> Answer:
-        return Answer(200, _json(answers.ModelList(self.models.primary, [one.described() for one in self.models])))
+        return Answer(200, _json(answers.ModelList(self.models.primary, [model.described() for model in self.models])))
 
     async def _counted(self) -> Answer:
         text = await self._telling.result(self.counters.text, self.limits.seconds)
@@ -422,7 +424,7 @@ class Service:
 
     async def reload(self, *, everything: bool = False) -> None:
         """Read models again whose files were replaced, or all; one that cannot serve is told of, and the old stays."""
-        names = [one.name for one in self.models] if everything else self.models.changed()
+        names = [model.name for model in self.models] if everything else self.models.changed()
         for name in names:
             try:
                 new = await asyncio.to_thread(self.models.reload, name)
@@ -482,8 +484,8 @@ def _watch(reference: RankingData, models: Models, counters: Counters) -> DriftW
 def _refused(status: int, sentence: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
     # After 408 and 413 the rest of the body may still be under way.
     more = _LEAVE if status in (408, 413) else _AGAIN if status == 503 else ()
-    if len(sentence) > 2 * _SAID:  # an id or a word may be as long as the body
-        sentence = f"{sentence[:_SAID]} … {sentence[-_SAID:]}"
+    if len(sentence) > 2 * _QUOTED:  # an id or a word may be as long as the body
+        sentence = f"{sentence[:_QUOTED]} … {sentence[-_QUOTED:]}"
     return Answer(status, _json(answers.Refusal(sentence)), headers=(*headers, *more))
 
 

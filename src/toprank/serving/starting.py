@@ -39,7 +39,7 @@ def start(
     """
     log = Log(requests=requests)
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: log("warning", says=_said(message))
+        warnings.showwarning = lambda message, *_, **__: log("warning", says=as_sentence(message))
         _start(models, settings, log, reference, extension)
 
 
@@ -85,7 +85,7 @@ def _files(settings: Settings) -> LogFiles | None:
     return LogFiles(settings.log, settings.log_days, settings.log_megabytes * 1e6, settings.log_features)
 
 
-def _said(message: Any) -> str:
+def as_sentence(message: Any) -> str:
     """A warning in the words of a service."""
     sentence = message.args[0] if isinstance(message, Warning) and message.args else message
     return as_served(sentence) if isinstance(sentence, str) else str(message)

@@ -40,9 +40,9 @@ class Split:
     (True, 0.75)
     """
 
-    def __init__(self, primary: str, told: Sequence[str]) -> None:
+    def __init__(self, primary: str, texts: Sequence[str]) -> None:
         shares: dict[str, float] = {}
-        for text in told:
+        for text in texts:
             name, _, percent = text.partition("=")
             shares[name] = shares.get(name, 0.0) + _percent(percent, text)
         if primary in shares:
@@ -95,15 +95,15 @@ class Exploration:
     True
     """
 
-    def __init__(self, told: str, rng: random.Random | None = None) -> None:
-        way, *numbers = told.split(":")
+    def __init__(self, text: str, rng: random.Random | None = None) -> None:
+        way, *numbers = text.split(":")
         try:
             self.share, self._depth = float(numbers[0]), int(numbers[1]) if numbers[1:] else _DEPTH
         except (ValueError, IndexError):
             self.share, self._depth = -1.0, 0
         if way != _WAY or len(numbers) > 2 or not 0 < self.share <= 1 or self._depth < 2:
             raise DataError(
-                f"'{told}' is no way to explore: give {_WAY}:SHARE, with a share of the lists above 0 and at most 1, "
+                f"'{text}' is no way to explore: give {_WAY}:SHARE, with a share of the lists above 0 and at most 1, "
                 f"such as {_WAY}:0.05; or {_WAY}:SHARE:DEPTH, with a depth of 2 or more."
             )
         self._rng = rng or random.Random()

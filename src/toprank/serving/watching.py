@@ -27,7 +27,7 @@ _LEAST, _KEPT, _VALUES = 30, 1_000, 1 << 23  # requests to say anything; request
 _SECONDS = 60.0  # between two comparisons
 _OLD = 600.0  # seconds after which a comparison says nothing of today
 _RESAMPLES = 200
-_TOLD = {
+_MEANINGS = {
     "alarms": "What calls for somebody to look.",
     "score_psi": "How far the scores have moved.",
     "largest_feature_psi": "How far the feature has moved that moved the most.",
@@ -39,7 +39,7 @@ _TOLD = {
 }
 
 
-class _Found(NamedTuple):
+class _Comparison(NamedTuple):
     version: str
     when: float
     model: str
@@ -55,13 +55,13 @@ class DriftWatch:
         self._size, self._version = 0, ""
         self._lock, self._comparing = Lock(), False
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="drift")
-        self._found: _Found | None = None
+        self._last: _Comparison | None = None
         self._due = 0.0  # when to compare again
         self._failed = counters.drift_failed
         monitor(models.get(None).ranker, reference, reference, resamples=99)  # which says what does not fit, at once
         counters.gauge("toprank_drift_requests", "Requests that drift is measured on.", (), self._count)
-        for name, told in _TOLD.items():
-            counters.gauge(f"toprank_drift_{name}", told, ("model",), partial(self._gauge, name))
+        for name, meaning in _MEANINGS.items():
+            counters.gauge(f"toprank_drift_{name}", meaning, ("model",), partial(self._gauge, name))
         counters.gauge("toprank_drift_feature_psi", "How far each feature has moved.", ("model", "feature"), self._each)
 
     def look(self, model: Served, X: FloatArray) -> None:
@@ -83,12 +83,12 @@ class DriftWatch:
             if enough and not self._comparing and now >= self._due:
                 self._comparing, self._due = True, now + _SECONDS
                 self._pool.submit(self._compare, model, list(self._kept))
-            found = self._found
-        known = found is not None and found.version == model.version and now - found.when <= _OLD
-        return (found.model, found.drift) if known and found is not None else None
+            last = self._last
+        known = last is not None and last.version == model.version and now - last.when <= _OLD
+        return (last.model, last.drift) if known and last is not None else None
 
     def _compare(self, model: Served, asked: list[FloatArray]) -> None:
-        found = None
+        comparison = None
         try:
             new = RankingData(
                 np.concatenate(asked),
@@ -97,11 +97,11 @@ class DriftWatch:
                 encoding=model.ranker.encoding_,
             )
             drift = monitor(model.ranker, self._reference, new, resamples=_RESAMPLES)
-            found = _Found(model.version, monotonic(), model.name, drift)
+            comparison = _Comparison(model.version, monotonic(), model.name, drift)
         except Exception:  # noqa: BLE001 - nobody waits for it; a model that was replaced may take other columns
             self._failed.labels(model.name).inc()
         with self._lock:
-            self._found, self._comparing = found, False
+            self._last, self._comparing = comparison, False
 
     def close(self) -> None:
         """Stop the thread."""
@@ -111,10 +111,10 @@ class DriftWatch:
         return {(): float(len(self._kept))}
 
     def _gauge(self, name: str) -> dict[tuple[str, ...], float]:
-        found = self.drift()
-        gauges = {} if found is None else found[1].gauges()
-        return {(found[0],): gauges[name]} if found is not None and name in gauges else {}
+        compared = self.drift()
+        gauges = {} if compared is None else compared[1].gauges()
+        return {(compared[0],): gauges[name]} if compared is not None and name in gauges else {}
 
     def _each(self) -> dict[tuple[str, ...], float]:
-        found = self.drift()
-        return {} if found is None else {(found[0], shift.name): shift.psi for shift in found[1].features}
+        compared = self.drift()
+        return {} if compared is None else {(compared[0], shift.name): shift.psi for shift in compared[1].features}

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from threading import Lock, Timer
 from typing import Any
 
-__all__ = ["NOW_AND_THEN", "SILENCE", "Told", "in_notebook", "patience", "step"]
+__all__ = ["NOW_AND_THEN", "SILENCE", "ProgressLine", "in_notebook", "patience", "step"]
 
 SILENCE = 2.0
 """Seconds after which a step says what it does, whoever reads standard error."""
@@ -24,7 +24,7 @@ def in_notebook() -> bool:
     return type(sys.stderr).__module__.startswith("ipykernel")
 
 
-class Told:
+class ProgressLine:
     """Lines about one piece of work.
 
     In a notebook they are one line that is written over, by the notebook's own means, so that nothing but the last is

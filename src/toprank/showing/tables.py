@@ -74,7 +74,7 @@ class Table(NamedTuple):
         if column < self.names:
             return latex_text(cell)
         if self.decimals is not None:
-            cell = _NUMBER.sub(lambda found: _rounded(found.group(), self.decimals or 0), cell)
+            cell = _NUMBER.sub(lambda match: _rounded(match.group(), self.decimals or 0), cell)
         written = latex_text(cell).replace("-", "$-$") if cell != _DASH else "--"
         return rf"\textbf{{{written}}}" if (row, column) in self.best else written
 
@@ -157,7 +157,7 @@ class Shown(ABC):
         def written(part: Part) -> str:
             if isinstance(part, Table):
                 return table(part)
-            return text(part) if isinstance(part, str) else "\n".join(bullet + text(one) for one in part)
+            return text(part) if isinstance(part, str) else "\n".join(bullet + text(item) for item in part)
 
         return "\n\n".join(written(part) for part in self._parts() if part)
 
@@ -173,8 +173,8 @@ class Shown(ABC):
         return self._written(Table.latex, latex_text, "") + "\n"
 
     def __repr__(self) -> str:
-        said = next(part for part in self._parts() if isinstance(part, str))
-        return f"{type(self).__name__}({said.splitlines()[0].rstrip('.')})"
+        sentence = next(part for part in self._parts() if isinstance(part, str))
+        return f"{type(self).__name__}({sentence.splitlines()[0].rstrip('.')})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -186,7 +186,7 @@ def _html(part: Part) -> Markup:
         return part.html()
     if isinstance(part, str):
         return tag("p", part)
-    listed = tag("ul", *(tag("li", one) for one in part))
+    listed = tag("ul", *(tag("li", item) for item in part))
     if len(part) <= _SENTENCES:
         return listed
     return tag("details", tag("summary", f"{len(part):,} sentences"), listed)
@@ -230,7 +230,7 @@ def json_numbers(value: Any) -> Any:
     [0.5, [None, None]]
     """
     if isinstance(value, list):
-        return [json_numbers(one) for one in value]
+        return [json_numbers(item) for item in value]
     return value if isinstance(value, str | None) or math.isfinite(value) else None
 
 

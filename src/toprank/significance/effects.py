@@ -43,7 +43,7 @@ _METHODS = {"studentised": "studentised", "bca": "BCa", "percentile": "percentil
 _DRAWS_PER_BLOCK = 1 << 20  # values drawn between two visits to the pool of threads
 _FEWEST = 5  # below, resamples are too much alike: of the studentised intervals of 2, 3, 4 queries .61, .88, .93 held
 _EQUAL = "all differences are equal, so the interval has no width"
-_ONE = "one query: its spread is unknown"
+_ONE_QUERY = "one query: its spread is unknown"
 _WEIGHTED = "weighted mean"
 
 
@@ -84,7 +84,7 @@ def bootstrap_interval(
     n = len(values)
     mean, spread = moments(values)
     if spread is None:
-        return Interval(mean, -math.inf, math.inf, confidence, n, _ONE)
+        return Interval(mean, -math.inf, math.inf, confidence, n, _ONE_QUERY)
     if spread == 0:
         return Interval(mean, mean, mean, confidence, n, _EQUAL)
     if method == "studentised" and n < _FEWEST:
@@ -148,7 +148,7 @@ def weighted_interval(
     n, effective = len(plain), effective_sample(w)
     mean = float(w @ plain / n)
     if n == 1:
-        return Interval(mean, -math.inf, math.inf, confidence, n, _ONE, _WEIGHTED)
+        return Interval(mean, -math.inf, math.inf, confidence, n, _ONE_QUERY, _WEIGHTED)
     if moments(plain)[1] == 0:
         return Interval(mean, mean, mean, confidence, n, _EQUAL, _WEIGHTED)
     effective_queries = f"{effective:.1f} of {n:,} queries effective"
@@ -238,7 +238,7 @@ def t_interval(a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, confidence: 
     n = len(values)
     mean, spread = moments(values)
     if spread is None:
-        return Interval(mean, -math.inf, math.inf, confidence, n, _ONE)
+        return Interval(mean, -math.inf, math.inf, confidence, n, _ONE_QUERY)
     if spread == 0:
         return Interval(mean, mean, mean, confidence, n, _EQUAL)
     half = float(stdtrit(n - 1, (1 + confidence) / 2)) * spread / math.sqrt(n)

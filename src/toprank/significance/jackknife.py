@@ -95,7 +95,7 @@ def redrawn_interval(
 
 
 def _sides(
-    value: FloatArray, found: FloatArray, variance: Callable[[FloatArray], FloatArray], free: IntArray | FloatArray,
+    value: FloatArray, estimate: FloatArray, variance: Callable[[FloatArray], FloatArray], free: IntArray | FloatArray,
     confidence: float, ratios: bool, besides: FloatArray | float,
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """The value, more or less; of ratios by factors, where all that was found is above 0."""
@@ -103,11 +103,11 @@ def _sides(
 
     wide = np.where(free > 0, stdtrit(np.maximum(free, 1), (1 + confidence) / 2), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = wide * np.sqrt(variance(found) + besides)
+        spread = wide * np.sqrt(variance(estimate) + besides)
         if not ratios:
             return value - spread, value + spread
         # The delta method: the variance of log(value) is the variance of the value over its square.
-        factor = np.exp(wide * np.sqrt(variance(np.log(found)) + besides / value**2))
-        by_factor = (value > 0) & ((found > 0) | ~np.isfinite(found)).all(axis=0)
+        factor = np.exp(wide * np.sqrt(variance(np.log(estimate)) + besides / value**2))
+        by_factor = (value > 0) & ((estimate > 0) | ~np.isfinite(estimate)).all(axis=0)
         high = np.where(by_factor, value * factor, np.where(value > 0, value + spread, np.inf + wide))
         return np.where(by_factor, value / factor, np.maximum(value - spread, 0.0)), high

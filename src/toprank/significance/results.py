@@ -166,8 +166,8 @@ class WinTieLoss(NamedTuple):
     losses: int
 
     def __str__(self) -> str:
-        def count(k: int, one: str, many: str) -> str:
-            return f"{k:,} {one if k == 1 else many}"
+        def count(k: int, noun: str, many: str) -> str:
+            return f"{k:,} {noun if k == 1 else many}"
 
         return (
             f"{count(self.wins, 'win', 'wins')}, {count(self.ties, 'tie', 'ties')}, "

@@ -10,6 +10,7 @@
 | `Redrawn` | objectives that are drawn anew for each step (YetiRank) | `drawn`, and what its inner solver needs |
 
 >>> import numpy as np
+>>> from toprank.solvers import LBFGS, Penalty
 >>> class Parabola:  # L(w) = (w - 3)² / 2
 ...     n_weights = 1
 ...     def value_and_grad(self, weights): return 0.5 * float((weights[0] - 3) ** 2), weights - 3
@@ -18,15 +19,7 @@
 ([2.0], True)
 """
 
-from toprank.solvers.base import Callback, Objective, Penalty, Solution, StopSolving, WithHessian, WithHessianTimes
-from toprank.solvers.bundle import Bundle
-from toprank.solvers.first_order import LBFGS, GradientDescent
-from toprank.solvers.newton import Newton
-from toprank.solvers.proximal import Proximal
-from toprank.solvers.redrawn import Redrawn
-from toprank.solvers.run import Solver
+from toprank.importing import door
 
-__all__ = [
-    "Newton", "LBFGS", "Bundle", "Proximal", "GradientDescent", "Redrawn",
-    "Objective", "WithHessian", "WithHessianTimes", "Penalty", "Solution", "Solver", "Callback", "StopSolving",
-]  # fmt: skip
+_HOMES, __getattr__ = door(__name__)
+__all__ = [*_HOMES]

@@ -22,8 +22,7 @@ import numpy as np
 from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.errors import DataError
-from toprank.solvers.base import Penalty, Solution
-from toprank.solvers.run import Point, Solver, SolverRun, counted
+from toprank.solvers.base import Penalty, Point, Solution, Solver, SolverRun, counted
 
 __all__ = ["Bundle"]
 

@@ -19,11 +19,24 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.errors import DataError, UnknownNameError
-from toprank.solvers.base import Solution
-from toprank.solvers.run import Point, Solver, SolverRun, backtrack, counted, descend, negligible, until_finite, wolfe
+from toprank.solvers.base import (
+    NOISE,
+    SUFFICIENT,
+    TRIALS,
+    Point,
+    Solution,
+    Solver,
+    SolverRun,
+    backtrack,
+    counted,
+    descend,
+    negligible,
+    until_finite,
+)
 
 __all__ = ["LBFGS", "GradientDescent"]
 
+CURVATURE = 0.9  # a step must leave at most this part of the slope (strong Wolfe)
 ADVICE = "If the loss has kinks, use Bundle; if its gradient is not the derivative of its value, GradientDescent."
 
 
@@ -100,6 +113,48 @@ class _LBFGSSteps:
         for (s, y, curvature), share in zip(self.pairs, reversed(shares), strict=True):
             q = q + (share - float(y @ q) / curvature) * s
         return q
+
+
+def wolfe(run: SolverRun, point: Point, direction: FloatArray, first: float = 1.0) -> Point | None:
+    """A point with ``f ≤ f0 + 1e-4 t f0'`` and ``|f'| ≤ 0.9 |f0'|`` along the direction (smooth part only).
+
+    The bracket [low, high] always holds such a point: at `low` the value is low enough but the slope is still steep,
+    at `high` the value is too high, or not finite, or the slope has turned. When rounding hides it, the best step
+    that lowered the value is returned; None when there was none.
+    """
+    slope0 = float(point.grad @ direction)
+    low, high, low_slope, high_slope = 0.0, math.inf, slope0, math.nan
+    lowest: Point | None = None
+    step = first
+    for _ in range(TRIALS):
+        trial = run.at(point.weights + step * direction)
+        promised = point.value + SUFFICIENT * step * slope0 + NOISE * abs(point.value)
+        slope = float(trial.grad @ direction) if trial.is_finite else math.nan
+        if trial.is_finite and trial.value <= promised:
+            if lowest is None or trial.value <= lowest.value:
+                lowest = trial
+            if abs(slope) <= CURVATURE * abs(slope0):
+                return trial
+            if slope < 0:
+                low, low_slope = step, slope
+            else:
+                high, high_slope = step, slope
+        else:
+            high, high_slope = step, slope
+        step = _between(low, high, low_slope, high_slope)
+        if not low < step < high or not np.isfinite(step):
+            break
+    return lowest
+
+
+def _between(low: float, high: float, low_slope: float, high_slope: float) -> float:
+    """The next step to try: farther out while nothing stops us, else the secant's zero kept off the bracket's ends."""
+    if math.isinf(high):
+        return 4.0 * low
+    if not math.isfinite(high_slope):
+        return low + 0.1 * (high - low)
+    part = low_slope / (low_slope - high_slope) if high_slope > 0 else 0.5
+    return low + min(0.9, max(0.1, part)) * (high - low)
 
 
 @dataclass(frozen=True)

@@ -20,17 +20,19 @@ from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.errors import DataError
-from toprank.solvers.base import Solution, WithHessianTimes, offers
-from toprank.solvers.run import (
+from toprank.solvers.base import (
     Point,
+    Solution,
     Solver,
     SolverRun,
     Stuck,
+    WithHessianTimes,
     backtrack,
     counted,
     descend,
     hessian_of,
     negligible,
+    offers,
     until_finite,
 )
 

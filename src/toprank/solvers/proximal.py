@@ -19,9 +19,19 @@ import numpy as np
 from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.errors import DataError, UnknownNameError
-from toprank.solvers.base import Solution, offers
+from toprank.solvers.base import (
+    NOISE,
+    Point,
+    Solution,
+    Solver,
+    SolverRun,
+    backtrack,
+    descend,
+    hessian_of,
+    negligible,
+    offers,
+)
 from toprank.solvers.newton import LARGEST_SHIFT, levenberg_step
-from toprank.solvers.run import Point, Solver, SolverRun, backtrack, descend, hessian_of, negligible
 
 __all__ = ["Proximal"]
 
@@ -29,7 +39,6 @@ ROUNDS = 20
 SWEEPS = 25
 METHODS = ("auto", "newton", "fista")
 FLAT = 1e-15  # a weight with less than this part of the largest curvature has none, and gets that much
-NOISE = 1e-14
 
 
 def minimise_model(

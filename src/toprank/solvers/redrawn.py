@@ -10,9 +10,8 @@ from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.errors import DataError
-from toprank.solvers.base import Objective, Solution, offers
+from toprank.solvers.base import Objective, Point, Solution, Solver, SolverRun, offers
 from toprank.solvers.newton import Newton
-from toprank.solvers.run import Point, Solver, SolverRun
 
 __all__ = ["Redrawn"]
 

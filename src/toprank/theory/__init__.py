@@ -10,32 +10,7 @@ their expected gains given the features, c_1 ≥ c_2 ≥ … ≥ 0 weigh the ran
 True
 """
 
-from toprank.theory.bounds import (
-    PerQuery,
-    bound_11,
-    regret,
-    t_regret,
-    theorem2_bound,
-    theorem3_bound,
-    theorem4_bound,
-    theorem4_constant,
-    theorem6_factor,
-)
-from toprank.theory.population import Minimum, Population, optimal_order, order_agrees, population_minimiser
+from toprank.importing import door
 
-__all__ = [
-    "regret",
-    "t_regret",
-    "PerQuery",
-    "theorem2_bound",
-    "theorem3_bound",
-    "theorem4_bound",
-    "theorem4_constant",
-    "bound_11",
-    "theorem6_factor",
-    "Population",
-    "population_minimiser",
-    "Minimum",
-    "order_agrees",
-    "optimal_order",
-]
+_HOMES, __getattr__ = door(__name__)
+__all__ = [*_HOMES]

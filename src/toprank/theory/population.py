@@ -96,8 +96,8 @@ class Population:
         data = RankingData(
             np.empty((s * r * m, 0)), np.tile(self.outcomes.ravel(), s), queries=Queries.from_sizes([m] * (s * r))
         )
-        found = evaluate(np.repeat(rankings, r, axis=0).ravel(), data, [metric], convention=convention)
-        values = found.per_query[found.names[0]].reshape(s, r)
+        evaluation = evaluate(np.repeat(rankings, r, axis=0).ravel(), data, [metric], convention=convention)
+        values = evaluation.per_query[evaluation.names[0]].reshape(s, r)
         chances = np.where(np.isnan(values), 0.0, self.probabilities)
         return np.asarray((np.nan_to_num(values) * chances).sum(axis=1) / chances.sum(axis=1))
 
@@ -202,7 +202,7 @@ def population_minimiser(
             scores, value, gap = _cut(expected, scores, radius, tolerance)
     else:
         starts = np.random.default_rng(seed).normal(size=(16, len(zero)))
-        scores, value, _ = min((_descend(expected, start, radius) for start in starts), key=lambda found: found[1])
+        scores, value, _ = min((_descend(expected, start, radius) for start in starts), key=lambda descent: descent[1])
         gap = float("nan")
     centred = scores - scores.mean()
     shift_is_free = expected(centred)[0] <= value + 1e-12 * abs(value)
@@ -217,8 +217,8 @@ def _expected_loss(loss: Any, population: Population) -> Expected:
         bound = loss.on(outcomes.ravel(), Queries.from_sizes([m] * r), query_weights=chances)
 
         def by_queries(scores: FloatArray) -> tuple[float, FloatArray]:
-            found = bound.at(np.tile(scores, r))
-            return float(found.value), np.asarray(found.grad).reshape(r, m).sum(axis=0)
+            answer = bound.at(np.tile(scores, r))
+            return float(answer.value), np.asarray(answer.grad).reshape(r, m).sum(axis=0)
 
         return by_queries
     if not callable(loss):
@@ -237,8 +237,8 @@ def _descend(expected: Expected, start: FloatArray, radius: float) -> tuple[Floa
     from scipy.optimize import minimize
 
     box = [(-radius, radius)] * len(start)
-    found = minimize(expected, start, jac=True, method="L-BFGS-B", bounds=box, options={"ftol": 0.0, "gtol": 1e-13})
-    scores = np.asarray(found.x, dtype=np.float64)
+    solved = minimize(expected, start, jac=True, method="L-BFGS-B", bounds=box, options={"ftol": 0.0, "gtol": 1e-13})
+    scores = np.asarray(solved.x, dtype=np.float64)
     gap = _tangent_gap(expected, scores, radius)
     # A line search on values cannot see gradients below √ε; Newton steps on the gradient can.
     for _ in range(5):
@@ -284,10 +284,10 @@ def _cut(expected: Expected, start: FloatArray, radius: float, tolerance: float)
         planes.append(np.append(grad, -1.0))
         heights.append(float(grad @ point - value))
         exact = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-        found = linprog(goal, np.array(planes), np.array(heights), bounds=bounds, method="highs", options=exact)
-        if found.x is None:
+        solved = linprog(goal, np.array(planes), np.array(heights), bounds=bounds, method="highs", options=exact)
+        if solved.x is None:
             break
-        point, floor = np.asarray(found.x[:m]), float(found.x[m])
+        point, floor = np.asarray(solved.x[:m]), float(solved.x[m])
     raise DataError(
         f"The expected loss could not be minimised to within {tolerance:g}: it reached {lowest:g}, its lower bound "
         f"{floor:g}. Is it convex, with an exact gradient? Otherwise say convex=False, or raise the tolerance."

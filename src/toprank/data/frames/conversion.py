@@ -139,7 +139,7 @@ def fill_rows(rows: Array, batch: Any, layout: Layout, strangers: Strangers) -> 
     columns = [batch.column(name) for name in layout.features]
     if layout.encoding is not None:
         given = columns
-        columns = [one.numbers(cells) for one, cells in zip(layout.encoding.columns, given, strict=True)]
+        columns = [column.numbers(cells) for column, cells in zip(layout.encoding.columns, given, strict=True)]
         for place in layout.encoding.categories:
             strangers.look(place, columns[place], partial(given.__getitem__, place))
     # A few thousand rows at a time: a strip of the matrix that stays in cache while its columns are written.
@@ -295,8 +295,8 @@ def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Enc
             return np.asarray(frame), tuple(names), None
     table = _emptied(table_of(frame), like)
     nothing: dict[str, Choice] = dict.fromkeys(USUAL_NAMES, False)
-    found = layout_of(table.schema, nothing, None, None, (), like, words_of(frame), text=False)
-    layout = learnt(found, table.to_batches())
+    draft = layout_of(table.schema, nothing, None, None, (), like, words_of(frame), text=False)
+    layout = learnt(draft, table.to_batches())
     X, _ = fill(table.to_batches(), layout, table.num_rows)
     return X, layout.features, layout.encoding
 
@@ -373,7 +373,11 @@ def schema_of(data: RankingData) -> Any:
             raise DataError(f"A feature and a carried column are both called '{name}'; rename one of them.")
     fields = [(role, pa.int64() if role == "position" else kinds.get(role, pa.float64())) for role in roles]
     fields += [(name, type_of(column)) for name, column in data.carried.items()]
-    known = {} if data.encoding is None else {one.name: one for one in data.encoding.columns if one.kind != "number"}
+    known = (
+        {}
+        if data.encoding is None
+        else {column.name: column for column in data.encoding.columns if column.kind != "number"}
+    )
     plain = pa.from_numpy_dtype(data.X.dtype)
     fields += [(name, known[name].arrow_type() if name in known else plain) for name in names]
     about: dict[str, Any] = {"version": 1, "roles": {role: role for role in roles}}
@@ -399,8 +403,8 @@ def batches_of(data: RankingData, rows: int = 8 * ROWS_AT_A_TIME) -> Iterator[An
         arrays = [*(column[start : start + rows] for column in roles.values()), *by_column]
         if data.encoding is not None:
             arrays[len(roles) :] = [
-                values if one.kind == "number" else one.cells(values)
-                for one, values in zip(data.encoding.columns, by_column, strict=True)
+                values if column.kind == "number" else column.cells(values)
+                for column, values in zip(data.encoding.columns, by_column, strict=True)
             ]
         columns = [
             pa.array(array, type=field.type) if isinstance(array, np.ndarray) else array

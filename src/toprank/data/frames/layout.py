@@ -86,7 +86,7 @@ def layout_of(
     dtype: npt.DTypeLike | None,
     carry: Sequence[str] | None = None,
     like: Any = None,
-    said: Callable[[str], str] | None = None,
+    holding: Callable[[str], str] | None = None,
     where: str = TRAINING,
     text: Any = None,
 ) -> Layout:
@@ -99,7 +99,7 @@ def layout_of(
         dtype: the precision.
         carry: the columns that go along.
         like: whose features they are to be; see `known_columns`.
-        said: what a column holds, in the words of the library that it comes from. Default: Arrow's.
+        holding: what a column holds, in the words of the library that it comes from. Default: Arrow's.
         where: what `like` is, in words.
         text: the columns of words; see `TextRoles`. False: there are none.
     """
@@ -135,11 +135,11 @@ def layout_of(
     if len(set(taken)) < len(taken):
         twice = next(name for name in taken if taken.count(name) > 1)
         raise DataError(f"Column '{twice}' is asked to play two roles; give each role a column of its own.")
-    if said is not None:
-        _check_in_words(schema, roles, carried, said)
+    if holding is not None:
+        _check_in_words(schema, roles, carried, holding)
     left_out = {*taken, *remembered, *index_columns(schema)}
     chosen = tuple(name for name in names if name not in left_out) if wanted is None else wanted
-    layout = _encoded(schema, chosen, known or (stored and stored.encoding), said, where)
+    layout = _encoded(schema, chosen, known or (stored and stored.encoding), holding, where)
     asked = wanted is not None
     return replace(
         layout,
@@ -165,8 +165,8 @@ def _text_roles(text: Any, like: Any, stored: _Remembered | None, names: Sequenc
                 "of the query in the training data; the columns are: " + ", ".join(names[:30]) + "."
             )
         return known
-    found = None if stored is None else stored.text
-    return found if found is not None and set(found.columns) <= set(names) else None
+    learnt = None if stored is None else stored.text
+    return learnt if learnt is not None and set(learnt.columns) <= set(names) else None
 
 
 def unreadable() -> Any:
@@ -176,15 +176,17 @@ def unreadable() -> Any:
     return pa.binary(1)
 
 
-def _check_in_words(schema: Any, roles: Mapping[str, str], carried: Sequence[str], said: Callable[[str], str]) -> None:
+def _check_in_words(
+    schema: Any, roles: Mapping[str, str], carried: Sequence[str], holding: Callable[[str], str]
+) -> None:
     """Refuse columns that cannot be what they are to be, in the words of the library that they come from."""
     for role, name in roles.items():
         expected, fits = role_takes(role, schema.field(name).type)
         if not fits:
-            raise DataError(f"Column '{name}' plays the role '{role}' and must hold {expected}, not {said(name)}.")
+            raise DataError(f"Column '{name}' plays the role '{role}' and must hold {expected}, not {holding(name)}.")
     for name in carried:
         if schema.field(name).type == unreadable():
-            raise DataError(f"Column '{name}' is to be carried along, but holds {said(name)}; give it one type.")
+            raise DataError(f"Column '{name}' is to be carried along, but holds {holding(name)}; give it one type.")
 
 
 def role_takes(role: str, type: Any) -> tuple[str, bool]:
@@ -230,12 +232,12 @@ def known_columns(like: Any) -> tuple[tuple[str, ...] | None, Encoding | None]:
 
 
 def _encoded(
-    schema: Any, features: Sequence[str], known: Encoding | None, said: Callable[[str], str] | None, where: str
+    schema: Any, features: Sequence[str], known: Encoding | None, holding: Callable[[str], str] | None, where: str
 ) -> Layout:
     """The features, each as what it is known or found to be."""
-    said = said or (lambda name: str(schema.field(name).type))
-    found = {name: kind_of(schema.field(name).type) for name in features}
-    unusable = [f"'{name}' ({said(name)})" for name, kind in found.items() if kind is None]
+    holding = holding or (lambda name: str(schema.field(name).type))
+    kinds = {name: kind_of(schema.field(name).type) for name in features}
+    unusable = [f"'{name}' ({holding(name)})" for name, kind in kinds.items() if kind is None]
     if unusable:
         raise DataError(
             f"{'This column cannot be a feature' if len(unusable) == 1 else 'These columns cannot be features'}: "
@@ -247,11 +249,11 @@ def _encoded(
         )
     here = {} if known is None else {column.name: column for column in known.columns}
     for name, column in here.items():
-        if name in found and _is_empty(schema, name):
-            found[name] = column.kind
+        if name in kinds and _is_empty(schema, name):
+            kinds[name] = column.kind
     overlap = Encoding(tuple(here[name] for name in features if name in here))
-    overlap.check_columns({name: Column(name, kind) for name, kind in found.items() if kind}, said, where)
-    columns = tuple(here.get(name) or Column(name, kind) for name, kind in found.items() if kind)
+    overlap.check_columns({name: Column(name, kind) for name, kind in kinds.items() if kind}, holding, where)
+    columns = tuple(here.get(name) or Column(name, kind) for name, kind in kinds.items() if kind)
     encoding = Encoding(columns)
     to_learn = tuple(column.name for column in columns if column.is_category and column.name not in here)
     described = None if encoding.is_plain else encoding
@@ -317,12 +319,12 @@ def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
     }
     if not columns:
         return []
-    one = len(columns) == 1
+    single = len(columns) == 1
     warn_user(
         joined(
-            f"{'A column of text is' if one else 'Columns of text are'} left out, since nearly every cell holds "
-            f"another value, as in titles and ids: {', '.join(columns.values())}. To have {'it' if one else 'them'} as "
-            f"{'a category' if one else 'categories'},",
+            f"{'A column of text is' if single else 'Columns of text are'} left out, since nearly every cell holds "
+            f"another value, as in titles and ids: {', '.join(columns.values())}. To have {'it' if single else 'them'} "
+            f"as {'a category' if single else 'categories'},",
             Remedy(
                 "name the features with {features}; for splits and slices, {carry}; to match its words with those of "
                 "the query, {text}.",
@@ -345,13 +347,13 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None, needed: b
     """The column that plays a role which the caller did not give."""
     if stored is not None and (stored.get(role) in names or role not in ("label", "qid")):
         return stored.get(role) if stored.get(role) in names else None
-    found = [name for name in names if name.lower() in USUAL_NAMES[role]]
-    if role == "document_id" and not found:
-        found = [name for name in names if name.lower() in PRODUCT_NAMES]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listed = ", ".join(f"'{name}'" for name in found)
+    matches = [name for name in names if name.lower() in USUAL_NAMES[role]]
+    if role == "document_id" and not matches:
+        matches = [name for name in names if name.lower() in PRODUCT_NAMES]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        listed = ", ".join(f"'{name}'" for name in matches)
         raise DataError(
             f"Several columns could be the {role}: {listed}.",
             remedy=Remedy(f"Say which with {{{role}}}.", "Rename all but one.", **{role: "COLUMN"}),
@@ -405,8 +407,8 @@ def index_columns(schema: Any) -> set[str]:
     """
     by_name = index_names(schema.names)
     try:
-        found = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
-        return by_name | {name for name in found if isinstance(name, str)}  # a plain range is described, not stored
+        columns = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        return by_name | {name for name in columns if isinstance(name, str)}  # a plain range is described, not stored
     except (ValueError, AttributeError, TypeError, RecursionError):  # pandas' metadata are not ours to judge
         return by_name
 

@@ -236,9 +236,9 @@ class Reader:
         """The error at the first place that names a feature; at no line where none does."""
         for survey in self.surveys:
             chunk = survey.chunk
-            found = re.search(rb"(?<!\S)0*%d:" % feature, chunk.source.bytes(chunk.start, chunk.end))
-            if feature >= 0 and found is not None:
-                return chunk.source.fault(problem, chunk.start + found.start())
+            match = re.search(rb"(?<!\S)0*%d:" % feature, chunk.source.bytes(chunk.start, chunk.end))
+            if feature >= 0 and match is not None:
+                return chunk.source.fault(problem, chunk.start + match.start())
         return FormatError(problem, path=self.surveys[0].chunk.source.path)
 
     def parse(self, shape: Shape, ids: np.dtype[Any] | None) -> tuple[Parsed | None, tuple[int, int]]:
@@ -349,8 +349,8 @@ def _repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatErr
             row -= 1
         at = end + 1
     digits = str(feature).encode().lstrip(b"0")
-    found = [at + m.start() for m in re.finditer(rb"(?<!\S)(\d+):", line) if m.group(1).lstrip(b"0") == digits]
-    return fault_at(source, kernels.LetorFault.REPEATED, found[1], 0, single=False)
+    places = [at + m.start() for m in re.finditer(rb"(?<!\S)(\d+):", line) if m.group(1).lstrip(b"0") == digits]
+    return fault_at(source, kernels.LetorFault.REPEATED, places[1], 0, single=False)
 
 
 def parse_chunks(
@@ -375,14 +375,14 @@ def parse_chunks(
 
 def _parse(survey: Survey, places: IntArray, shape: Shape, result: Result) -> IntArray | FormatError:
     """The least and the most id outside, whether ids do not ascend, and where the pass stopped; or the error."""
-    chunk, found = survey.chunk, np.empty(4, dtype=np.int64)
-    fault = kernels.letor_parse(chunk.read(), survey.runs, places, *shape, *result, found)
+    chunk, figures = survey.chunk, np.empty(4, dtype=np.int64)
+    fault = kernels.letor_parse(chunk.read(), survey.runs, places, *shape, *result, figures)
     if fault == kernels.LetorFault.CHANGED:
         raise FileError(f"{chunk.source.path} changed while it was read. Read it again when nothing writes to it.")
     if fault == kernels.LetorFault.FINE:
-        return found
+        return figures
     single = result.values.itemsize == 4
-    return fault_at(chunk.source, fault, chunk.start + int(found[3]), shape.width, single)
+    return fault_at(chunk.source, fault, chunk.start + int(figures[3]), shape.width, single)
 
 
 _SHOWN = 24  # bytes of a token that a message quotes
@@ -391,20 +391,20 @@ _SHOWN = 24  # bytes of a token that a message quotes
 def fault_at(source: ByteSource, fault: int, position: int, width: int, single: bool) -> FormatError:
     """The error for a fault that the second pass found at a byte."""
     token = _token(source, position)
-    found = f"found {token!r}" if token else "the line ends here"
+    instead = f"found {token!r}" if token else "the line ends here"
     kinds = kernels.LetorFault
     negative = fault == kinds.FEATURE and token.startswith("-") and token[1:2].isdigit()
     problem = {
-        kinds.LABEL: f"Expected the label, a number, at the start of the line; {found}.",
+        kinds.LABEL: f"Expected the label, a number, at the start of the line; {instead}.",
         kinds.LABEL_FINITE: f"The label {token!r} is not finite; write -1 or NULL for a document that is not judged.",
         kinds.LABEL_SIZE: f"The label {token!r} is too large for float64.",
         kinds.QUERY: "Expected the id of the query right behind 'qid:'.",
-        kinds.FEATURE: f"Expected a feature as 'id:value', the id a whole number, or '#' and a comment; {found}.",
+        kinds.FEATURE: f"Expected a feature as 'id:value', the id a whole number, or '#' and a comment; {instead}.",
         kinds.ID_SIZE: f"The feature id in {token!r} is above the largest one allowed, {LARGEST_ID}.",
         kinds.ID_BELOW: f"The id in {token!r} is 0, but ids were said to start at 1; read with first_feature_id=0.",
         kinds.ID_BEYOND: joined(f"The id in {token!r} lies beyond the {width} features", _WIDER),
         kinds.REPEATED: f"The feature id in {token!r} appeared before in this line; an id may stand there once.",
-        kinds.VALUE_WANTED: f"Expected the value of the feature, a number or NULL; {found}.",
+        kinds.VALUE_WANTED: f"Expected the value of the feature, a number or NULL; {instead}.",
         kinds.VALUE_SIZE: joined(f"The value {token!r} is too large for float32;", IN_DOUBLE)
         if single
         else f"The value {token!r} is too large for float64.",
@@ -416,9 +416,9 @@ def fault_at(source: ByteSource, fault: int, position: int, width: int, single: 
 
 def _token(source: ByteSource, position: int) -> str:
     """The token at a byte, cut where it is long."""
-    found = source.bytes(position, position + 4 * _SHOWN)
-    token = found.split(None, 1)[:1]
-    text = "" if found[:1].isspace() or not token else token[0].decode("utf-8", "replace")
+    content = source.bytes(position, position + 4 * _SHOWN)
+    token = content.split(None, 1)[:1]
+    text = "" if content[:1].isspace() or not token else token[0].decode("utf-8", "replace")
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 

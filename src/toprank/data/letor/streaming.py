@@ -164,7 +164,7 @@ class LetorStream:
         queries = Queries.from_sizes(sizes)
         sides = per_document(self._names, self._counts)
         query_weights = sides.for_each_query(queries, qids, lambda rows: rows)
-        found = {
+        arrays = {
             "offsets": queries.offsets,
             "qids": np.arange(len(queries)) if qids is None else qids,
             "document_weights": checks.weights(sides.weights, self.shape[0], "document_weights", "documents"),
@@ -172,4 +172,4 @@ class LetorStream:
             "positions": sides.positions,
             "teacher": sides.teacher,
         }
-        return {name: array for name, array in found.items() if array is not None}
+        return {name: array for name, array in arrays.items() if array is not None}

@@ -270,14 +270,14 @@ def queries_of(
 ) -> tuple[IntArray, npt.NDArray[Any] | None]:
     """The sizes of the queries, and their ids where the text names them."""
     named = len(grouping.ids) > 0
-    found = [
+    sides = [
         query_sizes(name, n, stretches if named else None)
         for name, n, stretches in zip(names, n_rows, grouping.stretch_sizes, strict=True)
     ]
     if named:
         return grouping.sizes, grouping.ids
     sizes = []
-    for name, side in zip(names, found, strict=True):
+    for name, side in zip(names, sides, strict=True):
         if side is None:
             raise FormatError(
                 "The lines do not say which query they belong to: add 'qid:ID' behind the labels, or put the sizes of "
@@ -302,14 +302,14 @@ def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray
         side = beside(path, suffix)
         if side is None:
             continue
-        found = _numbers(side, int, np.int64, "a size, a whole number above 0", lambda size: size > 0)
-        total = sum(found.tolist())  # of Python's integers, which do not overflow
+        listed = _numbers(side, int, np.int64, "a size, a whole number above 0", lambda size: size > 0)
+        total = sum(listed.tolist())  # of Python's integers, which do not overflow
         if total != n_rows:
             raise FormatError(f"The sizes of the queries add up to {total}, but {path} has {n_rows} rows.", path=side)
         for other, what in ((sizes, f"the file {path.name}.query"), (stretches, f"the qid: tokens in {path}")):
-            if other is not None and not np.array_equal(other, found):
+            if other is not None and not np.array_equal(other, listed):
                 raise FormatError(f"The sizes of the queries differ from {what}; remove the wrong one.", path=side)
-        sizes = found
+        sizes = listed
     return sizes
 
 
@@ -341,13 +341,13 @@ def per_document(paths: Sequence[Path], n_rows: Sequence[int]) -> PerDocument:
 
     def column(suffix: str, read: Callable[[Path], npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
         sides = [beside(path, suffix) for path in paths]
-        found = [side for side in sides if side is not None]
-        if not found:
+        present = [side for side in sides if side is not None]
+        if not present:
             return None
         parts = []
         for path, side, n in zip(paths, sides, n_rows, strict=True):
             if side is None:
-                raise FormatError(f"{found[0]} has no counterpart {path.name}{suffix}; give all or none.", path=path)
+                raise FormatError(f"{present[0]} has no counterpart {path.name}{suffix}; give all or none.", path=path)
             parts.append(read(side))
             if len(parts[-1]) != n:
                 raise FormatError(f"There are {len(parts[-1])} lines for the {n} rows of {path}.", path=side)
@@ -389,16 +389,16 @@ def names_beside(paths: Sequence[Path]) -> Names | None:
     Refused where they cannot be read, or differ between texts that are read as one.
     """
     sides = [beside(path, ".names") for path in paths]
-    found = [_names(side) for side in sides if side is not None]
-    if not found:
+    present = [_names(side) for side in sides if side is not None]
+    if not present:
         return None
     for path, side in zip(paths, sides, strict=True):
         if side is None:
-            raise FormatError(f"{found[0].path} has no counterpart {path.name}.names; give all or none.", path=path)
-    for other in found[1:]:
-        if other[:2] != found[0][:2]:
-            raise FormatError(f"The names of the features differ from those in {found[0].path}.", path=other.path)
-    return found[0]
+            raise FormatError(f"{present[0].path} has no counterpart {path.name}.names; give all or none.", path=path)
+    for other in present[1:]:
+        if other[:2] != present[0][:2]:
+            raise FormatError(f"The names of the features differ from those in {present[0].path}.", path=other.path)
+    return present[0]
 
 
 def _names(side: Path) -> Names:

@@ -204,7 +204,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         **{name: arrays.get(name) for name in ("labels", "qids", *lengths)},
     )
     hashes = {name: described.get("hash") for name, described in meta["arrays"].items()}
-    if all(isinstance(one, str) for one in hashes.values()):
+    if all(isinstance(digest, str) for digest in hashes.values()):
         data.with_digests(hashes)
     if sparse:
         from toprank.data.store.sparse import StoredMatrix
@@ -216,11 +216,11 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
 
 def _carried(folder: Path, names: Any, text: Any, arrays: dict[str, Array], queries: Queries) -> Carried:
     """The columns that are carried along; ValueError or KeyError where they do not fit the rest."""
-    found = [name for name in arrays if name.startswith("carried.")]
-    if not isinstance(names, list) or len(set(names)) != len(names) or len(names) != len(found):
+    keys = [name for name in arrays if name.startswith("carried.")]
+    if not isinstance(names, list) or len(set(names)) != len(names) or len(names) != len(keys):
         raise ValueError(names)
     roles = None if text is None else TextRoles.of(text)
-    for name in found:
+    for name in keys:
         if arrays[name].dtype.kind == "u":
             if roles is None or arrays[name].dtype != np.uint8 or arrays[name].ndim != 1:
                 raise ValueError(name)
@@ -231,7 +231,7 @@ def _carried(folder: Path, names: Any, text: Any, arrays: dict[str, Array], quer
             check_letters(folder, name, arrays[name])
     if not all(isinstance(name, str) and name.strip() for name in names):
         raise ValueError(names)
-    if sorted(names[int(one.removeprefix("carried."))] for one in found if arrays[one].dtype.kind == "u") != sorted(
+    if sorted(names[int(key.removeprefix("carried."))] for key in keys if arrays[key].dtype.kind == "u") != sorted(
         () if roles is None else roles.columns
     ):
         raise ValueError(text)
@@ -258,12 +258,12 @@ def _encoding(folder: Path, meta: dict[str, Any], sparse: bool) -> Encoding | No
     if "columns" not in meta:
         return None
     try:
-        found = Encoding.from_plain(meta["columns"])
+        encoding = Encoding.from_plain(meta["columns"])
     except DataError as problem:
         raise FormatError(f"The stored copy is damaged: {problem}.", path=folder) from None
-    if sparse or list(found.names) != meta.get("feature_names"):
+    if sparse or list(encoding.names) != meta.get("feature_names"):
         raise FormatError("The stored copy is damaged: its columns are not those of its features.", path=folder)
-    return found
+    return encoding
 
 
 def _first_id(folder: Path, given: Any) -> int | None:

@@ -41,8 +41,8 @@ def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> Ranking
     stream = StoreStream(paths, verify=verify)
     blocks, started = list(stream.blocks()), stream.arrays()
     values: dict[str, Any] = {
-        name: np.concatenate([block[name] for block in blocks], dtype=one.dtype, casting="same_kind")
-        for name, one in started.items()
+        name: np.concatenate([block[name] for block in blocks], dtype=read.dtype, casting="same_kind")
+        for name, read in started.items()
     }
     values |= stream.rest()
     held = {name: values.pop(name) for name in list(values) if name.startswith("carried.")}
@@ -111,7 +111,7 @@ class StoreStream:
         kind = np.result_type(*(copy.X.dtype for copy in self._copies))
         arrays = {"X": Started(kind, (width,), n)}
         if self._is_sparse:
-            at_most = sum(len(one.X.data) if one.is_sparse else one.X.size for one in self._copies)
+            at_most = sum(len(copy.X.data) if copy.is_sparse else copy.X.size for copy in self._copies)
             index = np.dtype(np.int32 if max(at_most, width) < 2**31 else np.int64)
             entries = at_most if all(copy.is_sparse for copy in self._copies) else None
             arrays = started_sparse(kind, index, n, entries)
@@ -181,18 +181,18 @@ class StoreStream:
                 problem = f"The columns of the words of queries and documents are not those in {name_of_first}."
                 raise FormatError(f"{problem} Write all copies with the same text.", path=path)
             for name in (*_COLUMNS, "query_weights"):
-                here, there = (getattr(one, name) is not None for one in (copy, first))
+                here, there = (getattr(opened, name) is not None for opened in (copy, first))
                 if here != there:
-                    found = "are no" if there else "are"
+                    there_is = "are no" if there else "are"
                     has = "has" if there else "does not have"
-                    problem = f"There {found} {name.replace('_', ' ')}, which {name_of_first} {has}."
+                    problem = f"There {there_is} {name.replace('_', ' ')}, which {name_of_first} {has}."
                     raise FormatError(f"{problem} Give them to all copies, or to none.", path=path)
 
     def _joined(self) -> Block:
         """The queries of all copies; those that meet at the border of two copies become one."""
         ids = [copy.qids for copy in self._copies]
-        if len({one.dtype.kind for one in ids}) > 1:
-            ids = [one.astype(str) for one in ids]
+        if len({part_ids.dtype.kind for part_ids in ids}) > 1:
+            ids = [part_ids.astype(str) for part_ids in ids]
         stretches = np.concatenate(ids)
         sizes = np.concatenate([copy.queries.sizes for copy in self._copies])
         starts, again = checks.joined_queries(stretches)
@@ -203,11 +203,11 @@ class StoreStream:
                 "so that its rows meet, or leave it out of one.",
                 path=self._path_of(again),
             )
-        found = {"offsets": Queries.from_sizes(np.add.reduceat(sizes, starts)).offsets, "qids": stretches[starts]}
+        arrays = {"offsets": Queries.from_sizes(np.add.reduceat(sizes, starts)).offsets, "qids": stretches[starts]}
         if self._copies[0].query_weights is not None:
-            found["query_weights"] = self._weights(stretches, starts)
+            arrays["query_weights"] = self._weights(stretches, starts)
         parts = [(copy.carried, copy.queries) for copy in self._copies]
-        return found | Carried.joined(parts, Queries(found["offsets"])).arrays()
+        return arrays | Carried.joined(parts, Queries(arrays["offsets"])).arrays()
 
     def _weights(self, stretches: Array, starts: Array) -> FloatArray:
         weights: FloatArray = np.concatenate(

@@ -160,13 +160,13 @@ class TableStream:
         """The arrays that are small enough to be held: queries and their weights, and what is carried along."""
         if "weight" in self._layout.roles and not self._any_weight:
             raise FormatError("document_weights are all zero; nothing would count.", path=self._sources[0].path)
-        found = {"offsets": self._queries.offsets, "qids": self._qids} | self._carried.arrays()
+        arrays = {"offsets": self._queries.offsets, "qids": self._qids} | self._carried.arrays()
         if "query_weight" in self._layout.roles:
             with about(self._sources[0].path):
                 checked = checks.weights(self._query_weights, len(self._queries), "query_weights", "queries")
                 assert checked is not None
-                found["query_weights"] = checked
-        return found
+                arrays["query_weights"] = checked
+        return arrays
 
 
 def refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: bool, any_number: bool) -> None:
@@ -189,7 +189,7 @@ def refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: boo
         if source.kind == "csv":  # text has no types but those it is read with
             continue
         for name in layout.columns:
-            here, there = (one.schema.field(name).type for one in (source, first))
+            here, there = (table.schema.field(name).type for table in (source, first))
             fits = any_number and name in layout.features and is_number(here) and is_number(there)
             fits |= name in layout.features and kind_of(here) == kind_of(there) != "number"
             if here != there and not fits:

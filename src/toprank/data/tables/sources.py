@@ -44,7 +44,7 @@ class TableSource(NamedTuple):
 
         if self.kind != "csv":
             return self.schema
-        fields = [pa.field(one.name, pa.string()) if one.name in texts else one for one in self.schema]
+        fields = [pa.field(field.name, pa.string()) if field.name in texts else field for field in self.schema]
         return pa.schema(fields, metadata=self.schema.metadata)
 
     def whole_schema(self) -> Any:
@@ -154,7 +154,7 @@ def _arrow_errors(path: Path, kind: str) -> Iterator[None]:
 def _complaint(kind: str, problem: Exception) -> str:
     """Arrow's message as a sentence of bounded length."""
     text = " ".join(str(problem)[:_QUOTED].split()) or type(problem).__name__
-    text = re.sub(r"^In CSV column #(\d+): ", lambda found: f"in column {int(found[1]) + 1}, ", text)
+    text = re.sub(r"^In CSV column #(\d+): ", lambda match: f"in column {int(match[1]) + 1}, ", text)
     text = re.sub(r"Row #\d+: |CSV (parse|conversion) error:? ?", "", text)
     return f"This is not a readable {_FORMATS[kind].title}: {text[:300].rstrip('.')}."
 
@@ -395,8 +395,8 @@ def common_layout(
             kinds = first.encoding or Encoding(tuple(Column(name) for name in first.features))
             its = source.typed(texts)
             words, place = first.text or False, str(sources[0].path)
-            found = layout_of(its, roles, first.features, dtype, first.carried, kinds, where=place, text=words)
-            precisions.append(found.dtype)
+            layout = layout_of(its, roles, first.features, dtype, first.carried, kinds, where=place, text=words)
+            precisions.append(layout.dtype)
     return replace(first, dtype=np.result_type(*precisions))
 
 

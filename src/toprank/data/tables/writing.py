@@ -49,7 +49,8 @@ def _without_dictionaries(schema: Any) -> Any:
     import pyarrow as pa
 
     plain = [
-        pa.field(one.name, one.type.value_type if pa.types.is_dictionary(one.type) else one.type) for one in schema
+        pa.field(field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
+        for field in schema
     ]
     return pa.schema(plain, metadata=schema.metadata)
 
@@ -58,7 +59,7 @@ def _with_days(data: RankingData) -> RankingData:
     """The data with durations as numbers of days, which CSV can hold."""
     if data.encoding is None:
         return data
-    columns = [Column(one.name) if one.kind == "duration" else one for one in data.encoding.columns]
+    columns = [Column(column.name) if column.kind == "duration" else column for column in data.encoding.columns]
     return data.replace(encoding=Encoding(tuple(columns)))
 
 

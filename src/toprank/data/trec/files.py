@@ -132,9 +132,9 @@ def read_table(
         if lone >= 0:
             raise source.lone_return(first + lone)
         room = kernels.count_lines(text)
-        places, numbers, found = np.empty((room, 4), dtype=np.int64), np.empty(room), np.empty(2, dtype=np.int64)
-        fault = kernels.trec_table(text, 0, n_columns, rest, value_column, places, numbers, found)
-        rows, at = found.tolist()
+        places, numbers, counts = np.empty((room, 4), dtype=np.int64), np.empty(room), np.empty(2, dtype=np.int64)
+        fault = kernels.trec_table(text, 0, n_columns, rest, value_column, places, numbers, counts)
+        rows, at = counts.tolist()
         if fault != kernels.TrecFault.FINE:
             raise _fault(source, first + at, fault, layout, what)
         spans.append(places[:rows] + first)

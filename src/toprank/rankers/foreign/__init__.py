@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from toprank.errors import DataError, FormatError
 from toprank.importing import first_use
 
-__all__ = ["read", "told"]
+__all__ = ["read", "format_of"]
 
 _LIMIT = 1 << 30
 """Bytes of a foreign model at most; reading one takes some 40 times its size where it is JSON."""
@@ -29,7 +29,7 @@ _REFUSED = {
 }
 
 
-def told(start: bytes) -> str | None:
+def format_of(start: bytes) -> str | None:
     """The format of a model that is not ours, by its first bytes; None: none that is known."""
     if any(start.startswith(mark) for mark in _REFUSED):
         return "refused"
@@ -55,7 +55,7 @@ def read(stream: BinaryIO, kind: str, where: str) -> Any:
         if size > _LIMIT:
             raise DataError(f"it has more than {_LIMIT:,} bytes")
         if kind == "refused":
-            library, why = next(told for mark, told in _REFUSED.items() if content.startswith(mark))
+            library, why = next(refusal for mark, refusal in _REFUSED.items() if content.startswith(mark))
             raise DataError(why)
         if home:
             return getattr(first_use(home), name)(content)
@@ -68,8 +68,8 @@ def read(stream: BinaryIO, kind: str, where: str) -> Any:
     except (ImportError, MemoryError):  # not the file's fault, or not known to be
         raise
     except Exception as problem:  # noqa: BLE001 - whatever a forged file breaks, it is the file's fault
-        said = str(problem) if isinstance(problem, DataError) else unforeseen(problem)
-        raise FormatError(f"This {library} model is not read: {said.removesuffix('.')}.", path=where) from None
+        reason = str(problem) if isinstance(problem, DataError) else unforeseen(problem)
+        raise FormatError(f"This {library} model is not read: {reason.removesuffix('.')}.", path=where) from None
 
 
 def unforeseen(problem: Exception) -> str:

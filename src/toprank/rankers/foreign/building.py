@@ -140,18 +140,18 @@ def of_object(value: Any, *names: str) -> Any:
 def numbers(value: Any, called: str, count: int | None = None) -> npt.NDArray[np.float64]:
     """A list of numbers, as many as `count` says."""
     try:
-        found = np.array(value, dtype=np.float64) if isinstance(value, list | np.ndarray) else None
+        values = np.array(value, dtype=np.float64) if isinstance(value, list | np.ndarray) else None
     except (TypeError, ValueError, OverflowError):
-        found = None
-    if found is None or found.ndim != 1 or (count is not None and len(found) != count):
+        values = None
+    if values is None or values.ndim != 1 or (count is not None and len(values) != count):
         many = "" if count is None else f" of {count}"
         raise DataError(f"{called} is not a list{many} of numbers")
-    return found
+    return values
 
 
 def whole(value: Any, called: str, count: int | None = None) -> npt.NDArray[np.int64]:
     """A list of whole numbers of 32 bits."""
-    found = numbers(value, called, count)
-    if not ((np.abs(found) < 2**32) & (found == np.floor(found))).all():
+    values = numbers(value, called, count)
+    if not ((np.abs(values) < 2**32) & (values == np.floor(values))).all():
         raise DataError(f"{called} holds what is no whole number")
-    return found.astype(np.int64)
+    return values.astype(np.int64)

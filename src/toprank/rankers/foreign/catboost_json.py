@@ -37,9 +37,9 @@ def read(model: Any) -> ForestRanker:
     scale, bias = _scale_and_bias(of_object(model, "scale_and_bias"))
     trees = []
     if isinstance(given := of_object(model, "oblivious_trees"), list):
-        trees = [_level_by_level(number, one, columns) for number, one in enumerate(given)]
+        trees = [_level_by_level(number, tree, columns) for number, tree in enumerate(given)]
     elif isinstance(given := of_object(model, "trees"), list):
-        trees = [_node_by_node(number, one, columns) for number, one in enumerate(given)]
+        trees = [_node_by_node(number, tree, columns) for number, tree in enumerate(given)]
     else:
         raise DataError("trees are missing")
     if scale != 1.0:
@@ -57,18 +57,18 @@ class _FloatFeatures:
     def __init__(self, given: Any) -> None:
         if not isinstance(given, list) or not given:
             raise DataError("it has no numerical features")
-        described = [as_object(one, "a feature") for one in given]
-        self.places = whole([one.get("flat_feature_index") for one in described], "flat_feature_index").tolist()
-        own = whole([one.get("feature_index") for one in described], "feature_index").tolist()
+        described = [as_object(feature, "a feature") for feature in given]
+        self.places = whole([feature.get("flat_feature_index") for feature in described], "flat_feature_index").tolist()
+        own = whole([feature.get("feature_index") for feature in described], "feature_index").tolist()
         within = 0 <= min(self.places) <= max(self.places) < building.MOST_FEATURES
         if not within or own != list(range(len(own))) or len(set(self.places)) < len(own):
             raise DataError("the numbers of its features are damaged")
         self.count = max(self.places) + 1
-        ways = [one.get("nan_value_treatment", "AsIs") for one in described]
+        ways = [feature.get("nan_value_treatment", "AsIs") for feature in described]
         if not all(isinstance(way, str) and way in _MISSING for way in ways):
             raise DataError("how its features take missing values is not known")
         self.missing = [_MISSING[way] for way in ways]
-        ids = [one.get("feature_id", "") for one in described]
+        ids = [feature.get("feature_id", "") for feature in described]
         named = all(isinstance(name, str) and name for name in ids) and self.places == list(range(self.count))
         self.names = [str(name) for name in ids] if named and ids != [str(n) for n in range(self.count)] else None
 
@@ -115,7 +115,7 @@ def _level_by_level(number: int, described: Any, columns: _FloatFeatures) -> Tre
         several = len(values) > 1 << depth and len(values) % (1 << depth) == 0
         why = "gives several numbers for each row" if several else "does not have a value for each leaf"
         raise DataError(f"tree number {number} (from 0) {why}")
-    asked = [columns.split(one) for one in reversed(splits)]
+    asked = [columns.split(split) for split in reversed(splits)]
     inner, count = (1 << depth) - 1, 2 * (1 << depth) - 1  # as in a heap: 2i + 1 and 2i + 2 are the children of i
     levels = np.log2(np.arange(1, inner + 1)).astype(np.int64)
     parts = np.zeros((3, count))

@@ -23,29 +23,30 @@ def read(content: bytes) -> ForestRanker:
     body, end, more = rest.partition(END_OF_TREES)
     if not end:
         raise DataError("the text ends before its trees do")
-    said = dict(line.partition("=")[::2] for line in head.split("\n")[1:])
-    if said.get("version") not in ("v3", "v4"):
+    entries = dict(line.partition("=")[::2] for line in head.split("\n")[1:])
+    if entries.get("version") not in ("v3", "v4"):
         raise DataError(
-            f"its text is of version {said.get('version')!r}, but v3 and v4 are read; load it with a LightGBM of today "
-            "and save it again"
+            f"its text is of version {entries.get('version')!r}, but v3 and v4 are read; load it with a LightGBM of "
+            "today and save it again"
         )
-    outputs = max(_whole(said, "num_class"), _whole(said, "num_tree_per_iteration"))
+    outputs = max(_whole(entries, "num_class"), _whole(entries, "num_tree_per_iteration"))
     if outputs != 1:
         raise DataError(f"it gives {outputs} numbers for each row (classes), not one score")
-    features = _whole(said, "max_feature_idx") + 1
-    names, infos = said.get("feature_names", "").split(" "), said.get("feature_infos", "").split(" ")
+    features = _whole(entries, "max_feature_idx") + 1
+    names, infos = entries.get("feature_names", "").split(" "), entries.get("feature_infos", "").split(" ")
     if not 1 <= features <= MOST_FEATURES or len(names) != features:
         raise DataError("the names of its features do not fit their number")
     if len(infos) != features or not all(INFO.fullmatch(info) for info in infos):
         infos = ["none"] * features
     blocks = body.split("\n\n\n")[:-1]  # those of v3 do not say that their leaves hold no linear models
     blocks = [
-        one if "\nis_linear=" in one else one.replace("\nshrinkage=", "\nis_linear=0\nshrinkage=") for one in blocks
+        block if "\nis_linear=" in block else block.replace("\nshrinkage=", "\nis_linear=0\nshrinkage=")
+        for block in blocks
     ]
     trees = read_blocks(blocks, TextHead(1, None, None, infos))
     if "average_output" in head.split("\n"):
         trees = replace(trees, values=trees.values / len(trees.n_leaves))  # a random forest: the mean of its trees
-    facts: dict[str, Any] = {"library": f"LightGBM, text {said['version']}", "objective": said.get("objective")}
+    facts: dict[str, Any] = {"library": f"LightGBM, text {entries['version']}", "objective": entries.get("objective")}
     usual = [f"Column_{number}" for number in range(features)]
     named = None if names == usual else _printable(names)
     return ForestRanker.of("LightGBM", trees, names=named, encoding=_categories(more, _printable(names)), facts=facts)
@@ -53,9 +54,9 @@ def read(content: bytes) -> ForestRanker:
 
 def _categories(more: str, names: list[str]) -> Encoding | None:
     """What stands below the trees of the frame that LightGBM was trained on: the levels of its categories."""
-    found = re.search(r"^pandas_categorical:(.*)$", more, re.MULTILINE)
+    match = re.search(r"^pandas_categorical:(.*)$", more, re.MULTILINE)
     try:
-        levels = json.loads(found[1]) if found else None
+        levels = json.loads(match[1]) if match else None
     except (ValueError, RecursionError):
         raise DataError("its line pandas_categorical is damaged") from None
     if not levels:
@@ -67,8 +68,8 @@ def _categories(more: str, names: list[str]) -> Encoding | None:
     return encoding(names, dict(zip(places, levels, strict=True)))
 
 
-def _whole(said: dict[str, str], name: str) -> int:
-    word = said.get(name, "")
+def _whole(entries: dict[str, str], name: str) -> int:
+    word = entries.get(name, "")
     if not re.fullmatch(r"\d{1,9}", word, re.ASCII):
         raise DataError(f"its line {name} is missing or no number")
     return int(word)

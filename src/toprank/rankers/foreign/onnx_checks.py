@@ -82,15 +82,17 @@ def checked(content: bytes) -> Checked:
 def _batch(onnx: Any, graph: Any, name: str, features: int, size: int) -> tuple[int, Mapping[str, tuple[int, ...]]]:
     """How many rows a batch may have, and the shape of each array for that many."""
     most_work = _FREE_WORK + _WORK_PER_BYTE * size
-    one = cost_of(onnx, graph, name, (1, features), _MOST_CELLS, most_work)
+    of_one_row = cost_of(onnx, graph, name, (1, features), _MOST_CELLS, most_work)
     for rows in _ROWS:  # with one row an axis may be dropped or stretched; any other number is like any other
         try:
-            found = cost_of(onnx, graph, name, (rows, features), _MOST_CELLS, rows * most_work) if rows > 1 else one
+            cost = (
+                cost_of(onnx, graph, name, (rows, features), _MOST_CELLS, rows * most_work) if rows > 1 else of_one_row
+            )
         except TooLargeError:
             continue
-        if found.shapes.get(graph.output[0].name) not in ((rows,), (rows, 1)):
+        if cost.shapes.get(graph.output[0].name) not in ((rows,), (rows, 1)):
             raise DataError("it does not give one number for each row")
-        return rows, found.shapes
+        return rows, cost.shapes
     raise AssertionError("one row was enough")
 
 
@@ -121,13 +123,13 @@ def _check_operators(model: Any) -> None:
 
 def _check_quotients(graph: Any) -> None:
     """Refuse quotients of whole numbers: for the smallest one by −1 the processor ends the process."""
-    types = {one.name: one.type.tensor_type.elem_type for one in graph.input}
+    types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     for node in graph.node:
         given = [types.get(name) for name in node.input if name]
-        if node.op_type == "Div" and not all(one in _FLOATS for one in given):
+        if node.op_type == "Div" and not all(kind in _FLOATS for kind in given):
             raise DataError("its operator Div divides whole numbers, which may end the process; divide doubles instead")
-        options = {one.name: one for one in node.attribute}
+        options = {option.name: option for option in node.attribute}
         if node.op_type == "Constant":
             tensor, word = options.get("value"), next(iter(options), "")
             made = tensor.t.data_type if tensor is not None else _WHOLE if "int" in word else _SINGLE
@@ -152,7 +154,7 @@ def _check_inside(tensor: Any) -> None:
 
 def _input(graph: Any) -> tuple[str, type[np.floating[Any]], int]:
     constants = {tensor.name for tensor in graph.initializer}
-    inputs = [one for one in graph.input if one.name not in constants]
+    inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) != 1:
         raise DataError(f"it has {len(inputs)} inputs; one is read, (rows, features)")
     kind, dims = inputs[0].type.tensor_type.elem_type, inputs[0].type.tensor_type.shape.dim
@@ -178,7 +180,7 @@ def _check_learned(onnx: Any, node: Any, shapes: Mapping[str, tuple[int, ...]]) 
     """What onnxruntime would follow without a look: weights by the number of columns, and nodes of trees."""
     if node.op_type not in TREES and node.op_type != "LinearRegressor":
         return
-    given = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+    given = {option.name: onnx.helper.get_attribute_value(option) for option in node.attribute}
     shape = shapes.get(node.input[0], ())
     if len(shape) != 2:
         raise DataError(f"the number of columns that its {node.op_type} takes is not known")
@@ -197,17 +199,17 @@ _NO_TREES = "the nodes of its trees do not form trees over the features that it 
 
 def _check_forest(roots: list[int], children: list[tuple[int, ...]]) -> None:
     """Every node is reached from one root, by one way, and that is short enough."""
-    seen, level, found, depth = bytearray(len(children)), list(roots), 0, 0
+    seen, level, reached, depth = bytearray(len(children)), list(roots), 0, 0
     while level:
         for node in level:
             if not 0 <= node < len(children) or seen[node]:
                 raise DataError(_NO_TREES)
             seen[node] = 1
-        found, depth = found + len(level), depth + 1
+        reached, depth = reached + len(level), depth + 1
         if depth > MOST_DEPTH:
             raise DataError(f"its trees have more than {MOST_DEPTH} levels, which onnxruntime may not survive")
         level = [child for node in level for child in children[node]]
-    if found != len(children):
+    if reached != len(children):
         raise DataError(_NO_TREES)
 
 
@@ -219,7 +221,7 @@ def _check_named_nodes(given: dict[str, Any], columns: int) -> None:
     number = {key: place for place, key in enumerate(keys)}
     values, missing = given.get("nodes_values", ()), given.get("nodes_missing_value_tracks_true", ())
     double = given.get("nodes_values_as_tensor") is not None or given.get("target_weights_as_tensor") is not None
-    lengths = {len(one) for one in (*lists, modes, features)} | ({len(missing)} if len(missing) else set())
+    lengths = {len(values) for values in (*lists, modes, features)} | ({len(missing)} if len(missing) else set())
     if double or lengths | {len(values)} != {len(keys)} or len(number) != len(keys):
         raise DataError(_NO_TREES)
     children: list[tuple[int, ...]] = []
@@ -237,7 +239,7 @@ def _check_named_nodes(given: dict[str, Any], columns: int) -> None:
     roots = [keys[place][0] for place in range(len(keys)) if place not in below]
     targets = [list(given.get(f"target_{name}", ())) for name in ("treeids", "nodeids", "ids", "weights")]
     at = [number.get(key, -1) for key in zip(targets[0], targets[1], strict=False)]
-    wrong = len({len(one) for one in targets}) != 1 or any(place < 0 or children[place] for place in at)
+    wrong = len({len(values) for values in targets}) != 1 or any(place < 0 or children[place] for place in at)
     if wrong or len(set(roots)) != len(roots) or any(targets[2]) or given.get("n_targets", 1) != 1:
         raise DataError(_NO_TREES)
 
@@ -252,13 +254,14 @@ def _check_nodes(given: dict[str, Any], columns: int) -> None:
         raise DataError(_NO_TREES)
     sizes = {name: prod(tensor.dims) for name, tensor in tensors.items() if tensor is not None}
     optional = [len(given.get(f"nodes_{name}", ())) for name in ("missing_value_tracks_true",)]
-    if {len(one) for one in (true, false, true_leaf, false_leaf)} | {sizes["nodes_splits"], sizes["nodes_modes"]} != {
-        n
-    }:
+    if {len(values) for values in (true, false, true_leaf, false_leaf)} | {
+        sizes["nodes_splits"],
+        sizes["nodes_modes"],
+    } != {n}:
         raise DataError(_NO_TREES)
     if sizes["leaf_weights"] != leaves or any(size not in (0, n) for size in optional) or any(given["leaf_targetids"]):
         raise DataError(_NO_TREES)
-    if given.get("n_targets", 1) != 1 or any(not 0 <= one < columns for one in features):
+    if given.get("n_targets", 1) != 1 or any(not 0 <= feature < columns for feature in features):
         raise DataError(_NO_TREES)
     children: list[tuple[int, ...]] = []
     for place in range(n):

@@ -54,27 +54,27 @@ class OnnxRanker(TrainedElsewhere):
     @classmethod
     def of(cls, content: bytes) -> Self:
         """The ranker of a model's bytes."""
-        found = checked(content)
-        ranker = cls(found.producer)
-        ranker._open(content, found)
-        ranker._describe(found.features, None, {"library": found.producer})
+        model = checked(content)
+        ranker = cls(model.producer)
+        ranker._open(content, model)
+        ranker._describe(model.features, None, {"library": model.producer})
         return ranker.settled()
 
-    def _open(self, content: bytes, found: Checked) -> None:
+    def _open(self, content: bytes, model: Checked) -> None:
         """Start onnxruntime on bytes that were checked, and try a row of zeros, then some rows together and alone."""
-        self.content_, self._found = content, found
+        self.content_, self._checked = content, model
         try:
-            self._run(np.zeros((1, found.features), found.kind))
+            self._run(np.zeros((1, model.features), model.kind))
         except (ImportError, DataError):
             raise
         except Exception as problem:  # noqa: BLE001 - onnxruntime has a dozen exceptions of its own
-            raise DataError(f"onnxruntime refuses it ({_said(problem)})") from None
+            raise DataError(f"onnxruntime refuses it ({_reason(problem)})") from None
         self._check_alone()
 
     def _check_alone(self) -> None:
         """Refuse a model whose score of a row depends on the rows that come with it, as far as some rows tell."""
-        shape = (min(_TRIED, self._found.rows), self._found.features)
-        rows = np.random.default_rng(0).uniform(0.0, 0.9, shape).astype(self._found.kind)
+        shape = (min(_TRIED, self._checked.rows), self._checked.features)
+        rows = np.random.default_rng(0).uniform(0.0, 0.9, shape).astype(self._checked.kind)
         try:
             together, alone = self._run(rows), np.concatenate([self._run(row[None]) for row in rows])
         except DataError:
@@ -89,7 +89,7 @@ class OnnxRanker(TrainedElsewhere):
                 )
 
     def _run(self, rows: npt.NDArray[Any]) -> FloatArray:
-        [out] = self._opened().run(None, {self._found.input_name: rows})
+        [out] = self._opened().run(None, {self._checked.input_name: rows})
         scores = np.asarray(out, np.float64)
         if scores.shape not in ((len(rows),), (len(rows), 1)):
             raise DataError(f"The ONNX model gives an array of shape {scores.shape} for {len(rows)} rows.")
@@ -105,14 +105,14 @@ class OnnxRanker(TrainedElsewhere):
 
     def _scores(self, X: Any) -> FloatArray:
         with np.errstate(over="ignore"):
-            rows = np.ascontiguousarray(X, self._found.kind)
-        each = self._found.rows
+            rows = np.ascontiguousarray(X, self._checked.kind)
+        each = self._checked.rows
         try:
             parts = [self._run(rows[first : first + each]) for first in range(0, len(rows), each)]
         except DataError:
             raise
         except Exception as problem:  # noqa: BLE001 - onnxruntime has a dozen exceptions of its own
-            raise DataError(f"onnxruntime cannot score these rows by this model ({_said(problem)}).") from None
+            raise DataError(f"onnxruntime cannot score these rows by this model ({_reason(problem)}).") from None
         return finite(np.concatenate(parts))
 
     @override
@@ -150,11 +150,11 @@ class OnnxRanker(TrainedElsewhere):
     @override
     def check_restored(self) -> None:
         super().check_restored()
-        if self._found.features != self.n_features_in_:
+        if self._checked.features != self.n_features_in_:
             raise DataError("the ONNX model does not fit the number of features")
 
 
-def _said(problem: Exception) -> str:
+def _reason(problem: Exception) -> str:
     return str(problem).strip()[:300]
 
 

@@ -60,18 +60,18 @@ class _Node(NamedTuple):
     outputs: int
 
     def shape(self, number: int = 0) -> Shape:
-        if number >= len(self.inputs) or (found := self.inputs[number]) is None:
+        if number >= len(self.inputs) or (shape := self.inputs[number]) is None:
             raise DataError(f"its operator {self.kind} has too few inputs")
-        return found
+        return shape
 
     def whole_list(self, number: int, option: str) -> list[int] | None:
         """Numbers that are an input, or in earlier versions an option; None where neither is there."""
         if number < len(self.inputs) and self.inputs[number] is not None:
-            if (found := self.lists[number]) is None:
+            if (numbers := self.lists[number]) is None:
                 raise DataError(f"the sizes of what its operator {self.kind} makes are not written in the file")
-            return found
+            return numbers
         given = self.options.get(option)
-        return None if given is None else [int(one) for one in given]
+        return None if given is None else [int(number) for number in given]
 
     def axis(self, otherwise: int, axes: int) -> int:
         """An axis that may be counted from behind."""
@@ -81,11 +81,11 @@ class _Node(NamedTuple):
 def cost_of(onnx: Any, graph: Any, input_name: str, shape: Shape, most_cells: int, most_work: int) -> Cost:
     """What the graph takes for an input of this shape; DataError where that is more than allowed."""
     shapes: dict[str, Shape] = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    lists = {tensor.name: found for tensor in graph.initializer if (found := _short_list(onnx, tensor)) is not None}
+    lists = {tensor.name: numbers for tensor in graph.initializer if (numbers := _short_list(onnx, tensor)) is not None}
     shapes[input_name] = shape
     cells, work = 0, 0
     for node in graph.node:
-        options = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+        options = {option.name: onnx.helper.get_attribute_value(option) for option in node.attribute}
         if node.op_type == "Constant":
             size, short = _constant(onnx, options)
             if short is not None:
@@ -95,13 +95,13 @@ def cost_of(onnx: Any, graph: Any, input_name: str, shape: Shape, most_cells: in
             inputs = [_known(shapes, name) for name in node.input]
             seen = _Node(node.op_type, options, inputs, [lists.get(name) for name in node.input], len(node.output))
             made = KNOWN[node.op_type](seen)
-            product = _work(seen, made) + sum(prod(one) for one in inputs if one is not None)
+            product = _work(seen, made) + sum(prod(shape) for shape in inputs if shape is not None)
         if len(node.output) > len(made):
             raise DataError(
                 f"its operator {node.op_type} has {len(node.output)} outputs, of which {len(made)} are known"
             )
         shapes.update(zip(node.output, made, strict=False))
-        more = sum(max(1, prod(one)) for one in made)
+        more = sum(max(1, prod(shape)) for shape in made)
         cells, work = cells + more, work + more + product
         if cells > most_cells:
             raise TooLargeError(f"its arrays hold more than {most_cells:,} numbers for {_counted(shape[0])}")
@@ -109,7 +109,7 @@ def cost_of(onnx: Any, graph: Any, input_name: str, shape: Shape, most_cells: in
             raise TooLargeError(
                 f"{_counted(shape[0])} would take more than {most_work:,} steps, too many for so small a file"
             )
-        if any(len(one) > _MOST_AXES for one in made):
+        if any(len(shape) > _MOST_AXES for shape in made):
             raise DataError(f"its operator {node.op_type} makes an array of more than {_MOST_AXES} axes")
     return Cost(cells, work, shapes)
 
@@ -128,7 +128,7 @@ def _short_list(onnx: Any, tensor: Any) -> list[int] | None:
     """The numbers of a tensor that may be axes or sizes."""
     if tensor.data_type not in (6, 7) or len(tensor.dims) > 1 or prod(tensor.dims) > _SHORT:
         return None
-    return [int(one) for one in onnx.numpy_helper.to_array(tensor).reshape(-1)]
+    return [int(number) for number in onnx.numpy_helper.to_array(tensor).reshape(-1)]
 
 
 def _constant(onnx: Any, options: Mapping[str, Any]) -> tuple[Shape, list[int] | None]:
@@ -137,7 +137,7 @@ def _constant(onnx: Any, options: Mapping[str, Any]) -> tuple[Shape, list[int] |
     for name in ("value_int", "value_ints", "value_float", "value_floats"):
         if (given := options.get(name)) is not None:
             many = name.endswith("s")
-            short = [int(one) for one in (given if many else [given])] if "int" in name else None
+            short = [int(number) for number in (given if many else [given])] if "int" in name else None
             return (len(given),) if many else (), None if short is None or len(short) > _SHORT else short
     raise DataError("its constants are not numbers")
 
@@ -173,13 +173,13 @@ def _broadcast(node: _Node) -> list[Shape]:
 
 def _joint(kind: str, shapes: Sequence[Shape]) -> Shape:
     axes = max(map(len, shapes), default=0)
-    found = []
-    for sizes in zip(*((1,) * (axes - len(one)) + one for one in shapes), strict=True):
+    joint = []
+    for sizes in zip(*((1,) * (axes - len(shape)) + shape for shape in shapes), strict=True):
         several = {size for size in sizes if size != 1}
         if len(several) > 1:
             raise DataError(f"it contradicts itself (its operator {kind} joins arrays whose shapes do not fit)")
-        found.append(several.pop() if several else 1)
-    return tuple(found)
+        joint.append(several.pop() if several else 1)
+    return tuple(joint)
 
 
 def _matmul(node: _Node) -> list[Shape]:
@@ -220,9 +220,9 @@ def _without(shape: Shape, axes: set[int], kept: bool) -> Shape:
 def _concat(node: _Node) -> list[Shape]:
     shapes = [node.shape(number) for number in range(len(node.inputs))]
     axis = node.axis(0, len(node.shape()))
-    if len({(*one[:axis], *one[axis + 1 :]) for one in shapes}) > 1 or len({len(one) for one in shapes}) > 1:
+    if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1 or len({len(shape) for shape in shapes}) > 1:
         raise DataError("it contradicts itself (its operator Concat joins arrays whose shapes do not fit)")
-    return [(*shapes[0][:axis], sum(one[axis] for one in shapes), *shapes[0][axis + 1 :])]
+    return [(*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])]
 
 
 def _flatten(node: _Node) -> list[Shape]:
@@ -264,11 +264,11 @@ def _slice(node: _Node) -> list[Shape]:
     axes, steps = axes or list(range(len(starts))), steps or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise DataError("it contradicts itself (its operator Slice has lists of several lengths, or a step of 0)")
-    found = list(shape)
+    left = list(shape)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         place = _within("Slice", axis, len(shape))
-        found[place] = len(range(shape[place])[start:end:step])
-    return [tuple(found)]
+        left[place] = len(range(shape[place])[start:end:step])
+    return [tuple(left)]
 
 
 def _split(node: _Node) -> list[Shape]:

@@ -62,10 +62,10 @@ def _linear(kind: str, text: str) -> WeightsRanker:
     words = text.split("#", 1)[0].split()
     weights: dict[int, float] = {}
     for word in words:
-        found = _PAIR.fullmatch(word)
-        if found is None or not _NUMBER.fullmatch(found[2]) or int(found[1]) in weights:
+        pair = _PAIR.fullmatch(word)
+        if pair is None or not _NUMBER.fullmatch(pair[2]) or int(pair[1]) in weights:
             raise DataError(f"{word[:40]!r} is no weight of a feature, or the second of one")
-        weights[int(found[1])] = float(found[2])
+        weights[int(pair[1])] = float(pair[2])
     intercept = weights.pop(0, 0.0)
     if not weights or max(weights) > MOST_FEATURES:
         raise DataError(f"it needs weights of features from 1 to {MOST_FEATURES:,}")

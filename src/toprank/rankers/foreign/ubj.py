@@ -39,9 +39,9 @@ class _UbjReader:
 
     def mark(self) -> str:
         """The letter that says what follows; no-ops are passed over."""
-        while (found := self.take(1)) == b"N":
+        while (mark := self.take(1)) == b"N":
             pass
-        return found.decode("latin-1")
+        return mark.decode("latin-1")
 
     def number(self, kind: str) -> Any:
         form = _SIZES.get(kind)
@@ -77,13 +77,13 @@ class _UbjReader:
         return self.number(kind)
 
     def members(self, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         while True:
             if self.content[self.place : self.place + 1] == b"}":
                 self.place += 1
-                return found
+                return values
             name = self.text()
-            found[name] = self.value(self.mark(), depth + 1)
+            values[name] = self.value(self.mark(), depth + 1)
 
     def items(self, depth: int) -> Any:
         kind = self.mark()
@@ -98,8 +98,8 @@ class _UbjReader:
             if not 0 <= count <= len(self.content) - self.place:  # each takes a byte at least
                 raise DataError(_DAMAGED)
             return [self.value(self.mark(), depth + 1) for _ in range(count)]
-        found = []
+        values = []
         while kind != "]":
-            found.append(self.value(kind, depth + 1))
+            values.append(self.value(kind, depth + 1))
             kind = self.mark()
-        return found
+        return values

@@ -58,8 +58,8 @@ def read(model: Any) -> ForestRanker:
         raise DataError("trees is missing or no list")
     kept = _kept(learner, model_part, len(described))
     trees, room = [Tree.constant(float(base))], _MOST_WORDS
-    for number, one in enumerate(described[:kept]):
-        tree = _tree(number, as_object(one, f"tree number {number}"), features, room)
+    for number, tree_object in enumerate(described[:kept]):
+        tree = _tree(number, as_object(tree_object, f"tree number {number}"), features, room)
         room -= sum(_words_of(wanted) for wanted in tree.categories if wanted is not None)
         trees.append(tree if weights is None else _weighted(tree, weights[number], base))
     names = _names(learner.get("feature_names"), features)
@@ -95,11 +95,11 @@ def _categories(given: Any, names: list[str]) -> Encoding | None:
     if not isinstance(columns, list) or not columns:
         return None
     levels: dict[int, Any] = {}
-    for place, one in enumerate(columns):
-        if of_object(one, "offsets") is None:
-            levels[place] = [float(value) if value != int(value) else int(value) for value in _finite(one)]
-        elif len(ends := whole(of_object(one, "offsets"), "offsets")):
-            values = whole(of_object(one, "values"), "values")
+    for place, column in enumerate(columns):
+        if of_object(column, "offsets") is None:
+            levels[place] = [float(value) if value != int(value) else int(value) for value in _finite(column)]
+        elif len(ends := whole(of_object(column, "offsets"), "offsets")):
+            values = whole(of_object(column, "values"), "values")
             if ((values < 0) | (values > 127)).any() and (np.abs(values) < 256).all():
                 _tell_lost_levels(names[place] if place < len(names) else "")
                 return None
@@ -124,22 +124,22 @@ def _tell_lost_levels(name: str) -> None:
     )
 
 
-def _finite(one: Any) -> list[float]:
-    values = numbers(of_object(one, "values"), "values")
+def _finite(column: Any) -> list[float]:
+    values = numbers(of_object(column, "values"), "values")
     if not np.isfinite(values).all():
         raise DataError("the levels of its categories are damaged")
-    found: list[float] = values.tolist()
-    return found
+    listed: list[float] = values.tolist()
+    return listed
 
 
 def _base_score(parameters: dict[str, Any]) -> np.float32:
     """A number, since XGBoost 3.1 in brackets."""
     word = str(parameters.get("base_score", "0.5"))
-    found = re.fullmatch(r"\[?(-?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?)\]?", word, re.ASCII)
-    if found is None:
+    match = re.fullmatch(r"\[?(-?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?)\]?", word, re.ASCII)
+    if match is None:
         raise DataError(f"its base_score is {word[:40]!r}, not one number")
     with np.errstate(over="ignore"):  # `_margin` refuses what is not finite
-        return np.float32(found[1])
+        return np.float32(match[1])
 
 
 def _margin(objective: str, base: np.float32) -> np.float32:
@@ -189,8 +189,8 @@ def _kept(learner: dict[str, Any], model: dict[str, Any], count: int) -> int:
     rounds = _whole({"best_iteration": best}, "best_iteration") + 1
     ends = model.get("iteration_indptr")
     if ends is not None:
-        found = whole(ends, "iteration_indptr")
-        kept = int(found[rounds]) if rounds < len(found) else count
+        starts = whole(ends, "iteration_indptr")
+        kept = int(starts[rounds]) if rounds < len(starts) else count
     else:
         kept = rounds * max(
             1, _whole(as_object(model.get("gbtree_model_param"), "gbtree_model_param"), "num_parallel_tree", 1)

@@ -22,7 +22,7 @@ from toprank.rankers.linear.penalty_path import PathRanker, check_choosable, pen
 from toprank.rankers.linear.weighted_sum import WeightedSum, weighted_sums
 from toprank.rankers.source import Score, Source, source_of
 from toprank.scorers.linear import LinearScorer
-from toprank.showing.progress import Told
+from toprank.showing.progress import ProgressLine
 from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Redrawn, Solution, Solver
 from toprank.solvers.base import Objective
 
@@ -172,8 +172,8 @@ class LinearRanker(WeightedSum, PathRanker):
         solver, used = self._solver(loss, objective), 0
         if traits.random:
             solver = Redrawn(solver)
-        told = Told() if self.verbose else None
-        tell = None if told is None else partial(_tell, told)
+        progress = ProgressLine() if self.verbose else None
+        tell = None if progress is None else partial(_tell, progress)
 
         def solve(weights: FloatArray, l2: float, tolerance: float | None) -> Solution:
             nonlocal used
@@ -186,8 +186,8 @@ class LinearRanker(WeightedSum, PathRanker):
             return solution
 
         self._walk(solve, start, penalties, valid, tolerances, converges=traits.exact_gradient and not traits.random)
-        if told is not None:
-            told.end()
+        if progress is not None:
+            progress.end()
         self._set(self.solution_.weights)
         if not self.coef_.any():
             self.warn_constant(
@@ -255,5 +255,5 @@ class LinearRanker(WeightedSum, PathRanker):
         return size / total if total > 0 else size
 
 
-def _tell(told: Told, iteration: int, _: FloatArray, value: float, message: str) -> None:
-    told(f"iteration {iteration:>4}  value {value:.6f}  {message}")
+def _tell(progress: ProgressLine, iteration: int, _: FloatArray, value: float, message: str) -> None:
+    progress(f"iteration {iteration:>4}  value {value:.6f}  {message}")

@@ -95,13 +95,13 @@ class Inputs:
         """What a kernel finds in the columns (a row of `out` each), added up over chunks of rows, in their order."""
 
         def work(first: int) -> FloatArray:
-            found = np.empty_like(out)
-            kernel(self._block(unshortened(X)[first : first + _CHUNK]), self.kind == "log1p", *how, *found)
-            return found
+            sums = np.empty_like(out)
+            kernel(self._block(unshortened(X)[first : first + _CHUNK]), self.kind == "log1p", *how, *sums)
+            return sums
 
         total = np.zeros_like(out)
-        for found in each_block(work, range(0, X.shape[0], _CHUNK), threads):
-            total += found
+        for sums in each_block(work, range(0, X.shape[0], _CHUNK), threads):
+            total += sums
         return total
 
 

@@ -212,8 +212,8 @@ def _gpu_loss(wanted: bool | Literal["auto"], loss: Loss, device: torch.device) 
         return None
     from toprank.losses.triton import available, gpu_loss
 
-    found = gpu_loss(loss)
-    if wanted is True and found is None:
+    kernels = gpu_loss(loss)
+    if wanted is True and kernels is None:
         raise DataError(f"{loss!r} has no version for GPUs; use gpu_loss='auto', which then takes the bridge.")
     if not available(device):
         if wanted is True:
@@ -222,4 +222,4 @@ def _gpu_loss(wanted: bool | Literal["auto"], loss: Loss, device: torch.device) 
                 "which takes the bridge where they are not."
             )
         return None
-    return found
+    return kernels

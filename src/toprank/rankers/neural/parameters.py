@@ -96,7 +96,7 @@ def _check_init_model(ranker: NeuralRanker) -> None:
     if not hasattr(before, "network_"):
         raise DataError("init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)")
     for name in _FORM:
-        mine, theirs = (getattr(one, name) for one in (ranker, before.as_fitted))
+        mine, theirs = (getattr(network, name) for network in (ranker, before.as_fitted))
         if name == "hidden":
             mine, theirs = tuple(mine), tuple(theirs)
         if mine != theirs:

@@ -55,9 +55,9 @@ def chosen_device(name: str, place: int | None = None) -> torch.device:
     if kind == "auto":
         return torch.device("cuda" if count else "cpu")
     if kind == "cuda" and int(number or 0) >= count:
-        found = "PyTorch finds none" if count == 0 else f"PyTorch finds {count}"
+        there = "PyTorch finds none" if count == 0 else f"PyTorch finds {count}"
         raise DataError(
-            f"device='{name}' needs an NVIDIA GPU, but {found} here. Use device='cpu', or 'auto' to take what is there."
+            f"device='{name}' needs an NVIDIA GPU, but {there} here. Use device='cpu', or 'auto' to take what is there."
         )
     if kind == "mps" and not torch.backends.mps.is_available():
         raise DataError(
@@ -156,7 +156,7 @@ def outputs_of(network: nn.Module, rows: NetworkRows, queries: Queries, *, twins
     bits by the place of a row, so that twins would be ranked by that.
     """
     parameter = next(network.parameters())
-    found: FloatArray | None = None
+    result: FloatArray | None = None
     chunk = _CHUNK_ON_GPU if rows.device.type == "cuda" else _CHUNK
     plan = plan_prediction(queries, _CHUNK) if isinstance(network, SetAttention) else None
     n = queries.n_documents
@@ -170,13 +170,13 @@ def outputs_of(network: nn.Module, rows: NetworkRows, queries: Queries, *, twins
             if twins:
                 keys[where] = _keys(taken)
             outputs = network(taken.to(parameter.dtype), layout).cpu().numpy()
-            if found is None:
-                found = np.empty((n, outputs.shape[1]))
-            found[where] = outputs
-        assert found is not None
+            if result is None:
+                result = np.empty((n, outputs.shape[1]))
+            result[where] = outputs
+        assert result is not None
         if twins:
-            _settle_twins(found, keys, rows, queries)
-    return found
+            _settle_twins(result, keys, rows, queries)
+    return result
 
 
 def _keys(rows: Tensor) -> npt.NDArray[np.int64]:
@@ -240,12 +240,12 @@ def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]
         raise DataError("there are arrays that do not belong to the network")
     weights = {}
     for name, wanted in wanted_weights.items():
-        found = arrays.get(name.replace(".", "_"))
-        if found is None or found.shape != tuple(wanted.shape):
+        array = arrays.get(name.replace(".", "_"))
+        if array is None or array.shape != tuple(wanted.shape):
             raise DataError(f"the weights {name} are missing or do not fit the network")
-        if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
             raise DataError(f"the weights {name} are not finite numbers")
-        weights[name] = torch.from_numpy(np.array(found, order="C")).to(wanted.dtype)
+        weights[name] = torch.from_numpy(np.array(array, order="C")).to(wanted.dtype)
     network.load_state_dict(weights, assign=True)
     return prediction_network(network, torch.device("cpu"))
 

@@ -73,11 +73,11 @@ def memory_left() -> int | None:
 
     What files take of it counts as free: it is given back when it is needed.
     """
-    found = [*_of_containers()]
+    limits = [*_of_containers()]
     machine = _numbers(_ROOT / "proc/meminfo")
     if "MemAvailable:" in machine:
-        found.append(1024 * (machine["MemAvailable:"] + machine.get("SwapFree:", 0)))
-    return min(found, default=None)
+        limits.append(1024 * (machine["MemAvailable:"] + machine.get("SwapFree:", 0)))
+    return min(limits, default=None)
 
 
 def _of_containers() -> Iterator[int]:

@@ -18,7 +18,7 @@ from toprank.data.checks import check_callbacks, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.rankers.trees.cores import FreeCores, free_cores, leaves_busy_cores
-from toprank.showing.progress import Told, in_notebook
+from toprank.showing.progress import ProgressLine, in_notebook
 
 if TYPE_CHECKING:
     from toprank.rankers.source import Source
@@ -218,15 +218,15 @@ def _check_further(extra: Mapping[str, Any]) -> None:
         elif name == "sigmoid":
             check_number(called, value, above=0)
         elif name in ("feature_contri", "label_gain", "max_bin_by_feature"):
-            for one in _listed(called, value):
+            for feature in _listed(called, value):
                 if name == "max_bin_by_feature":
-                    check_whole(f"every number of {called}", one, 2, below=2**31)
+                    check_whole(f"every number of {called}", feature, 2, below=2**31)
                 else:
-                    check_number(f"every number of {called}", one, least=0)
+                    check_number(f"every number of {called}", feature, least=0)
         elif name == "interaction_constraints":
             for group in _listed(called, value):
-                for one in _listed(f"every group of {called}", group):
-                    check_whole(f"every feature of {called}", one, 0)
+                for feature in _listed(f"every group of {called}", group):
+                    check_whole(f"every feature of {called}", feature, 0)
     if extra.get("force_row_wise") and extra.get("force_col_wise"):
         raise DataError("extra= forces histograms by rows and by columns at once; leave one of the two out.")
 
@@ -266,7 +266,7 @@ def lightgbm_parameters(asked: TreeRanker, data: RankingData, outputs: int, cate
     """The parameters of LightGBM for a training on these data."""
     threads, why = training_threads(asked.threads, data)
     if why and asked.verbose and not in_notebook():
-        Told()(why)
+        ProgressLine()(why)
     parameters: dict[str, Any] = {
         "boosting": asked.boosting,
         "num_leaves": asked.num_leaves,

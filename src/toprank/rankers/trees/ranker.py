@@ -416,5 +416,5 @@ class _TrainedTrees:
 
 def _joined(blocks: Iterable[FloatArray]) -> FloatArray:
     """The blocks one below the other; a single one is not copied."""
-    found = list(blocks)
-    return found[0] if len(found) == 1 else np.concatenate(found)
+    arrays = list(blocks)
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -135,27 +135,27 @@ class TextHead(NamedTuple):
 
 def _announced(head: str, sizes: list[int]) -> TextHead:
     """What stands above the trees, which are as long as `sizes` says."""
-    said = _HEAD.fullmatch(head)
+    announced = _HEAD.fullmatch(head)
     contradiction = DataError("the description of the trees contradicts itself")
-    if said is None:
+    if announced is None:
         if "\naverage_output\n" in head:
             raise DataError("the trees are a random forest's, to be averaged; only boosted ones are known")
         raise contradiction
-    outputs, features, infos = int(said["outputs"]), int(said["last"]) + 1, said["infos"].split(" ")
-    named = said["names"].split(" ")
+    outputs, features, infos = int(announced["outputs"]), int(announced["last"]) + 1, announced["infos"].split(" ")
+    named = announced["names"].split(" ")
     if not 1 <= outputs <= _MOST_OUTPUTS or len(named) != features or len(infos) != features:
         raise contradiction
     if named != _names(features) or not all(INFO.fullmatch(info) for info in infos):
         raise contradiction
-    if said["sizes"] != " ".join(map(str, sizes)):
+    if announced["sizes"] != " ".join(map(str, sizes)):
         raise DataError("there are other trees than were announced")
     directions = None
-    if said["directions"] is not None:
-        words = said["directions"].split(" ")
+    if announced["directions"] is not None:
+        words = announced["directions"].split(" ")
         if len(words) != features or not set(words) <= {"-1", "0", "1"}:
             raise contradiction
         directions = [int(word) for word in words]
-    return TextHead(outputs, said["objective"], directions, infos)
+    return TextHead(outputs, announced["objective"], directions, infos)
 
 
 def _names(features: int) -> list[str]:

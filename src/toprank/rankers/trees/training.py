@@ -40,7 +40,7 @@ from toprank.rankers.trees.parameters import (
 )
 from toprank.rankers.trees.text import END_OF_TREES
 from toprank.rankers.watching import RoundWatch, TrainingProgress, judges_of
-from toprank.showing.progress import Told, in_notebook
+from toprank.showing.progress import ProgressLine, in_notebook
 
 if TYPE_CHECKING:
     from toprank.rankers.trees.ranker import TreeRanker
@@ -124,8 +124,8 @@ def first_intercept(
     """What the trees start from: the model's so far, else see `first_outputs`; 0 where nobody knows better."""
     if asked.init_model is not None:
         return np.array(asked.init_model.intercept_)
-    found = first_outputs(loss, len(gains), grades, counts, value)
-    return np.zeros(1) if found is None else found
+    start = first_outputs(loss, len(gains), grades, counts, value)
+    return np.zeros(1) if start is None else start
 
 
 def objective_of(
@@ -290,7 +290,7 @@ def make_rounds(
     try:
         with on_threads_of(library.basic._LIB, words["num_threads"]) as whose:
             if asked.verbose and not in_notebook():  # there progress is one line, which is written over
-                Told()(f"Losses and metrics run on {whose}.")
+                ProgressLine()(f"Losses and metrics run on {whose}.")
             library.train(
                 words | {"objective": built_in(asked.loss) if own is None else gradients},
                 sets["train"],
@@ -313,8 +313,8 @@ def make_rounds(
 
 
 def _untrainable(problem: Exception) -> DataError:
-    said = re.sub(r"Check failed: (.*) at \S+, line \d+", r"it must be that \1", str(problem)).strip(" .\n")
-    return DataError(f"LightGBM cannot train like this: {said}.")
+    reason = re.sub(r"Check failed: (.*) at \S+, line \d+", r"it must be that \1", str(problem)).strip(" .\n")
+    return DataError(f"LightGBM cannot train like this: {reason}.")
 
 
 def only_trees(text: str) -> str:

@@ -26,7 +26,7 @@ class WrappedLibrary:
 
     def __init__(self, estimator: Any) -> None:
         self.estimator, self.name = estimator, type(estimator).__name__
-        ancestors = {one.__name__ for one in type(estimator).__mro__}
+        ancestors = {kind.__name__ for kind in type(estimator).__mro__}
         self.ranks = bool(ancestors & {"LGBMRanker", "XGBRanker", "CatBoostRanker"})
 
     # ---- fitting ----
@@ -249,13 +249,13 @@ def _for_catboost(X: Any, categories: Sequence[int]) -> Any:
 
 def library_of(estimator: Any) -> WrappedLibrary:
     """What knows how to deal with the estimator, by the names of the classes that it inherits from."""
-    for one in type(estimator).__mro__:
-        room = one.__module__.partition(".")[0]
-        if room == "lightgbm" and one.__name__ == "LGBMModel":
+    for kind in type(estimator).__mro__:
+        room = kind.__module__.partition(".")[0]
+        if room == "lightgbm" and kind.__name__ == "LGBMModel":
             return _LightGBM(estimator)
-        if room == "xgboost" and one.__name__ == "XGBModel":
+        if room == "xgboost" and kind.__name__ == "XGBModel":
             return _XGBoost(estimator)
-        if room == "catboost" and one.__name__ == "CatBoost":
+        if room == "catboost" and kind.__name__ == "CatBoost":
             return _CatBoost(estimator)
     return WrappedLibrary(estimator)
 

@@ -48,7 +48,9 @@ def wrap(estimator: Any, *, early_stopping: int | None = 50) -> Ranker:
     """
     if isinstance(estimator, Ranker):
         return estimator
-    if isinstance(estimator, type) or not all(hasattr(estimator, one) for one in ("fit", "predict", "get_params")):
+    if isinstance(estimator, type) or not all(
+        hasattr(estimator, method) for method in ("fit", "predict", "get_params")
+    ):
         raise DataError(
             f"{estimator!r} is not an estimator: give an instance with fit, predict and get_params, such as "
             "Ridge(alpha=1.0) of scikit-learn."
@@ -92,8 +94,8 @@ class WrappedRanker(Ranker):
     @override
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The estimator and its own parameters by their names, also as ``estimator__name``."""
-        found = super().get_params(deep)
-        return {**self.estimator.get_params(), **found} if deep else found
+        parameters = super().get_params(deep)
+        return {**self.estimator.get_params(), **parameters} if deep else parameters
 
     @override
     def set_params(self, **parameters: Any) -> Self:
@@ -121,10 +123,10 @@ class WrappedRanker(Ranker):
 
     @available_if(lambda ranker: hasattr(getattr(ranker, "estimator_", None), "feature_importances_"))
     def _importances(self) -> FloatArray:
-        found = library_of(self.estimator_).importances()
-        found = found if self.columns_ is None else self.columns_.by_feature(found)
-        total = found.sum()
-        return found / (total if total > 0 else 1.0)
+        importances = library_of(self.estimator_).importances()
+        importances = importances if self.columns_ is None else self.columns_.by_feature(importances)
+        total = importances.sum()
+        return importances / (total if total > 0 else 1.0)
 
     @property
     def feature_importances_(self) -> FloatArray:
@@ -158,8 +160,8 @@ class WrappedRanker(Ranker):
         try:
             return library_of(self.estimator_).as_saved()
         except DataError as problem:
-            said = str(problem).removesuffix(".")
-            raise DataError(f"A fitted {self.called} cannot be {what}: {said}.") from None
+            reason = str(problem).removesuffix(".")
+            raise DataError(f"A fitted {self.called} cannot be {what}: {reason}.") from None
 
     @override
     def _formula(self) -> Part:

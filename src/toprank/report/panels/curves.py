@@ -63,7 +63,9 @@ def curves_at(
         lines = []
         for name, style in styles.items():
             means = means_of(name, list(asked.values()))
-            lines.append(Line(name, tuple(map(float, ks)), tuple(means[str(one)] for one in asked.values()), style))
+            lines.append(
+                Line(name, tuple(map(float, ks)), tuple(means[str(metric)] for metric in asked.values()), style)
+            )
         charts.append(Chart(f"{bare} at k", "k", f"mean {bare}@k", tuple(lines)))
     return tuple(charts)
 
@@ -80,12 +82,12 @@ def _cutoffs_shown(part: RankedCollection, _: str) -> Markup | None:
     """Metrics by cut-off, with the numbers to open below."""
     if not part.at_k:
         return None
-    panels = [panel(one.title, curves(one, named=False).figure()) for one in part.at_k]
+    panels = [panel(picture.title, curves(picture, named=False).figure()) for picture in part.at_k]
     tables = []
-    for one in part.at_k:
-        rows = [(line.name, *(number(y) for y in line.y)) for line in one.lines]
-        header = (one.title, *(f"{x:g}" for x in one.lines[0].x))
-        tables.append(plain_table(Table(header, rows, names=1), one.title))
+    for picture in part.at_k:
+        rows = [(line.name, *(number(y) for y in line.y)) for line in picture.lines]
+        header = (picture.title, *(f"{x:g}" for x in picture.lines[0].x))
+        tables.append(plain_table(Table(header, rows, names=1), picture.title))
     numbers = tag("details", tag("summary", "The numbers"), *tables)
     return join([legend(plotted(part.comparison)), side_by_side(*panels), numbers])
 
@@ -195,13 +197,13 @@ def _learning_shown(part: RankedCollection, _: str) -> Markup | None:
     if not part.learning:
         return None
     panels = []
-    for one in part.learning:
-        heading = f"{shortened(one.title, 40)}: {one.y_label}"
-        drawn = curves(one, named=False).figure()
-        if len(one.lines) == 1:
-            panels.append(panel(f"{heading} on {one.lines[0].name}", drawn))
+    for picture in part.learning:
+        heading = f"{shortened(picture.title, 40)}: {picture.y_label}"
+        drawn = curves(picture, named=False).figure()
+        if len(picture.lines) == 1:
+            panels.append(panel(f"{heading} on {picture.lines[0].name}", drawn))
         else:
-            panels.append(panel(heading, legend({line.name: line.style for line in one.lines}), drawn))
+            panels.append(panel(heading, legend({line.name: line.style for line in picture.lines}), drawn))
     return side_by_side(*panels)
 
 

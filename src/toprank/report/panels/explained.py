@@ -32,9 +32,9 @@ def explained_ranker(
         return None
     ranker = rankers[known[0]]
     pair = _pair(ranker, data, part.hardest)
-    found = _importance(ranker, data, part.comparison.metrics[0], options)
-    said = "" if pair is None else changes(ranker, data, pair.query, pair.a.name, pair.b.name).summary
-    return None if found is None and pair is None else Explained(known[0], found, pair, said)
+    importances = _importance(ranker, data, part.comparison.metrics[0], options)
+    change = "" if pair is None else changes(ranker, data, pair.query, pair.a.name, pair.b.name).summary
+    return None if importances is None and pair is None else Explained(known[0], importances, pair, change)
 
 
 def _importance(ranker: Ranker, data: RankingData, metric: str, options: Mapping[str, Any]) -> Importance | None:
@@ -63,18 +63,18 @@ def _pair(ranker: Ranker, data: RankingData, hardest: Sequence[int]) -> Explanat
 
 
 def _shown(part: RankedCollection, _: str) -> Markup | None:
-    found = part.explained
-    if found is None:
+    shown = part.explained
+    if shown is None:
         return None
     panels = []
-    if found.importance is not None:
-        words = tag("p", f"{found.importance.summary} {found.importance.how}", cls="remark")
-        panels.append(panel(f"Importance of features to {found.system}", found.importance.plot().figure(), words))
-    pair = found.pair
+    if shown.importance is not None:
+        words = tag("p", f"{shown.importance.summary} {shown.importance.how}", cls="remark")
+        panels.append(panel(f"Importance of features to {shown.system}", shown.importance.plot().figure(), words))
+    pair = shown.pair
     if pair is not None:
-        words = tag("p", f"{pair.summary} {found.change} {' '.join(pair.caveats)}", cls="remark")
+        words = tag("p", f"{pair.summary} {shown.change} {' '.join(pair.caveats)}", cls="remark")
         drawn = [pair.plot().figure()] if pair.values.any() else []
-        heading = f"{found.system}, query {pair.query}: {pair.a.name} above {pair.b.name}, which is more relevant"
+        heading = f"{shown.system}, query {pair.query}: {pair.a.name} above {pair.b.name}, which is more relevant"
         panels.append(panel(heading, *drawn, words))
     return side_by_side(*panels)
 

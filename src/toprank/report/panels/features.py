@@ -27,17 +27,17 @@ def weights_of_rankers(
     rankers: Mapping[str, Any], styles: Mapping[str, int], names: Sequence[str] | None
 ) -> tuple[WeightsShown, ...]:
     """The most important features of each ranker that can tell."""
-    found = []
+    weights = []
     for system, ranker in rankers.items():
-        told = _weights_of(ranker)
-        if told is None or system not in styles:
+        described = _weights_of(ranker)
+        if described is None or system not in styles:
             continue
-        meaning, values = told
+        meaning, values = described
         signed = signed_weights(ranker) is not None
         known = getattr(ranker, "column_names_" if signed else "feature_names_in_", None)
         known = names if known is None else known
-        found.append(_most_important(system, styles[system], meaning, values, known))
-    return tuple(found)
+        weights.append(_most_important(system, styles[system], meaning, values, known))
+    return tuple(weights)
 
 
 def _most_important(
@@ -64,16 +64,16 @@ def weights_of_cells(
     of: Sequence[Cell], styles: Mapping[str, int], names: Sequence[str] | None
 ) -> tuple[WeightsShown, ...]:
     """Weights with their sign where a system has them, else importances, as the mean over folds and seeds."""
-    found = []
+    weights = []
     for system, style in styles.items():
         cells = [cell for cell in of if cell.system == system]
         signed = bool(cells) and all(cell.weights for cell in cells)
-        told = [cell.weights if signed else cell.importances for cell in cells]
-        if told and len({len(of) for of in told}) == 1 and told[0]:
+        vectors = [cell.weights if signed else cell.importances for cell in cells]
+        if vectors and len({len(of) for of in vectors}) == 1 and vectors[0]:
             meaning = cells[0].meaning if signed else "Share of importance"
-            mean = np.mean(np.array(told, dtype=np.float64), axis=0)
-            found.append(_most_important(system, style, f"{meaning}, mean over folds", mean, names))
-    return tuple(found)
+            mean = np.mean(np.array(vectors, dtype=np.float64), axis=0)
+            weights.append(_most_important(system, style, f"{meaning}, mean over folds", mean, names))
+    return tuple(weights)
 
 
 def _shown(part: RankedCollection, _: str) -> Markup | None:
@@ -81,12 +81,14 @@ def _shown(part: RankedCollection, _: str) -> Markup | None:
     if not part.weights:
         return None
     panels = []
-    for one in part.weights:
-        left = one.features - len(one.names)
+    for weights in part.weights:
+        left = weights.features - len(weights.names)
         more = tag(
-            "p", f"{one.meaning}; {left:,} further features matter less." if left else f"{one.meaning}.", cls="remark"
+            "p",
+            f"{weights.meaning}; {left:,} further features matter less." if left else f"{weights.meaning}.",
+            cls="remark",
         )
-        panels.append(panel(shortened(one.system, 40), _plot(one), more))
+        panels.append(panel(shortened(weights.system, 40), _plot(weights), more))
     return side_by_side(*panels)
 
 

@@ -74,11 +74,11 @@ def _top_documents(part: RankedCollection, q: int) -> Markup | None:
     if documents is None:
         return None
     start, stop = documents.queries.offsets[q : q + 2].tolist()
-    one = Queries([0, stop - start])
+    query = Queries([0, stop - start])
     columns = []
     for name in part.ranked_systems[:_SIDES]:
         scores = documents.scores[name]
-        top = ranking(scores[start:stop], one, _TOP).order[:_TOP] + start
+        top = ranking(scores[start:stop], query, _TOP).order[:_TOP] + start
         top = top[scores[top] > -np.inf]
         items = [
             tag(
@@ -117,8 +117,10 @@ _SHARE = 0.4  # of the budget, for the numbers of the queries
 
 def explorer_panel(part: RankedCollection, budget: int) -> Panel:
     """The explorer in at most so many bytes."""
-    found = explorer(part, budget)
-    remark = f"Every query, and the top {DEPTH} documents of two systems side by side. {_left_out(part, found)}".strip()
+    explored = explorer(part, budget)
+    remark = (
+        f"Every query, and the top {DEPTH} documents of two systems side by side. {_left_out(part, explored)}".strip()
+    )
     keys = tag(
         "p",
         tag("kbd", "/"), " find, ", tag("kbd", "↑"), " ", tag("kbd", "↓"), " next query, ",
@@ -127,23 +129,23 @@ def explorer_panel(part: RankedCollection, budget: int) -> Panel:
     )  # fmt: skip
 
     def shown(of: RankedCollection, key: str) -> Markup:
-        return join([keys, _frame(of, found, key)])
+        return join([keys, _frame(of, explored, key)])
 
     return Panel("explorer", "Explorer", "Query explorer", remark, shown)
 
 
-def _left_out(part: RankedCollection, found: Explorer) -> str:
+def _left_out(part: RankedCollection, shown: Explorer) -> str:
     words = []
-    if found.listed < found.queries:
+    if shown.listed < shown.queries:
         words.append(
-            f"To keep this file small, {found.listed:,} of {found.queries:,} queries are listed: the hardest, and "
+            f"To keep this file small, {shown.listed:,} of {shown.queries:,} queries are listed: the hardest, and "
             "those with the largest differences."
         )
     if part.documents is None:
         words.append("The documents are not known here, only the numbers.")
-    elif found.with_documents < found.listed:
+    elif shown.with_documents < shown.listed:
         words.append(
-            f"Documents are embedded for {found.with_documents:,} of them: the hardest, and those with the largest "
+            f"Documents are embedded for {shown.with_documents:,} of them: the hardest, and those with the largest "
             "differences; the others would make this file too large."
         )
     return " ".join(words)
@@ -251,7 +253,7 @@ def _documents(documents: Documents, order: IntArray, budget: int) -> dict[str, 
     ranked = {name: ranking(scores, documents.queries, DEPTH) for name, scores in documents.scores.items()}
     shown: dict[str, Any] = {}
     for q in order.tolist():
-        tops = [one.order[one.starts[q] : one.starts[q + 1]][:DEPTH] for one in ranked.values()]
+        tops = [lists.order[lists.starts[q] : lists.starts[q + 1]][:DEPTH] for lists in ranked.values()]
         tops = [top[of[top] > -np.inf] for top, of in zip(tops, documents.scores.values(), strict=True)]
         entry = _entry(documents, tops)
         budget -= _cost({str(q): entry})
@@ -283,7 +285,7 @@ def grade_name(label: float) -> str:
     return "?" if label != label or label == -1 else f"{label:g}"
 
 
-def _frame(part: RankedCollection, found: Explorer, key: str) -> Markup:
+def _frame(part: RankedCollection, shown: Explorer, key: str) -> Markup:
     """The frame of the explorer; the script fills it."""
     columns = [("id", "query"), ("a", "A"), ("b", "B"), ("d", "A − B")]
     if part.documents is not None:
@@ -298,7 +300,7 @@ def _frame(part: RankedCollection, found: Explorer, key: str) -> Markup:
     ]
     return tag(
         "div",
-        tag("script", found.json, type="application/json"),
+        tag("script", shown.json, type="application/json"),
         tag("noscript", tag("p", "The explorer needs JavaScript; everything else on this page does not.")),
         _tools(part),
         tag("p", "", cls="count remark", role="status"),

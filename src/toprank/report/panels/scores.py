@@ -41,15 +41,15 @@ def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping
     names, members = _by_grade(data.labels, data.judged)
     if not names:
         return ()
-    found = []
+    spreads_made = []
     for name, style in styles.items():
         z = _within_queries(scores[name], data)
         groups = [z[rows] for rows in members]
         shares = np.array([np.histogram(group, _BINS)[0] / len(group) for group in groups])
         medians = np.array([np.median(group) for group in groups])
         documents = tuple(len(group) for group in groups)
-        found.append(ScoreSpread(name, style, _BINS, names, _smoothed(shares), medians, documents))
-    return tuple(found)
+        spreads_made.append(ScoreSpread(name, style, _BINS, names, _smoothed(shares), medians, documents))
+    return tuple(spreads_made)
 
 
 def _within_queries(scores: FloatArray, data: RankingData) -> FloatArray:
@@ -84,7 +84,7 @@ def _spreads_shown(part: RankedCollection, _: str) -> Markup | None:
     """One panel for each system."""
     if not part.spreads:
         return None
-    return side_by_side(*(panel(shortened(one.system, 40), _spread_plot(one)) for one in part.spreads))
+    return side_by_side(*(panel(shortened(spread.system, 40), _spread_plot(spread)) for spread in part.spreads))
 
 
 def _spread_plot(what: ScoreSpread) -> Markup:
@@ -129,7 +129,7 @@ def calibrations(
     probabilities: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]
 ) -> tuple[DrawnCalibration, ...]:
     """Predicted P(grade ≥ 1) against what happened, for systems that give P(grade | x), one column per grade."""
-    found = []
+    curves = []
     for name, table in probabilities.items():
         given = np.asarray(table, dtype=np.float64)
         if given.ndim != 2 or len(given) != data.n_documents:
@@ -138,8 +138,8 @@ def calibrations(
                 f"{data.n_documents} documents and a column for each grade."
             )
         if name in styles:
-            found.append(calibration(name, styles[name], given[:, 1:].sum(axis=1), data))
-    return tuple(found)
+            curves.append(calibration(name, styles[name], given[:, 1:].sum(axis=1), data))
+    return tuple(curves)
 
 
 def calibration(system: str, style: int, relevance: FloatArray, data: RankingData) -> DrawnCalibration:

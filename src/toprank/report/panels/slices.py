@@ -28,11 +28,13 @@ def _slices(part: RankedCollection, _: str) -> Markup | None:
         words = [f"{slice_} ({d.n:,})" for slice_, d in tested] + [f"all queries ({whole.n:,})"]
         drawn = intervals([*(d for _, d in tested), whole], part.comparison.margin, words).figure()
         panels.append(panel(f"{whole.a} − {whole.b}, {metric}", drawn))
-    said = tag("ul", *(tag("li", verdict) for verdict in sliced.summary.splitlines()), cls="verdicts")
+    verdicts = tag("ul", *(tag("li", verdict) for verdict in sliced.summary.splitlines()), cls="verdicts")
     table = tag(
         "details", tag("summary", "All slices as a table"), plain_table(sliced.table(), "Slices"), open=not panels
     )
-    return join([side_by_side(*panels) if panels else Markup(), said, table, tag("p", sliced.methods, cls="remark")])
+    return join(
+        [side_by_side(*panels) if panels else Markup(), verdicts, table, tag("p", sliced.methods, cls="remark")]
+    )
 
 
 def _reading(part: RankedCollection) -> str:

@@ -23,8 +23,8 @@ __all__ = ["DIFFERENCES", "LEVEL", "RESULTS", "WINS"]
 def _results(part: RankedCollection, _: str) -> Markup:
     main, styles = part.judgements[0], {system: i for i, system in enumerate(part.comparison.systems)}
     shown = [means_table(part, main, styles)]
-    for one in part.judgements[1:]:
-        shown += [tag("h3", f"Convention {one.comparison.convention}"), means_table(part, one, styles)]
+    for judgement in part.judgements[1:]:
+        shown += [tag("h3", f"Convention {judgement.comparison.convention}"), means_table(part, judgement, styles)]
     for further in part.tables:
         note = tag("p", further.note, cls="remark") if further.note else None
         table = plain_table(further.table, further.title)
@@ -41,8 +41,8 @@ def _written(part: RankedCollection, language: Literal["markdown", "latex"]) -> 
     """The tables in another language, to be copied: the comparison, and what else is shown at once."""
     whole: str = getattr(part.comparison, f"to_{language}")()
     escape = markdown_text if language == "markdown" else latex_text
-    further = [one for one in part.tables if not one.folded]
-    return "\n".join([whole, *(f"{escape(one.title)}\n\n{getattr(one.table, language)()}\n" for one in further)])
+    further = [table for table in part.tables if not table.folded]
+    return "\n".join([whole, *(f"{escape(table.title)}\n\n{getattr(table.table, language)()}\n" for table in further)])
 
 
 def means_table(part: RankedCollection, judgement: JudgedComparison, styles: dict[str, int]) -> Markup:
