@@ -17,7 +17,7 @@ from toprank.losses.softmax import XENDCG, ListNet, Multicategory
 from toprank.losses.triton.frame import BatchPart, Columns, Frame, PreparedLoss
 from toprank.losses.triton.gains import LOG2, gains_of, has_gain, rank_table
 from toprank.losses.triton.ranks import by_rank, launch, launch_queries
-from toprank.losses.triton.triton_parts import constexpr, kernel, tensor, tl
+from toprank.losses.triton.triton_parts import constexpr, kernel, program_part, tensor, tl
 from toprank.metrics.conventions import Discount
 
 __all__ = ["has_likelihood", "has_listnet", "has_multicategory", "likelihood", "listnet", "multicategory", "xendcg"]
@@ -168,9 +168,7 @@ def risk_pass(
 
     Z = Σ_{lower grades} e^s + c·Σ_{its own grade} e^s, relative to the largest score of the set.
     """
-    query = tl.program_id(0)
-    start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
-    first = start + tl.program_id(1) * ROWS
+    start, stop, first = program_part(offsets, ROWS)
     if first >= stop:
         return
     rows = first + tl.arange(0, ROWS)
@@ -196,7 +194,7 @@ def risk_pass(
         exponential = tl.exp(tl.where(lower | same, z[None, :] - top[:, None], 0.0))
         below += tl.sum(tl.where(lower, exponential, 0.0), 1)
         tied += tl.sum(tl.where(same, exponential, 0.0), 1)
-    factor = tl.load(scale + query)
+    factor = tl.load(scale + tl.program_id(0))
     share, weight = tl.load(shares + rows, mask=valid, other=1.0), tl.load(weights + rows, mask=valid, other=0.0)
     mean = factor * tl.load(means + rows, mask=valid, other=0.0)
     risk = tl.where(valid, below + share * tied, 1.0)
@@ -220,9 +218,7 @@ def share_pass(
     COLUMNS: constexpr,
 ) -> None:
     """d/ds: a document's share in every risk set that holds it, less its own weight."""
-    query = tl.program_id(0)
-    start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
-    first = start + tl.program_id(1) * ROWS
+    start, stop, first = program_part(offsets, ROWS)
     if first >= stop:
         return
     rows = first + tl.arange(0, ROWS)
@@ -239,5 +235,5 @@ def share_pass(
         holds = valid[:, None] & inside[None, :] & (other >= y[:, None])
         reach = tl.where(other > y[:, None], ratio[None, :], (ratio * part)[None, :])
         total += tl.sum(tl.where(holds, reach * tl.exp(tl.where(holds, s[:, None] - top[None, :], 0.0)), 0.0), 1)
-    own = tl.load(scale + query) * tl.load(weights + rows, mask=valid, other=0.0)
+    own = tl.load(scale + tl.program_id(0)) * tl.load(weights + rows, mask=valid, other=0.0)
     tl.store(grad + rows, total - own, mask=valid)

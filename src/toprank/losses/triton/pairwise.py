@@ -23,7 +23,7 @@ from toprank.losses.smooth import ApproxMetric, ApproxNDCG
 from toprank.losses.triton.frame import BatchPart, Columns, Frame, PreparedLoss
 from toprank.losses.triton.gains import LOG2, distance_tables, gains_of, has_dcg, has_gain, rank_table
 from toprank.losses.triton.ranks import by_rank, launch, pointer
-from toprank.losses.triton.triton_parts import constexpr, jit, kernel, sigmoid, softplus, tensor, tl
+from toprank.losses.triton.triton_parts import constexpr, jit, kernel, program_part, sigmoid, softplus, tensor, tl
 from toprank.metrics.conventions import Discount
 from toprank.metrics.graded import DCG, NDCG
 from toprank.metrics.parsing import parse
@@ -187,9 +187,7 @@ def pair_pass(
 
     `shares` holds one over the pairs of each document's query.
     """
-    query = tl.program_id(0)
-    start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
-    first = start + tl.program_id(1) * ROWS
+    start, stop, first = program_part(offsets, ROWS)
     if first >= stop:
         return
     rows = first + tl.arange(0, ROWS)
@@ -221,7 +219,7 @@ def pair_pass(
             factor *= own[:, None] * tl.load(weights + columns, mask=inside, other=0.0)[None, :]
         loss += tl.sum(tl.where(better, factor * value, 0.0), 1)
         force += tl.sum(tl.where(better, -factor * slope, factor * slope), 1)
-    share = tl.load(scale + query) * tl.load(shares + rows, mask=valid, other=0.0)
+    share = tl.load(scale + tl.program_id(0)) * tl.load(shares + rows, mask=valid, other=0.0)
     tl.store(losses + rows, loss * share, mask=valid)
     tl.store(grad + rows, force * share, mask=valid)
 
@@ -298,9 +296,7 @@ def lambda_pass(
 
     `gains` are over the ideal DCG; `factors` (7, n) are those of `rank_pass` on the scores.
     """
-    query = tl.program_id(0)
-    start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
-    first = start + tl.program_id(1) * ROWS
+    start, stop, first = program_part(offsets, ROWS)
     if first >= stop:
         return
     rows = first + tl.arange(0, ROWS)
@@ -343,7 +339,7 @@ def lambda_pass(
             loss += tl.sum(tl.where(better, weight * softplus(x), 0.0), 1)
             force += tl.sum(tl.where(better, -pull, pull), 1)
             motion += tl.sum(pull, 1)
-    share = tl.load(scale + query) * unit
+    share = tl.load(scale + tl.program_id(0)) * unit
     tl.store(losses + rows, loss * share, valid)
     tl.store(grad + rows, force * (share * sigma), valid)
     if NORM:
@@ -366,9 +362,7 @@ def smooth_pass(
     COLUMNS: constexpr,
 ) -> None:
     """Losses (n,): its share of the query's constant less worth · value of its rank; and d value / d rank (n,)."""
-    query = tl.program_id(0)
-    start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
-    first = start + tl.program_id(1) * ROWS
+    start, stop, first = program_part(offsets, ROWS)
     if first >= stop:
         return
     rows = first + tl.arange(0, ROWS)
@@ -387,7 +381,7 @@ def smooth_pass(
         t = tl.minimum(tl.maximum(rank - cut, 0.0), 1.0)
         step, fall = 1.0 - t * t * (3.0 - 2.0 * t), -6.0 * t * (1.0 - t)
         value, slope = value * step, slope * step + value * fall
-    share = tl.load(scale + query)
+    share = tl.load(scale + tl.program_id(0))
     worth = share * tl.load(worths + rows, mask=valid, other=0.0)
     loss = share * tl.load(constants + rows, mask=valid, other=0.0)
     tl.store(losses + rows, (loss - worth * value).to(kind), mask=valid)
@@ -405,9 +399,7 @@ def flow_pass(
     COLUMNS: constexpr,
 ) -> None:
     """d/ds from d/d rank."""
-    query = tl.program_id(0)
-    start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
-    first = start + tl.program_id(1) * ROWS
+    start, stop, first = program_part(offsets, ROWS)
     if first >= stop:
         return
     rows = first + tl.arange(0, ROWS)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from toprank.losses.triton.frame import BatchPart
-from toprank.losses.triton.triton_parts import BLOCK_COLUMNS, BLOCK_ROWS, constexpr, kernel, tensor, tl
+from toprank.losses.triton.triton_parts import BLOCK_COLUMNS, BLOCK_ROWS, constexpr, kernel, program_part, tensor, tl
 
 __all__ = ["by_rank", "launch", "launch_queries", "pointer"]
 
@@ -53,9 +53,7 @@ def rank_pass(
 
     `table` is that of `gains.rank_table`. A higher key is a better rank.
     """
-    query = tl.program_id(0)
-    start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
-    first = start + tl.program_id(1) * ROWS
+    start, stop, first = program_part(offsets, ROWS)
     if first >= stop:
         return
     rows = first + tl.arange(0, ROWS)

@@ -18,6 +18,7 @@ __all__ = [
     "interpreted",
     "jit",
     "kernel",
+    "program_part",
     "sigmoid",
     "softplus",
     "tensor",
@@ -61,6 +62,14 @@ else:
 def interpreted() -> bool:
     """Whether Triton was told to interpret its kernels, on any device."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+@jit
+def program_part(offsets: tensor, ROWS: constexpr) -> tuple[tensor, tensor, tensor]:
+    """Where the documents of the program's query begin and end, and the first of the `ROWS` that are its own."""
+    query = tl.program_id(0)
+    start, stop = tl.load(offsets + query), tl.load(offsets + query + 1)
+    return start, stop, start + tl.program_id(1) * ROWS
 
 
 @jit
