@@ -367,13 +367,10 @@ def between_findings(a: str, first: Examined, b: str, second: Examined) -> Itera
         return
     present = second.scan.row_hash != 0  # rows of zeros say nothing
     known = np.isin(second.scan.row_hash, first.scan.row_hash) & present
-    if count := int(np.count_nonzero(known)):
-        number, verb = some(count, second.data.n_documents, "document|documents of"), agreeing(count, "has|have")
-        queries = np.unique(second.data.queries.document_query[known])
-        examples = examples_of(f"query {second.data.qids[query]}" for query in queries)
+    if known.any():
         remedy = "If they are the same judgments, remove them from one split; else the features are coarse."
-        sentence = f"{number} {b} {verb} exactly the features of a document of {a}."
-        yield Finding("shared-documents", "warning", sentence, count, examples, remedy)
+        what = f" exactly the features of a document of {a}."
+        yield _rows_of_two("shared-documents", b, second.data, known, what, remedy)
     yield from _near_copies(a, first, b, second, ~known & present)
 
 
@@ -386,12 +383,17 @@ def _near_copies(a: str, first: Examined, b: str, second: Examined, others: Mask
     # One or two, or one in a hundred beyond what coarse features give, are chance.
     if count < 3 or count <= (repeated + 0.01) * len(near):
         return
-    number, verb = some(count, second.data.n_documents, "document|documents of"), agreeing(count, "has|have")
-    queries = np.unique(second.data.queries.document_query[near])
-    examples = examples_of(f"query {second.data.qids[query]}" for query in queries)
     remedy = "If they are the same documents, rounded or converted, remove them from one split."
-    sentence = f"{number} {b} {verb}, up to the third digit, the features of a document of {a}."
-    yield Finding("near-copies", "warning", sentence, count, examples, remedy)
+    what = f", up to the third digit, the features of a document of {a}."
+    yield _rows_of_two("near-copies", b, second.data, near, what, remedy)
+
+
+def _rows_of_two(kind: str, name: str, data: RankingData, rows: Mask, what: str, remedy: str) -> Finding:
+    """Rows of a split that another one has, too, by their queries."""
+    count = int(np.count_nonzero(rows))
+    number, verb = some(count, data.n_documents, "document|documents of"), agreeing(count, "has|have")
+    examples = examples_of(f"query {data.qids[query]}" for query in np.unique(data.queries.document_query[rows]))
+    return Finding(kind, "warning", f"{number} {name} {verb}{what}", count, examples, remedy)
 
 
 def _counted(data: RankingData) -> bool:
