@@ -18,6 +18,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
+from toprank.errors import Remedy, joined
 from toprank.exporting.float32 import LARGEST_SINGLE
 from toprank.exporting.formats import Format, Prepared, as_rows, compact_json, release, table_remarks
 from toprank.exporting.interpreters import elastic
@@ -133,13 +134,15 @@ def _refuses(engine: str, formula: Formula, server: str | None) -> str | None:
         return None
     newest = ".".join(map(str, _RULES[engine][0][0]))
     remedy = (
-        f"Say which version it is; {newest} and later take any of our trees."
+        Remedy(
+            "Say which version it is, such as {server_version}: that and later ones take any of our trees.",
+            server_version=newest,
+        )
         if server is None
         else f"Use {title} {newest} or later, or train {filled_in(formula)} as in the index."
     )
-    return (
-        f"its splits send missing values left and right, and {_what_servers_do(engine, server, 'the server')}. {remedy}"
-    )
+    does = _what_servers_do(engine, server, "the server")
+    return joined(f"its splits send missing values left and right, and {does}.", remedy)
 
 
 def _files(formula: Formula, linear: CentredWeights | None, levels: LevelNumbers, rules: Rules) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, UnknownNameError, joined
 from toprank.importing import first_use
 from toprank.rankers.formula import TINY, Formula
 
@@ -98,7 +98,7 @@ class Format:
         if server is not None and not self.versioned:
             raise DataError(f"The format {self.name} does not depend on a server; leave its version out.")
         if (reason := self.refusal(formula, server)) is not None:
-            raise DataError(f"The format {self.name} cannot hold this model: {reason}")
+            raise DataError(joined(f"The format {self.name} cannot hold this model:", reason))
         return self.prepare(formula, server, data)
 
 

@@ -192,7 +192,8 @@ def rows_to_compare(ranker: Any, prepared: Prepared, data: RankingData | None) -
         data_rows, sizes, expected = ranker.translated(data).X, np.asarray(data.queries.sizes), ranker.predict(data)
     probes = probe_rows(formula, _spread(data_rows), single=prepared.single, tiny=prepared.tiny)
     if prepared.texts:
-        probes = probes._replace(X=_of_levels(probes.X, formula))
+        kinds = np.where(probes.kinds == "negative", "categories", probes.kinds)  # no text is between two codes
+        probes = probes._replace(X=_of_levels(probes.X, formula), kinds=kinds)
     probes, scores = _scored(ranker, probes)
     counts = [np.diff(np.append(np.arange(0, n, _TOGETHER), n)) for n in _runs(probes.kinds)]
     queries = Queries(np.concatenate([[0], np.cumsum(np.concatenate([sizes, *counts]))]).astype(np.int64))
