@@ -27,10 +27,10 @@ def of_contexts(log: ClickLog, context: Context | None, seed: int = 0) -> Iterat
     if not log.clicks.any():
         return
     columns = [one for one in log.columns if one not in _NO_CONTEXTS] if context is None else [context]
-    found = {column: one for column in columns if (one := _contexts(log, column, context is not None)) is not None}
-    for contexts in found.values():
+    found = [one for column in columns if (one := _contexts(log, column, context is not None)) is not None]
+    for contexts in found:
         yield from _mixed(log, contexts)
-    for contexts in found.values():
+    for contexts in found:
         difference = differ(log, contexts, seed)
         if difference.told and difference.p <= _LEVEL / len(found):
             said = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
