@@ -60,6 +60,7 @@ LINES = ("onnx", "elasticsearch", "opensearch", "solr", "ranklib", "c", "python"
 CASES = [
     *(("trees", to) for to in TREES), ("trees without holes", "ranklib"), *(("linear", to) for to in LINES),
     ("categories", "onnx"), ("categories", "lightgbm"), ("categories", "c"), ("categories", "python"),
+    ("categories", "elasticsearch"), ("categories", "opensearch"), ("categories", "solr"), ("categories", "vespa"),
     ("grades", "onnx"), ("grades", "solr"), ("grades", "python"), ("grades of trees", "onnx"),
     ("network", "onnx"), ("network", "solr"), ("network", "python"), ("blend", "onnx"), ("blend", "python"),
     ("blend of trees", "elasticsearch"), ("blend of trees", "xgboost"), ("blend of lines", "solr"),
