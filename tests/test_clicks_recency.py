@@ -20,6 +20,7 @@ from toprank.clicks.corrections import Curves, correct
 from toprank.clicks.evaluation import ranks_of
 from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.launching import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
+from toprank.clicks.log import left_out_in_turn
 from toprank.clicks.recency import kish, latest, recent, session_weights, span_of, times_of
 from toprank.errors import DataError, UnknownNameError
 
@@ -135,6 +136,20 @@ def test_propensities_of_late_sessions_are_found_where_positions_changed(method)
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+@pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain"])
+def test_what_stood_where_long_ago_bends_no_propensities(method):
+    """Good documents stood above at first, and anywhere later: each counts alike at both positions it is seen at."""
+    data, liked, _ = world(3, 300)
+    logs = []
+    for place, explored in enumerate((0.1, 1.0)):
+        log = tr.clicks.simulate(
+            data, liked, PBM.known(LOOKS), 60_000, k=4, relevance=liked, noise=NOISE, exploration=explored, seed=place
+        )
+        logs.append((log, place / 2, (place + 1) / 2, place))
+    found = tr.clicks.propensities(one_after_the_other(*logs), method, resamples=2, half_life="10d")
+    np.testing.assert_allclose(found.values, LOOKS, atol=0.03)
+
+
 # ---- estimates ----
 
 
@@ -167,7 +182,7 @@ def covered(runs, half_life=20, n=60):
 
 
 def test_intervals_of_decayed_estimates_hold_the_decayed_mean():
-    runs = 60
+    runs = 40
     holds, other = covered(runs)
     assert all(binom.ppf(0.0005, runs, 0.95) <= one for one in holds.values()), holds
     assert other < 0.8 * runs  # and not that of the whole log, which is another number
@@ -198,7 +213,7 @@ def told_apart(runs, half_life="20d"):
 
 
 def test_equally_good_rankers_are_hardly_ever_told_apart_under_decay():
-    runs = 60
+    runs = 40
     assert told_apart(runs) <= binom.ppf(0.999, runs, 0.05)
 
 
@@ -262,6 +277,13 @@ def test_the_effective_sample_is_kishs_and_enters_the_minimum():
     ratio = found.recency.effective / log.n_sessions
     assert found.effective == pytest.approx(whole.effective * ratio, rel=0.15)
     assert found.sessions == whole.sessions == log.n_sessions
+    rank = [ranks_of(data.X[:, column], data) for column in (1, 0)]
+    more = np.subtract(*(np.where(one <= 2, LOOKS[one - 1], 0.0) for one in rank))
+    row, counted = log.rows(data)[log.pair], weights[log.session]
+    looked = np.bincount(row, counted * LOOKS[log.position - 1], data.n_documents)
+    asked = np.bincount(log.session_query, weights, data.n_queries)[log.query]
+    each = np.abs(more[row]) * counted / looked[row] * asked  # what a click there adds to the difference
+    assert found.effective == pytest.approx(each.sum() ** 2 / (each**2).sum())
     between = round((found.effective + whole.effective) / 2)
     thin = tr.clicks.launch(
         log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, half_life="10d", minimum=between
@@ -271,6 +293,23 @@ def test_the_effective_sample_is_kishs_and_enters_the_minimum():
     assert kish(np.full(7, 0.3)) == pytest.approx(7)
     json.dumps(found.to_dict(), allow_nan=False)
     assert any("half for every 10 days" in one for one in found.grounds)
+
+
+def test_queries_that_are_left_out_weigh_as_their_sessions_do():
+    data, before, _ = world(4, 30)
+    log = steady(data, before, 500)
+    weighed = replace(log, weights=np.random.default_rng(0).random(500))
+    kept, shares = left_out_in_turn(weighed, 7, 0)
+    for weights, share in zip(kept, shares, strict=True):
+        out = weights[log.session_query] == 0
+        assert share == pytest.approx(weighed.weights[out].sum() / weighed.weights.sum())
+    found = tr.clicks.launch(weighed, data, data.X[:, 1], data.X[:, 0], k=2, minimum=1)  # propensities from the log
+    again = tr.clicks.launch(
+        replace(log, weights=7 * weighed.weights), data, data.X[:, 1], data.X[:, 0], k=2, minimum=1
+    )
+    assert found.difference.value == pytest.approx(again.difference.value)
+    assert tuple(found.difference) == pytest.approx(tuple(again.difference))
+    assert found.effective == pytest.approx(again.effective)
 
 
 def test_a_window_is_the_log_of_these_days():

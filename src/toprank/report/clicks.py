@@ -117,7 +117,7 @@ def rankers_section(done: Trained) -> Extra:
     """Naive against debiased against full information, and what the clicks were corrected by."""
     sentences = tag("ul", *(tag("li", part) for part in done._parts() if isinstance(part, str)), cls="verdicts")
     headings = {
-        "dcg@10": "DCG@10 by clicks on held-out queries",
+        "dcg@10": f"DCG@10 by clicks {'of the latest sessions' if done.held_out else 'on held-out queries'}",
         "gain": "and its gain over the naive ranker",
         "valid_ndcg@10": "NDCG@10 by the labels of other queries",
     }
@@ -126,11 +126,15 @@ def rankers_section(done: Trained) -> Extra:
         figures.append(panel("What clicks were corrected by", _corrected_by(done)))
     table = done.table()
     shown = join([sentences, side_by_side(*figures), *([] if table is None else [plain_table(table, "Rankers")])])
+    judged = (
+        "Clicks judge rankings of queries whose sessions trained none of the rankers that made them: each part of the "
+        "queries is ranked by rankers that were trained on the others."
+    )
+    if done.held_out:
+        judged = f"The clicks that judge are those of {done.held_out}: no ranker was trained on them."
     remark = (
         "The naive ranker takes clicks as they are; full information is the same ranker trained on labels. Bars are "
-        "95% intervals over queries. Clicks judge rankings of queries whose sessions trained none of the rankers that "
-        "made them: each part of the queries is ranked by rankers that were trained on the others. A gain is paired by "
-        "query; one whose bar holds 0 is not shown."
+        f"95% intervals over queries. {judged} A gain is paired by query; one whose bar holds 0 is not shown."
     )
     return "rankers", "Rankers", remark, shown
 
