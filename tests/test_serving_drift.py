@@ -86,7 +86,7 @@ def test_who_asks_for_the_numbers_never_waits_for_drift_and_it_is_measured_once_
         for _ in range(3):
             assert drift(client) == {"toprank_drift_requests": 30}  # answered, though the comparison goes on
         over.set()
-        until(lambda: watch._found)
+        until(lambda: watch._last)
         assert calls == [30]
         ask(client, requests=1)
         first = compared(client)
