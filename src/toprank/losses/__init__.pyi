@@ -11,10 +11,10 @@ from toprank.losses.base import Loss as Loss
 from toprank.losses.base import Traits as Traits
 from toprank.losses.base import Want as Want
 from toprank.losses.checking import check_loss as check_loss
-from toprank.losses.spec import from_spec as from_spec
+from toprank.losses.base import from_spec as from_spec
 from toprank.losses.base import make as make
 from toprank.losses.base import names as names
-from toprank.losses.spec import to_spec as to_spec
+from toprank.losses.base import to_spec as to_spec
 
 # Losses, in the order in which pages list them.
 from toprank.losses.pointwise import Squared as Squared

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer", "Block", "BoundLoss", "Curvature", "Diagonal", "Eval", "Judgments", "Loss", "Traits", "Want",
-    "by_columns", "make", "names",
+    "by_columns", "from_spec", "make", "names", "to_spec",
 ]  # fmt: skip
 
 
@@ -487,3 +487,36 @@ def make(loss: Loss | str, /, **options: Any) -> Loss:
 
 def _key(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def to_spec(loss: Loss) -> dict[str, Any]:
+    """The loss as plain values for a file; refused where it holds a function of yours."""
+    spec: dict[str, Any] = {"name": type(loss).__name__}
+    if spec["name"] not in _LOSSES:
+        raise DataError(f"{spec['name']} is not a loss of toprank; a model file can name only those.")
+    for field in fields(loss):
+        value = getattr(loss, field.name)
+        if callable(value) or getattr(value, "function", None) is not None:
+            raise DataError(f"{field.name} of {spec['name']} is a function of yours, which a model file cannot hold.")
+        if isinstance(value, Loss):
+            spec[field.name] = to_spec(value)
+            continue
+        if isinstance(value, tuple):
+            value = [float(number) for number in value]
+        spec[field.name] = value if isinstance(value, str | int | float | bool | list | None) else str(value)
+    return spec
+
+
+def from_spec(spec: dict[str, Any]) -> Loss:
+    """The loss that `to_spec` wrote down."""
+    options = {name: value for name, value in spec.items() if name != "name"}
+    for name, value in options.items():
+        if isinstance(value, dict):
+            options[name] = from_spec(value)
+        elif isinstance(value, list):
+            if not all(isinstance(number, int | float) for number in value):
+                raise DataError(f"{name} of {spec['name']} is a list of numbers, and cannot be {value!r}.")
+            options[name] = tuple(value)
+    if "name" not in spec:
+        raise DataError("A loss has no name.")
+    return make(spec["name"], **options)

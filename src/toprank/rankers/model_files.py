@@ -39,6 +39,7 @@ __all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save", "under"]
 FORMAT_VERSION = 3  # always written; 1 knew no categories and dates, 2 no text, and they are read as 3 is
 _TEXT = "text_"  # what the names of arrays begin with that were learnt of words
 _FORMAT = "toprank model"
+_OURS = b"PK\x03\x04"  # so a zip archive begins
 _LIMIT = 1 << 32  # bytes of all parts together: no model is larger, but a forged archive may claim to be
 _HARMLESS = 1 << 28  # up to here any machine has room for what an archive claims to hold
 _RATIO = 200  # beyond, so many times the file's own size at most
@@ -172,10 +173,12 @@ def load(path: str | PathLike[str]) -> Any:
 
 def _foreign(stream: BinaryIO) -> str | None:
     """The format of a model that is not ours, by its first bytes."""
-    from toprank.rankers import foreign
-
     start = stream.read(64)
     stream.seek(0)
+    if start.startswith(_OURS):  # whoever loads these needs no reader of others
+        return None
+    from toprank.rankers import foreign
+
     return foreign.format_of(start)
 
 
@@ -184,7 +187,7 @@ def is_model(path: str | PathLike[str]) -> bool:
     if not isfile(path):
         return False
     with _opened(path) as stream:
-        ours = stream.read(4) == b"PK\x03\x04"
+        ours = stream.read(len(_OURS)) == _OURS
         stream.seek(0)
         return ours or _foreign(stream) is not None
 
