@@ -150,6 +150,31 @@ def test_what_stood_where_long_ago_bends_no_propensities(method):
     np.testing.assert_allclose(found.values, LOOKS, atol=0.03)
 
 
+def test_contexts_and_age_go_together():
+    """Phones and desks whose positions changed, each otherwise: late sessions tell what holds now."""
+    data, liked, _ = world(4, 300)
+    logs, late = [], {"desk": LOOKS, "phone": LOOKS**2}
+    for place, looks in enumerate(([1, 0.9, 0.8, 0.7], *late.values())):
+        log = tr.clicks.simulate(
+            data, liked, PBM.known(looks), 40_000, k=4, relevance=liked, noise=NOISE, exploration=1.0, seed=place
+        )
+        logs.append((log, min(place, 1) / 2, (min(place, 1) + 1) / 2, place))
+    log = one_after_the_other(*logs)
+    part = np.array([one.split("-")[0] for one in log.session_ids])
+    device = np.where(part == "0", np.where(np.arange(log.n_sessions) % 2 == 0, "desk", "phone"), "desk")
+    device[part == "2"] = "phone"
+    log = replace(log, columns={**log.columns, "device": device[log.session]})
+    found = tr.clicks.propensities(log, context="device", resamples=20, half_life="5d")
+    whole = tr.clicks.propensities(log, context="device", resamples=20)
+    for row, name in enumerate(found.names):
+        np.testing.assert_allclose(found.values[row], late[name], atol=0.05)
+        assert np.abs(whole.values[row] - late[name]).max() > 0.08
+    rank = data.X[:, 1]
+    right = tr.clicks.evaluate(rank, log, data, "clicks@2", context="device", propensities=late, half_life="5d")
+    learnt = tr.clicks.evaluate(rank, log, data, "clicks@2", context="device", half_life="5d")
+    assert learnt.value == pytest.approx(right.value, rel=0.05)
+
+
 # ---- estimates ----
 
 

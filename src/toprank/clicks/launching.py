@@ -326,8 +326,9 @@ class Launch(Shown):
         unknown = [name for name, share in zip(self.names, self.learned, strict=True) if share is None]
         if unknown:
             words.append(
-                f"Whether {' and '.join(unknown)} learned from these sessions is not known, and they must be others: a "
-                "model says so that was trained on clicks here, where the log has ids of sessions or times."
+                f"Whether {' or '.join(unknown)} learned from these sessions is not known; the estimates are right "
+                "where it did not. Models of `clicks train` say so themselves, if their logs have ids of sessions or "
+                "times."
             )
         return [*words, *([] if self.users is None else [str(self.users)]), *self.doubts]
 
@@ -546,8 +547,9 @@ def _scored(ranker: Any, data: RankingData, name: str) -> tuple[FloatArray, Cost
     """The scores of the documents, and what they cost."""
     if not hasattr(ranker, "predict"):
         return np.asarray(data.aligned(ranker), dtype=np.float64), Cost(None, None)
-    start = time.process_time()
     try:
+        ranker.predict(data.select([0]))  # the first call of a process loads what later ones need not
+        start = time.process_time()
         scores = np.asarray(ranker.predict(data), dtype=np.float64)
     except DataError as problem:
         raise DataError(joined(f"The model '{name}' does not take these data.", problem.args[0])) from None
