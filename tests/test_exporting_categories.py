@@ -23,7 +23,16 @@ from toprank.exporting import code_ranges, export, format_named
 from toprank.exporting.code_ranges import neighbourly_numbers, with_ranges
 from toprank.exporting.exporter import DifferenceWarning
 from toprank.exporting.probe_rows import probe_rows
-from toprank.rankers.formula import MISSING_NAN, MISSING_ZERO, Forest, Formula, Tree, formula_of
+from toprank.rankers.formula import (
+    MISSING_NAN,
+    MISSING_ZERO,
+    Forest,
+    Formula,
+    LinearFunction,
+    Tree,
+    Wide,
+    formula_of,
+)
 
 NEWEST = {"elasticsearch": "8.15", "opensearch": "3.8", "solr": "9.7", "vespa": None}
 ENGINES = [
@@ -222,6 +231,14 @@ def table(holes: bool = True) -> tr.RankingData:
 
 
 @cache
+def sellers() -> tr.RankingData:
+    """A category of so many levels that their columns are sparse, some of them rare."""
+    rows = frame(2500).drop(columns="size")
+    seller = (np.random.default_rng(1).integers(0, 150, len(rows)) ** 1.05).astype(int)
+    return tr.RankingData.from_frame(rows.assign(seller=[f"s{n}" for n in seller]), qid="qid", label="label")
+
+
+@cache
 def coded() -> tr.RankingData:
     """The same as numbers."""
     X = np.asarray(table().X, dtype=np.float64)
@@ -246,6 +263,8 @@ def ranker(name: str) -> Any:
         "blend": lambda: tr.BlendRanker.of([ranker("table"), trees(seed=1).fit(table())], table()),
         "grades": lambda: trees(loss="Multinomial", outputs="grades").fit(table()),
         "linear": lambda: tr.LinearRanker().fit(table()),
+        "sparse": lambda: tr.LinearRanker().fit(sellers()),
+        "gains": lambda: tr.ExpectedGainRanker("Ordinal").fit(table()),
         "means": lambda: tr.TreeRanker(n_trees=5, num_leaves=8, threads=1, level_means=["brand"]).fit(table()),
     }[name]()
 
@@ -283,11 +302,83 @@ def test_refused_with_a_reason_or_the_same_scores(name: str, engine: str, versio
 
 @pytest.mark.parametrize("engine", [*NEWEST, "ranklib"])
 @pytest.mark.parametrize(
-    ("name", "word"), [("grades", "several grades"), ("linear", "columns of 0 and 1"), ("means", "has no tables")]
+    ("name", "word"), [("grades", "several grades"), ("gains", "columns of 0 and 1"), ("means", "has no tables")]
 )
 def test_what_is_no_forest_of_thresholds_is_refused(name: str, word: str, engine: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=word if engine != "vespa" else "ONNX"):
+    with pytest.raises(DataError, match=word if engine != "vespa" else "ONNX without texts"):
         export(ranker(name), engine, tmp_path / "m.json", server_version=NEWEST.get(engine))
+
+
+# ---- lines of tables ----
+
+
+@pytest.mark.parametrize("name", ["linear", "sparse"])
+@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch", "solr"])
+def test_a_linear_ranker_has_a_feature_for_each_level(name: str, engine: str, tmp_path: Path) -> None:
+    model, data = ranker(name), {"linear": table, "sparse": sellers}[name]()
+    parity = export(model, engine, tmp_path / "m.json", check=data)
+    assert parity.holds, str(parity)
+    assert {"data", "categories", "missing"} <= {kind.kind for kind in parity.kinds if not kind.excluded}
+    text = json.loads((tmp_path / "m.json").read_text())
+    weights = text["params"] if engine == "solr" else json.loads(text["model"]["model"]["definition"])
+    weights = weights.get("weights", weights)
+    brands = {f"brand={level}" for level in BRANDS}
+    assert brands <= weights.keys()
+    expected = dict(zip(model.column_names_, model.coef_, strict=True))
+    assert weights["brand=Acme"] - weights["brand=Zenith"] == pytest.approx(
+        expected["brand=Acme"] - expected["brand=Zenith"], rel=1e-5
+    )
+    assert ("seller=(other)" in weights) == (name == "sparse")
+    fields = "'brand' and 'seller'" if name == "sparse" else "'brand' and 'size'"
+    assert any(f"asks the documents' {fields} for" in remark for remark in parity.caveats)
+    assert not (tmp_path / "m.levels.json").exists()
+
+
+def test_what_the_sparse_ranker_is_there_for() -> None:
+    part = formula_of(ranker("sparse")).part
+    assert isinstance(part, Wide)
+    assert part.centre is not None
+    assert np.isnan(sellers().X).any()
+
+
+@pytest.mark.parametrize("engine", ["elasticsearch", "solr"])
+def test_weights_of_levels_that_are_wrong_are_found(engine: str) -> None:
+    check = Check.of(ranker("linear"), engine)
+    part = check.right.formula.part
+    assert isinstance(part, Wide)
+    assert isinstance(part.part, LinearFunction)
+    for column in range(len(part.numbers), part.width):
+        weights = part.part.weights.copy()
+        weights[0, column] *= 1.05
+        parity = check.parity(replace(part, part=replace(part.part, weights=weights)))
+        assert parity is not None
+        assert not parity.holds, column
+    swapped = [(place, where[::-1]) for place, where in part.categories]
+    parity = check.parity(replace(part, categories=tuple(swapped)))
+    assert parity is not None
+    assert not parity.holds
+
+
+def test_lines_whose_levels_cannot_be_asked_for(tmp_path: Path) -> None:
+    def fitted(**columns: Any) -> Any:
+        return tr.LinearRanker().fit(tr.RankingData.from_frame(frame().assign(**columns), qid="qid", label="label"))
+
+    odd = fitted(brand=frame()["brand"].replace("Acme", "{{x}}"))
+    with pytest.raises(DataError, match="would be a parameter"):
+        export(odd, "elasticsearch", tmp_path / "m.json")
+    twice = fitted(**{"brand=Acme": frame()["price"]})
+    with pytest.raises(DataError, match="two of its features are called 'brand=Acme'"):
+        export(twice, "solr", tmp_path / "m.json")
+
+
+def test_lines_of_too_many_levels(tmp_path: Path, monkeypatch: Any) -> None:
+    from toprank.exporting import level_columns
+
+    monkeypatch.setattr(level_columns, "MOST_TERMS", 12)
+    with pytest.raises(DataError, match="each of 13 levels, which is a query each"):
+        export(ranker("linear"), "solr", tmp_path / "m.json")
+    monkeypatch.setattr(level_columns, "MOST_TERMS", 13)
+    assert export(ranker("linear"), "solr", tmp_path / "m.json").holds
 
 
 # ---- mistakes are found ----
@@ -365,19 +456,16 @@ def test_numbers_in_another_order_are_found(tmp_path: Path, monkeypatch: Any) ->
     """The feature set, the table of levels and the trees take their numbers from one place; were it two …"""
     from toprank.exporting import level_numbers
 
-    right = level_numbers.LevelNumbers.levels
-    monkeypatch.setattr(level_numbers.LevelNumbers, "levels", lambda self, place: right(self, place)[::-1])
-    cells = level_numbers.LevelNumbers.cells
-    monkeypatch.setattr(level_numbers.LevelNumbers, "cells", lambda self, X: _straight(cells, right, self, X))
+    right = level_numbers.LevelNumbers._by_number
+
+    def turned(self: Any, place: int) -> dict[str, int]:
+        known = right(self, place)
+        return dict(zip(known, reversed(known.values()), strict=True))
+
+    monkeypatch.setattr(level_numbers.LevelNumbers, "_by_number", turned)
     for engine in ("elasticsearch", "solr"):
         with pytest.warns(DifferenceWarning):
             export(ranker("table"), engine, tmp_path / "m.json", server_version=NEWEST[engine])
-
-
-def _straight(cells: Any, right: Any, numbers: Any, X: np.ndarray) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(numbers), "levels", right)
-        return cells(numbers, X)
 
 
 # ---- bounds ----
@@ -491,7 +579,7 @@ def test_levels_of_any_characters(odd: str, tmp_path: Path) -> None:
 def test_many_levels_are_numbers_in_the_index(tmp_path: Path, monkeypatch: Any) -> None:
     from toprank.exporting import level_numbers
 
-    monkeypatch.setattr(level_numbers, "_BY_QUERY", 5)
+    monkeypatch.setattr(level_numbers, "MOST_TERMS", 5)
     for engine in ("elasticsearch", "solr"):
         parity = export(ranker("table"), engine, tmp_path / "m.json", server_version=NEWEST[engine], check=table())
         assert parity.holds

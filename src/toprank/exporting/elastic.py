@@ -8,7 +8,6 @@ the server; a file is refused where it would go elsewhere than in the model.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -23,7 +22,8 @@ from toprank.exporting.float32 import LARGEST_SINGLE
 from toprank.exporting.formats import Format, Prepared, as_rows, compact_json, release, table_remarks
 from toprank.exporting.interpreters import elastic
 from toprank.exporting.interpreters.elastic import Missing
-from toprank.exporting.level_numbers import Level, LevelNumbers, numbered_forest
+from toprank.exporting.level_columns import column_refusal, level_columns, one_hot_remarks
+from toprank.exporting.level_numbers import LevelNumbers, NumbersOfTerms, Term, cells_of, numbered_forest
 from toprank.exporting.splits import (
     Node,
     Split,
@@ -128,6 +128,8 @@ def _refuses(engine: str, formula: Formula, server: str | None) -> str | None:
         return f"it has {formula.n_features:,} features, and {title} takes {_FEATURES:,} at most. Train on fewer."
     if formula.linear is not None:
         return None
+    if (columns := level_columns(formula)) is not None:
+        return column_refusal(columns) or _refuses(engine, columns.formula, server)
     if (reason := forest_refusal(formula, f"a model of {title}")) is not None:
         return reason
     if _trees(formula, rules) is not None:
@@ -145,7 +147,7 @@ def _refuses(engine: str, formula: Formula, server: str | None) -> str | None:
     return joined(f"its splits send missing values left and right, and {does}.", remedy)
 
 
-def _files(formula: Formula, linear: CentredWeights | None, levels: LevelNumbers, rules: Rules) -> dict[str, bytes]:
+def _files(formula: Formula, linear: CentredWeights | None, asked: NumbersOfTerms, rules: Rules) -> dict[str, bytes]:
     inner: dict[str, Any]
     if linear is not None:
         weights = {name: _number(weight) for name, weight in zip(formula.features, linear.weights, strict=True)}
@@ -163,8 +165,8 @@ def _files(formula: Formula, linear: CentredWeights | None, levels: LevelNumbers
         )
         inner = {"type": "model/xgboost+json", "definition": definition}
     body = {"model": {"name": formula.name, "model": inner}}
-    feature_set = compact_json(_feature_set(formula, linear, levels))
-    return {"": compact_json(body).encode(), _FEATURE_FILE: feature_set.encode(), **levels.files}
+    feature_set = compact_json(_feature_set(formula, linear, asked))
+    return {"": compact_json(body).encode(), _FEATURE_FILE: feature_set.encode()}
 
 
 def _number(value: float) -> float:
@@ -188,15 +190,15 @@ def _tree(tree: Node, names: tuple[str, ...]) -> str:
     return written(tree, next(numbers), 0)
 
 
-def _feature_set(formula: Formula, linear: CentredWeights | None, levels: LevelNumbers) -> dict[str, Any]:
+def _feature_set(formula: Formula, linear: CentredWeights | None, asked: NumbersOfTerms) -> dict[str, Any]:
     """A feature set in which each feature is the number in the field of its name, or that of the level in it.
 
     Where there is none, it is missing; for linear functions it takes the place of a missing value.
     """
 
     def value_of(column: int, name: str) -> dict[str, Any]:
-        if levels.asked_for(column):
-            return _number_of_level(name, levels.levels(column))
+        if column in asked:
+            return _number_of_term(*asked[column])
         factor: dict[str, Any] = {"field": name}
         query: dict[str, Any] = {"exists": {"field": name}}
         if linear is not None and linear.filled[column]:
@@ -210,18 +212,20 @@ def _feature_set(formula: Formula, linear: CentredWeights | None, levels: LevelN
     return {"featureset": {"name": formula.name, "features": features}}
 
 
-def _number_of_level(field: str, levels: Sequence[Level]) -> dict[str, Any]:
-    """A query that matches all documents, and scores them by the number of the level in a field."""
-    numbered = [{"filter": {"term": {field: level}}, "weight": number} for number, level in enumerate(levels, start=1)]
+def _number_of_term(field: str, numbers: dict[Term, int]) -> dict[str, Any]:
+    """A query that matches all documents, and scores them by the number of the term in a field, or by 0."""
+    numbered = [{"filter": {"term": {field: term}}, "weight": number} for term, number in numbers.items()]
     score = {"functions": [*numbered, {"weight": 0}], "score_mode": "first", "boost_mode": "replace"}
     return {"function_score": {"query": {"match_all": {}}, **score}}
 
 
-def _scores(rules: Rules, levels: LevelNumbers, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
+def _scores(rules: Rules, formula: Formula, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     """What a server makes of the files; NaN where servers that may be meant differ."""
     text = path.read_text(encoding="utf-8")
     feature_set = path.with_name(path.stem + _FEATURE_FILE).read_text(encoding="utf-8")
-    held, named = elastic.feature_values(feature_set, levels.numbered(X), features, levels.cells(X))
+    held, named = elastic.feature_values(
+        feature_set, LevelNumbers.of(formula).numbered(X), features, cells_of(formula, X)
+    )
     first, *others = (elastic.score(text, held, named, rule).astype(np.float64) for rule in sorted(rules))
     agreed = np.logical_and.reduce([first == other for other in others] or [np.ones(len(first), dtype=bool)])
     return np.where(agreed, first, np.nan)
@@ -229,9 +233,10 @@ def _scores(rules: Rules, levels: LevelNumbers, path: Path, X: FloatArray, featu
 
 def _prepare(engine: str, formula: Formula, server: str | None, data: RankingData | None) -> Prepared:
     rules, title = missing_rules(engine, server), _TITLES[engine]
-    linear = None if formula.linear is None else centred_weights(formula)
     levels, feature_file = LevelNumbers.of(formula), formula.name + _FEATURE_FILE
-    files = _files(formula, linear, levels, rules)
+    written, asked = level_columns(formula) or (formula, levels.of_terms)
+    linear = None if written.linear is None else centred_weights(written)
+    files = {**_files(written, linear, asked, rules), **levels.files}
     remarks = [
         f"{feature_file} makes a feature set '{formula.name}' in which each feature reads the document field of the "
         "same name; replace any that is not a field with your own query.",
@@ -240,7 +245,8 @@ def _prepare(engine: str, formula: Formula, server: str | None, data: RankingDat
         *_negative(data, formula.features, title),
     ]
     if linear is not None:
-        remarks += linear_remarks(linear, formula.features, feature_file)
+        remarks += linear_remarks(linear, written.features, feature_file)
+        remarks += one_hot_remarks(asked, feature_file)
     else:
         does = _what_servers_do(engine, server, f"{title} (any version)")
         remarks.append(f"{does}; the splits are written for that.")
@@ -251,13 +257,13 @@ def _prepare(engine: str, formula: Formula, server: str | None, data: RankingDat
     return Prepared(
         formula=formula,
         files=files,
-        score=partial(_scores, rules, levels),
+        score=partial(_scores, rules, formula),
         interpreter=f"the rules of {title}'s plug-in",
         remarks=tuple(remarks),
         # a sum of huge terms is beyond single precision
         excluded=frozenset() if linear is None else frozenset({"huge"}),
         single=True,
-        texts=bool(levels),
+        texts=bool(formula.levels),
         constant=0.0 if linear is None else linear.constant,
     )
 

@@ -20,15 +20,22 @@ from toprank.data.encoding import Column, codes_of, listed
 from toprank.exporting.code_ranges import neighbourly_numbers, with_ranges
 from toprank.rankers.formula import Forest, Formula
 
-__all__ = ["LEVELS_FILE", "Level", "LevelNumbers", "numbered_forest", "table_categories"]
+__all__ = [
+    "LEVELS_FILE", "MOST_TERMS", "PARAMETER", "LevelNumbers", "NumbersOfTerms", "Term", "cells_of", "numbered_forest",
+    "table_categories", "terms_of",
+]  # fmt: skip
 
 LEVELS_FILE = ".levels.json"
-Level = str | int | float
+Term = str | int | float
 """A level as a document has it: a text, or a number where the categories are numbers."""
-_BY_QUERY = 1000
-"""Levels of a category at most that a feature asks a server for, one by one: Solr and Elasticsearch allow a query 1,024
-clauses unless configured otherwise."""
-_PARAMETER = "{{"  # what Elasticsearch takes for a parameter of the request
+NumbersOfTerms = dict[int, tuple[str, dict[Term, int]]]
+"""Of features that ask a server for levels: the field, and the value where a document has a term; 0 where it has none
+of them."""
+MOST_TERMS = 1000
+"""Levels that a feature asks for at most, one by one: Solr and Elasticsearch allow a query 1,024 clauses unless
+configured otherwise."""
+PARAMETER = "{{"
+"""What Elasticsearch takes for a parameter of the request."""
 
 
 def table_categories(formula: Formula) -> frozenset[int]:
@@ -86,15 +93,14 @@ class LevelNumbers:
         levels, numbers = self.columns[place].levels, self.of_codes[place]
         return {levels[code]: int(numbers[code]) for code in np.argsort(numbers).tolist()}
 
-    def levels(self, place: int) -> list[Level]:
-        """The levels of a category in the order of their numbers, as documents have them."""
-        as_document = str if self.columns[place].kind == "text" else _as_number
-        return [as_document(text) for text in self._by_number(place)]
-
-    def asked_for(self, place: int) -> bool:
-        """Whether a feature can ask a server for each level, so that no number has to be in the index."""
-        levels = self.columns[place].levels if place in self.columns else ()
-        return 0 < len(levels) <= _BY_QUERY and not any(_PARAMETER in level for level in levels)
+    @cached_property
+    def of_terms(self) -> NumbersOfTerms:
+        """The categories that features can ask a server for, so that no number has to be in the index."""
+        return {
+            place: (column.name, {_term(column, level): number for level, number in self._by_number(place).items()})
+            for place, column in self.columns.items()
+            if 0 < len(column.levels) <= MOST_TERMS and not any(PARAMETER in level for level in column.levels)
+        }
 
     def numbered(self, X: FloatArray) -> FloatArray:
         """Rows of codes as rows of numbers; NaN where there is no level."""
@@ -103,23 +109,10 @@ class LevelNumbers:
             numbered[:, place] = np.append(numbers, np.nan)[codes_of(X[:, place], len(numbers))]
         return numbered
 
-    def cells(self, X: FloatArray) -> dict[str, npt.NDArray[Any]]:
-        """The levels of rows of codes, by the names of the categories; None where there is no level."""
-        cells = {}
-        for place, column in self.columns.items():
-            levels = self.levels(place)
-            known: npt.NDArray[Any] = np.empty(len(levels) + 1, dtype=object)
-            for code, number in enumerate(self.of_codes[place].tolist()):
-                known[code] = levels[number - 1]
-            cells[column.name] = known[codes_of(X[:, place], len(levels))]
-        return cells
-
     def remarks(self, name: str, feature_file: str | None = None) -> list[str]:
         """What whoever uses a file called `name` has to know; `feature_file` asks the server for levels."""
         file = name + LEVELS_FILE
-        by_query = [
-            one.name for place, one in self.columns.items() if feature_file is not None and self.asked_for(place)
-        ]
+        by_query = [] if feature_file is None else [name for name, _ in self.of_terms.values()]
         by_number = [one.name for one in self.columns.values() if one.name not in by_query]
         remarks = []
         if by_query:
@@ -135,5 +128,23 @@ class LevelNumbers:
         return remarks
 
 
-def _as_number(level: str) -> int | float:
+def _term(column: Column, level: str) -> Term:
+    if column.kind == "text":
+        return level
     return int(level) if level.lstrip("-").isdecimal() else float(level)
+
+
+def terms_of(formula: Formula, place: int) -> list[Term]:
+    """The levels of a category in the order of their codes, as documents have them."""
+    assert formula.encoding is not None
+    column = formula.encoding.columns[place]
+    return [_term(column, level) for level in column.levels]
+
+
+def cells_of(formula: Formula, X: FloatArray) -> dict[str, npt.NDArray[Any]]:
+    """The levels of rows of codes as documents have them, by the names of the categories; None where there is none."""
+    cells = {}
+    for place in table_categories(formula):
+        terms = np.array([*terms_of(formula, place), None], dtype=object)
+        cells[formula.features[place]] = terms[codes_of(X[:, place], len(terms) - 1)]
+    return cells

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,8 @@ from toprank.data.dataset import RankingData
 from toprank.exporting.float32 import single_below
 from toprank.exporting.formats import Format, Prepared, compact_json, release, table_remarks
 from toprank.exporting.interpreters import solr
-from toprank.exporting.level_numbers import Level, LevelNumbers, numbered_forest
+from toprank.exporting.level_columns import column_refusal, level_columns, one_hot_remarks
+from toprank.exporting.level_numbers import LevelNumbers, NumbersOfTerms, Term, cells_of, numbered_forest
 from toprank.exporting.splits import (
     Node,
     Split,
@@ -125,6 +125,8 @@ def _refuses(formula: Formula, server: str | None) -> str | None:
     version = None if server is None else release(server)
     if formula.linear is not None:
         return None
+    if (columns := level_columns(formula)) is not None:
+        return column_refusal(columns)
     forest = formula.forest
     if forest is None and isinstance(formula.part, GradeGains | Network):
         network = _network(formula)
@@ -145,13 +147,19 @@ def _trees(formula: Formula) -> list[Node]:
     return plain_trees(forest)
 
 
-def _files(formula: Formula, linear: CentredWeights | None, levels: LevelNumbers) -> dict[str, bytes]:
+def _files(
+    formula: Formula, linear: CentredWeights | None, levels: LevelNumbers, asked: NumbersOfTerms
+) -> dict[str, bytes]:
     kind, params, norms, defaults = _contents(formula, linear)
     features = [{"name": name, **norm} for name, norm in zip(formula.features, norms, strict=True)]
     model = {"class": _MODEL + kind, "name": formula.name, "store": formula.name, "features": features}
     text = f'{compact_json(model)[:-1]},"params":{params}}}'
     store = [
-        {"store": formula.name, "name": name, **_value(name, column, default, levels)}
+        {
+            "store": formula.name,
+            "name": name,
+            **_value(name, {} if column in levels.columns else default, asked.get(column)),
+        }
         for column, (name, default) in enumerate(zip(formula.features, defaults, strict=True))
     ]
     files = {"": text.encode(), _FEATURE_FILE: compact_json(store).encode(), **levels.files}
@@ -161,23 +169,23 @@ def _files(formula: Formula, linear: CentredWeights | None, levels: LevelNumbers
     return files
 
 
-def _value(field: str, column: int, default: dict[str, str], levels: LevelNumbers) -> dict[str, Any]:
-    """How a feature is computed: the number in a field, or the number of the level in it, 0 where it is none."""
-    if levels.asked_for(column):
-        return {"class": _QUERY, "params": {"q": _numbers_of_levels(field, levels.levels(column))}}
-    return {"class": _FIELD, "params": {"field": field, **({} if column in levels.columns else default)}}
+def _value(name: str, default: dict[str, str], asked: tuple[str, dict[Term, int]] | None) -> dict[str, Any]:
+    """How a feature is computed: the number in the field of its name, or the number of a term."""
+    if asked is not None:
+        return {"class": _QUERY, "params": {"q": _number_of_term(*asked)}}
+    return {"class": _FIELD, "params": {"field": name, **default}}
 
 
-def _numbers_of_levels(field: str, levels: Sequence[Level]) -> str:
-    r"""A query in which a document scores the number of the level in a field.
+def _number_of_term(field: str, numbers: dict[Term, int]) -> str:
+    r"""A query in which a document scores the number of the term in a field.
 
-    >>> print(_numbers_of_levels("brand", ["Acme", 'Big "B"']))
+    >>> print(_number_of_term("brand", {"Acme": 1, 'Big "B"': 2}))
     brand:"Acme"^=1 brand:"Big \"B\""^=2
     """
     name = re.sub(r"(\W)", r"\\\1", field)
     # a brace is escaped, since Solr takes ${…} for a parameter
-    terms = (re.sub(r'(["\\{])', r"\\\1", str(level)) for level in levels)
-    return " ".join(f'{name}:"{term}"^={number}' for number, term in enumerate(terms, start=1))
+    terms = ((re.sub(r'(["\\{])', r"\\\1", str(term)), number) for term, number in numbers.items())
+    return " ".join(f'{name}:"{term}"^={number}' for term, number in terms)
 
 
 def _contents(
@@ -237,16 +245,17 @@ def _tree(tree: Node, names: tuple[str, ...], directed: bool) -> str:
     return f'{{"feature":{feature},"threshold":"{threshold}"{missing},"left":{left},"right":{right}}}'
 
 
-def _scores(levels: LevelNumbers, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
+def _scores(formula: Formula, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     store = path.with_name(path.stem + _FEATURE_FILE).read_text(encoding="utf-8")
-    held, named = solr.feature_values(store, levels.numbered(X), features, levels.cells(X))
+    held, named = solr.feature_values(store, LevelNumbers.of(formula).numbered(X), features, cells_of(formula, X))
     return solr.score(path.read_text(encoding="utf-8"), held, named).astype(np.float64)
 
 
 def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
-    linear = None if formula.linear is None else centred_weights(formula)
     levels, forest = LevelNumbers.of(formula), formula.forest
-    files, feature_file = _files(formula, linear, levels), formula.name + _FEATURE_FILE
+    written, asked = level_columns(formula) or (formula, levels.of_terms)
+    linear = None if written.linear is None else centred_weights(written)
+    files, feature_file = _files(written, linear, levels, asked), formula.name + _FEATURE_FILE
     remarks = [
         f"{feature_file} makes a feature store '{formula.name}' in which each feature reads the document field of the "
         "same name; replace any that is not a field with a feature of your own.",
@@ -254,7 +263,8 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
         *levels.remarks(formula.name, feature_file),
     ]
     if linear is not None:
-        remarks += linear_remarks(linear, formula.features, feature_file)
+        remarks += linear_remarks(linear, written.features, feature_file)
+        remarks += one_hot_remarks(asked, feature_file)
     elif forest is not None:
         remarks += _tree_remarks(_trees(formula))
     else:
@@ -267,13 +277,13 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
     return Prepared(
         formula=formula,
         files=files,
-        score=partial(_scores, levels),
+        score=partial(_scores, formula),
         interpreter="the rules of Solr's module",
         remarks=tuple(remarks),
         # sums of huge terms are beyond single precision; closer to zero than `tiny`, Solr's slack cannot be undone
         excluded=frozenset({"huge" if forest is None else "tiny"}),
         single=True,
-        texts=bool(levels),
+        texts=bool(formula.levels),
         tiny=2e-13,
         constant=0.0 if linear is None else linear.constant,
     )

@@ -17,7 +17,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.formats import Format, Prepared, compact_json, table_remarks
 from toprank.exporting.interpreters import vespa
-from toprank.exporting.level_numbers import LevelNumbers, numbered_forest, table_categories
+from toprank.exporting.level_numbers import cells_of, numbered_forest, table_categories
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, nodes, plain_trees
 from toprank.rankers.formula import Formula
 
@@ -58,6 +58,11 @@ def _depths(node: Node, depth: int) -> list[int]:
 
 def _refuses(formula: Formula, _server: str | None) -> str | None:
     if formula.forest is None:
+        if formula.levels:
+            return (
+                "Vespa takes trees from LightGBM's JSON, and all other models as ONNX without texts, which the levels "
+                "of categories are. Train trees, or on columns of 0 and 1 in the place of categories."
+            )
         return "Vespa takes trees from LightGBM's JSON, and all other models as ONNX. Export it to onnx."
     if (reason := forest_refusal(formula, "Vespa's importer of trees", table_categories(formula))) is not None:
         return reason
@@ -129,9 +134,9 @@ def _tree(node: Node, single: bool) -> str:
     )
 
 
-def _scores(single: bool, levels: LevelNumbers, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
+def _scores(single: bool, formula: Formula, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     """What Vespa makes of the file; where a model is large, NaN where single and double precision differ in a split."""
-    text, cells = path.read_text(encoding="utf-8"), levels.cells(X)
+    text, cells = path.read_text(encoding="utf-8"), cells_of(formula, X)
     if not single:
         return vespa.score(text, X, features, single=False, cells=cells)
     kept, other = (vespa.score(text, X, features, single=precision, cells=cells) for precision in (True, False))
@@ -141,7 +146,7 @@ def _scores(single: bool, levels: LevelNumbers, path: Path, X: FloatArray, featu
 
 def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
     trees = _trees(formula)
-    single, levels = _single(trees), LevelNumbers.of(formula)
+    single = _single(trees)
     remarks = [
         f"Put the file into models/ of the application package; in a rank profile it is "
         f'lightgbm("{formula.name}.json").',
@@ -159,11 +164,11 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
     return Prepared(
         formula=formula,
         files={"": _text(formula, trees, single).encode()},
-        score=partial(_scores, single, levels),
+        score=partial(_scores, single, formula),
         interpreter="the rules of Vespa's importer",
         remarks=tuple(remarks),
         single=single,
-        texts=bool(levels),
+        texts=bool(formula.levels),
     )
 
 
