@@ -25,10 +25,10 @@ def judges(
     metrics: options.Metrics = "ndcg@10",
     model: Annotated[
         list[Path] | None,
-        typer.Option(help="The model behind a run, called like it: told if it was trained on labels of a judge."),
+        typer.Option(help="The model file behind a run, named like it: warns if it was trained on labels of a judge."),
     ] = None,
-    weights: Annotated[Weights, typer.Option(help="Of the weighted kappa.")] = Weights.quadratic,
-    level: Annotated[Level, typer.Option(help="Of Krippendorff's alpha.")] = Level.ordinal,
+    weights: Annotated[Weights, typer.Option(help="Weights of the weighted kappa.")] = Weights.quadratic,
+    level: Annotated[Level, typer.Option(help="Level of measurement for Krippendorff's alpha.")] = Level.ordinal,
     confidence: Confidence = 0.95,
     json: options.Json = False,
     markdown: options.Markdown = False,

@@ -115,7 +115,7 @@ class _Keywords:
     ] = None
     missing: Annotated[Missing, _reading("What NULL and absent features in a text file mean.")] = Missing.nan
     layout: Annotated[
-        str | None, _reading("Store the features of a text file as dense (default) or sparse.", metavar="LAYOUT")
+        str | None, _reading("How to store the features of a text file. Default: dense.", metavar="dense|sparse")
     ] = None
     regroup: Annotated[
         bool | None,

@@ -41,12 +41,14 @@ def train(
         ),
     ] = None,
     valid: Annotated[
-        Path | None, typer.Option(help="Data to choose hyper-parameters on, by the system's grid, or systems, by auto.")
+        Path | None, typer.Option(help="Validation data: what the system's grid, or auto, is to choose by.")
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds that auto may take. Default: 120.")] = None,
     max_trials: Annotated[
         int | None,
-        typer.Option(min=1, help="Most candidates that auto tries; without --budget there is then no time limit."),
+        typer.Option(
+            min=1, help="Let auto try so many candidates at most; without --budget there is then no time limit."
+        ),
     ] = None,
     blend: Annotated[bool, typer.Option(help="With auto: whether it may blend the best few.")] = True,
     by: Annotated[
