@@ -317,6 +317,13 @@ def test_the_test_finds_a_planted_difference_and_nothing_once_contexts_are_shuff
     assert mixed <= binom.ppf(1 - 1e-3, 20, 0.05)
 
 
+def test_a_smaller_difference_is_found_although_the_whole_curve_was_learnt_from_the_same_clicks(data):
+    """Without orthogonal scores, signs spread further than what they are compared with: about one in fifteen is found."""
+    users = {"phone": PBM.known(PHONE), "desktop": PBM.known([1, 0.55, 0.35, 0.2])}
+    logs = (shown(data, users, sessions=2_500, seed=seed) for seed in range(40))
+    assert sum(differ(log, contexts_of(log, "device")).p < 0.05 for log in logs) >= 9
+
+
 def test_of_few_queries_the_test_says_that_it_cannot_tell(data):
     log = shown(data.select(np.arange(5)), sessions=2_000)
     difference = differ(log, contexts_of(log, "device"))
@@ -481,6 +488,31 @@ def test_train_and_launch_take_a_context(data):
     report = tr.clicks.launch(log, data, data.labels, -data.labels, context="device", k=4)
     assert report.decision == "launch"
     assert report.to_dict()["metric"] == "clicks@4"
+    assert "Propensities are those of each position by device." in str(report)
+    assert "Propensities are those of each position by device." in done.summary
+
+
+def test_a_launch_is_told_right_where_devices_have_rankers_of_their_own(small):
+    """Phones click a fifth as often, so that by the whole curve what their ranker likes looks bad."""
+    rng = np.random.default_rng(0)
+    liked = 0.1 + 0.9 * tr.clicks.simulation.relevance_of(small)
+    scores = {"phone": liked + 0.5 * rng.normal(size=len(liked)), "desktop": rng.normal(size=len(liked))}
+    looks = {"phone": 0.2 * PHONE, "desktop": DESKTOP}
+    parts = [
+        simulate(small, scores[name], PBM.known(looks[name]), 20_000, k=4, exploration=0.1, seed=seed)
+        for seed, name in enumerate(looks)
+    ]
+    log, mean = joined(parts, list(looks)), sum(looks.values()) / 2
+    ranks = {name: tr.clicks.evaluation.ranks_of(of, small) for name, of in scores.items()}
+    worth = {name: float((mean[rank - 1] * liked).sum() / small.n_queries) for name, rank in ranks.items()}
+    truth = worth["desktop"] - worth["phone"]
+    told = {}
+    for context in (None, "device"):
+        report = tr.clicks.launch(log, named(small), scores["desktop"], scores["phone"], context=context)
+        told[context] = report
+    assert told["device"].difference.low < truth < told["device"].difference.high
+    assert told["device"].decision == "do not launch"
+    assert not told[None].difference.low < truth < told[None].difference.high
 
 
 def test_a_page_in_cells_is_trained_on_and_launched(data):
@@ -489,6 +521,7 @@ def test_a_page_in_cells_is_trained_on_and_launched(data):
     assert done.curves.layout.varies
     report = tr.clicks.launch(log, data, data.labels, -data.labels, context="column")
     assert (report.decision, report.metric) == ("launch", "clicks@4")  # four cells, two positions
+    assert "cells have no one order" in str(report)
     with pytest.raises(DataError, match="correction='safe' counts exposure by rank"):
         tr.clicks.train(tr.LinearRanker("Squared"), log, data, "safe", context="column")
     with pytest.raises(DataError, match="whatever the context"):
@@ -548,6 +581,13 @@ def test_the_doctor_says_that_a_column_changes_the_curve(data):
     (found,) = (one for one in report.findings if one.code == "contexts")
     assert "device changes how likely positions are looked at (p < 0.001)" in found.summary
     assert "context='device'" in found.remedy
+    crossed = relabelled(log, "page", np.repeat(np.arange(log.n_sessions) % 2, 4))
+    (found,) = (
+        one
+        for one in tr.clicks.check(crossed, context=["device", "page"], resamples=5).findings
+        if one.code == "contexts"
+    )
+    assert "device × page" in found.summary
     assert "contexts" not in codes(tr.clicks.check(dealt(log, 1), resamples=10))
     report = tr.clicks.check(log, context="device", resamples=10)
     assert report.contexts.names == ("desktop", "phone")
@@ -677,6 +717,11 @@ def test_commands_say_what_is_wrong_with_a_context(files):
     done = run("clicks", "check", folder / "log.csv", "--context", "devise")
     assert done.exit_code != 0
     assert "There is no column called 'devise'; did you mean 'device'?" in str(done.exception)
+    logged = [{"query_id": "s", "user_query": "q", "query_response_hit_ids": ["a", "b"]}]
+    (folder / "ubi_queries.jsonl").write_text("\n".join(map(json.dumps, logged)))
+    (folder / "ubi_events.jsonl").write_text(json.dumps({"query_id": "s", "action_name": "click"}))
+    done = run("clicks", "check", folder / "ubi_queries.jsonl", folder / "ubi_events.jsonl", "--context", "device")
+    assert "cannot be chosen; leave out" in str(done.exception)
     done = run("clicks", "check", folder / "log.csv", "--context", ",")
     assert "--context takes the name of a column" in " ".join(done.stderr.split())
     numbers = ["--propensities", "1,0.5,0.3,0.2", "--context", "device"]

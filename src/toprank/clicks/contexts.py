@@ -156,6 +156,13 @@ class Layout:
         """The columns in words."""
         return _BETWEEN.join(self.columns)
 
+    @property
+    def sentence(self) -> str:
+        """What propensities belong to."""
+        if self.varies:
+            return f"Propensities are those of each cell of {self.called} and position."
+        return f"Propensities are those of each position by {self.called}."
+
     def rows(self, log: ClickLog) -> IntArray:
         """Of each impression the row of its context; 0 where there is none.
 

@@ -153,11 +153,12 @@ def _read_tables(
 
 def _refuse_columns(format: str, given: Mapping[str, Choice], carry: Sequence[str]) -> None:
     """Refuse to be told of columns where a format says which they are."""
-    named = [role for role, choice in given.items() if choice is not None] + ["carry"] * bool(carry)
-    if named:
+    named = [role for role, choice in given.items() if choice is not None]
+    leave_out = Remedy("{carry}.", "{context}.", carry=..., context=...)
+    if named or carry:
         raise DataError(
             f"The columns of {format} are known, and cannot be chosen; leave out",
-            remedy=Remedy(f"{{{named[0]}}}.", **{named[0]: ...}),
+            remedy=Remedy(f"{{{named[0]}}}.", **{named[0]: ...}) if named else leave_out,
         )
 
 

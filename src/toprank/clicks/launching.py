@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.cascading import CascadeUsers, cascade_users
-from toprank.clicks.contexts import Context, contexts_of
+from toprank.clicks.contexts import Context, Layout, contexts_of
 from toprank.clicks.corrections import correct, curves_of
 from toprank.clicks.evaluation import JudgedRankers, interval_of, judge_by, ranks_of
 from toprank.clicks.known_sessions import KnownSessions
@@ -430,7 +430,10 @@ def launch(
     _check(log, data, metric, estimator, minimum, confidence, most)
     log = _later(log, since)
     log, recency = recent(log if by is None else latest(log, by, holdout).late, half_life, window)
-    in_cells = _in_cells(propensities, context, log)
+    layout = _layout_of(propensities, context, log)
+    in_cells = (
+        layout is not None and layout.varies
+    )  # positions are places within contexts: nobody knows what is read when
     k = min(_DEPTH, int(np.diff(log.offsets).max()) if in_cells else log.depth) if k is None else k
     check_whole("k", k, 1)
     wanted = f"{'clicks' if metric == 'click' else 'value'}@{k}"
@@ -477,7 +480,8 @@ def launch(
         clip=(known.clip, known.clipped), users=users,
         reordered=reordered(ranks[names[0]], ranks[names[1]], data, known.counts, k, looks, new, shown),
         slices=() if slices is None else _in_slices(deciding, wanted, names, data, slices, confidence),
-        doubts=tuple(_doubts(log, known, judged, names, wanted, version)), _by=_called(data, slices), **besides,
+        doubts=(*_by_context(layout), *_doubts(log, known, judged, names, wanted, version)),
+        _by=_called(data, slices), **besides,
     )  # fmt: skip
 
 
@@ -500,12 +504,12 @@ def _untold(
     )  # fmt: skip
 
 
-def _in_cells(propensities: Any, context: Context | None, log: ClickLog) -> bool:
-    """Whether positions are places within contexts, so that nobody knows in what order users read."""
-    layout = getattr(propensities, "layout", None)
-    if layout is not None:
-        return bool(layout.varies)
-    return context is not None and contexts_of(log, context).varies
+def _layout_of(propensities: Any, context: Context | None, log: ClickLog) -> Layout | None:
+    """The contexts that propensities belong to."""
+    if context is None:
+        return getattr(propensities, "layout", None)
+    found = contexts_of(log, context)
+    return Layout(found.columns, found.names, found.varies, log.depth)
 
 
 _BY_IPS = Remedy("{estimator}: what is clicked out of trust brings nothing.", estimator="ips")
@@ -623,6 +627,14 @@ def _offline(scores: dict[str, FloatArray], data: RankingData, seed: int) -> Com
     if not data.judged.all() or not (data.labels > 0).any():
         return None
     return compare(scores, data, ["ndcg@10"], order="data", flips=10_000, resamples=2_000, seed=seed)
+
+
+def _by_context(layout: Layout | None) -> list[str]:
+    if layout is None:
+        return []
+    if not layout.varies:
+        return [layout.sentence]
+    return [layout.sentence, "Whether users read from the top and stop was not examined: cells have no one order."]
 
 
 def _doubts(

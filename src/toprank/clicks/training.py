@@ -184,6 +184,8 @@ class Trained(Shown):
             words.append(
                 f"{type(asked).__name__} is not linear in the gains; it was trained in its linear form, {used}."
             )
+        if self.curves is not None and self.curves.layout is not None:
+            words.append(self.curves.layout.sentence)
         words += left_out(counts["unknown"], counts["uncorrected"])
         words += clipped(self.clip, counts["clipped"], self.correction)
         if counts["never_shown"]:
