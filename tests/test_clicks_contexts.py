@@ -318,10 +318,26 @@ def test_the_test_finds_a_planted_difference_and_nothing_once_contexts_are_shuff
 
 
 def test_a_smaller_difference_is_found_although_the_whole_curve_was_learnt_from_the_same_clicks(data):
-    """Without orthogonal scores, signs spread further than what they are compared with: about one in fifteen is found."""
+    """Without orthogonal scores, signs spread further than what they are compared with, and find one in fifteen."""
     users = {"phone": PBM.known(PHONE), "desktop": PBM.known([1, 0.55, 0.35, 0.2])}
     logs = (shown(data, users, sessions=2_500, seed=seed) for seed in range(40))
     assert sum(differ(log, contexts_of(log, "device")).p < 0.05 for log in logs) >= 9
+
+
+def test_sessions_of_another_time_count_less_in_curves_and_in_the_test(data):
+    """Last year both devices had the curve of phones: with a half-life of a month that is forgotten."""
+    parts = [shown(data, USERS, 8_000, 1), shown(data, {name: PBM.known(PHONE) for name in USERS}, 40_000, 2)]
+    log = joined(parts, ["", ""])
+    device = np.concatenate([part.columns["device"] for part in parts])
+    when = np.concatenate([np.full(part.n_impressions, 3e7 * (1 - old)) for old, part in enumerate(parts)])
+    log = relabelled(relabelled(log, "device", device), "time", when)
+    blurred = propensities(log, context="device", resamples=10)
+    found = propensities(log, context="device", resamples=10, half_life="30d")
+    np.testing.assert_allclose(found.of("desktop"), DESKTOP, rtol=0.2)
+    assert (blurred.of("desktop")[1:] < 0.8 * DESKTOP[1:]).all()
+    assert found.recency is not None
+    assert "30 days" in found.summary
+    assert found.difference.p < 0.001
 
 
 def test_of_few_queries_the_test_says_that_it_cannot_tell(data):
@@ -395,6 +411,8 @@ def test_at_ranks_is_the_mean_over_sessions_one_by_one(seed, varies, deepest):
                     session.append(s)
                     context.append(name)
     log = ClickLog.of(query, document, position, np.zeros(len(query)), session, where=context)
+    weights = np.ones(log.n_sessions) if seed % 2 else rng.random(log.n_sessions)
+    log = replace(log, weights=None if seed % 2 else weights)
     layout = Layout(("where",), names, varies, 5)
     values = rng.random(3 * 5)
     asking = np.array([int(str(log.qids[q])[1]) for q in log.session_query])
@@ -412,7 +430,8 @@ def test_at_ranks_is_the_mean_over_sessions_one_by_one(seed, varies, deepest):
                     )
                 else:
                     each.append(values[5 * (1 + names.index(places[0][1])) + r])
-            assert found[q, r] == pytest.approx(np.mean(each) if each else 0.0)
+            wanted = np.average(each, weights=weights[mine]) if each else 0.0
+            assert found[q, r] == pytest.approx(wanted)
 
 
 def skewed(data):
