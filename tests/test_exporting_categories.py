@@ -165,10 +165,10 @@ def test_levels_may_have_any_numbers(forest: Forest, first: list[int], second: l
     known = np.append(np.arange(10.0), np.nan)
     X = np.column_stack([np.repeat(known, 11), np.tile(known, 11)])
     for none in (0.0, np.nan):
-        given_ = np.column_stack(
+        numbered = np.column_stack(
             [np.append(own, none)[np.nan_to_num(X[:, j], nan=10).astype(int)] for j, own in numbers.items()]
         )
-        np.testing.assert_array_equal(plain.predict(given_, 1), by_set.predict(X, 1))
+        np.testing.assert_array_equal(plain.predict(numbered, 1), by_set.predict(X, 1))
 
 
 def test_what_is_settled_further_up_is_not_asked_again() -> None:
@@ -551,7 +551,7 @@ def test_a_feature_of_solr_asks_for_levels(tmp_path: Path) -> None:
     assert store["price"]["params"]["defaultValue"] == "NaN"
 
 
-def test_vespa_is_given_texts(tmp_path: Path) -> None:
+def test_vespa_is_numberedtexts(tmp_path: Path) -> None:
     parity = export(ranker("table"), "vespa", tmp_path / "m.json", check=table())
     assert parity.holds
     assert parity.largest == 0.0
@@ -559,6 +559,16 @@ def test_vespa_is_given_texts(tmp_path: Path) -> None:
     assert list(text["feature_infos"]) == ["brand", "size"]
     assert text["pandas_categorical"] == [sorted(BRANDS), ["36", "38", "40", "42"]]
     assert any("Give 'brand' as its level, as a string attribute." in remark for remark in parity.caveats)
+
+
+def test_texts_in_large_models_of_vespa(tmp_path: Path, monkeypatch: Any) -> None:
+    from toprank.exporting.interpreters import vespa
+
+    monkeypatch.setattr(vespa, "_PATH", 10.0)
+    monkeypatch.setattr(vespa, "_TREE", 4)
+    parity = export(ranker("table"), "vespa", tmp_path / "m.json", check=table())
+    assert parity.holds
+    assert any("single precision" in remark for remark in parity.caveats)
 
 
 @pytest.mark.parametrize("odd", ['Big "B"', "back\\slash", "{{x}}", 'x"^=7 brand:"y', "line\nbreak"])
@@ -587,7 +597,7 @@ def test_many_levels_are_numbers_in_the_index(tmp_path: Path, monkeypatch: Any) 
         assert any("asks the documents' 'size' for each level" in remark for remark in parity.caveats)
 
 
-def test_ranklib_is_given_numbers(tmp_path: Path) -> None:
+def test_ranklib_is_numberednumbers(tmp_path: Path) -> None:
     parity = export(ranker("table without holes"), "ranklib", tmp_path / "m.txt")
     assert any("Give 'brand' and 'size' as the number that m.levels.json has" in remark for remark in parity.caveats)
     assert sorted(json.loads((tmp_path / "m.levels.json").read_text())["size"].values()) == [1, 2, 3, 4]

@@ -64,10 +64,10 @@ def _score_of_terms(query: str, cells: Mapping[str, Array]) -> Single:
         clauses.append(_CLAUSE.match(query, last.end()))
     if None in clauses or len(clauses) > _CLAUSES:
         raise FormatError(f"This reader knows {_CLAUSES:,} clauses at most, each a term in a field and its score.")
-    found = [(_unescaped(clause[1]), _unescaped(clause[2]), float(clause[3])) for clause in clauses if clause]
-    [field] = {name for name, _, _ in found}
+    parts = [(_unescaped(clause[1]), _unescaped(clause[2]), float(clause[3])) for clause in clauses if clause]
+    [field] = {name for name, _, _ in parts}
     scores: dict[str, float] = {}
-    for _, term, score in found:
+    for _, term, score in parts:
         scores[term] = scores.get(term, 0.0) + score
     return singles([0.0 if cell is None else scores.get(str(cell), 0.0) for cell in cells[field]])
 
