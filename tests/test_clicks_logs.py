@@ -659,6 +659,17 @@ def test_ubi(form, tmp_path):
     assert read(pair, click="item_click").clicks.sum() == 1
 
 
+def test_of_a_search_that_ubi_tells_twice_the_first_row_counts():
+    again = [
+        {"query_id": "b", "user_query": "boots", "client_id": "c9", "query_response_hit_ids": ["v", "w", "x"]},
+        {"query_id": "a", "user_query": "boots", "client_id": "c9", "query_response_hit_ids": ["v"]},
+    ]
+    log = read((pd.DataFrame([*QUERIES, *again]), pd.DataFrame(EVENTS)))
+    assert plain(log) == UBI
+    assert log.columns["user"].tolist() == ["c1", "c1", "c2", "c2"]
+    assert log.left_out["rows of ubi_queries that tell of a search again"] == 2
+
+
 def test_a_field_that_the_first_lines_lack_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr("toprank.clicks.sources._JSON_BLOCK", 1)  # a block for each line
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUERIES))

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import toprank as tr
 from toprank.cli.main import app
 from toprank.clicks import PBM, ClickLog
+from toprank.clicks.cascading import _brought
 from toprank.clicks.corrections import Curves, correct
 from toprank.clicks.evaluation import ranks_of
 from toprank.clicks.known_sessions import KnownSessions
@@ -364,6 +365,38 @@ def test_every_correction_learns_from_weighted_sessions(correction):
     assert weighed.ranker.training_["clicks"]["half_life"] == 20 * DAY
     assert "half for every 20 days" in weighed.summary
     json.dumps(weighed.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("correction", ["none", "ips", "snips", "affine", "dr", "safe", "position"])
+def test_training_on_weighted_sessions_is_training_on_them_repeated(correction):
+    data, before, _ = world(1, 20)
+    log = steady(data, before, 300)
+    times = np.random.default_rng(0).integers(1, 4, log.n_sessions)
+    weighed, repeated = replace(log, weights=times * 1.0), log.select(np.repeat(np.arange(log.n_sessions), times))
+    ranker = (
+        tr.LinearRanker("Squared") if correction != "position" else tr.TreeRanker("ListNet", n_trees=9, num_leaves=4)
+    )
+    scores = [
+        tr.clicks.train(ranker, one, data, correction, LOOKS, folds=0, clip=0.1).ranker.predict(data)
+        for one in (weighed, repeated)
+    ]
+    np.testing.assert_allclose(*scores, rtol=1e-6, atol=1e-6)
+    assert np.ptp(scores[0]) > 0.01
+
+
+def test_users_who_stop_bring_the_same_by_weighted_sessions_as_by_them_repeated():
+    data, before, _ = world(1, 20)
+    log = steady(data, before, 300)
+    log = replace(log, columns={"value": log.clicks * (1.0 + log.pair % 3)})
+    times = np.random.default_rng(0).integers(1, 4, log.n_sessions)
+    weighed, repeated = replace(log, weights=times * 1.0), log.select(np.repeat(np.arange(log.n_sessions), times))
+    ranks = {"new": ranks_of(data.X[:, 1], data)}
+    for reward in ("click", "value"):
+        (one, shares), (other, counts) = (
+            _brought(tr.clicks.DBN(prior=(1, 1)).fit(of), ranks, of, data, 3, reward) for of in (weighed, repeated)
+        )
+        np.testing.assert_allclose(shares, counts)
+        np.testing.assert_allclose(one["new"], other["new"], rtol=1e-3)
 
 
 # ---- the latest, held out ----
