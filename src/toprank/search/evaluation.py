@@ -25,9 +25,19 @@ from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.fusion import fuse
 from toprank.metrics.result import Evaluation
 from toprank.metrics.runs import evaluate_run
+from toprank.search.blending import BLEND
 from toprank.search.collections import Topics
 from toprank.search.model_file import learned_from
-from toprank.search.training import BLEND, DEFAULT_SYSTEM, choose, judged_only, not_indexed, recall_of, vectors_of
+from toprank.search.training import (
+    DEFAULT_SYSTEM,
+    Queries,
+    choose,
+    counted,
+    judged_only,
+    not_indexed,
+    recall_of,
+    vectors_of,
+)
 from toprank.showing.progress import step
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.systems import names as system_names
@@ -89,8 +99,9 @@ class SearchEvaluation(Shown):
 
     def _parts(self) -> Sequence[Part]:
         head = (
-            f"{self.queries:,} judged queries; the {self.pool:,} candidates of each hold {self.pool_recall:.1%} of "
-            "what is relevant. Learned systems are judged on queries that they have not seen."
+            f"{counted(self.queries, 'judged query')}; the {self.pool:,} candidates of each hold "
+            f"{self.pool_recall:.1%} of what is relevant. "
+            "Learned systems are judged on queries that they have not seen."
         )
         if self.comparison is not None:
             compared = self.comparison
@@ -156,6 +167,9 @@ def evaluate(
     judged = judged_only(judged, asked)
     notes += not_indexed(index, judged)
     wanted = _checked(index, systems)
+    if systems is None and index.statistics.basis.shape[1] == 0:
+        wanted = {name: system for name, system in wanted.items() if name != "lsa" and (name != "rrf" or index.runs)}
+        notes += ("LSA and its fusion are left out: the documents share too few words for it to have directions.",)
     measures = [metrics] if isinstance(metrics, str) else list(metrics)
     depth = pool or (index.depth if _MODEL in wanted else index.pool)
     own = vectors_of(topics, asked, vectors)
@@ -170,7 +184,7 @@ def evaluate(
                 runs[name] = _baseline(index, name, asked, depth, data)
                 continue
             scores, validation[name], choices[name] = _cross_fitted(
-                data, system, str(measures[0]), folds, seed, threads, options or {}
+                data, index.features.orders, system, str(measures[0]), folds, seed, threads, options or {}
             )
             runs[name] = _run(data, scores, name)
     evaluations = {
@@ -302,14 +316,21 @@ def _model_scores(index: Index, topics: Topics, data: RankingData) -> FloatArray
 
 
 def _cross_fitted(
-    data: RankingData, system: Any, metric: str, k: int, seed: int, threads: int | None, options: Mapping[str, Any]
+    data: RankingData,
+    orders: tuple[str, ...],
+    system: Any,
+    metric: str,
+    k: int,
+    seed: int,
+    threads: int | None,
+    options: Mapping[str, Any],
 ) -> tuple[FloatArray, float, tuple[Mapping[str, Any], ...]]:
     """Scores of all candidates, each by a ranker that has not seen its query; what validation said, and the choices."""
     if data.n_queries < k:
         fewer = "choose {folds}, or " if data.n_queries >= _FEWEST_FOLDS else ""
         raise DataError(
-            f"{data.n_queries} judged queries have candidates, and a learned order that is judged on unseen ones in "
-            f"{k} folds takes at least {k}: judge more queries,",
+            f"There are candidates of {counted(data.n_queries, 'judged query')}, and a learned order that is judged on "
+            f"unseen ones in {k} folds takes at least {k}: judge more queries,",
             remedy=Remedy(
                 f"{fewer}name {{systems}}, which learn nothing.", folds=data.n_queries, systems=list(BASELINES[:2])
             ),
@@ -318,8 +339,9 @@ def _cross_fitted(
 
     def fitted(fold: Fold) -> tuple[float, dict[str, Any]]:
         # A thread for each fold: a few hundred queries are too few to share one training among several.
-        choice = choose(system, fold.train, fold.valid, metric, 1, options)
-        scores[data.queries.spread(np.isin(data.qids, fold.test.qids))] = choice.ranker.predict(fold.test)
+        own = np.isin(data.qids, fold.test.qids)
+        choice = choose(system, Queries(data.select(~own), fold.train, fold.valid, orders), metric, seed, 1, options)
+        scores[data.queries.spread(own)] = choice.ranker.predict(fold.test)
         return choice.value, dict(choice.options)
 
     found = each_block(fitted, list(folds_of(data, k, seed=seed)), threads)

@@ -105,6 +105,13 @@ class CandidateFeatures:
         return (*_POOLED, *runs, *(f"{name} similarity" for name in self.vectors or ()))
 
     @cached_property
+    def orders(self) -> tuple[str, ...]:
+        """Features that order candidates without anything learned: of words, or of each run, of LSA and of vectors."""
+        words = [f"{run} score" for run in self.runs.names] if self.runs else ["bm25"]
+        similar = [f"{name} similarity" for name in self.vectors or ()]
+        return tuple(f"{name} zscore in pool" for name in (*words, "lsa", *similar))
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """All features, in the order of the columns."""
         return (*self.own, *(f"{name} {what} in pool" for name in self.pooled for what in _STATISTICS))

@@ -160,14 +160,18 @@ class Index:
             return topics, *read_judgments(qrels, topics)
         if qrels is None or isinstance(qrels, str | os.PathLike):
             wanted = part if qrels is None else str(qrels)
-            found = next((self.judgments[name] for name in (wanted, ALL) if name in self.judgments), None)
+            found = next((name for name in (wanted, ALL) if name in self.judgments), None)
+            if found is None and qrels is None and len(self.judgments) == 1:
+                [found] = self.judgments
+                alone = f"The judgments are those of the part '{found}', the only one there is."
+                return topics, self.judgments[found], (*self.notes, alone)
             if found is None:
                 known = ", ".join(self.judgments) or "none"
                 raise DataError(
                     f"{self.name} came without judgments called '{wanted}' (it has {known});",
                     remedy=Remedy("give {qrels}.", qrels=...),
                 )
-            return topics, found, self.notes
+            return topics, self.judgments[found], self.notes
         judged = Qrels.of(qrels)
         if not np.isin(judged.qids, np.array(topics.ids)).any():
             raise DataError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.folds import split
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, warn_user
+from toprank.search.blending import BLEND, blended
 from toprank.search.collections import Topics
 from toprank.search.vectors import rows_of_ids
 from toprank.showing.progress import step
@@ -26,15 +27,10 @@ if TYPE_CHECKING:
     from toprank.search.search_index import Index
 
 __all__ = [
-    "BLEND", "DEFAULT_SYSTEM", "SearchTraining", "choose", "judged_only", "not_indexed", "recall_of", "train",
-    "train_on_clicks", "vectors_of",
+    "DEFAULT_SYSTEM", "Queries", "SearchTraining", "choose", "counted", "judged_only", "not_indexed", "recall_of",
+    "train", "train_on_clicks", "vectors_of",
 ]  # fmt: skip
 
-BLEND = "blend"
-"""A linear ranker and small trees, each fitted and chosen as ever, and the mean of their scores."""
-_MEMBERS: tuple[tuple[str, dict[str, Any]], ...] = (("RankNet-linear", {}), ("YetiRank", {"num_leaves": 7}))
-# On validation queries of four collections linear rankers and trees won in turn, and no tree of more leaves did better:
-# a few hundred queries are all there usually are.
 DEFAULT_SYSTEM = BLEND
 _HELD_OUT = 0.2  # of the queries, for the choice of hyper-parameters
 _FEWEST = 5  # judged queries to learn from
@@ -98,7 +94,8 @@ def train(
 ) -> SearchTraining:
     """Learn the order of candidates from judgments, and keep the model in the index.
 
-    A fifth of the queries is held out to choose hyper-parameters and when to stop.
+    A fifth of the queries is held out to choose hyper-parameters and when to stop; for a blend each fifth in turn, as
+    long as few queries are judged, and all of them teach in the end.
 
     Args:
         index: the index.
@@ -109,7 +106,7 @@ def train(
         pool: candidates of a query, now and in every later search; None: what the index says.
         vectors: of the queries, by the name of the model: an array with a row for each in the order of `queries`, or
             a file: ``.npy`` as such an array, ``.npz`` with ``ids`` and ``vectors``.
-        seed: of the hold-out.
+        seed: of what is held out, and of trees.
         threads: number of threads.
         quiet: say nothing while it works.
         options: hyper-parameters to fix.
@@ -123,47 +120,70 @@ def train(
         data = index.data(asked, judged, pool=pool, vectors=own)
     if data.n_queries < _FEWEST or not data.labels.any():
         raise DataError(
-            f"{data.n_queries} judged queries have candidates, and {int((data.labels > 0).sum())} of these are "
-            f"relevant; learning an order takes at least {_FEWEST} queries, and relevant candidates."
+            f"There are candidates of {counted(data.n_queries, 'judged query')}, and "
+            f"{int((data.labels > 0).sum()):,} of these are relevant; learning an order takes at least {_FEWEST} "
+            "queries, and relevant candidates. Judge more."
         )
     with step(f"Training {system} on {data.n_documents:,} candidates …", quiet):
         kept, held_out = split(data, (1 - _HELD_OUT, _HELD_OUT), seed=seed)
-        choice = choose(system, kept, held_out, metric, threads, options)
+        given = Queries(data, kept, held_out, index.features.orders)
+        choice = choose(system, given, metric, seed, threads, options)
     _keep(index, choice.ranker, asked, pool, own)
     recall = float(np.mean(recall_of(judged, data)))
     return SearchTraining(choice, data.n_queries, data.n_documents, recall, notes)
 
 
+class Queries(NamedTuple):
+    """Queries to learn from, as what learns takes them."""
+
+    every: RankingData
+    train: RankingData
+    valid: RankingData
+    """Of `every`, for a system that chooses its hyper-parameters on queries that are held out once."""
+    orders: tuple[str, ...]
+    """Features that order candidates without anything learned."""
+
+
 def choose(
-    system: Any, train: RankingData, valid: RankingData, metric: str, threads: int | None, options: Mapping[str, Any]
+    system: Any, given: Queries, metric: str, seed: int, threads: int | None, options: Mapping[str, Any]
 ) -> Choice:
-    """A ranker fitted on `train`, its hyper-parameters chosen on `valid`."""
+    """A fitted ranker, its hyper-parameters chosen on queries that were held out."""
     from toprank.metrics.evaluation import Judge
-    from toprank.rankers.blend import BlendRanker
     from toprank.rankers.estimator import unfitted
 
     if isinstance(system, str) and system.strip().lower() == BLEND:
         if options:
             raise DataError("A blend takes no hyper-parameters; name one of its members alone, such as YetiRank.")
-        members = [select(get(name), train, valid, metric=metric, threads=threads, **fixed) for name, fixed in _MEMBERS]
-        blend = BlendRanker.of([member.ranker for member in members], valid)
-        value = Judge(valid, metric)(blend.predict(valid))
-        chosen = {f"{one.name} {name}": value for one in members for name, value in one.options.items()}
-        return Choice(blend, BLEND, chosen, metric, "standard", value, members[0].judged_on, members[0].trials)
+        return blended(given.every, metric, given.orders, seed, threads)
     if isinstance(system, str):
-        return select(get(system), train, valid, metric=metric, threads=threads, **options)
+        return select(get(system), given.train, given.valid, metric=metric, threads=threads, **options)
     if options:
         raise DataError("Hyper-parameters are fixed for a system by name; give a ranker its own.")
-    ranker = unfitted(system).fit(train, valid=valid)
-    value = Judge(valid, metric)(ranker.predict(valid))
+    ranker = unfitted(system).fit(given.train, valid=given.valid)
+    value = Judge(given.valid, metric)(ranker.predict(given.valid))
     name = type(ranker).__name__
-    return Choice(ranker, name, {}, metric, "standard", value, f"{valid.n_queries:,} queries", [])
+    return Choice(ranker, name, {}, metric, "standard", value, f"{given.valid.n_queries:,} queries", [])
+
+
+def counted(n: int, what: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "judged query"), counted(2, "judged query")
+    ('1 judged query', '2 judged queries')
+    """
+    return f"{n:,} {what if n == 1 else what.removesuffix('y') + 'ies'}"
 
 
 def not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
     """What there is to say of judged documents that the index does not have."""
     names = np.unique(qrels.document_ids[qrels.grades > 0]).tolist()
     unknown = [name for name, row in zip(names, index.documents.rows(names).tolist(), strict=True) if row < 0]
+    if not names:
+        low, high = float(qrels.grades.min()), float(qrels.grades.max())
+        raise DataError(
+            f"No judgment is above 0 (they go from {low:g} to {high:g}), so that no document is relevant, and no order "
+            "is better than another; check the grades."
+        )
     if not unknown:
         return ()
     if len(unknown) == len(names):

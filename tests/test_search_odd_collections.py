@@ -1,0 +1,217 @@
+"""Collections that are odd but legal, by the commands as documented: each works, or says in a sentence why not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from toprank.cli.main import app
+from toprank.errors import ToprankError
+
+WORDS = re.findall(r"\w+", "wing plate shock flow heat noise layer lift drag engine nozzle jet wake body cone cylinder")
+_DRAWN = random.Random(0)
+TEXTS = {f"d{i}": " ".join(_DRAWN.choices(WORDS, k=12)) + f" own{i}" for i in range(40)}
+
+
+def asked(n):
+    return {f"q{i}": f"{WORDS[i % 16]} {WORDS[(3 * i + 1) % 16]} own{i}" for i in range(n)}
+
+
+def judged(queries, grades=(0, 1, 2), more=()):
+    rows = [(q, f"d{i}", grades[-1]) for i, q in enumerate(queries)]
+    rows += [(q, f"d{20 + i}", grade) for q in queries for i, grade in enumerate(grades)]
+    return [*rows, *more]
+
+
+def beir(path, texts, queries, parts, *, packed=False, mark="", end="\n", field="text", head=True):
+    def write(name, text):
+        file = path / (f"{name}.gz" if packed else name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content = (mark + text).encode()
+        file.write_bytes(gzip.compress(content) if packed else content)
+
+    rows = [{"_id": i, "title": "", "text": "", field: text} for i, text in texts.items()]
+    write("corpus.jsonl", "".join(json.dumps(row, ensure_ascii=False) + end for row in rows))
+    write("queries.jsonl", "".join(json.dumps({"_id": i, "text": t}) + end for i, t in queries.items()))
+    for part, judgments in parts.items():
+        title = [("query-id", "corpus-id", "score")] if head else []
+        write(f"qrels/{part}.tsv", "".join("\t".join(map(str, row)) + end for row in [*title, *judgments]))
+
+
+def trec(path, texts, queries, judgments, *, packed=False, mark="", end="\n"):
+    path.mkdir()
+
+    def write(name, text):
+        content = (mark + text.replace("\n", end)).encode()
+        (path / (f"{name}.gz" if packed else name)).write_bytes(gzip.compress(content) if packed else content)
+
+    write("docs.xml", "".join(f"<DOC>\n<DOCNO>{i}</DOCNO>\n<TEXT>\n{t}\n</TEXT>\n</DOC>\n" for i, t in texts.items()))
+    write("topics.txt", "".join(f"<top>\n<num> Number: {i}\n<title> {t}\n</top>\n\n" for i, t in queries.items()))
+    for name, rows in judgments.items():
+        write(name, "".join(f"{q} 0 {d} {g}\n" for q, d, g in rows))
+
+
+def run(*words):
+    """What a command says, or why it refuses: never anything but a sentence of ours."""
+    done = CliRunner().invoke(app, ["search", *map(str, words)])
+    problem = done.exception
+    if problem is not None and not isinstance(problem, SystemExit):
+        assert isinstance(problem, ToprankError), problem
+        assert str(problem).endswith((".", "?"))
+        return f"REFUSED {problem}"
+    return done.output
+
+
+def tried(source, tmp_path):
+    """Indexed, trained and evaluated, with a quick system."""
+    index = tmp_path / "made.index"
+    assert "REFUSED" not in run("index", source, "-o", index, "--quiet")
+    trained = run("train", index, "--system", "RankNet-linear", "--quiet")
+    systems = ("--systems", "bm25,lsa,rrf,RankNet-linear")
+    return trained, run("evaluate", index, *systems, "--json", "--quiet")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"packed": True},
+        {"mark": "\ufeff", "end": "\r\n"},
+        {"packed": True, "mark": "\ufeff"},
+        {"field": "title"},
+        {"head": False},
+    ],
+    ids=str,
+)
+def test_beir_in_every_dress_gives_the_same(how, tmp_path):
+    queries = asked(12)
+    beir(tmp_path / "plain", TEXTS, queries, {"test": judged(queries)})
+    beir(tmp_path / "dressed", TEXTS, queries, {"test": judged(queries)}, **how)
+    (tmp_path / "a").mkdir()
+    trained, evaluated = tried(tmp_path / "dressed", tmp_path / "a")
+    assert "the part 'test', the only one there is" in trained
+    _, plain = tried(tmp_path / "plain", tmp_path)
+    found, expected = json.loads(evaluated), json.loads(plain)
+    assert found["queries"] == 12
+    for system in ("bm25", "lsa", "rrf"):
+        assert found["systems"][system] == pytest.approx(expected["systems"][system]), system
+
+
+@pytest.mark.parametrize("how", [{}, {"packed": True}, {"mark": "\ufeff", "end": "\r\n"}], ids=str)
+def test_trec_in_every_dress(how, tmp_path):
+    queries = asked(12)
+    trec(tmp_path / "made", TEXTS, queries, {"my.qrels": judged(queries)}, **how)
+    trained, evaluated = tried(tmp_path / "made", tmp_path)
+    assert "learned from 12 queries" in trained
+    assert json.loads(evaluated)["queries"] == 12
+
+
+def test_parts_of_trec_are_told_by_the_names_of_their_files(tmp_path):
+    queries = asked(14)
+    rows = judged(queries)
+    of = {name: [row for row in rows if (int(row[0][1:]) < 8) == (name == "train")] for name in ("train", "test")}
+    trec(tmp_path / "made", TEXTS, queries, {f"qrels.{name}.txt": of[name] for name in of})
+    trained, evaluated = tried(tmp_path / "made", tmp_path)
+    assert "learned from 8 queries" in trained
+    assert json.loads(evaluated)["queries"] == 6
+    trec(tmp_path / "other", TEXTS, queries, {f"qrels.{name}.txt": of["train"] for name in ("mine", "yours")})
+    assert "their names do not say which part" in run("index", tmp_path / "other", "-o", tmp_path / "other.index")
+    assert "came without judgments" in run("train", tmp_path / "other.index")
+
+
+def test_grades_of_nothing(tmp_path):
+    queries = asked(12)
+    beir(tmp_path / "some", TEXTS, queries, {"test": judged(queries, (-2, 0, 1, 3))})
+    trained, evaluated = tried(tmp_path / "some", tmp_path)
+    assert "learned from 12 queries" in trained
+    assert 0 < json.loads(evaluated)["systems"]["bm25"]["ndcg@10"] < 1
+    for name, grades in (("zero", (0,)), ("below", (-1,))):
+        beir(tmp_path / name, TEXTS, queries, {"test": judged(queries, grades)})
+        for said in tried(tmp_path / name, tmp_path):
+            assert "REFUSED No judgment is above 0" in said
+
+
+def test_judgments_about_what_is_not_there(tmp_path):
+    queries = asked(12)
+    strange = [(q, f"x{i}", 2) for q in queries for i in range(2)]
+    beir(tmp_path / "some", TEXTS, queries, {"train": [("zz", "d1", 1)], "test": judged(queries, more=strange)})
+    assert "qrels" in (said := run("index", tmp_path / "some", "-o", tmp_path / "some.index"))
+    assert "train.tsv of the judgments is left out" in said
+    trained, evaluated = tried(tmp_path / "some", tmp_path)
+    assert "are not in the index (x0, x1); they count as not found" in trained
+    assert json.loads(evaluated)["pool_recall"] < 0.7
+    beir(tmp_path / "all", TEXTS, queries, {"test": strange})
+    for said in tried(tmp_path / "all", tmp_path):
+        assert "REFUSED None of the 2 documents that are judged relevant is in the index" in said
+
+
+@pytest.mark.parametrize("n", [1, 5, 8])
+def test_few_queries(n, tmp_path):
+    queries = asked(n)
+    trec(tmp_path / "made", TEXTS, asked(n + 3), {"my.qrels": judged(queries)})  # three have no judgments
+    index = tmp_path / "made.index"
+    run("index", tmp_path / "made", "-o", index, "--quiet")
+    trained, evaluated = run("train", index, "--quiet"), run("evaluate", index, "--json", "--quiet")
+    if n == 1:
+        assert "candidates of 1 judged query" in trained
+        assert "name --systems" in evaluated or "name systems" in evaluated
+        evaluated = run("evaluate", index, "--json", "--quiet", "--systems", "bm25,lsa")
+    else:
+        assert f"blend learned from {n} queries" in trained
+        assert "blend" in json.loads(evaluated)["systems"]
+    assert json.loads(evaluated)["queries"] == n
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {f"d{i}": f"{WORDS[i % 16]}{i}" for i in range(40)},
+        dict.fromkeys(TEXTS, "the same words"),
+        {"d0": "same words wing0 own0"},
+    ],
+    ids=["one word", "all alike", "one document"],
+)
+def test_documents_that_share_too_little_for_lsa(texts, tmp_path):
+    queries = {f"q{i}": f"same words {WORDS[i % 16]}{i}" for i in range(8)}
+    rows = [(q, f"d{i if len(texts) > 1 else 0}", 1) for i, q in enumerate(queries)]
+    trec(tmp_path / "made", texts, queries, {"my.qrels": rows})
+    index = tmp_path / "made.index"
+    run("index", tmp_path / "made", "-o", index, "--quiet")
+    trained, evaluated = run("train", index, "--quiet"), run("evaluate", index, "--json", "--quiet")
+    if "REFUSED" in evaluated:
+        assert "nothing to order them by" in evaluated or "Too few queries have candidates" in evaluated, evaluated
+        assert "REFUSED" in trained
+        evaluated = run("evaluate", index, "--json", "--quiet", "--systems", "bm25")
+    else:
+        assert "LSA and its fusion are left out" in evaluated
+        assert set(json.loads(evaluated)["systems"]) == {"bm25", "blend"}
+    assert json.loads(evaluated)["queries"] == 8
+
+
+@pytest.mark.parametrize(
+    ("texts", "query"), [("…!?", "!?"), ("the of and to be", "to be or not to be"), ("", "")], ids=["signs", "the", ""]
+)
+def test_documents_without_words_are_refused_in_a_sentence(texts, query, tmp_path):
+    queries = dict.fromkeys(asked(8), query)
+    trec(tmp_path / "made", dict.fromkeys(TEXTS, texts), queries, {"my.qrels": judged(queries)})
+    index = tmp_path / "made.index"
+    made = run("index", tmp_path / "made", "-o", index, "--quiet")
+    assert ("REFUSED" in made) == (query == "")
+    assert "REFUSED" in run("train", index)
+    assert "REFUSED" in run("evaluate", index)
+
+
+def test_no_english_words_at_all(tmp_path):
+    parts = ["東京", "大阪", "京都", "翼", "流れ", "熱", "騒音", "境界", "層", "揚力", "抗力", "機関"]
+    drawn = random.Random(1)
+    texts = {f"d{i}": "".join(drawn.choices(parts, k=9)) for i in range(40)}
+    queries = {f"q{i}": parts[i % 12] + parts[(i + 1) % 12] for i in range(12)}
+    beir(tmp_path / "made", texts, queries, {"test": judged(queries)})
+    trained, evaluated = tried(tmp_path / "made", tmp_path)
+    assert "learned from" in trained
+    assert json.loads(evaluated)["systems"]["bm25"]["map"] > 0
