@@ -263,7 +263,7 @@ def _frame_parts(frame: Any, roles: dict[str, Any]) -> list[FramePart]:
     schema = pa.Schema.from_pandas(frame._meta, preserve_index=False)
     features, dtype, carry, like = (roles.get(name) for name in ("features", "dtype", "carry", "like"))
     layout = layout_of(schema, given, features, dtype, carry, like, words_of(frame._meta))
-    layout.refuse_text("A cluster")
+    layout.refuse_text()
     fixed = roles | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
     fixed |= {"features": layout.features, "dtype": layout.dtype, "carry": layout.carried, "regroup": True}
     fixed |= {"like": known_columns(like)[1]}  # of a ranker the columns alone travel

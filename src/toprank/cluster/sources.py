@@ -144,7 +144,7 @@ def agreed(files: Sequence[FilePart]) -> tuple[list[FilePart], list[str]]:
         layout = common_layout(
             tables, given, features, dtype, options.get("carry"), options.get("like"), options.get("text")
         )
-        layout.refuse_text("A cluster")
+        layout.refuse_text()
         any_column = features is not None or options.get("like") is not None
         refuse_drift(tables, layout, any_column=any_column, any_number=dtype is not None)
         with warnings.catch_warnings(record=True) as records:  # a worker's own would be read by nobody

@@ -172,9 +172,7 @@ def strips(name: str, rows: Mapping[str, Sequence[float]], means: Mapping[str, f
 _ROW = 21.0
 
 
-def signed_bars(
-    name: str, rows: Sequence[tuple[str, str, float, float, float]], label: str = "", width: float = WIDTH
-) -> Picture:
+def signed_bars(name: str, rows: Sequence[tuple[str, str, float, float, float]], label: str = "") -> Picture:
     """A bar for each row, to the right where its value is above 0: (name, words when pointed at, value, low, high).
 
     Where low and high differ, a whisker joins them; an infinite end stops at the edge.
@@ -184,7 +182,7 @@ def signed_bars(
     ends = [end for _, _, *values in rows for end in values if np.isfinite(end)]
     reach = max(map(abs, ends)) or 1.0
     bottom = 6 + _ROW * len(rows)
-    box = Box(128, 6, width - 62, bottom)
+    box = Box(128, 6, WIDTH - 62, bottom)
     x = Scale(min(0.0, *ends) - 0.02 * reach, max(0.0, *ends) + 0.02 * reach, box.left, box.right)
     marked = [(value, f"{value:g}".replace("-", "−")) for value in ticks(x.low, x.high, 4)]
     drawn = [axes(box, x, Scale(0, 1, bottom, box.top), marked, [], label)]
@@ -199,9 +197,9 @@ def signed_bars(
         shown = f"{value:+.3g}".replace("-", "−")
         drawn.append(tag(
             "g", title(words), tag("text", shortened(row, 22), x=122, y=at + 14.5, cls="name end"), bar, whisker,
-            tag("text", shown, x=width - 4, y=at + 14.5, cls="tick end"),
+            tag("text", shown, x=WIDTH - 4, y=at + 14.5, cls="tick end"),
         ))  # fmt: skip
-    return Picture(name, bottom + (40 if label else 24), *drawn, width=width)
+    return Picture(name, bottom + (40 if label else 24), *drawn)
 
 
 _POINTS = 200  # a curve of more is drawn at so many of its points

@@ -257,8 +257,9 @@ def _tangent_gap(expected: Expected, scores: FloatArray, radius: float) -> float
     return float((grad * scores + np.abs(grad) * radius).sum())
 
 
-def _jacobian(expected: Expected, scores: FloatArray, step: float = 1e-5) -> FloatArray:
+def _jacobian(expected: Expected, scores: FloatArray) -> FloatArray:
     """Derivatives of the gradient by central differences, (m, m)."""
+    step = 1e-5  # the formula is wrong by step² = 1e-10, and rounding by 1e-16 / step = 1e-11
     shifts = step * np.eye(len(scores))
     columns = [(expected(scores + shift)[1] - expected(scores - shift)[1]) / (2 * step) for shift in shifts]
     return np.stack(columns, axis=1)

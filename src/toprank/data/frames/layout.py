@@ -65,12 +65,12 @@ class Layout:
         """Whether a column holds words that queries are matched with."""
         return self.text is not None and name in self.text.columns
 
-    def refuse_text(self, who: str) -> None:
-        """Refuse words where nobody matches them."""
+    def refuse_text(self) -> None:
+        """Refuse words on a cluster, where nobody matches them."""
         if self.text is not None:
             raise DataError(
-                f"{who} does not match the words of queries ('{self.text.query}') with those of documents; train on "
-                "one machine, or on features that were made of them before."
+                f"A cluster does not match the words of queries ('{self.text.query}') with those of documents; train "
+                "on one machine, or on features that were made of them before."
             )
 
     @property
