@@ -58,6 +58,66 @@ KERNEL(f8, product_sums)(i8 c, i8 p, i8 b, const i8 begins[p + 1], const i4 pair
     return value;
 }
 
+#define STEPS 100      /* of one attraction at most: where Newton leaves what is known, that is halved, and 2^−100 is nothing */
+#define NEAR_ENOUGH 1e-7 /* a step that is so small a part of the way to 0 or 1 is the last: the next would be its square */
+
+/* The most likely attraction of a pair, given the examinations: where the slope of the likelihood, which only falls, is 0.
+
+In a it is C − Σ passed · a e/(1 − a e) − b a/(1 − a), C being the clicks, the prior's among them. */
+INLINE f8 most_likely(f8 a, i8 n, const f8 *passed, const f8 *e, f8 clicks, f8 skips) {
+    f8 low = 0.0, high = 1.0;
+    for (int step = 0; step < STEPS; step++) {
+        const f8 own = 1.0 / (1.0 - a);
+        f8 slope = clicks - skips * a * own, fall = skips * own * own;
+        for (i8 k = 0; k < n; k++) {
+            const f8 inverse = 1.0 / (1.0 - a * e[k]), some = passed[k] * e[k] * inverse;
+            slope -= a * some;
+            fall += some * inverse;
+        }
+        if (slope > 0.0) low = a;
+        else high = a;
+        const f8 by_newton = a + slope / fall, next = by_newton > low && by_newton < high ? by_newton : 0.5 * (low + high);
+        const f8 moved = fabs(next - a);
+        a = next;
+        if (moved <= NEAR_ENOUGH * smaller(a, 1.0 - a)) break;
+    }
+    return a;
+}
+
+/* Gives each pair of first…last the attraction that is most likely at these examinations (from where it is), and says how the
+likelihood then changes with the logarithms of the examinations: its slope, and minus its curvature (the lower half), in which
+attractions follow. With u = log a + log e, a cell's likelihood is clicked · u + passed · log(1 − e^u), which is concave. The
+attraction's own curvature is h, and with w those of its cells, they lose w wᵀ/h. `room` is scratch, a row for each place. */
+KERNEL(void, profile_of_places)(i8 c, i8 p, i8 b, const i8 begins[p + 1], const i4 place[c], const f8 shown[c],
+                                const f8 clicked[c], const f8 examination[b], f8 clicks, f8 skips, i8 first, i8 last,
+                                f8 attraction[p], f8 slope[b], f8 curvature[b][b], f8 room[3][b]) {
+    f8 *passed = room[0], *e = room[1], *w = room[2];
+    for (i8 pair = first; pair < last; pair++) {
+        const i8 begin = begins[pair], n = least(begins[pair + 1] - begin, b);
+        f8 all = clicks;
+        for (i8 k = 0; k < n; k++) {
+            all += clicked[begin + k];
+            passed[k] = shown[begin + k] - clicked[begin + k];
+            e[k] = examination[place[begin + k]];
+        }
+        const f8 a = most_likely(attraction[pair], n, passed, e, all, skips);
+        f8 own = skips * a / ((1.0 - a) * (1.0 - a));
+        for (i8 k = 0; k < n; k++) {
+            const f8 inverse = 1.0 / (1.0 - a * e[k]), lost = passed[k] * a * e[k] * inverse;
+            slope[place[begin + k]] += clicked[begin + k] - lost;
+            w[k] = lost * inverse;
+            own += w[k];
+        }
+        for (i8 k = 0; k < n; k++) {
+            f8 *row = curvature[place[begin + k]];
+            const f8 share = w[k] / own;
+            row[place[begin + k]] += w[k];
+            for (i8 j = 0; j <= k; j++) row[place[begin + j]] -= share * w[j]; /* places of a pair ascend */
+        }
+        attraction[pair] = a;
+    }
+}
+
 /* Σ a log x + b log(1 − x): the logarithm of a Beta prior's density, but for a constant. */
 KERNEL(f8, beta_prior)(i8 n, const f8 x[n], f8 a, f8 b) {
     f8 total;

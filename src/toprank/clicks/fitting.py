@@ -1,4 +1,9 @@
-"""Expectation and maximisation, accelerated: two steps tell where they lead, and the third begins there."""
+"""How click models are fitted.
+
+Expectation and maximisation, accelerated: two steps tell where they lead, and the third begins there. Where few
+probabilities are shared and each of the others is known once these are, Newton's method on the few: it takes ten steps
+where the other takes a hundred, or thousands where hardly a swap joins the places.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,10 @@ import numpy as np
 
 from toprank.compute import FloatArray
 
-__all__ = ["Maximum", "climb", "maximise", "product"]
+__all__ = ["Maximum", "ascend", "climb", "maximise", "product"]
 
 _LEAST = 1e-9  # probabilities stay so far from 0 and 1, where a step of the algorithm could not leave again
+_HALVINGS = 60  # of a step: the sixtieth moves nothing
 _STILL = 1e-5  # of a probability that has no farther to go, it may be said that it has come to rest
 Step = Callable[[FloatArray], tuple[FloatArray, float]]
 """From probabilities to better ones, and the objective at those that were given."""
@@ -103,6 +109,60 @@ def climb(step: Step, start: FloatArray, tolerance: float, max_steps: int) -> Ma
             return Maximum(best[1], best[2], steps, True)
         x, first, value = best
     return Maximum(first, value, steps, False)
+
+
+def ascend(
+    profile: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    start: FloatArray,
+    tolerance: float,
+    max_steps: int,
+    read: Callable[[FloatArray], FloatArray] = np.asarray,
+    still: float = _STILL,
+) -> tuple[FloatArray, int, bool]:
+    """Newton's method for a few probabilities of which an objective is concave in the logarithms.
+
+    `profile` gives its slope and minus its curvature in the logarithms (the lower half will do). A step ends where the
+    next would raise the objective by no more than `tolerance`, and move nothing that is read off by more than `still`.
+    Returns the probabilities, the number of steps, and whether they came to rest. What `profile` keeps besides belongs
+    to them.
+    """
+    x = inside(start)
+    slope, curvature = profile(x)
+    for steps in range(1, max_steps + 1):
+        way = solved(curvature, slope)
+        promised = product(slope, way)
+        # A probability goes no farther than nine tenths of the way to 1, where the prior would never let it arrive.
+        share = min(1.0, 0.9 * float(np.min(-np.log(x) / np.maximum(way, 1e-300))))
+        for _ in range(_HALVINGS):
+            there = inside(x * np.exp(share * way))
+            slope, curvature = profile(there)
+            if product(slope, way) >= -0.5 * promised:  # beyond the top of the way, it falls; a little is no harm
+                break
+            share /= 2
+        moved = float(np.abs(read(there) - read(x)).max(initial=0.0))
+        x = there
+        if share == 1.0 and promised <= 2 * tolerance and moved <= still:
+            return x, steps, True
+    return x, max_steps, False
+
+
+def solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
+    """The x of A x = b, where A is symmetric and positive definite; its lower half is looked at.
+
+    By hand, like `product`, since the bits of LAPACK depend on the number of its threads.
+
+    >>> solved(np.array([[4.0, 9.0], [2.0, 2.0]]), np.array([6.0, 4.0])).tolist()
+    [1.0, 1.0]
+    """
+    n, lower, x = len(right), np.tril(matrix), np.array(right, dtype=np.float64)
+    for j in range(n):  # Cholesky's root, a column at a time
+        lower[j:, j] -= (lower[j:, :j] * lower[j, :j]).sum(axis=1)
+        lower[j:, j] /= np.sqrt(max(float(lower[j, j]), 1e-300))
+    for j in range(n):
+        x[j] = (x[j] - product(lower[j, :j], x[:j])) / lower[j, j]
+    for j in reversed(range(n)):
+        x[j] = (x[j] - product(lower[j + 1 :, j], x[j + 1 :])) / lower[j, j]
+    return x
 
 
 def inside(probabilities: FloatArray) -> FloatArray:

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.clicks.features import AttractionByFeatures, logistic, same_features
-from toprank.clicks.fitting import Maximum, climb, inside, maximise
+from toprank.clicks.fitting import Maximum, ascend, climb, inside, maximise
 from toprank.clicks.harvests import relative_examinations
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_compared, check_log, left_out_in_turn, sums
 from toprank.compute import FloatArray, IntArray, each_block
@@ -55,6 +55,7 @@ WITHOUT_DOUBLED = Remedy(
 )
 _BLOCK = 1 << 16  # pairs or impressions that a thread takes at a time
 _FEW_PLACES = 1 << 12  # a table of all pairs of them takes less memory than sorting would
+_FEW_SHARED = 256  # examinations whose curvature is a table; beyond, it would cost more than it spares
 _HARDLY = 0.2  # impressions of the prior where it is about what documents share
 _SIMULATED = 16  # logs of users who are as the model says, to see what it makes of them
 _DOUBT = 0.25  # of a correction: documents are not quite what the fit holds them for
@@ -607,7 +608,7 @@ class ProductCells(NamedTuple):
         start: FloatArray | None = None,
     ) -> Maximum:
         """The attraction of each pair and then the examination of each place that are most likely."""
-        n, (a, b) = len(self.begins) - 1, prior
+        n, m, (a, b) = len(self.begins) - 1, self.n_places, prior
         shown = np.concatenate([sums(self.pair, self.shown, n), sums(self.place, self.shown, self.n_places)])
         parts = blocks(n)
 
@@ -636,10 +637,31 @@ class ProductCells(NamedTuple):
 
         def read(both: FloatArray) -> FloatArray:
             """Only ratios of examinations are in a log, and only of places that documents join."""
-            examined = both[n:][joined]
+            examined = both[-self.n_places :][joined]
             return np.asarray(examined / examined.max())
 
-        return maximise(step, start, tolerance, max_steps, read)
+        if self.n_places > _FEW_SHARED:
+            return maximise(step, start, tolerance, max_steps, read)
+        attraction = inside(start[:n])
+
+        def profile(examination: FloatArray) -> tuple[FloatArray, FloatArray]:
+            """Slope and curvature in the logarithms of the examinations, each pair's attraction at its best."""
+            slopes, curvatures = np.zeros((len(parts), m)), np.zeros((len(parts), m, m))
+
+            def part(number: int) -> None:
+                cells = self.begins, self.place, self.shown, self.clicked
+                found = attraction, slopes[number], curvatures[number], np.empty((3, m))
+                kernels.profile_of_places(*cells, examination, a, b, *parts[number], *found)
+
+            each_block(part, range(len(parts)), threads)
+            own = b * examination / (1 - examination)
+            slope, curvature = slopes.sum(axis=0) + a - own, curvatures.sum(axis=0)
+            curvature[np.diag_indices(m)] += own / (1 - examination)
+            return slope, curvature
+
+        examination, steps, converged = ascend(profile, inside(start[n:]), tolerance, max_steps, read)
+        at = np.concatenate([inside(attraction), examination])
+        return Maximum(at, step(at)[1], steps, converged)
 
 
 class _Product(ClickModel):
@@ -692,7 +714,8 @@ class _Product(ClickModel):
         pair = same_features(log, data)[log.pair] if by_features and data is not None else log.pair
         joined = joined_places(pair, place, n_places)
         self.identified_ = joined.reshape(self.examination_.shape)
-        lost = np.setdiff1d(log.position, log.position[joined[place]]).tolist()
+        seen, compared = (np.bincount(log.position[of], minlength=log.depth + 1) > 0 for of in (..., joined[place]))
+        lost = np.flatnonzero(seen & ~compared).tolist()
         if not lost:
             return
         several, rests = len(lost) > 1, "the form of the ranker" if by_features else "its prior"
