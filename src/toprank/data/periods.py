@@ -56,12 +56,12 @@ def periods(data: RankingData, by: str, shares: Sequence[float]) -> IntArray:
 def borders(counts: IntArray, shares: Sequence[float]) -> IntArray:
     """The first date of each period but the first: at the change nearest to its share, every period having a date."""
     ends, wanted = np.cumsum(counts), np.cumsum(shares)[:-1] * counts.sum()
-    found = list[int]()
+    firsts = list[int]()
     for place, share in enumerate(wanted.tolist()):
-        first = 1 + (found[-1] if found else 0)
+        first = 1 + (firsts[-1] if firsts else 0)
         last = len(counts) - (len(wanted) - place)  # each period behind this border needs a date, too
-        found.append(first + int(np.argmin(np.abs(ends[first - 1 : last] - share))))
-    return np.array(found, dtype=np.int64)
+        firsts.append(first + int(np.argmin(np.abs(ends[first - 1 : last] - share))))
+    return np.array(firsts, dtype=np.int64)
 
 
 def _times(data: RankingData, by: str) -> Array:

@@ -113,7 +113,7 @@ class LevelNumbers:
         """What whoever uses a file called `name` has to know; `feature_file` asks the server for levels."""
         file = name + LEVELS_FILE
         by_query = [] if feature_file is None else [name for name, _ in self.of_terms.values()]
-        by_number = [one.name for one in self.columns.values() if one.name not in by_query]
+        by_number = [column.name for column in self.columns.values() if column.name not in by_query]
         remarks = []
         if by_query:
             remarks.append(

@@ -139,9 +139,14 @@ def rankers_section(done: Trained) -> Extra:
     return "rankers", "Rankers", remark, shown
 
 
-def _of_contexts(found: ContextPropensities) -> Markup:
-    drawn = [panel("Propensity by context", found.plot().figure())] if np.isfinite(found.values).any() else []
-    tables = [plain_table(found.sizes_table(), "Contexts"), plain_table(found.table(), "Propensities by context")]
+def _of_contexts(propensities: ContextPropensities) -> Markup:
+    drawn = (
+        [panel("Propensity by context", propensities.plot().figure())] if np.isfinite(propensities.values).any() else []
+    )
+    tables = [
+        plain_table(propensities.sizes_table(), "Contexts"),
+        plain_table(propensities.table(), "Propensities by context"),
+    ]
     return join([side_by_side(*drawn), *tables])
 
 
