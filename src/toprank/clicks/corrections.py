@@ -45,7 +45,7 @@ from toprank.clicks.curves import Curves
 from toprank.clicks.estimators import propensities as estimated
 from toprank.clicks.harvests import TELL, refuse_one_order
 from toprank.clicks.log import ClickLog, UnidentifiedError, UnidentifiedWarning, check_log, sums
-from toprank.clicks.recency import kish
+from toprank.clicks.recency import Span, kish, recent
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
@@ -373,7 +373,9 @@ def judged(relevance: FloatArray) -> FloatArray:
     return np.where(relevance == -1, np.nextafter(-1.0, 0.0), relevance)
 
 
-def preferences(log: ClickLog, data: RankingData) -> RankingData:
+def preferences(
+    log: ClickLog, data: RankingData, *, half_life: Span | None = None, window: Span | None = None
+) -> RankingData:
     """Every two documents of which one was clicked below the other, which was not: a query of two, labels 1 and 0.
 
     The user has looked at what stands above a click, so such a pair says something whatever the positions are worth
@@ -381,6 +383,13 @@ def preferences(log: ClickLog, data: RankingData) -> RankingData:
     under `Logistic` or `Hinge` it is RankSVM's way to learn from clicks. Documents that the data do not have are left
     out. Preferences never say that the order shown was right, so rankers trained on them alone turn lists around: they
     belong beside other data.
+
+    Args:
+        log: sessions.
+        data: documents with features.
+        half_life: what happened counts half for every such time that it is older than the newest: ``"14d"``, ``"36h"``,
+            or seconds.
+        window: leave out sessions that are older than this.
 
     Returns:
         data whose queries are called ``query:preferred>other`` by row numbers of `data`.
@@ -391,21 +400,25 @@ def preferences(log: ClickLog, data: RankingData) -> RankingData:
     >>> pairs.X.tolist(), pairs.labels.tolist(), pairs.query_weights.tolist()
     ([[1.0], [0.0]], [1.0, 0.0], [1.0])
     """
+    log, _ = recent(log, half_life, window)
     row = rows_of(log, data)
     place = np.arange(log.n_impressions) - np.repeat(log.offsets[:-1], np.diff(log.offsets))
-    better, worse = [], []
+    better, worse, clicked = [], [], []
     for up in range(1, int(place.max()) + 1):  # a click and the document so many places above it
         below = np.flatnonzero((place >= up) & log.clicks)
         below = below[~log.clicks[below - up] & (row[below] >= 0) & (row[below - up] >= 0)]
         better.append(row[below])
         worse.append(row[below - up])
+        clicked.append(below)
     pairs = np.stack([np.concatenate(better), np.concatenate(worse)], axis=1) if better else np.empty((0, 2), np.int64)
     if not len(pairs):
         raise DataError("No document was clicked below one that was skipped: the log has no such preferences.")
-    pairs, counts = np.unique(pairs, axis=0, return_counts=True)
+    pairs, number = np.unique(pairs, axis=0, return_inverse=True)
+    weight = None if log.weight is None else log.weight[np.concatenate(clicked)]
+    counts = sums(number.reshape(-1), weight, len(pairs))
     rows, query = pairs.reshape(-1), data.queries.document_query[pairs[:, 0]]
     return RankingData(
         data.X[rows], np.tile([1.0, 0.0], len(pairs)), queries=Queries.from_sizes(np.full(len(pairs), 2)),
         qids=np.array([f"{data.qids[q]}:{one}>{other}" for q, (one, other) in zip(query, pairs, strict=True)]),
-        query_weights=counts.astype(np.float64), feature_names=data.feature_names, encoding=data.encoding,
+        query_weights=counts, feature_names=data.feature_names, encoding=data.encoding,
     )  # fmt: skip

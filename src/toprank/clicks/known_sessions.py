@@ -22,6 +22,7 @@ __all__ = ["KnownSessions"]
 Hashes = npt.NDArray[np.uint64]
 _KEPT = 256  # hashes of a log that are kept: 2 KB
 _AT_ONCE = 1 << 16  # ids whose letters lie side by side
+_TOLD = 20  # of fewer sessions that the sample can tell of, a fifth that are known would too easily be missed
 _SURELY = 0.01  # of the sessions: fewer may be alike by chance, where times are days
 
 
@@ -54,9 +55,10 @@ class KnownSessions(NamedTuple):
             return None
         hashes = _single(hashes)
         hashes = hashes if self.whole else hashes[hashes <= self.least[-1]]
-        if not len(hashes):
+        known = np.isin(hashes, self.least)
+        if not known.any() and len(hashes) < (1 if self.whole else _TOLD):
             return None
-        found = float(np.isin(hashes, self.least).mean())
+        found = float(known.mean())
         return found if found >= _SURELY else 0.0
 
     def plain(self) -> dict[str, Any]:

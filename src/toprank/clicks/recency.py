@@ -47,6 +47,8 @@ _WORDS = {"w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second"}
 _SPAN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]?)\s*", re.IGNORECASE)
 _FINER = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # seconds since 1970 reach 1e11 in the year 5138, milliseconds in 1973
 _LEAST = 2.0**-50  # beside a session of today such a one is lost in the rounding of any sum: fifty half-lives
+_FEW = 30  # sessions, of which any one may count for much
+_OUT = "Leave that session out if its clock was wrong, or take a longer"
 _ALONE = 0.1  # of all weight: a session that has more is ahead of all others, or everything is older than can count
 
 
@@ -81,7 +83,8 @@ def _said(seconds: float) -> str:
     for unit, size in _UNITS.items():
         if unit != "w" and (seconds >= 2 * size or seconds == size or unit == "s"):
             count = seconds / size
-            return f"{count:.3g} {_WORDS[unit]}{'' if count == 1 else 's'}"
+            number = f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
+            return f"{number} {_WORDS[unit]}{'' if count == 1 else 's'}"
     raise AssertionError("seconds are the last unit")
 
 
@@ -192,28 +195,30 @@ def session_weights(log: ClickLog, half_life: Span | None = None, window: Span |
     age = newest - times
     weights = np.ones(len(times))
     if window is not None:
-        weights[age > span_of(window, "window")] = 0.0
+        seconds = span_of(window, "window")
+        weights[age > seconds] = 0.0
         if len(times) > 1 and weights.sum() < 2:
             raise DataError(
-                f"A window of {_said(span_of(window, 'window'))} leaves nothing but the newest of {len(times):,} "
-                f"sessions, {_ahead(times)} Take a longer one, or look at the clock of that session,",
-                remedy=Remedy("by {window}.", window=...),
+                f"A window of {_said(seconds)} leaves nothing but the newest of {len(times):,} sessions, "
+                f"{_ahead(times)}",
+                remedy=Remedy(f"{_OUT} {{window}}.", window=...),
             )
     if half_life is not None:
-        weights *= np.exp2(-age / span_of(half_life, "half_life"))
-        if weights.max() > max(_ALONE, 2 / len(times)) * weights.sum():
+        seconds = span_of(half_life, "half_life")
+        weights *= np.exp2(-age / seconds)
+        most = float(weights.max() / weights.sum())
+        if len(times) >= _FEW and most > _ALONE:
             raise DataError(
-                f"With a half-life of {_said(span_of(half_life, 'half_life'))} the newest of {len(times):,} sessions "
-                f"alone counts {weights.max() / weights.sum():.0%} of all, {_ahead(times)} Take a longer half-life, or "
-                "look at the clock of that session,",
-                remedy=Remedy("by {half_life}.", half_life=...),
+                f"With a half-life of {_said(seconds)} the newest of {len(times):,} sessions alone counts {most:.0%} "
+                f"of all, {_ahead(times)}",
+                remedy=Remedy(f"{_OUT} {{half_life}}.", half_life=...),
             )
     return weights
 
 
 def _ahead(times: FloatArray) -> str:
     newest, before = np.sort(times)[[-1, -2]].tolist()
-    return f"{_said(max(newest - before, 1e-6))} ahead of the one before it ({moment(newest)})."
+    return f"dated {moment(newest)}, {_said(max(newest - before, 1e-6))} after the one before it."
 
 
 @dataclass(frozen=True)
