@@ -1,6 +1,7 @@
 """Search: quality on judged collections, and how long indexing, a query and an evaluation take.
 
     python benchmarks/search.py            # Cranfield, CISI, MED (where TOPRANK_DATA is set), Python's documentation
+    python benchmarks/search.py --default  # the default system alone beside the baselines
     python benchmarks/search.py --speed    # times alone
 
 Every learned system is judged by five folds on queries that it has not seen; which of them is the one system is chosen
@@ -32,15 +33,15 @@ def collections() -> dict[str, str]:
     return found | {"python": "python-docs"}
 
 
-def quality(folder: Path) -> None:
+def quality(folder: Path, systems: tuple[str, ...]) -> None:
     """Validation first, for all systems; then the test figures of the one that it chose."""
     indexes = {name: search.index(source, folder / name, pool=POOL) for name, source in collections().items()}
     found = {}
     for name, index in indexes.items():
         start = time.process_time()
-        found[name] = index.evaluate(systems=[*BASELINES, *SYSTEMS])
+        found[name] = index.evaluate(systems=[*BASELINES, *systems])
         print(f"{name}: evaluated in {time.process_time() - start:.1f} s of CPU; validation", found[name].validation)
-    chosen = max(SYSTEMS, key=lambda system: np.mean([one.validation[system] for one in found.values()]))
+    chosen = max(systems, key=lambda system: np.mean([one.validation[system] for one in found.values()]))
     print(f"\nchosen on validation: {chosen}")
     for name, result in found.items():
         _, judged, _ = indexes[name].queries_and_judgments(None, None, "test")
@@ -76,10 +77,12 @@ def speed(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--speed", action="store_true", help="times alone")
+    parser.add_argument("--default", action="store_true", help="of learned systems the default alone")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        if not parser.parse_args().speed:
-            quality(Path(folder))
+        if not given.speed:
+            quality(Path(folder), SYSTEMS[:1] if given.default else SYSTEMS)
         speed(Path(folder))
 
 
