@@ -293,6 +293,34 @@ def test_a_log_of_the_past_misleads_and_decay_or_a_window_does_not():
     assert min(ndcg[1:]) > ndcg[0] + 0.05
 
 
+def test_what_is_asked_for_changes_and_recent_sessions_say_what_counts_now():
+    """The new ranker is worse where users came from at first, and better where they come from now."""
+    data, liked, _ = world(11, 300)
+    rng = np.random.default_rng(0)
+    odd = data.queries.document_query % 2 == 1
+    noise = rng.normal(size=len(liked))
+    current, new = liked + 0.5 * noise, np.where(odd, liked + 0.1 * noise, liked + 3.0 * noise)
+    log = tr.clicks.simulate(
+        data, current, PBM.known(LOOKS), 40_000, k=4, relevance=liked, noise=NOISE, exploration=0.3, seed=3
+    )
+    late = rng.random(log.n_sessions) < np.where(log.session_query % 2 == 1, 0.9, 0.1)
+    kept = ~late | (rng.random(log.n_sessions) < 0.2)
+    days = np.where(late, rng.uniform(70, 100, log.n_sessions), rng.uniform(0, 70, log.n_sessions))
+    log = replace(log, columns={"time": days[log.session] * DAY}).select(kept)
+    rank = [ranks_of(one, data) for one in (new, current)]
+    looked = np.subtract(*(np.where(one <= 2, LOOKS[one - 1], 0.0) for one in rank))
+    each = data.queries.sum(looked * (NOISE + (1 - NOISE) * liked))
+    now = 0.9 * each[1::2].mean() + 0.1 * each[::2].mean()
+    assert now > 0.02
+    how = {"k": 2, "propensities": LOOKS}
+    assert tr.clicks.launch(log, data, new, current, **how).difference.high < 0
+    for recency in ({"half_life": "5d"}, {"window": "25d"}):
+        found = tr.clicks.launch(log, data, new, current, **how, **recency)
+        weights = np.bincount(log.session_query, session_weights(log, **recency), data.n_queries)
+        assert found.difference.low < each @ weights / weights.sum() < found.difference.high
+        assert found.difference.value > 0
+
+
 def test_the_effective_sample_is_kishs_and_enters_the_minimum():
     data, before, _ = world(3, 60)
     log = steady(data, before, 3_000)
