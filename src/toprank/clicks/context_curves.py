@@ -22,7 +22,7 @@ from toprank.clicks.contexts import Context, Contexts, Layout, contexts_of
 from toprank.clicks.curves import Curves
 from toprank.clicks.harvests import HARVESTED, Prepared, Propensities, harvested, prepared, refuse_one_order, shuffled
 from toprank.clicks.log import COMPARED, ClickLog, redrawn, sums
-from toprank.clicks.shrinking import between, shrunk
+from toprank.clicks.shrinking import drawn, shrunk
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError
@@ -78,13 +78,8 @@ def curves_by_context(log: ClickLog, context: Context, method: str, least: float
     ready = _Ready.of(log, Contexts(layout.columns, layout.names, number, False), method, layout.depth)
     refuse_one_order(log, ready.whole.identified)
     whole, each = ready.estimate(np.ones(log.n_queries))
-    deviation = _deviations(whole, each)
-    noise = np.full(deviation.shape, np.inf)
-    known = np.isfinite(deviation)
-    with np.errstate(divide="ignore", invalid="ignore"):  # the noise that gives so much of its own
-        noise[known] = (shrinkage.variance * (1 / shrinkage.own - 1))[known]
-    drawn = shrunk(deviation, noise, ready.expected(), shrinkage.variance)
-    values = whole * np.exp(drawn.deviation)
+    pulled = drawn(_deviations(whole, each), shrinkage.own, ready.expected(), shrinkage.variance)
+    values = whole * np.exp(pulled)
     slopes = values * scales(log, number, values)[:, None]
     return of_layout(whole, slopes, layout, method, least, shrinkage)
 
@@ -201,26 +196,31 @@ def _of_sessions(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropens
     queries = np.array([0 if one is None else len(np.unique(one.log.session_query)) for one in ready.parts])
     deviation = _deviations(whole, each)
     clicks, _ = ready.counts()
-    noise = _noise(apart, ready.least_noise(each), queries)
-    variance = between(deviation[:, 1:], noise[:, 1:])
-    drawn = shrunk(deviation, noise, ready.expected(), variance)
-    values = whole * np.exp(drawn.deviation)
+    of_clicks = clicks.sum(axis=1) / max(clicks.sum(), 1e-300)
+    beside_whole = (1 - of_clicks[:, None]) ** 2  # of which the context is so large a part
+    noise = _noise(apart, ready.least_noise(each) * beside_whole, queries)
+    found = shrunk(deviation[:, 1:], noise[:, 1:], ready.expected()[:, 1:], of_clicks)
+    own, unknown = (np.pad(of, ((0, 0), (1, 0))) for of in (found.own, found.unknown))
+    own[:, 0] = 1.0  # the first is what all are relative to
+    values = whole * np.exp(np.pad(found.deviation, ((0, 0), (1, 0))))
     values[:, 0] = whole[0]
-    pulled = drawn.own * np.where(np.isfinite(apart), apart, np.nan)
-    whole_alone = (drawn.own == 0) | ~np.isfinite(deviation)
+    pulled = own * np.where(np.isfinite(apart), apart, np.nan)
+    whole_alone = (own == 0) | ~np.isfinite(deviation)
+    whole_alone[:, 0] = True
     again = wholes[:, None, :] * np.exp(np.where(whole_alone, 0.0, pulled))
     n = len(np.unique(log.session_query))
-    intervals = _intervals(values, again, drawn.unknown, np.where(drawn.own.any(axis=1), queries, n), confidence)
+    few = np.where(own[:, 1:].any(axis=1), queries, n)
+    intervals = _intervals(values, again, unknown, few, confidence)
     of_whole = redrawn_interval(whole, list(wholes), n, confidence, ratios=True)
     told = ready.whole
     layout = Layout(contexts.columns, contexts.names, False, log.depth)
-    own = np.where(np.isfinite(values), drawn.own, 0.0)
-    own[:, 0] = 1.0
+    own = np.where(np.isfinite(values), own, 0.0)
     return ContextPropensities(
         layout, values, intervals, own, np.isfinite(values),
         Propensities(whole, of_whole, told.identified, told.graph, method, confidence, resamples),
         scales(log, number, values), np.bincount(number[log.offsets[:-1]], minlength=len(contexts.names)),
-        clicks.sum(axis=1).astype(np.int64), ask.difference(log, ready.contexts), variance, method, confidence,
+        clicks.sum(axis=1).astype(np.int64), ask.difference(log, ready.contexts), found.between,
+        found.variance, method, confidence,
         resamples,
     )  # fmt: skip
 
@@ -244,8 +244,6 @@ def _intervals(
 ) -> Interval[FloatArray]:
     """The spread of the draws, and what shrinking leaves unknown besides: (1 - own)² τ² of the logarithm."""
     low, high = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
-    unknown = unknown.copy()
-    unknown[:, 0] = 0.0
     for row, n in enumerate(queries.tolist()):
         besides = unknown[row] * values[row] ** 2
         ends = redrawn_interval(values[row], list(again[:, row]), n, confidence, ratios=True, besides=besides)
@@ -300,6 +298,6 @@ def _of_cells(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropensiti
         Layout(contexts.columns, contexts.names, True, depth), values,
         Interval(values, low, high, confidence, of.n, of.detail, of.of), table(np.ones(len(found.values)), 0.0),
         table(found.identified, False), found, np.ones(several), np.bincount(in_session, minlength=several),
-        sums(contexts.number, log.clicks, several).astype(np.int64), ask.difference(log, contexts), 0.0, method,
-        confidence, resamples,
+        sums(contexts.number, log.clicks, several).astype(np.int64), ask.difference(log, contexts), 0.0,
+        np.zeros((several, 1)), method, confidence, resamples,
     )  # fmt: skip

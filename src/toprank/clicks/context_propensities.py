@@ -42,7 +42,8 @@ class ContextPropensities(Shown):
         sizes: sessions that each context was in.
         clicks: of each context.
         difference: whether contexts differ at all.
-        variance: of the deviations of contexts from the whole, of logarithms (τ²).
+        between: the variance of contexts, of logarithms (τ²).
+        variance: that of the deviations of each context from the whole.
         method: how they were found.
         confidence: of the intervals.
         resamples: how often queries were drawn again for them.
@@ -59,7 +60,8 @@ class ContextPropensities(Shown):
     sizes: IntArray
     clicks: IntArray
     difference: Difference
-    variance: float
+    between: float
+    variance: FloatArray
     method: str
     confidence: float
     resamples: int = 0
@@ -113,7 +115,7 @@ class ContextPropensities(Shown):
             "summary": self.summary, "method": self.method, "columns": list(self.layout.columns),
             "varies_within_sessions": self.layout.varies, "confidence": self.confidence,
             "recency": None if self.recency is None else self.recency.to_dict(),
-            "p": told.p if told.told else None, "queries": told.queries, "spread": float(np.sqrt(self.variance)),
+            "p": told.p if told.told else None, "queries": told.queries, "spread": float(np.sqrt(self.between)),
             "contexts": json_rows({
                 "context": self.names, "sessions": self.sizes.tolist(), "clicks": self.clicks.tolist(),
                 "scale": self.scales.tolist(),

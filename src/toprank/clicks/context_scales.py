@@ -6,7 +6,7 @@ import numpy as np
 
 from toprank.clicks.harvests import components, relative_examinations
 from toprank.clicks.log import ClickLog, sums
-from toprank.clicks.shrinking import between, shrunk
+from toprank.clicks.shrinking import shrunk
 from toprank.compute import FloatArray, IntArray
 
 __all__ = ["scales"]
@@ -68,4 +68,5 @@ def _relative(
     with np.errstate(divide="ignore"):
         deviation = np.where(clicks > 0, np.log(scale) - np.average(np.log(scale), weights=clicks), -np.inf)
         noise = np.where(clicks > 0, 1 / clicks, np.inf)
-    return np.exp(shrunk(deviation, noise, expected, between(deviation, noise)).deviation)
+    found = shrunk(deviation[:, None], noise[:, None], expected[:, None], clicks / clicks.sum())
+    return np.exp(found.deviation[:, 0])

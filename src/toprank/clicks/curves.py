@@ -17,10 +17,10 @@ __all__ = ["Curves", "Shrinkage"]
 
 
 class Shrinkage(NamedTuple):
-    """How curves of contexts were drawn towards that of the whole: how much of each is its own, and τ²."""
+    """How curves were drawn towards the whole (`shrinking`): how much is their own, and what they vary by."""
 
     own: FloatArray
-    variance: float
+    variance: FloatArray
 
 
 @dataclass(frozen=True)
