@@ -571,6 +571,41 @@ def test_a_launch_is_told_right_where_devices_have_rankers_of_their_own(small):
     assert not told[None].difference.low < truth < told[None].difference.high
 
 
+def deep_and_shallow(kinds, looks, sessions=16_000):
+    """Two rankers, one of them better; users of two devices, of which one looks far down."""
+    rng = np.random.default_rng(0)
+    liked = rng.random(480)
+    X = np.stack([liked + 0.4 * rng.normal(size=480), liked + 0.2 * rng.normal(size=480)], axis=1)
+    data = tr.RankingData(X, np.zeros(480), qid=np.repeat(np.arange(120), 4))
+    users = dict(zip(("desktop", "phone"), map(kinds, looks), strict=True))
+    how = {"k": 4, "context": "device", "relevance": liked, "noise": 0.1, "exploration": 0.4}
+    return data, simulate(data, X[:, 0], users, sessions, **how)
+
+
+def test_devices_that_look_to_different_depths_are_not_taken_for_users_who_stop():
+    """Without the device they are: who clicked far down is likelier to have looked at what stands between."""
+    data, log = deep_and_shallow(PBM.known, ([1, 0.95, 0.9, 0.85], [1, 0.3, 0.1, 0.05]))
+    how = {"names": ("new", "current"), "k": 3}
+    blind, seeing = (
+        tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], context=context, **how) for context in (None, "device")
+    )
+    assert blind.users is not None
+    assert "give the context" in str(blind)
+    assert seeing.users is None
+    given = {"desktop": [1, 0.95, 0.9, 0.85], "phone": [1, 0.3, 0.1, 0.05]}
+    told = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], propensities=given, context="device", **how)
+    assert told.users is None
+    assert told.decision == "launch"
+
+
+def test_users_of_devices_who_stop_are_found_within_each():
+    data, log = deep_and_shallow(tr.clicks.DBN.known, (1.0, 0.6))
+    found = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], context="device", k=3)
+    assert found.users is not None
+    assert found.users.by == "device"
+    assert "within each device" in str(found)
+
+
 def test_a_page_in_cells_is_trained_on_and_launched(data):
     log = shown(data, PBM.known(CELLS), 6_000, context="column", layout=GRID, exploration=0.3)
     done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, context="column", folds=2)

@@ -435,6 +435,33 @@ def test_users_who_stop_bring_the_same_by_weighted_sessions_as_by_them_repeated(
         np.testing.assert_allclose(one["new"], other["new"], rtol=1e-3)
 
 
+def test_models_are_compared_by_weighted_sessions_as_by_them_repeated():
+    """Users who stop gave way to users who do not: by their ages, the sessions say so."""
+    data, before, _ = world(1, 60)
+    log = steady(data, before, 600)
+    models = tr.clicks.compare_models(log, [tr.clicks.PBM(), tr.clicks.DBN()], resamples=2)
+    held, times = models.held_out, np.random.default_rng(0).integers(1, 4, models.held_out.n_sessions)
+    again = np.repeat(np.arange(held.n_sessions), times)
+    weighed = replace(models, held_out=replace(held, weights=times * 1.0))
+    repeated = replace(
+        models, held_out=held.select(again), likely={name: one[again] for name, one in models.likely.items()}
+    )
+    assert weighed.gain("PBM", "DBN").value != pytest.approx(models.gain("PBM", "DBN").value, rel=1e-3)
+    for one, other in zip(weighed.gain("PBM", "DBN"), repeated.gain("PBM", "DBN"), strict=True):
+        assert one == pytest.approx(other, rel=1e-9)
+
+
+def test_users_who_stopped_long_ago_are_not_those_of_today():
+    data, liked, _ = world(3, 150)
+    how = {"k": 4, "relevance": liked, "noise": NOISE, "exploration": 1.0}
+    stopping = tr.clicks.simulate(data, liked, tr.clicks.DBN.known(1.0), 12_000, seed=0, satisfaction=liked, **how)
+    today = tr.clicks.simulate(data, liked, PBM.known(LOOKS), 6_000, seed=1, **how)
+    log = one_after_the_other((stopping, 0, 0.5, 0), (today, 0.5, 1, 1))
+    ask = (log, data, data.X[:, 1], data.X[:, 0], "click")
+    assert tr.clicks.launch(*ask, k=3, propensities=LOOKS).users is not None
+    assert tr.clicks.launch(*ask, k=3, propensities=LOOKS, half_life="4d").users is None
+
+
 # ---- the latest, held out ----
 
 

@@ -4,6 +4,10 @@ What is corrected by propensities takes users to look at a position whatever sta
 can end the search, that is wrong: what stands below good documents is looked at less than its position says, and worth
 more than its clicks do. So models of both kinds of users are fitted to some sessions and asked about others; where one
 of users who stop is surely likelier, it also says what each ranker's lists would be clicked.
+
+Users of whom some look far down and some do not, such as those of desktops and phones, look at a position the likelier
+the further down they clicked: like users who stop. So where positions have propensities by context, the models are
+compared within each context.
 """
 
 from __future__ import annotations
@@ -16,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from toprank.clicks.cascades import DBN, DCM
+from toprank.clicks.contexts import Context, contexts_of
 from toprank.clicks.evaluation import interval_of
-from toprank.clicks.held_out import compare_models, model_named
+from toprank.clicks.held_out import ComparedModels, compare_models, joint_gain, model_named
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, sums
 from toprank.clicks.models import PBM, ClickModel
 from toprank.compute import FloatArray, IntArray
@@ -40,46 +45,50 @@ class CascadeUsers:
         gain: its log-likelihood of a session it has not seen, less that of the position-based model.
         estimates: by that model, what each ranker would bring to a session.
         difference: the first ranker's less the second's.
+        by: the contexts within which the models were compared, in words; empty: all sessions at once.
     """
 
     model: str
     gain: Interval
     estimates: dict[str, float]
     difference: Interval
+    by: str = ""
 
     def __str__(self) -> str:
         low, high = self.difference
+        where = f"within each {self.by} " if self.by else ""
+        hint = "" if self.by else " Devices that are read to different depths look like that, too: give the context."
         return (
-            f"Users read from the top and stop: {self.model} is likelier than the position-based model by "
+            f"Users read from the top and stop: {self.model} is likelier than the position-based model {where}by "
             f"{self.gain.value:.3g} a session [{self.gain.low:.3g}, {self.gain.high:.3g}], natural logarithm, so the "
             f"estimates by propensities may mislead. By {self.model} the difference is {self.difference.value:+.4f} "
-            f"[{low:+.4f}, {high:+.4f}]; the decision needs both."
+            f"[{low:+.4f}, {high:+.4f}]; the decision needs both.{hint}"
         )
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "model": self.model, "gain": self.gain.to_dict(), "estimates": self.estimates,
-            "difference": self.difference.to_dict(), "summary": str(self),
+            "difference": self.difference.to_dict(), "by": self.by or None, "summary": str(self),
         }  # fmt: skip
 
 
 def cascade_users(
-    ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, k: int, reward: str, confidence: float, seed: int
-) -> CascadeUsers | None:
+    ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, k: int, reward: str, confidence: float, seed: int,
+    context: Context | None = None,
+) -> CascadeUsers | None:  # fmt: skip
     """Users who stop, where the log surely has them; `ranks` are those of two rankers, by name.
 
     The parameters that all documents share are taken for right, what is learnt of each document is in the interval. The
     model's prior draws documents towards each other, so the difference is rather too small: it is for its sign.
     """
     listed = log.select(~log.doubled) if log.doubled.any() else log
-    part = _some_queries(listed, seed)
-    if part.n_sessions < _LEAST:
+    compared = _compared(_some_queries(listed, seed), context, confidence, seed)
+    if not compared:
         return None
-    models: list[ClickModel] = [PBM(), DBN(), DCM()]
-    compared = compare_models(part, models, resamples=2, confidence=confidence, seed=seed)
-    best = next(name for name in compared.names if name in ("DBN", "DCM"))
-    gain = compared.gain(best, "PBM")
+    gains = {name: joint_gain(compared, name, "PBM") for name in ("DBN", "DCM")}
+    best = max(gains, key=lambda name: np.nan_to_num(gains[name].value, nan=-np.inf))
+    gain = gains[best]
     if not gain.low > 0:
         return None
     with warnings.catch_warnings():  # positions are not told apart by such users, and need not be
@@ -89,7 +98,22 @@ def cascade_users(
     shares, (first, second) = weights / weights.sum(), values
     each = values[first] - values[second]
     difference = interval_of(float(each @ shares), means_without(each, weights), shares, confidence)
-    return CascadeUsers(best, gain, {name: float(of @ shares) for name, of in values.items()}, difference)
+    called = "" if context is None else contexts_of(log, context).called
+    return CascadeUsers(best, gain, {name: float(of @ shares) for name, of in values.items()}, difference, called)
+
+
+def _compared(log: ClickLog, context: Context | None, confidence: float, seed: int) -> list[ComparedModels]:
+    """The models on all sessions, or on those of each context that has enough."""
+    number = np.zeros(log.n_sessions, np.int64)
+    if context is not None:
+        number = contexts_of(log, context).number[log.offsets[:-1]]
+    parts = (log.select(number == one) for one in range(int(number.max(initial=0)) + 1))
+    models: list[ClickModel] = [PBM(), DBN(), DCM()]
+    return [
+        compare_models(part, models, resamples=2, confidence=confidence, seed=seed)
+        for part in parts
+        if part.n_sessions >= _LEAST
+    ]
 
 
 def _some_queries(log: ClickLog, seed: int) -> ClickLog:

@@ -29,7 +29,7 @@ from toprank.showing.pictures import Chart, Line, Picture, curves
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows
 from toprank.significance import Interval, jackknife, means_without, redrawn_interval
 
-__all__ = ["MODELS", "RATES", "ComparedModels", "compare_models", "model_named"]
+__all__ = ["MODELS", "RATES", "ComparedModels", "compare_models", "joint_gain", "model_named"]
 
 RATES: tuple[type[ClickModel], ...] = (GlobalCTR, RankCTR, DocumentCTR)  # what every model must beat
 _ALL: tuple[type[ClickModel], ...] = (*RATES, PBM, UBM, Cascade, DCM, SDBN, DBN, CCM)
@@ -51,7 +51,7 @@ def model_named(name: str) -> type[ClickModel]:
 
 @dataclass(frozen=True, repr=False)
 class ComparedModels(Shown):
-    """What models say of sessions that they were not fitted to.
+    """What models say of sessions that they were not fitted to; sessions count by their weights.
 
     Attributes:
         names: of the models, the likeliest first.
@@ -83,23 +83,7 @@ class ComparedModels(Shown):
 
     def gain(self, one: str, other: str) -> Interval:
         """By how much one model is likelier than another, a session, with an interval over queries."""
-        for name in (one, other):
-            if name not in self.likely:
-                raise UnknownNameError("click model among those compared", name, self.likely)
-        assert self.held_out is not None
-        each, queries = self.likely[one] - self.likely[other], self.held_out.session_query
-        if not np.isfinite(each).all():
-            return Interval(
-                np.nan, -np.inf, np.inf, self.confidence, 0, "one holds what happened for impossible", "gain"
-            )
-        sessions = sums(queries, None, self.held_out.n_queries)
-        asked = sessions > 0
-        weights = sessions[asked]
-        means = sums(queries, each, self.held_out.n_queries)[asked] / weights
-        shares = weights / weights.sum()
-        found = jackknife(float(each.mean()), means_without(means, weights), shares, self.confidence)
-        low, high = float(found.low), float(found.high)
-        return Interval(float(each.mean()), low, high, self.confidence, len(weights), found.detail, "gain")
+        return joint_gain([self], one, other)
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each model."""
@@ -163,6 +147,40 @@ class ComparedModels(Shown):
         return [self.summary, self.table()]
 
 
+def joint_gain(parts: Sequence[ComparedModels], one: str, other: str) -> Interval:
+    """By how much one model is likelier than another on the held-out sessions of several parts of a log.
+
+    In each part both are fitted to its own sessions; a query with sessions in several parts is one witness.
+    """
+    each, queries, counts, n = [], [], [], 0
+    for part in parts:
+        for name in (one, other):
+            if name not in part.likely:
+                raise UnknownNameError("click model among those compared", name, part.likely)
+        assert part.held_out is not None
+        each.append(part.likely[one] - part.likely[other])
+        queries.append(part.held_out.session_query)
+        counts.append(_counts(part.held_out))
+        n = part.held_out.n_queries
+    differences, query, count = np.concatenate(each), np.concatenate(queries), np.concatenate(counts)
+    confidence = parts[0].confidence
+    if not np.isfinite(differences).all():
+        return Interval(np.nan, -np.inf, np.inf, confidence, 0, "one holds what happened for impossible", "gain")
+    sessions = sums(query, count, n)
+    asked = sessions > 0
+    weights = sessions[asked]
+    means = sums(query, count * differences, n)[asked] / weights
+    shares = weights / weights.sum()
+    value = float(means @ shares)
+    found = jackknife(value, means_without(means, weights), shares, confidence)
+    return Interval(value, float(found.low), float(found.high), confidence, len(weights), found.detail, "gain")
+
+
+def _counts(log: ClickLog) -> FloatArray:
+    """How much each session counts."""
+    return np.ones(log.n_sessions) if log.weights is None else log.weights
+
+
 def compare_models(
     log: ClickLog,
     models: Models,
@@ -208,7 +226,7 @@ def compare_models(
         for model in named.values():
             model.fit(old, data if model.attraction is not None else None)
     likely = {name: model.session_log_likelihoods(new) for name, model in named.items()}
-    means = {name: float(values.mean()) for name, values in likely.items()}
+    means = {name: float(np.average(values, weights=_counts(new))) for name, values in likely.items()}
     floor = max((name for name, model in named.items() if type(model) in RATES), key=means.__getitem__)
     order = tuple(sorted(named, key=lambda name: -means[name]))
     gains = _gains([likely[name] - likely[floor] for name in order], new, resamples, confidence, seed)
@@ -246,9 +264,10 @@ def _gains(
     differences: Sequence[FloatArray], log: ClickLog, resamples: int, confidence: float, seed: int
 ) -> Interval[FloatArray]:
     """The mean differences of sessions, with intervals by drawing queries with all their sessions."""
-    n, size = log.n_queries, sums(log.session_query, None, log.n_queries)
+    n, count = log.n_queries, _counts(log)
+    size = sums(log.session_query, count, n)
     possible = [one if np.isfinite(one).all() else np.full(len(one), np.nan) for one in differences]
-    totals = np.stack([sums(log.session_query, one, n) for one in possible])
+    totals = np.stack([sums(log.session_query, one * count, n) for one in possible])
     again = [
         np.array([weights @ total for total in totals]) / (weights @ size) for weights in redrawn(log, resamples, seed)
     ]

@@ -468,7 +468,8 @@ def launch(
     known = deciding.known[wanted]
     looks = deciding.weights[names[0]][wanted] - deciding.weights[names[1]][wanted]
     differ = np.bincount(data.queries.document_query, looks != 0, data.n_queries) > 0
-    users = None if in_cells else cascade_users(ranks, log, data, k, metric, confidence, seed)
+    read_by = None if layout is None else layout.columns
+    users = None if in_cells else cascade_users(ranks, log, data, k, metric, confidence, seed, read_by)
     estimates = deciding.estimates
     return Launch(
         names=names, metric=wanted, estimator=estimator,
