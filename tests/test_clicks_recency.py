@@ -554,7 +554,7 @@ def test_spans(given, seconds):
     assert span_of(given, "window") == seconds
 
 
-@pytest.mark.parametrize("given", [0, -1, "0d", "-3d", "14x", "d", "", "14 dd", np.nan, np.inf, True, "1e400d"])
+@pytest.mark.parametrize("given", [0, -1, "0d", "-3d", "14x", "d", "", np.nan, np.inf, True, "1e400d", [1], b"1d"])
 def test_spans_that_are_none_are_refused(given):
     with pytest.raises(DataError, match=r"half_life must be a time above 0.*half_life='14d'"):
         tr.clicks.propensities(timed(np.arange(9.0)), half_life=given)

@@ -67,7 +67,7 @@ def span_of(given: Span, name: str) -> float:
         match = _SPAN.fullmatch(given)
         if match is not None and (match[2] or "s").lower() in _UNITS:
             seconds = float(match[1]) * _UNITS[(match[2] or "s").lower()]
-    elif not isinstance(given, bool):
+    elif isinstance(given, int | float | np.number) and not isinstance(given, bool):
         seconds = float(given)
     if not 0 < seconds < np.inf:
         units = ", ".join(f"{unit} ({word}s)" for unit, word in _WORDS.items())
