@@ -103,13 +103,16 @@ def test_attributes_that_the_first_lines_do_not_have_are_read(tmp_path):
     plain = [shown(f"s{number}", ["a", "b"]) for number in range(3)]
     more = shown(
         "x", ["b", "a"], teams=["new", "old"], explored=True, propensity=0.05, arm="new", share=0.2,
-        features={"price": [2.0, None]}, scores=[1.5, 0.5],
+        features={"price": [2.0, None]}, scores=[1.5, 0.5], device="phone",
     )  # fmt: skip
     folder = served(tmp_path / "log", [more, *plain], [])
-    log = tr.clicks.read(folder, carry=["price", "score"])
+    log = tr.clicks.read(folder, carry=["price", "score", "device"])
     at = log.session_ids[log.session] == "x"
     columns = {name: values[at].tolist() for name, values in log.columns.items()}
     assert columns["team"] == ["new", "old"]
+    assert columns["device"] == ["phone", "phone"]
+    assert log.columns["device"][~at].tolist() == [""] * 6
+    assert "surface" not in log.columns
     assert columns["explored"] == [True, True]
     assert columns["propensity"] == [0.05, 0.05]
     assert (columns["arm"], columns["share"], columns["score"]) == (["new"] * 2, [0.2] * 2, [1.5, 0.5])

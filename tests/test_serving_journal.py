@@ -21,7 +21,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+import toprank as tr
 from services import counted, documents, refused, rows, save_models, serving, until
+from toprank.clicks.contexts import contexts_of
 from toprank.errors import DataError
 from toprank.serving import journal as journal_module
 from toprank.serving import recording as recording_module
@@ -122,6 +124,25 @@ def test_interleaved_lists_are_written_with_teams_and_both_endpoints_count_their
     opened = Seal(("linear", "other"), SECRET.encode()).opened(told["impression"])
     assert [("linear", "other")[opened.place(one)[1]] for one in ids] == teams
     assert [one["event_attributes"]["object"]["object_id"] for one in kept(tmp_path, "events")] == ids[:2]
+
+
+def test_device_and_surface_are_written_by_both_endpoints_and_read_as_contexts(folder, tmp_path):
+    options = {"interleave": ("linear", "other"), "secret": SECRET, "files": LogFiles(tmp_path)}
+    with serving(folder, "linear", "other", **options) as client:
+        for device in ("phone", "desktop"):
+            ask(client, device=device, surface="app")
+        asked = {"query": "q", "documents": documents(rows(3)), "device": "phone", "surface": "web"}
+        client.post("/v1/interleave", json=asked)
+        for wrong in ("", 7, "x" * 65):
+            refused(client.post("/v1/rank", json={**asked, "device": wrong}), 422, "device")
+    log = tr.clicks.read(tmp_path, carry="device")
+    first = log.offsets[:-1]
+    told = Counter(zip(log.columns["device"][first].tolist(), log.columns["surface"][first].tolist(), strict=True))
+    assert told == {("phone", "app"): 1, ("desktop", "app"): 1, ("phone", "web"): 1}
+    with serving(folder, "linear", files=LogFiles(tmp_path)) as client:
+        ask(client)
+    with pytest.raises(DataError, match="have no device"):
+        contexts_of(tr.clicks.read(tmp_path), "device")
 
 
 # ---- events ----

@@ -226,7 +226,7 @@ def _served_types(known: dict[str, Any]) -> dict[str, Any]:
     features = (known.get("query_attributes") or {}).get("features") or {}
     attributes = {
         "model": str, "version": str, "scores": [float], "teams": [str], "explored": bool, "propensity": float,
-        "arm": str, "share": float, "features": {name: [float] for name in features},
+        "arm": str, "share": float, "device": str, "surface": str, "features": {name: [float] for name in features},
     }  # fmt: skip
     return {"application": str, "query_id": str, "timestamp": int, "user_query": str, "client_id": str,
             "query_response_hit_ids": [str], "query_attributes": attributes}  # fmt: skip

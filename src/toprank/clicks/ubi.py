@@ -33,7 +33,8 @@ __all__ = ["read_ubi"]
 _OBJECT, _ORDINAL = "event_attributes.object.object_id", "event_attributes.position.ordinal"
 _VALUE, _EVENT = "event_attributes.value", "event_attributes.event_id"
 _INNER = (_OBJECT, _ORDINAL, _VALUE, _EVENT)
-_WORDS = {"model": "ranker", "version": "version", "arm": "arm"}
+_CONTEXTS = ("device", "surface")
+_WORDS = {"model": "ranker", "version": "version", "arm": "arm"} | {name: name for name in _CONTEXTS}
 _NUMBERS = ("explored", "propensity", "share")
 _LISTS = tuple(f"query_attributes.{name}" for name in (*_WORDS, *_NUMBERS))
 """What a service says of a list, as columns of the log; those that hold nothing are left out."""
@@ -126,10 +127,12 @@ def _carried(tables: Sequence[LogRows], carry: Sequence[str]) -> dict[str, str]:
     """Where the columns lie that are asked for."""
     found = {}
     for name in carry:
+        if name in _CONTEXTS:  # which are kept in any case
+            continue
         found[name] = _SCORES if name == "score" else f"{_FEATURES}.{name}"
         known = {one for table in tables for one in _features(table)}
         if name != "score" and name not in known:
-            raise UnknownNameError("feature of the log", name, ["score", *sorted(known)])
+            raise UnknownNameError("feature of the log", name, ["score", *_CONTEXTS, *sorted(known)])
     return found
 
 

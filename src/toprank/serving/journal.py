@@ -57,6 +57,8 @@ class ShownAttributes(Struct, omit_defaults=True, gc=False):
     share: float | None = None
     """Of the arm, how many of all keys it gets."""
     features: dict[str, list[float | None]] | None = None
+    device: str | None = None
+    surface: str | None = None
 
 
 class ShownList(Struct, omit_defaults=True, gc=False, tag_field="application", tag="toprank"):

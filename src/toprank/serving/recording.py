@@ -63,6 +63,8 @@ class Recorder:
             arm=None if arm is None else arm.model,
             share=None if arm is None else arm.share,
             features=self._features(model, done.X, order) if self.journal.options.features else None,
+            device=asked.device,
+            surface=asked.surface,
         )
         self.shown(request, asked.query, ranked(ids), attributes, asked.key)
 
@@ -74,7 +76,11 @@ class Recorder:
             return
         a, b = models
         attributes = ShownAttributes(
-            f"{a.name}+{b.name}", f"{a.version}+{b.version}", teams=[models[team].name for team in teams.values()]
+            f"{a.name}+{b.name}",
+            f"{a.version}+{b.version}",
+            teams=[models[team].name for team in teams.values()],
+            device=asked.device,
+            surface=asked.surface,
         )
         self.shown(impression, asked.query, [str(team) for team in teams], attributes, asked.key)
 

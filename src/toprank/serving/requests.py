@@ -71,12 +71,18 @@ Key = Annotated[
     Id | None, _about("Whose request it is, such as a user: decides the arm of a split, and is logged hashed.")
 ]
 
+_Word = Annotated[str, Meta(min_length=1, max_length=64)]
+Device = Annotated[_Word | None, _about("Where the list is shown, such as phone; logged, for propensities by device.")]
+Surface = Annotated[_Word | None, _about("On which page or in which app; logged, for propensities by surface.")]
+
 
 class RankRequest(ScoreRequest, kw_only=True):
     """The documents of one query, to be ranked."""
 
     top: Top = None
     key: Key = None
+    device: Device = None
+    surface: Surface = None
 
 
 class ExplainRequest(ScoreRequest, kw_only=True):
@@ -91,6 +97,8 @@ class InterleaveRequest(_Candidates, kw_only=True):
 
     top: Top = None
     key: Key = None
+    device: Device = None
+    surface: Surface = None
 
 
 class Clicks(Struct, forbid_unknown_fields=True):
