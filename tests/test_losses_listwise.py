@@ -224,6 +224,21 @@ def test_listmle_in_the_order_of_the_file(weights):
     assert close(value(ListMLE(ties="file", lowest=False), document_weights=weights), ordered(scores, without))
 
 
+@pytest.mark.parametrize("spread", [0.5, 40.0, 1e4])
+@pytest.mark.parametrize("family", [ListMLE(), CostSensitiveListMLE(1.05), PListMLE()])
+def test_listmle_without_ties_has_the_bits_that_it_has_beside_ties(family, spread):
+    """Where nothing is tied, queries are computed together; a mean over 8 of them is exactly half of one over 4."""
+    rng = np.random.default_rng(int(spread))
+    sizes = [1, 23, 9, 40]
+    labels = np.concatenate([rng.permutation(m) for m in sizes]).astype(float)
+    scores = rng.normal(0, spread, len(labels))
+    alone = family.on(labels, Queries.from_sizes(sizes)).at(scores)
+    tied = Queries.from_sizes([*sizes, 3, 3, 3, 3])
+    beside = family.on(np.append(labels, [1.0, 1.0, 0.0] * 4), tied).at(np.append(scores, np.zeros(12)))
+    np.testing.assert_array_equal(alone.grad, 2 * beside.grad[: len(labels)])
+    assert alone.grad.any()
+
+
 def test_listmle_draws_every_order_of_ties():
     possible = sorted(ordered(np.array(SCORES)[order]) for order in ideal_orders(LABELS))
     drawn = {round(value(ListMLE(ties="random", seed=seed)), 9) for seed in range(40)}

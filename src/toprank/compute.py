@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -62,7 +63,13 @@ def available_threads(threads: int | None = None) -> int:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
         raise DataError(f"threads must be a whole number of at least 1, or None for every core, not {threads!r}.")
-    return min(int(threads), max(os.cpu_count() or 1, _ALWAYS))
+    return min(int(threads), _most_threads())
+
+
+@cache
+def _most_threads() -> int:
+    """Asked of the system once: it reads a file each time, which takes as long as a small kernel."""
+    return max(os.cpu_count() or 1, _ALWAYS)
 
 
 def blocks_of(offsets: IntArray, size: int) -> list[tuple[int, int]]:
@@ -120,7 +127,7 @@ def _on_pool(work: Callable[[], None], helpers: int) -> None:
     """Call `work` here and on some of the pool's threads, until all of them have nothing left to do."""
     if not _POOL or _POOL[0][0] != os.getpid():
         # Threads are started when they are first needed; two callers at once may make two pools, of which one is lost.
-        _POOL[:] = [(os.getpid(), ThreadPoolExecutor(max(os.cpu_count() or 1, _ALWAYS), thread_name_prefix="toprank"))]
+        _POOL[:] = [(os.getpid(), ThreadPoolExecutor(_most_threads(), thread_name_prefix="toprank"))]
     started: list[Future[None]] = []
     for _ in range(helpers):
         try:
