@@ -69,6 +69,14 @@ def contexts_of(log: ClickLog, context: Context) -> Contexts:
     (('phone', 'tv'), [1, 1, 0], False)
     """
     columns = columns_of(context)
+    if ("contexts", columns) not in log.worked_out:
+        log.worked_out["contexts", columns] = _found(log, columns)
+    found: Contexts = log.worked_out["contexts", columns]
+    return found
+
+
+def _found(log: ClickLog, columns: tuple[str, ...]) -> Contexts:
+    """`contexts_of`, worked out."""
     number, names = np.zeros(log.n_impressions, np.int64), [""]
     for column in columns:
         found = _numbered(log, column)
@@ -89,13 +97,15 @@ def _numbered(log: ClickLog, column: str) -> Numbered:
     """The values of a column; where one is missing, or is a fraction, it is refused."""
     if column not in log.columns:
         raise UnknownNameError("column of the log", column, log.columns, command=_READ)
-    values = log.columns[column]
+    every = log.columns[column]
+    heads = np.flatnonzero(np.append(True, every[1:] != every[:-1])[: len(every)])  # sessions are mostly of one context
+    values, runs = every[heads], np.diff(np.append(heads, len(every)))
     missing = ~told(values)
     if missing.any():
-        first = int(log.session[np.argmax(missing)])
+        first = int(log.session[heads[np.argmax(missing)]])
         name = first if log.session_ids is None else log.session_ids[first]
         raise DataError(
-            f"{int(missing.sum()):,} of {log.n_impressions:,} impressions have no {column} (the first in session "
+            f"{int(runs[missing].sum()):,} of {log.n_impressions:,} impressions have no {column} (the first in session "
             f"{name}): give each one, and let it be a value such as 'unknown' where it is not known."
         )
     if values.dtype.kind == "f":
@@ -103,9 +113,8 @@ def _numbered(log: ClickLog, column: str) -> Numbered:
             raise DataError(f"{column} has fractions, which are no contexts: cut them into a few classes.")
         values = values.astype(np.int64)
     found = numbered(values)
-    if values.dtype.kind in "iu":
-        return found
-    return Numbered(ids_of(words_of(found.ids)), found.number)
+    ids = found.ids if values.dtype.kind in "iu" else ids_of(words_of(found.ids))
+    return Numbered(ids, np.repeat(found.number, runs))
 
 
 _READ = Remedy("read the log with {carry}, so that the column is kept.", "the column must be in the log.", carry=...)
@@ -113,7 +122,9 @@ _READ = Remedy("read the log with {carry}, so that the column is kept.", "the co
 
 def told(column: Array) -> Array:
     """Whether each cell of a column holds anything."""
-    if column.dtype.kind not in "OU":
+    if column.dtype.kind == "U":
+        return np.asarray(column != "")
+    if column.dtype.kind != "O":
         return np.asarray(column == column)
     return np.asarray((column != "") & (column == column) & (column != np.array(None)))
 

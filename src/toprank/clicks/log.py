@@ -159,6 +159,11 @@ class ClickLog:
         return queries[self.query] if self.weight is None else queries[self.query] * self.weight
 
     @cached_property
+    def worked_out(self) -> dict[Any, Any]:
+        """What others worked out of this log and will ask for again; a log that is made of it begins anew."""
+        return {}
+
+    @cached_property
     def doubled(self) -> npt.NDArray[np.bool_]:
         """Whether each session has several documents at one position, so that nobody knows the order they stood in."""
         again = np.flatnonzero((np.diff(self.position) == 0) & (np.diff(self.session) == 0))
