@@ -1,11 +1,10 @@
 """Search: quality on judged collections, and how long indexing, a query and an evaluation take.
 
     python benchmarks/search.py            # Cranfield, CISI, MED (where TOPRANK_DATA is set), Python's documentation
-    python benchmarks/search.py --default  # the default system alone beside the baselines
     python benchmarks/search.py --speed    # times alone
 
-Every learned system is judged by five folds on queries that it has not seen; which of them is the one system is chosen
-by its mean on validation queries over all collections, before its test figures are looked at.
+The default system beside the baselines, by five folds on queries that it has not seen. How it was chosen, on validation
+queries alone, is in benchmarks/search_blend.py. `--systems blend,LambdaMART` puts others beside it.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from toprank import compare, search
+from toprank import search
 from toprank.search.evaluation import BASELINES
 
-SYSTEMS = ("blend", "RankNet-linear", "LambdaMART")
 POOL = 200
 
 
@@ -33,22 +31,14 @@ def collections() -> dict[str, str]:
     return found | {"python": "python-docs"}
 
 
-def quality(folder: Path, systems: tuple[str, ...]) -> None:
-    """Validation first, for all systems; then the test figures of the one that it chose."""
-    indexes = {name: search.index(source, folder / name, pool=POOL) for name, source in collections().items()}
-    found = {}
-    for name, index in indexes.items():
+def quality(folder: Path, systems: list[str]) -> None:
+    for name, source in collections().items():
         start = time.process_time()
-        found[name] = index.evaluate(systems=[*BASELINES, *systems])
-        print(f"{name}: evaluated in {time.process_time() - start:.1f} s of CPU; validation", found[name].validation)
-    chosen = max(systems, key=lambda system: np.mean([one.validation[system] for one in found.values()]))
-    print(f"\nchosen on validation: {chosen}")
-    for name, result in found.items():
-        _, judged, _ = indexes[name].queries_and_judgments(None, None, "test")
-        runs = {system: result.runs[system] for system in (*BASELINES, chosen)}
-        options = {"convention": "trec_eval", "complete": True, "baseline": chosen}
-        print(f"\n== {name}: {result.queries} queries, pool recall {result.pool_recall:.3f}")
-        print(compare(runs, judged, ["ndcg@10", "map"], **options))
+        index = search.index(source, folder / name, pool=POOL)
+        found = index.evaluate(systems=[*BASELINES, *systems])
+        print(f"\n== {name}: indexed and evaluated in {time.process_time() - start:.1f} s of CPU\n{found}")
+        for system in systems:
+            print(f"{system} in each fold: {'; '.join(map(str, found.choices[system]))}")
 
 
 def speed(folder: Path) -> None:
@@ -78,11 +68,11 @@ def speed(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--speed", action="store_true", help="times alone")
-    parser.add_argument("--default", action="store_true", help="of learned systems the default alone")
+    parser.add_argument("--systems", default="blend", help="learned systems, separated by commas; the last is compared")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if not given.speed:
-            quality(Path(folder), SYSTEMS[:1] if given.default else SYSTEMS)
+            quality(Path(folder), given.systems.split(","))
         speed(Path(folder))
 
 

