@@ -24,7 +24,7 @@ from scipy.stats import binom
 import toprank as tr
 from services import counted, documents, refused, rows, save_models, serving, until
 from toprank.clicks.contexts import contexts_of
-from toprank.errors import DataError
+from toprank.errors import DataError, UnknownNameError
 from toprank.serving import journal as journal_module
 from toprank.serving import recording as recording_module
 from toprank.serving.counting import Counters
@@ -139,10 +139,15 @@ def test_device_and_surface_are_written_by_both_endpoints_and_read_as_contexts(f
     first = log.offsets[:-1]
     told = Counter(zip(log.columns["device"][first].tolist(), log.columns["surface"][first].tolist(), strict=True))
     assert told == {("phone", "app"): 1, ("desktop", "app"): 1, ("phone", "web"): 1}
-    with serving(folder, "linear", files=LogFiles(tmp_path)) as client:
-        ask(client)
+    for place in (tmp_path, tmp_path / "without"):
+        with serving(folder, "linear", files=LogFiles(place)) as client:
+            ask(client)
     with pytest.raises(DataError, match="have no device"):
         contexts_of(tr.clicks.read(tmp_path), "device")
+    with pytest.raises(DataError, match="No list of the log has a device"):
+        tr.clicks.read(tmp_path / "without", carry=["device"])
+    with pytest.raises(UnknownNameError, match="column of the log called 'devise'; did you mean 'device'"):
+        tr.clicks.read(tmp_path, carry=["devise"])
 
 
 # ---- events ----

@@ -14,7 +14,7 @@ import numpy as np
 
 from toprank.clicks.log import Array, ClickLog, Numbered, ids_of, numbered, words_of
 from toprank.compute import FloatArray, IntArray
-from toprank.errors import DataError, Remedy, UnknownNameError
+from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["MOST", "Context", "Contexts", "Layout", "columns_of", "contexts_of", "told"]
 
@@ -96,7 +96,7 @@ def _found(log: ClickLog, columns: tuple[str, ...]) -> Contexts:
 def _numbered(log: ClickLog, column: str) -> Numbered:
     """The values of a column; where one is missing, or is a fraction, it is refused."""
     if column not in log.columns:
-        raise UnknownNameError("column of the log", column, log.columns, command=_READ)
+        raise UnknownNameError("column of the log", column, log.columns)
     every = log.columns[column]
     heads = np.flatnonzero(np.append(True, every[1:] != every[:-1])[: len(every)])  # sessions are mostly of one context
     values, runs = every[heads], np.diff(np.append(heads, len(every)))
@@ -115,9 +115,6 @@ def _numbered(log: ClickLog, column: str) -> Numbered:
     found = numbered(values)
     ids = found.ids if values.dtype.kind in "iu" else ids_of(words_of(found.ids))
     return Numbered(ids, np.repeat(found.number, runs))
-
-
-_READ = Remedy("read the log with {carry}, so that the column is kept.", "the column must be in the log.", carry=...)
 
 
 def told(column: Array) -> Array:

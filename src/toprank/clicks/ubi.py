@@ -93,7 +93,11 @@ def read_ubi(
             raise UnknownNameError("action in these events", name, sorted(actions))
     for table in tables:
         missing.update(table.lost or {})
-    return _joined(asked, hits, shown, done, missing, kinds)
+    log = _joined(asked, hits, shown, done, missing, kinds)
+    for name in _CONTEXTS:
+        if name in carry and name not in log.columns:
+            raise DataError(f"No list of the log has a {name}: requests to the service must say it, each of them.")
+    return log
 
 
 class _Kinds:
@@ -132,7 +136,7 @@ def _carried(tables: Sequence[LogRows], carry: Sequence[str]) -> dict[str, str]:
         found[name] = _SCORES if name == "score" else f"{_FEATURES}.{name}"
         known = {one for table in tables for one in _features(table)}
         if name != "score" and name not in known:
-            raise UnknownNameError("feature of the log", name, ["score", *_CONTEXTS, *sorted(known)])
+            raise UnknownNameError("column of the log", name, ["score", *_CONTEXTS, *sorted(known)])
     return found
 
 

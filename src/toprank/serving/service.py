@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from toprank.errors import DataError, ToprankError
+from toprank.errors import DataError, Remedy, ToprankError
 from toprank.serving import answers, openapi, page
 from toprank.serving.aside import Threads
 from toprank.serving.counting import Counters
@@ -190,7 +190,10 @@ class Service:
                 raise DataError(f"'{name}' and '{self.models.primary}' take different columns and cannot share users.")
         for given, what in ((self._exploration, "Exploring"), (self._split, "A split")):
             if given is not None and files is None:
-                raise DataError(f"{what} needs a log: without one nobody learns what came of it. Give a folder for it.")
+                raise DataError(
+                    f"{what} needs a log: without one nobody learns what came of it.",
+                    remedy=Remedy("Give files=LogFiles(folder).", "Give a folder for it by {log}.", log=...),
+                )
 
     def _infos(self) -> dict[tuple[str, ...], float]:
         return {(model.name, model.version, type(model.ranker).__name__): 1.0 for model in self.models}
