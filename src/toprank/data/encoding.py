@@ -18,12 +18,14 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError, Remedy, warn_user
 
 __all__ = [
-    "FLOOR", "TRAINING", "Column", "Encoding", "Kind", "Strangers", "UnknownLevelsWarning", "codes_of", "is_text",
-    "kind_of", "levels_of", "listed",
+    "FLOOR", "TRAINING", "Column", "Encoding", "Kind", "Level", "Strangers", "UnknownLevelsWarning", "codes_of",
+    "is_text", "kind_of", "levels_of", "listed",
 ]  # fmt: skip
 
 Kind = Literal["number", "date", "duration", "text", "whole"]
 """What a column holds; ``text`` and ``whole`` are categories, whose levels are texts or numbers."""
+Level = str | int | float
+"""A level as a table or a document has it: a text, or a number where the categories are numbers."""
 
 FLOOR = 10
 """A level with fewer documents has no column of its own in a one-hot encoding: its weight would be mostly noise."""
@@ -135,6 +137,11 @@ class Column:
         """The code of each level."""
         return {level: code for code, level in enumerate(self.levels)}
 
+    @property
+    def values(self) -> list[Level]:
+        """The levels as tables hold them: texts or numbers."""
+        return [_number(level) for level in self.levels] if self.kind == "whole" else list(self.levels)
+
     def takes(self, kind: Kind | None) -> bool:
         """Whether a column of another table that holds `kind` can be this one."""
         return kind == self.kind or (self.kind in ("whole", "duration") and kind == "number")
@@ -180,8 +187,7 @@ class Column:
             return pa.array(values)
         if self.is_category:
             codes = pa.array(np.where(missing, 0, values).astype(np.int32), mask=missing)
-            levels: list[Any] = [_number(level) for level in self.levels] if self.kind == "whole" else list(self.levels)
-            return pa.DictionaryArray.from_arrays(codes, pa.array(levels, type=self.arrow_type().value_type))
+            return pa.DictionaryArray.from_arrays(codes, pa.array(self.values, type=self.arrow_type().value_type))
         microseconds = np.where(missing, 0, np.round(values.astype(np.float64) * _DAY)).astype(np.int64)
         return pa.array(microseconds, mask=missing).cast(self.arrow_type())
 
@@ -409,7 +415,7 @@ def _some(levels: Sequence[str]) -> str:
     return f"{named} and {len(levels) - 3:,} more" if len(levels) > 3 else named
 
 
-def _number(level: str) -> float:
+def _number(level: str) -> int | float:
     """The number that a level is written as: exactly, where it is a whole one."""
     try:
         return int(level)

@@ -98,9 +98,9 @@ class _Room:
     def __init__(self, leaves: int) -> None:
         self._left = leaves
 
-    def take(self, depth: int) -> None:
+    def take(self) -> None:
         self._left -= 1
-        if self._left < 0 or depth > DEEPEST:
+        if self._left < 0:
             raise OverflowError
 
 
@@ -133,9 +133,11 @@ class _WrittenTree:
 
     def below(self, node: int, between: _Between, depth: int) -> int:
         """Write what is below a node, and the node; gives its new number."""
+        if depth > DEEPEST:  # asked at every split: a path may be deeper than calls can be before it ends in a leaf
+            raise OverflowError
         tree = self._from
         if node < 0:
-            self._room.take(depth)
+            self._room.take()
             self._values.append(float(tree.values[-1 - node]))
             return -len(self._values)
         feature, ends = int(tree.feature[node]), self._ends[node]

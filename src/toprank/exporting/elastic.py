@@ -17,13 +17,14 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import Level
 from toprank.errors import Remedy, joined
 from toprank.exporting.float32 import LARGEST_SINGLE
 from toprank.exporting.formats import Format, Prepared, as_rows, compact_json, release, table_remarks
 from toprank.exporting.interpreters import elastic
 from toprank.exporting.interpreters.elastic import Missing
 from toprank.exporting.level_columns import column_refusal, level_columns, one_hot_remarks
-from toprank.exporting.level_numbers import LevelNumbers, NumbersOfTerms, Term, cells_of, numbered_forest
+from toprank.exporting.level_numbers import LevelNumbers, NumbersOfTerms, cells_of, numbered_forest
 from toprank.exporting.splits import (
     Node,
     Split,
@@ -212,7 +213,7 @@ def _feature_set(formula: Formula, linear: CentredWeights | None, asked: Numbers
     return {"featureset": {"name": formula.name, "features": features}}
 
 
-def _number_of_term(field: str, numbers: dict[Term, int]) -> dict[str, Any]:
+def _number_of_term(field: str, numbers: dict[Level, int]) -> dict[str, Any]:
     """A query that matches all documents, and scores them by the number of the term in a field, or by 0."""
     numbered = [{"filter": {"term": {field: term}}, "weight": number} for term, number in numbers.items()]
     score = {"functions": [*numbered, {"weight": 0}], "score_mode": "first", "boost_mode": "replace"}
@@ -240,7 +241,7 @@ def _prepare(engine: str, formula: Formula, server: str | None, data: RankingDat
     remarks = [
         f"{feature_file} makes a feature set '{formula.name}' in which each feature reads the document field of the "
         "same name; replace any that is not a field with your own query.",
-        *table_remarks(formula, category=None),
+        *table_remarks(formula, category=None, of_dates="; a field of dates gives milliseconds"),
         *levels.remarks(formula.name, feature_file),
         *_negative(data, formula.features, title),
     ]

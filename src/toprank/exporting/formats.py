@@ -175,11 +175,17 @@ def name_remarks(names: Sequence[str], marks: str, reader: str) -> tuple[str, ..
     return (f"{reader} does not take every name: {some} renamed, '{changed[0][0]}' to '{changed[0][1]}'.",)
 
 
-def table_remarks(formula: Formula, category: str | None = "its code") -> tuple[str, ...]:
-    """What a program is to be given in the place of dates, durations and categories; None: nothing to say of these."""
+def table_remarks(formula: Formula, category: str | None = "its code", of_dates: str = "") -> tuple[str, ...]:
+    """What a program is to be given in the place of dates, durations and categories.
+
+    Args:
+        formula: what is exported.
+        category: what stands for a level; None: nothing to say of that.
+        of_dates: what else to know of dates, as the end of a sentence.
+    """
     if formula.encoding is None:
         return ()
-    units = {"date": "days since 1970-01-01 UTC", "duration": "days"}
+    units = {"date": f"days since 1970-01-01 UTC{of_dates}", "duration": "days"}
     if category is not None:
         units |= {"text": category, "whole": category}
     named = zip(formula.encoding.names, formula.encoding.columns, strict=True)

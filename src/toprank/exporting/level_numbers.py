@@ -16,19 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.encoding import Column, codes_of, listed
+from toprank.data.encoding import Column, Level, codes_of, listed
 from toprank.exporting.code_ranges import neighbourly_numbers, with_ranges
 from toprank.rankers.formula import Forest, Formula
 
 __all__ = [
-    "LEVELS_FILE", "MOST_TERMS", "PARAMETER", "LevelNumbers", "NumbersOfTerms", "Term", "cells_of", "numbered_forest",
+    "LEVELS_FILE", "MOST_TERMS", "PARAMETER", "LevelNumbers", "NumbersOfTerms", "cells_of", "numbered_forest",
     "table_categories", "terms_of",
 ]  # fmt: skip
 
 LEVELS_FILE = ".levels.json"
-Term = str | int | float
-"""A level as a document has it: a text, or a number where the categories are numbers."""
-NumbersOfTerms = dict[int, tuple[str, dict[Term, int]]]
+NumbersOfTerms = dict[int, tuple[str, dict[Level, int]]]
 """Of features that ask a server for levels: the field, and the value where a document has a term; 0 where it has none
 of them."""
 MOST_TERMS = 1000
@@ -89,15 +87,15 @@ class LevelNumbers:
         text = json.dumps(table, ensure_ascii=False, allow_nan=False, indent=1)
         return {LEVELS_FILE: (text + "\n").encode()}
 
-    def _by_number(self, place: int) -> dict[str, int]:
-        levels, numbers = self.columns[place].levels, self.of_codes[place]
+    def _by_number(self, place: int) -> dict[Level, int]:
+        levels, numbers = self.columns[place].values, self.of_codes[place]
         return {levels[code]: int(numbers[code]) for code in np.argsort(numbers).tolist()}
 
     @cached_property
     def of_terms(self) -> NumbersOfTerms:
         """The categories that features can ask a server for, so that no number has to be in the index."""
         return {
-            place: (column.name, {_term(column, level): number for level, number in self._by_number(place).items()})
+            place: (column.name, self._by_number(place))
             for place, column in self.columns.items()
             if 0 < len(column.levels) <= MOST_TERMS and not any(PARAMETER in level for level in column.levels)
         }
@@ -112,7 +110,7 @@ class LevelNumbers:
     def remarks(self, name: str, feature_file: str | None = None) -> list[str]:
         """What whoever uses a file called `name` has to know; `feature_file` asks the server for levels."""
         file = name + LEVELS_FILE
-        by_query = [] if feature_file is None else [name for name, _ in self.of_terms.values()]
+        by_query = [] if feature_file is None else [field for field, _ in self.of_terms.values()]
         by_number = [column.name for column in self.columns.values() if column.name not in by_query]
         remarks = []
         if by_query:
@@ -128,17 +126,10 @@ class LevelNumbers:
         return remarks
 
 
-def _term(column: Column, level: str) -> Term:
-    if column.kind == "text":
-        return level
-    return int(level) if level.lstrip("-").isdecimal() else float(level)
-
-
-def terms_of(formula: Formula, place: int) -> list[Term]:
+def terms_of(formula: Formula, place: int) -> list[Level]:
     """The levels of a category in the order of their codes, as documents have them."""
     assert formula.encoding is not None
-    column = formula.encoding.columns[place]
-    return [_term(column, level) for level in column.levels]
+    return formula.encoding.columns[place].values
 
 
 def cells_of(formula: Formula, X: FloatArray) -> dict[str, npt.NDArray[Any]]:

@@ -20,8 +20,8 @@ def _refuses(formula: Formula, _server: str | None) -> str | None:
         return None
     why = "it is no weighted sum"
     if isinstance(formula.part, Wide):
-        what = "looks up the mean" if formula.part.means else "has a weight for each level"
-        why = f"it {what} of each level of a category" if formula.part.means else f"it {what} of a category"
+        what = "looks up the mean of" if formula.part.means else "has a weight for"
+        why = f"it {what} each level of a category"
     return f"{why}, and the file holds a weight for each feature. Export it to onnx, c or python."
 
 

@@ -16,11 +16,12 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import Level
 from toprank.exporting.float32 import single_below
 from toprank.exporting.formats import Format, Prepared, compact_json, release, table_remarks
 from toprank.exporting.interpreters import solr
 from toprank.exporting.level_columns import column_refusal, level_columns, one_hot_remarks
-from toprank.exporting.level_numbers import LevelNumbers, NumbersOfTerms, Term, cells_of, numbered_forest
+from toprank.exporting.level_numbers import LevelNumbers, NumbersOfTerms, cells_of, numbered_forest
 from toprank.exporting.splits import (
     Node,
     Split,
@@ -169,14 +170,14 @@ def _files(
     return files
 
 
-def _value(name: str, default: dict[str, str], asked: tuple[str, dict[Term, int]] | None) -> dict[str, Any]:
+def _value(name: str, default: dict[str, str], asked: tuple[str, dict[Level, int]] | None) -> dict[str, Any]:
     """How a feature is computed: the number in the field of its name, or the number of a term."""
     if asked is not None:
         return {"class": _QUERY, "params": {"q": _number_of_term(*asked)}}
     return {"class": _FIELD, "params": {"field": name, **default}}
 
 
-def _number_of_term(field: str, numbers: dict[Term, int]) -> str:
+def _number_of_term(field: str, numbers: dict[Level, int]) -> str:
     r"""A query in which a document scores the number of the term in a field.
 
     >>> print(_number_of_term("brand", {"Acme": 1, 'Big "B"': 2}))
@@ -259,7 +260,7 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
     remarks = [
         f"{feature_file} makes a feature store '{formula.name}' in which each feature reads the document field of the "
         "same name; replace any that is not a field with a feature of your own.",
-        *table_remarks(formula, category=None),
+        *table_remarks(formula, category=None, of_dates="; a field of dates gives milliseconds"),
         *levels.remarks(formula.name, feature_file),
     ]
     if linear is not None:

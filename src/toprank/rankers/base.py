@@ -526,7 +526,7 @@ class Ranker(Recorded):
 
     def check_restored(self) -> None:
         """Refuse arrays that do not fit the number of features, or each other."""
-        if "_tables_told" in vars(self):
+        if "_tables_of_file" in vars(self):
             raise DataError("there are means of levels, but no categories that have them")
         lengths = {"features": self.n_columns_}
         for name, numbers in self.saved_arrays.items():
@@ -542,7 +542,7 @@ class Ranker(Recorded):
         """Tell a restored ranker what its features are; `columns` is what its file says of the levels of categories."""
         self.encoding_ = encoding
         if encoding is not None and encoding.categories and (columns is not None or not self.takes_categories):
-            tables = vars(self).pop("_tables_told", [])
+            tables = vars(self).pop("_tables_of_file", [])
             self.columns_ = SeenColumns.from_plain(encoding, columns, tables, self.takes_categories)
 
     @classmethod
@@ -559,7 +559,7 @@ class Ranker(Recorded):
             centre, spread = (_OF_FEATURES.read(name, needed(state.arrays, name)) for name in ("centre", "spread"))
             ranker.standardisation_ = Standardisation(centre, spread)
         if f"{TABLE}0" in state.arrays:
-            ranker._tables_told = [state.arrays[name] for name in SeenColumns.tables(state.arrays)]
+            ranker._tables_of_file = [state.arrays[name] for name in SeenColumns.tables(state.arrays)]
         return ranker
 
     def _training_data(
