@@ -314,6 +314,18 @@ def test_one_hot_gives_rare_levels_one_column_and_unknown_ones_none():
     assert SeenColumns.from_plain(encoding, wide.plain()) == wide
 
 
+def test_refined_least_squares_see_the_columns_of_levels_by_hand(frame, data):
+    """Its rounds score the training data, whose columns are those of levels already."""
+    options = {"l2": 1e-3, "refine": True}
+    ranker = tr.LinearRanker("ImportanceWeightedSquared", **options).fit(data)
+    columns = ranker.columns_
+    assert "brand=acme" in columns.names
+    wide = RankingData(columns.columns(data.X), data.labels, qid=data.qid)
+    by_hand = tr.LinearRanker("ImportanceWeightedSquared", **options).fit(wide)
+    np.testing.assert_allclose(ranker.predict(frame), by_hand.predict(wide), rtol=1e-9)
+    assert ranker.active_ == by_hand.active_
+
+
 def test_many_levels_are_sparse_and_score_like_dense_ones():
     rng = np.random.default_rng(0)
     n, levels = 6000, 200

@@ -147,7 +147,7 @@ class LinearRanker(WeightedSum, PathRanker):
                 weights = weights * data.document_weights
             part = data.replace(document_weights=weights).keep(active)
             self.fit_standardised(part, squared, valid)
-            grown = loss.now_active(active, self.predict(data))
+            grown = loss.now_active(active, self._scores(data.X))  # `data` has the columns that are seen already
             if (grown == active).all():
                 return
             active = grown
