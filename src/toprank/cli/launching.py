@@ -108,7 +108,7 @@ def launch(
             holdout=holdout, half_life=half_life, window=window, version=_digest(current), names=names,
             confidence=confidence, seed=seed,
         )  # fmt: skip
-    found = replace(found, untold=common.as_told(found.untold))
+    found = replace(found, no_answer=common.as_told(found.no_answer))
     if html is not None:
         from toprank.report.launching import write_launch
 

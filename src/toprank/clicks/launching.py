@@ -90,7 +90,7 @@ class Launch(Shown):
         recency: how sessions were weighed by their age; None: all count alike.
         learned: of the new ranker and the current one, the share of these sessions that it learned from; None: that is
             not known.
-        untold: why the log tells nothing of the difference; empty where it tells something.
+        no_answer: why the log tells nothing of the difference; empty where it tells something.
     """
 
     names: tuple[str, str]
@@ -113,7 +113,7 @@ class Launch(Shown):
     doubts: tuple[str, ...] = ()
     recency: Recency | None = None
     learned: tuple[float | None, float | None] = (None, None)
-    untold: str = ""
+    no_answer: str = ""
     _by: str = field(default="", repr=False)
 
     @property
@@ -178,7 +178,7 @@ class Launch(Shown):
             return f"Launch {new}: it brings {gain.value:.4f} {unit} more than {current} {bracket}, {rests}."
         if self.decision == DO_NOT_LAUNCH:
             return f"Do not launch {new}: it brings {-gain.value:.4f} {unit} less than {current} {bracket}, {rests}."
-        if self.untold:
+        if self.no_answer:
             tell = "" if self.reordered.changed else f" {self._tell}"  # else the reason says it
             return f"Whether {new} is better than {current} cannot be told: {self._why_not}{tell}"
         said = f"{gain.value:+.4f} {unit} {bracket}"
@@ -188,8 +188,8 @@ class Launch(Shown):
     def _why_not(self) -> str:
         if not self.reordered.changed:
             return f"both show the same top {self.reordered.k} to every session of the log."
-        if self.untold:
-            return self.untold[0].lower() + self.untold[1:]
+        if self.no_answer:
+            return self.no_answer[0].lower() + self.no_answer[1:]
         if self.effective < self.minimum:
             return "the effective sample is too small."
         if self.queries[1] < _QUERIES:
@@ -290,8 +290,8 @@ class Launch(Shown):
 
     def plot(self) -> Picture:
         """The difference by each estimator, and in slices."""
-        if self.untold:
-            raise DataError(f"There is nothing to draw. {self.untold}")
+        if self.no_answer:
+            raise DataError(f"There is nothing to draw. {self.no_answer}")
         rows = [(name, f"{name}: {gain.value:+.4f} {_ends(gain)}", gain.value, gain.low, gain.high)
                 for name, (_, _, gain) in self.estimates.items()]  # fmt: skip
         if self.users is not None:
@@ -309,7 +309,7 @@ class Launch(Shown):
             "have lists that differ."
         ]
         words += [] if self.recency is None else [str(self.recency)]
-        if any(self.unseen) and not self.untold:
+        if any(self.unseen) and not self.no_answer:
             low, high = self.ends
             words.append(
                 f"{self.unseen[0]:,} documents that {self.names[0]} would show and {self.unseen[1]:,} of "
@@ -501,7 +501,7 @@ def _untold(
         queries=(int(known.asked.sum()), int((differ & known.asked).sum())),
         unseen=(int((among & (first > 0)).sum()), int((among & (second > 0)).sum())), clip=(0.0, 0), users=None,
         reordered=reordered(ranks[names[0]], ranks[names[1]], data, known.counts, k, first - second, new, shown),
-        slices=(), untold=reason, **facts,
+        slices=(), no_answer=reason, **facts,
     )  # fmt: skip
 
 

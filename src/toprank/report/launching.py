@@ -34,7 +34,7 @@ def launch_page(launch: Launch, name: str) -> str:
         "where the interval that decides lies above 0, whatever documents are worth that were never shown."
     )
     grounds = tag("ul", *(tag("li", ground) for ground in launch.grounds), cls="verdicts")
-    drawn = [] if launch.untold else [side_by_side(panel("New less current", launch.plot().figure()))]
+    drawn = [] if launch.no_answer else [side_by_side(panel("New less current", launch.plot().figure()))]
     parts = [("difference", "Difference", remark, join([*drawn, plain_table(launch.table(), "Difference"), grounds]))]
     if launch.slices:
         words = (
