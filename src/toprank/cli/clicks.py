@@ -133,7 +133,7 @@ def check(
     features = None if data is None else _known_documents(data, quiet, reading)
     with common.progress("Examining …", quiet):
         report = checked(shown, features, context=crossed, resamples=resamples, width=width, seed=seed)
-    findings = tuple(replace(one, remedy=common.as_told(one.remedy)) for one in report.findings)
+    findings = tuple(replace(finding, remedy=common.as_told(finding.remedy)) for finding in report.findings)
     report = replace(report, findings=findings)
     if html is not None:
         from toprank.report.clicks import write_clicks
@@ -144,7 +144,7 @@ def check(
         common.print_json(report.to_dict())
     else:
         typer.echo(str(report))
-    if strict and any(one.severity == "problem" for one in report.findings):
+    if strict and any(finding.severity == "problem" for finding in report.findings):
         raise typer.Exit(1)
 
 
@@ -204,7 +204,7 @@ def fit(
         shown = shown.select(~shown.doubled)
     kinds = list(MODELS.values()) if compare else list(dict.fromkeys([kind, *RATES]))
     with common.progress("Fitting …", quiet):
-        models = [one(prior=asked) for one in kinds]
+        models = [kind(prior=asked) for kind in kinds]
         judged = compare_models(shown, models, holdout=holdout, seed=seed)
         fitted = kind(prior=asked).fit(shown, threads=threads)
         ends = fitted.intervals(shown, groups=groups, seed=seed) if kind.shared and groups else {}
@@ -217,7 +217,7 @@ def fit(
     if json:
         common.print_json({**_parameters(fitted, ends), **judged.to_dict()})
         return
-    typer.echo(_told(fitted, ends))
+    typer.echo(_parameters_text(fitted, ends))
     typer.echo(f"\n{judged}")
 
 
@@ -237,14 +237,14 @@ def _parameters(fitted: ClickModel, ends: dict[str, Interval[Any]]) -> dict[str,
     return {"model": type(fitted).__name__, "prior": list(fitted.prior_), "parameters": values}
 
 
-def _told(fitted: ClickModel, ends: dict[str, Interval[Any]]) -> str:
+def _parameters_text(fitted: ClickModel, ends: dict[str, Interval[Any]]) -> str:
     """The parameters that all documents share, with intervals; of the browsing model those without a click above."""
     from toprank.showing.tables import Table, bracketed
 
     paragraphs = [str(fitted) if not ends else str(fitted).partition("\n")[0]]
-    for name, found in ends.items():
-        columns = (found.value, found.low, found.high)
-        if found.value.ndim == 2:
+    for name, interval in ends.items():
+        columns = (interval.value, interval.low, interval.high)
+        if interval.value.ndim == 2:
             columns = tuple(column[:, 0] for column in columns)
             paragraphs.append("Without a click above (--json has all):")
         rows = [(str(k + 1), f"{v:.3f}", bracketed(a, b)) for k, (v, a, b) in enumerate(zip(*columns, strict=True))]
@@ -314,13 +314,13 @@ def simulate(
         raise typer.BadParameter("two files of scores have the same name; rankers are called by it.")
     rankings = {path.stem: read_scores(path, documents.n_documents) for path in scores}
     with common.progress("Simulating …", quiet):
-        found = simulated(
+        log = simulated(
             documents, rankings, users, sessions, k=k, noise=noise, exploration=exploration, way=cast(Any, way),
             trust=None if believed is None else ([1.0] * len(believed), believed),
             popularity=popularity, disagreement=disagreement, seed=seed, order="source",
         )  # fmt: skip
-    write(found, output)
-    common.say(f"{output}: {found}", quiet)
+    write(log, output)
+    common.say(f"{output}: {log}", quiet)
 
 
 def _known(name: str, examination: str | None, continuation: str | None, k: int) -> ClickModel:
@@ -537,11 +537,11 @@ def evaluate(
     wanted = [name.strip() for name in metrics.split(",") if name.strip()]
     how: dict[str, Any] = {"estimator": estimator, "propensities": curves, "context": crossed, "clip": clip}
     how |= {"half_life": half_life, "window": window}
-    found = evaluated(values, shown, documents, wanted, order="source", **how)
+    evaluation = evaluated(values, shown, documents, wanted, order="source", **how)
     if json:
-        common.print_json(found.to_dict())
+        common.print_json(evaluation.to_dict())
     else:
-        typer.echo(str(found))
+        typer.echo(str(evaluation))
 
 
 def _documents(
@@ -639,11 +639,11 @@ def ab(
     _tell_release(compared(read_log(log, quiet, columns), metric, arms=names, confidence=confidence), json)
 
 
-def _tell_release(found: Release, json: bool) -> None:
+def _tell_release(release: Release, json: bool) -> None:
     if json:
-        common.print_json(found.to_dict())
+        common.print_json(release.to_dict())
     else:
-        typer.echo(str(found))
+        typer.echo(str(release))
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (check, fit, simulate, train, evaluate, interleave, ab)

@@ -37,11 +37,11 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quie
 
     _title("BM25, LSA and their fusion, and an order that is learned on other queries than it is judged on")
     with common.progress("Training five times, each time without a fifth of the queries …", quiet):
-        found = index.evaluate(seed=seed, threads=threads)
-    typer.echo(str(found))
+        evaluation = index.evaluate(seed=seed, threads=threads)
+    typer.echo(str(evaluation))
 
     _title("The first page of some queries, before and after")
-    for line in _pages(index, found):
+    for line in _pages(index, evaluation):
         typer.echo(line)
 
     _title("The order is learned from all queries, and kept in the index")
@@ -50,11 +50,11 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quie
         typer.echo(str(index.train(seed=seed, threads=threads or 1)))
 
     _title("The report")
-    assert found.comparison is not None
+    assert evaluation.comparison is not None
     content = tr.report.from_comparison(
-        found.comparison,
+        evaluation.comparison,
         index.judgments["all"],
-        found.runs,
+        evaluation.runs,
         name=index.name,
         title=f"toprank demo: searching the documentation of {index.name}",
         command=typed_command(),
@@ -75,21 +75,21 @@ def _seen_from_the_leader(content: Content) -> Content:
 def advise(folder: Path, quiet: bool) -> None:
     """Say what to do next with the index."""
     command = "toprank" if shutil.which("toprank") else sys.argv[0]  # make demo: the command is in .venv only
-    said = f"\nAsk it yourself: {command} search query {folder / INDEX} read a csv file"
-    said += f"\nOr open its page: {command} search serve {folder / INDEX}"
-    common.say(said, quiet)
+    advice = f"\nAsk it yourself: {command} search query {folder / INDEX} read a csv file"
+    advice += f"\nOr open its page: {command} search serve {folder / INDEX}"
+    common.say(advice, quiet)
 
 
 def _title(text: str) -> None:
     typer.echo(f"\n== {text}")
 
 
-def _pages(index: Index, found: SearchEvaluation) -> list[str]:
+def _pages(index: Index, evaluation: SearchEvaluation) -> list[str]:
     """Three queries that gained most, and the one that lost most."""
     import numpy as np
 
-    names = list(found.runs)
-    before, after = found.evaluations[names[0]], found.evaluations[names[-1]]
+    names = list(evaluation.runs)
+    before, after = evaluation.evaluations[names[0]], evaluation.evaluations[names[-1]]
     gain = after.per_query[_METRIC] - before.per_query[_METRIC]
     order = np.argsort(-gain, kind="stable")
     chosen = [*order[:_BETTER].tolist(), *order[::-1][:_WORSE].tolist()]
@@ -101,8 +101,8 @@ def _pages(index: Index, found: SearchEvaluation) -> list[str]:
         verdict = "better" if gain[place] > 0 else "worse"
         values = f"{before.per_query[_METRIC][place]:.2f} → {after.per_query[_METRIC][place]:.2f}"
         lines.append(f"\n{texts[qid]!r}: {_METRIC} {values}, {verdict}")
-        columns = [_top(found.runs[name], qid) for name in (names[0], names[-1])]
-        width = max(len(one) for one in columns[0])
+        columns = [_top(evaluation.runs[name], qid) for name in (names[0], names[-1])]
+        width = max(len(text) for text in columns[0])
         lines += [f"  {a:<{width}}  |  {b}" for a, b in zip(*columns, strict=True)]
     return lines
 

@@ -102,23 +102,23 @@ def launch(
     past = None if reference is None else _documents(reference, quiet, reading, models[0])
     names = (new.stem, current.stem) if new.stem != current.stem else (str(new), str(current))
     with common.progress("Comparing …", quiet):
-        found = launched(
+        decided = launched(
             shown, documents, models[0], models[1], metric, k=k, estimator=estimator, propensities=curves,
             context=crossed, clip=clip, most=most, minimum=minimum, slices=slices, reference=past, since=start, by=by,
             holdout=holdout, half_life=half_life, window=window, version=_digest(current), names=names,
             confidence=confidence, seed=seed,
         )  # fmt: skip
-    found = replace(found, no_answer=common.as_told(found.no_answer))
+    decided = replace(decided, no_answer=common.as_told(decided.no_answer))
     if html is not None:
         from toprank.report.launching import write_launch
 
-        write_launch(html, found, f"{names[0]} against {names[1]}")
+        write_launch(html, decided, f"{names[0]} against {names[1]}")
         common.say(f"{html}: the report", quiet)
     if json:
-        common.print_json(found.to_dict())
+        common.print_json(decided.to_dict())
     else:
-        typer.echo(str(found))
-    raise typer.Exit(found.status)
+        typer.echo(str(decided))
+    raise typer.Exit(decided.status)
 
 
 def _documents(path: Path, quiet: bool, reading: options.Reading, ranker: Any) -> RankingData:
@@ -139,12 +139,12 @@ def _seconds(text: str) -> float:
     except ValueError:
         pass
     try:
-        told = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
             f"--since takes a date such as 2026-11-18, or seconds since 1970, not '{text}'."
         ) from None
-    return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _digest(path: Path) -> str:

@@ -237,7 +237,7 @@ def evaluate(
     opened = _opened(folder)
     wanted = [name.strip() for name in systems.split(",") if name.strip()] if systems is not None else None
     with common.progress("Evaluating …", quiet):
-        found = opened.evaluate(
+        evaluation = opened.evaluate(
             queries,
             qrels,
             wanted,
@@ -254,9 +254,9 @@ def evaluate(
         from toprank.data.trec import write_run
 
         runs.mkdir(parents=True, exist_ok=True)
-        for name, run in found.runs.items():
+        for name, run in evaluation.runs.items():
             write_run(run, runs / f"{name}.run")
-    common.print_result(found, json=json)
+    common.print_result(evaluation, json=json)
 
 
 def query(
@@ -311,7 +311,7 @@ def serve(
 
 def _vectors_of_documents(given: list[str] | None) -> dict[str, str] | None:
     """Files of vectors by name."""
-    pairs = [_named_file(one) for one in given or ()]
+    pairs = [_named_file(text) for text in given or ()]
     return _by_name([(name or Path(file).stem, file) for name, file in pairs], "--vectors")
 
 
@@ -320,7 +320,7 @@ def _vectors_of_queries(opened: Any, given: list[str] | None) -> dict[str, str] 
     known = list(opened.vectors)
     if given and not known:
         raise typer.BadParameter("the index holds no vectors of documents; index them with --vectors.")
-    pairs = [_named_file(one) for one in given or ()]
+    pairs = [_named_file(text) for text in given or ()]
     if len(known) > 1 and not all(name for name, _ in pairs):
         raise typer.BadParameter(
             f"the index holds the vectors {' and '.join(known)}; say whose these are: --query-vectors {known[0]}=FILE."

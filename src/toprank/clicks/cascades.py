@@ -197,16 +197,16 @@ class _Fitted(_Chain):
 
         start = self._closed_form(log, weight) if self._begin is None else self._begin
         if self._learner is None:
-            found = maximise(step, start, *limits, lambda both: both[n:])
+            climb_end = maximise(step, start, *limits, lambda both: both[n:])
         else:
-            found = climb(step, start, *limits)
+            climb_end = climb(step, start, *limits)
         self.steps_, self.converged_, self._rest, self.attraction_ = (
-            found.steps,
-            found.converged,
-            found.at,
-            found.at[:n],
+            climb_end.steps,
+            climb_end.converged,
+            climb_end.at,
+            climb_end.at[:n],
         )
-        self._keep(found.at[n:])
+        self._keep(climb_end.at[n:])
 
     def _closed_form(self, log: ClickLog, weight: FloatArray) -> FloatArray:
         """All parameters, as if users had looked at nothing below their last click, and at all above."""
@@ -342,8 +342,8 @@ def _satisfaction_sums(
 
     def part(number: int) -> None:
         sessions = now.parts[number]
-        told = expected.examined, expected.onward, *sessions
-        kernels.satisfaction_sums(*shown, patience, *told, looked, enough, totals[number])
+        expectations = expected.examined, expected.onward, *sessions
+        kernels.satisfaction_sums(*shown, patience, *expectations, looked, enough, totals[number])
 
     each_block(part, range(len(now.parts)), now.threads)
     return looked, enough, totals.sum(axis=0)

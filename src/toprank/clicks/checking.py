@@ -58,9 +58,9 @@ class LogReport(Shown):
             "summary": self.summary,
             "log": self.sizes,
             "sessions_needed": self.sessions_needed,
-            "findings": [asdict(one) | {"examples": list(one.examples)} for one in self.findings],
+            "findings": [asdict(finding) | {"examples": list(finding.examples)} for finding in self.findings],
             "positions": json_rows(self._columns()),
-            "components": [list(one) for one in self.graph.components],
+            "components": [list(component) for component in self.graph.components],
             "edges": [edge._asdict() for edge in self.graph.edges],
             "contexts": None if self.contexts is None else self.contexts.to_dict(),
         }
@@ -118,18 +118,18 @@ class LogReport(Shown):
     @property
     def summary(self) -> str:
         """What the log has, and how much was found."""
-        problems = sum(one.severity == "problem" for one in self.findings)
-        found = (
+        problems = sum(finding.severity == "problem" for finding in self.findings)
+        sentence = (
             f"{len(self.findings)} findings, {problems} of them problems." if self.findings else "Nothing was found."
         )
-        return f"{self._sizes()} {found}"
+        return f"{self._sizes()} {sentence}"
 
     def _sizes(self) -> str:
         return ", ".join(f"{count:,} {name}" for name, count in self.sizes.items()) + "."
 
     def _parts(self) -> Sequence[Part]:
-        found = tuple(str(one) for one in self.findings)
-        parts: list[Part] = [self._sizes(), found or "Nothing was found.", self.table()]
+        sentences = tuple(str(finding) for finding in self.findings)
+        parts: list[Part] = [self._sizes(), sentences or "Nothing was found.", self.table()]
         if self.contexts is not None:
             parts += self.contexts._parts()
         if not self.graph.edges:

@@ -69,16 +69,16 @@ def differ(log: ClickLog, contexts: Contexts, seed: int = 0) -> Difference:
     if several < 2 or not len(cells.document):
         return Difference(np.nan, 0)
     scores, clicks = _scores(cells, several, depth)
-    told = np.flatnonzero(np.abs(scores).max(axis=1, initial=0) > _ROUNDING * max(cells.clicked.sum(), 1))
-    if len(told) < _FEWEST:
-        return Difference(np.nan, len(told))
+    speaking = np.flatnonzero(np.abs(scores).max(axis=1, initial=0) > _ROUNDING * max(cells.clicked.sum(), 1))
+    if len(speaking) < _FEWEST:
+        return Difference(np.nan, len(speaking))
     weight = np.repeat(1 / np.maximum(clicks, 1), depth)
-    found = float(scores.sum(axis=0) ** 2 @ weight)
-    if not found > 0:
-        return Difference(np.nan, len(told))
-    signs = np.random.default_rng(seed).integers(0, 2, (_FLIPS, len(told))) * 2.0 - 1
-    by_lot = (signs @ scores[told]) ** 2 @ weight
-    return Difference(float((1 + (by_lot >= found * (1 - _ROUNDING)).sum()) / (1 + _FLIPS)), len(told))
+    statistic = float(scores.sum(axis=0) ** 2 @ weight)
+    if not statistic > 0:
+        return Difference(np.nan, len(speaking))
+    signs = np.random.default_rng(seed).integers(0, 2, (_FLIPS, len(speaking))) * 2.0 - 1
+    by_lot = (signs @ scores[speaking]) ** 2 @ weight
+    return Difference(float((1 + (by_lot >= statistic * (1 - _ROUNDING)).sum()) / (1 + _FLIPS)), len(speaking))
 
 
 def _cells(log: ClickLog, contexts: Contexts, depth: int) -> _Cells:

@@ -26,15 +26,15 @@ def of_contexts(log: ClickLog, context: Context | None, seed: int = 0) -> Iterat
     """What columns of the log say of where documents stood, or the one that is asked for."""
     if not log.clicks.any():
         return
-    columns = [one for one in log.columns if one not in _NO_CONTEXTS] if context is None else [context]
-    found = [one for column in columns if (one := _contexts(log, column, context is not None)) is not None]
-    for contexts in found:
+    columns = [column for column in log.columns if column not in _NO_CONTEXTS] if context is None else [context]
+    several = [contexts for column in columns if (contexts := _contexts(log, column, context is not None)) is not None]
+    for contexts in several:
         yield from _mixed(log, contexts)
-    for contexts in found:
+    for contexts in several:
         difference = differ(log, contexts, seed)
-        if difference.told and difference.p <= _LEVEL / len(found):
-            said = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
-            sentence = f"{contexts.called} changes how likely positions are looked at ({said})."
+        if difference.told and difference.p <= _LEVEL / len(several):
+            p_text = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
+            sentence = f"{contexts.called} changes how likely positions are looked at ({p_text})."
             remedy = joined("One curve for all misleads there:", _give(contexts))
             names = contexts.names
             yield Finding("contexts", "warning", sentence, len(names), examples_of(names), remedy)
@@ -43,12 +43,12 @@ def of_contexts(log: ClickLog, context: Context | None, seed: int = 0) -> Iterat
 def _contexts(log: ClickLog, column: Context, asked: bool) -> Contexts | None:
     """The contexts of a column; None where it is none, unless it was asked for."""
     try:
-        found = contexts_of(log, column)
+        contexts = contexts_of(log, column)
     except (DataError, UnknownNameError):
         if asked:
             raise
         return None
-    return found if len(found.names) > 1 else None
+    return contexts if len(contexts.names) > 1 else None
 
 
 def _told_apart(log: ClickLog, contexts: Contexts) -> bool:

@@ -55,7 +55,7 @@ def columns_of(context: Context) -> tuple[str, ...]:
     (('device',), ('device', 'surface'))
     """
     several = (context,) if isinstance(context, str) else tuple(context)
-    if not several or not all(isinstance(one, str) and one for one in several):
+    if not several or not all(isinstance(name, str) and name for name in several):
         raise DataError(f"context takes the name of a column of the log, or several names, not {context!r}.")
     return tuple(dict.fromkeys(several))
 
@@ -79,11 +79,11 @@ def _found(log: ClickLog, columns: tuple[str, ...]) -> Contexts:
     """`contexts_of`, worked out."""
     number, names = np.zeros(log.n_impressions, np.int64), [""]
     for column in columns:
-        found = _numbered(log, column)
-        crossed = numbered(number * np.int64(len(found.ids)) + found.number)
-        both = [divmod(int(one), len(found.ids)) for one in crossed.ids]
-        words = words_of(found.ids).to_pylist()
-        names = [_BETWEEN.join(filter(None, (names[one], words[other]))) for one, other in both]
+        further = _numbered(log, column)
+        crossed = numbered(number * np.int64(len(further.ids)) + further.number)
+        both = [divmod(int(code), len(further.ids)) for code in crossed.ids]
+        words = words_of(further.ids).to_pylist()
+        names = [_BETWEEN.join(filter(None, (names[first], words[second]))) for first, second in both]
         number = crossed.number
         if len(names) > MOST:
             raise DataError(
@@ -112,9 +112,9 @@ def _numbered(log: ClickLog, column: str) -> Numbered:
         if (values != np.floor(values)).any():
             raise DataError(f"{column} has fractions, which are no contexts: cut them into a few classes.")
         values = values.astype(np.int64)
-    found = numbered(values)
-    ids = found.ids if values.dtype.kind in "iu" else ids_of(words_of(found.ids))
-    return Numbered(ids, np.repeat(found.number, runs))
+    coded = numbered(values)
+    ids = coded.ids if values.dtype.kind in "iu" else ids_of(words_of(coded.ids))
+    return Numbered(ids, np.repeat(coded.number, runs))
 
 
 def told(column: Array) -> Array:
@@ -135,7 +135,7 @@ def _varies(log: ClickLog, called: str, number: IntArray) -> bool:
     if len(mixed) >= _SLIP * several:
         return True
     names = mixed if log.session_ids is None else log.session_ids[mixed]
-    shown = ", ".join(str(one) for one in names[:3].tolist())
+    shown = ", ".join(str(name) for name in names[:3].tolist())
     raise DataError(
         f"{called} varies within {len(mixed):,} of {several:,} sessions (such as {shown}). A device or a class of "
         "query is that of a whole session, and modules of a page vary within most: give these sessions one, or leave "
@@ -178,14 +178,14 @@ class Layout:
         >>> Layout(("device",), ("desktop", "phone"), False, 3).rows(log).tolist()
         [0, 2]
         """
-        found = contexts_of(log, self.columns)
-        if found.varies and not self.varies:
+        here = contexts_of(log, self.columns)
+        if here.varies and not self.varies:
             raise DataError(
                 f"{self.called} varies within sessions of this log, and the propensities are those of whole sessions: "
                 "it must be a column of the same kind."
             )
         place = {name: number + 1 for number, name in enumerate(self.names)}
-        return np.array([place.get(name, 0) for name in found.names], dtype=np.int64)[found.number]
+        return np.array([place.get(name, 0) for name in here.names], dtype=np.int64)[here.number]
 
     def cells(self, log: ClickLog) -> IntArray:
         """Of each impression the number of its cell."""

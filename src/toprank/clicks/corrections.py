@@ -95,12 +95,12 @@ def curves_of(
     if isinstance(propensities, Curves):
         return _fitting(propensities, log, context)
     least = 0.0
-    found = propensities is None or isinstance(propensities, str)
+    from_log = propensities is None or isinstance(propensities, str)
     if context is not None:
-        if found:
+        if from_log:
             return curves_by_context(log, context, propensities or "all-pairs", _cautious(log), like)
         return _fitting(_of_contexts(propensities, columns_of(context), log), log, context)
-    if found:
+    if from_log:
         least = _cautious(log)
         learns = propensities in ("regression-em", "dual")
         by = {"data": data, "ranker": ranker} if learns and data is not None else {}
@@ -108,15 +108,15 @@ def curves_of(
         if not learns:
             refuse_one_order(log, propensities.identified)
     if hasattr(propensities, "values") and hasattr(propensities, "identified"):
-        both, told = np.asarray(propensities.values, dtype=np.float64), propensities.method
+        both, origin = np.asarray(propensities.values, dtype=np.float64), propensities.method
         if getattr(propensities, "offsets", None) is not None:
             both = np.stack([both, propensities.offsets])
     elif hasattr(propensities, "examination_"):
-        both, told = _examination(propensities, log), f"examination of {type(propensities).__name__}"
+        both, origin = _examination(propensities, log), f"examination of {type(propensities).__name__}"
     else:
-        both, told = _numbers(propensities), "given"
+        both, origin = _numbers(propensities), "given"
     both = _two_rows(both, log)
-    return _fitting(Curves(both[0], both[1], told, least), log)
+    return _fitting(Curves(both[0], both[1], origin, least), log)
 
 
 def _two_rows(both: FloatArray, log: ClickLog) -> FloatArray:
@@ -137,9 +137,9 @@ def _of_contexts(given: Any, columns: tuple[str, ...], log: ClickLog) -> Curves:
             "With a context, propensities are given by context, as a mapping such as {'phone': [1, 0.4], 'desktop': "
             "[1, 0.7]}; or by what tr.clicks.propensities gave with this context; or they are found from the log."
         )
-    rows = [_two_rows(_numbers(one), log) for one in given.values()]
-    depth = min(one.shape[1] for one in rows)
-    table = np.stack([np.full((2, depth), np.nan), *(one[:, :depth] for one in rows)], axis=1)
+    rows = [_two_rows(_numbers(curve), log) for curve in given.values()]
+    depth = min(pair.shape[1] for pair in rows)
+    table = np.stack([np.full((2, depth), np.nan), *(pair[:, :depth] for pair in rows)], axis=1)
     names = tuple(str(name) for name in given)
     layout = Layout(columns, names, contexts_of(log, columns).varies, depth)
     return Curves(table[0].reshape(-1), table[1].reshape(-1), f"given, by {layout.called}", 0.0, layout)
@@ -179,8 +179,8 @@ def _examination(model: Any, log: ClickLog) -> FloatArray:
     by_documents = model.attraction is None
     if by_documents:
         refuse_one_order(log, model.identified_)
-    found: FloatArray = model.corrected()["examination"]
-    return np.where(model.identified_ | (not by_documents), found, np.nan)
+    examined: FloatArray = model.corrected()["examination"]
+    return np.where(model.identified_ | (not by_documents), examined, np.nan)
 
 
 def _cautious(log: ClickLog) -> float:
@@ -419,6 +419,6 @@ def preferences(
     rows, query = pairs.reshape(-1), data.queries.document_query[pairs[:, 0]]
     return RankingData(
         data.X[rows], np.tile([1.0, 0.0], len(pairs)), queries=Queries.from_sizes(np.full(len(pairs), 2)),
-        qids=np.array([f"{data.qids[q]}:{one}>{other}" for q, (one, other) in zip(query, pairs, strict=True)]),
+        qids=np.array([f"{data.qids[q]}:{better}>{other}" for q, (better, other) in zip(query, pairs, strict=True)]),
         query_weights=counts, feature_names=data.feature_names, encoding=data.encoding,
     )  # fmt: skip

@@ -72,8 +72,8 @@ class Dual:
             ranker = unfitted(self._new).fit(self.training.replace(labels=wanted))
             scores = np.asarray(ranker.predict(self.grouped), dtype=np.float64)[self.rows]
             mass = count * self._clipped(scores[ahead] - scores[behind])
-            found = self._propensities(place, self.choice[log.session[clicked]], mass)
-            change, logits = found - logits, found
+            renewed = self._propensities(place, self.choice[log.session[clicked]], mass)
+            change, logits = renewed - logits, renewed
             converged = bool(np.abs(change).max() <= tolerance)
             if converged:
                 break

@@ -130,8 +130,8 @@ def propensities(
     if method in HARVESTED:
         if data is not None or ranker is not None:
             raise DataError(f"The method {method} uses no features; leave data= and ranker= out.")
-        found = harvested(log, method, resamples=count, confidence=confidence, seed=seed)
-        return replace(found, recency=recency)
+        estimated = harvested(log, method, resamples=count, confidence=confidence, seed=seed)
+        return replace(estimated, recency=recency)
     check_whole("resamples", count, 2)
     check_number("confidence", confidence, above=0, below=1)
     check_number("clip", clip, above=0, most=1)
@@ -150,11 +150,11 @@ def propensities(
         )
         of_log = _graph_of_features(log, data)
         identified = of_log.identified
-    found = _with_intervals(log, estimate, method, of_log, identified, (count, confidence, seed))
+    estimated = _with_intervals(log, estimate, method, of_log, identified, (count, confidence, seed))
     if method != "trust" and not identified.all():
         lost = [str(k + 1) for k in np.flatnonzero(~identified)]
         warn_user(assumed(method, lost), UnidentifiedWarning)
-    return replace(found, recency=recency)
+    return replace(estimated, recency=recency)
 
 
 def _graph_of_features(log: ClickLog, data: RankingData | None) -> Graph:
@@ -212,10 +212,10 @@ def _with_intervals(
     lost, queries = np.where(identified | (best.offsets is None), 0.0, np.nan), len(np.unique(log.session_query))
     values = best.values + lost
     ratios = best.offsets is None
-    over_queries = redrawn_interval(values, [one.values for one in again], queries, confidence, ratios=ratios)
-    found = Propensities(values, over_queries, identified, of_log, method, confidence, resamples, ranker=best.ranker)
+    over_queries = redrawn_interval(values, [draw.values for draw in again], queries, confidence, ratios=ratios)
+    result = Propensities(values, over_queries, identified, of_log, method, confidence, resamples, ranker=best.ranker)
     if best.offsets is None:
-        return found
+        return result
     offsets = best.offsets + lost
-    drawn = [one.offsets for one in again if one.offsets is not None]
-    return replace(found, offsets=offsets, offset_intervals=redrawn_interval(offsets, drawn, queries, confidence))
+    drawn = [draw.offsets for draw in again if draw.offsets is not None]
+    return replace(result, offsets=offsets, offset_intervals=redrawn_interval(offsets, drawn, queries, confidence))

@@ -141,7 +141,7 @@ class Estimates(Shown):
         """For JSON; an end that is not known is None."""
         return {
             "summary": self.summary, "estimator": self.estimator, "mean": self.mean, "confidence": self.confidence,
-            "intervals": {name: json_numbers(list(one)) for name, one in self.intervals.items()},
+            "intervals": {name: json_numbers(list(interval)) for name, interval in self.intervals.items()},
             "effective_sample_size": self.effective_sample_size, "counted": self.counted,
             "impressions": self.impressions, "unseen": self.unseen, "ranked": self.ranked, "unknown": self.unknown,
             "uncorrected": self.uncorrected, "clip": self.clip, "clipped": self.clipped,
@@ -280,10 +280,10 @@ def evaluate(
         ranks, log, data, wanted, estimator=estimator, propensities=propensities, context=context, clip=clip,
         regression=regression, confidence=confidence,
     )  # fmt: skip
-    found = replace(judged.estimates[""], recency=recency)
-    for doubt in found.doubts:
+    estimate = replace(judged.estimates[""], recency=recency)
+    for doubt in estimate.doubts:
         warn_user(doubt, SmallSampleWarning)
-    return found
+    return estimate
 
 
 class JudgedRankers(NamedTuple):
@@ -326,8 +326,8 @@ def judge_by(
     clip: float | None = None, regression: Any = None, confidence: float = 0.95,
 ) -> dict[str, JudgedRankers]:  # fmt: skip
     """`judge` by several estimators, which share the propensities: these are found once for all."""
-    wanted = [Metric.of(one) if isinstance(one, str) else one for one in metrics]
-    needed = set(estimators) != {"none"} or any(one.kind != "dcg" for one in wanted)
+    wanted = [Metric.of(metric) if isinstance(metric, str) else metric for metric in metrics]
+    needed = set(estimators) != {"none"} or any(metric.kind != "dcg" for metric in wanted)
 
     curves_of_all = curves_of(propensities, log, data, LinearRanker(), context) if needed else None
 
@@ -335,22 +335,25 @@ def judge_by(
         curves = curves_of_all
         if needed and part is not log:
             curves = curves_of(propensities, part, data, LinearRanker(), context, curves_of_all)
-        found = {}
+        parts = {}
         for estimator in estimators:
             of_reward: dict[str, Corrected] = {}
-            for reward in dict.fromkeys(one.reward for one in wanted):
+            for reward in dict.fromkeys(metric.reward for metric in wanted):
                 dr = estimator == "dr" and curves is not None
                 guess = regression_of(regression, part, data, curves, reward) if dr and curves is not None else None
                 of_reward[reward] = correct(part, data, estimator, curves, clip, guess, reward)
-            of_metric = {one.name: of_reward[one.reward] for one in wanted}
-            found[estimator] = (
+            of_metric = {metric.name: of_reward[metric.reward] for metric in wanted}
+            parts[estimator] = (
                 of_metric,
                 {
-                    ranker: {one.name: _of_metric(one, of, of_metric[one.name], part, data, curves) for one in wanted}
+                    ranker: {
+                        metric.name: _of_metric(metric, of, of_metric[metric.name], part, data, curves)
+                        for metric in wanted
+                    }
                     for ranker, of in ranks.items()
                 },
             )
-        return found
+        return parts
 
     whole, means = parts_of(log), None
     if needed and (propensities is None or isinstance(propensities, str)):
@@ -370,7 +373,7 @@ def _joined(
     if without is not None:
         shares, means = without
         rests = {
-            ranker: {name: np.array([one[ranker][name] for one in means]) for name in of}
+            ranker: {name: np.array([rest[ranker][name] for rest in means]) for name in of}
             for ranker, of in parts.items()
         }
     else:
@@ -399,9 +402,9 @@ def _joined(
 
 def interval_of(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> Interval:
     """The jackknife's; of one query nothing is known, so that anything is possible."""
-    found = jackknife(whole, rests, shares, confidence)
-    low, high = (float(found.low), float(found.high)) if np.isfinite(found.low) else (-np.inf, np.inf)
-    return Interval(whole, low, high, confidence, found.n, found.detail, found.of)
+    interval = jackknife(whole, rests, shares, confidence)
+    low, high = (float(interval.low), float(interval.high)) if np.isfinite(interval.low) else (-np.inf, np.inf)
+    return Interval(whole, low, high, confidence, interval.n, interval.detail, interval.of)
 
 
 _Without = tuple[FloatArray, list[dict[str, dict[str, float]]]]
@@ -416,7 +419,7 @@ def _without_groups(
     """
     weights, shares = left_out_in_turn(log, _GROUPS, 0)
 
-    found: dict[str, list[dict[str, dict[str, float]]]] = defaultdict(list)
+    by_estimator: dict[str, list[dict[str, dict[str, float]]]] = defaultdict(list)
     try:
         for kept in weights:
             for estimator, (of_metric, parts) in parts_of(log.select(kept[log.session_query] > 0)).items():
@@ -425,10 +428,10 @@ def _without_groups(
                 means = {
                     ranker: {name: part.mean(sessions) for name, part in of.items()} for ranker, of in parts.items()
                 }
-                found[estimator].append(means)
+                by_estimator[estimator].append(means)
     except DataError:
         return defaultdict(lambda: (shares, []))
-    return {estimator: (shares, means) for estimator, means in found.items()}
+    return {estimator: (shares, means) for estimator, means in by_estimator.items()}
 
 
 class _OfMetric(NamedTuple):
@@ -475,8 +478,8 @@ def _of_metric(
         slope = slope + (trust if metric.reward == "value" else 0.0)  # as `correct` has it by ips
         weights = np.where(within, slope, 0.0) / shared
         anyway = 0.0 if metric.reward == "value" else np.where(within, trust, 0.0) / shared
-    found = np.isfinite(known.relevance)
-    values = data.queries.sum(weights * np.where(found, known.relevance, 0.0) + anyway)[asked]
+    judged = np.isfinite(known.relevance)
+    values = data.queries.sum(weights * np.where(judged, known.relevance, 0.0) + anyway)[asked]
     of_impression = known.weight * weights[known.row] * (known.row >= 0)
     of_impression *= data.queries.spread(known.sessions)[known.row]
     squares = float((of_impression**2).sum())

@@ -38,9 +38,9 @@ def shown_at(
     order = np.lexsort((np.where(is_click, row, -row), is_click, time, key))
     key, row, is_click = key[order], row[order], is_click[order]
     latest = np.maximum.accumulate(np.where(is_click, -1, np.arange(len(row))))
-    found = np.where((latest >= 0) & (key[latest] == key), row[latest], -1)
+    shown_row = np.where((latest >= 0) & (key[latest] == key), row[latest], -1)
     of_click = np.empty(len(clicks[0]), dtype=np.int64)
-    of_click[row[is_click] - n] = found[is_click]
+    of_click[row[is_click] - n] = shown_row[is_click]
     return of_click
 
 
@@ -71,8 +71,8 @@ class Pieces:
 
     def add(self, **values: Any) -> None:
         """A strip of each column."""
-        for name, one in values.items():
-            self.parts.setdefault(name, []).append(one)
+        for name, column in values.items():
+            self.parts.setdefault(name, []).append(column)
 
     def __contains__(self, name: str) -> bool:
         """Whether the column has a strip."""
@@ -90,9 +90,9 @@ class Pieces:
 
     def given_up(self, name: str, kind: npt.DTypeLike) -> Array:
         """A column of numbers whose strips are not needed again: of ten million rows, each is 80 MB."""
-        found = self.array(name, kind)
+        array = self.array(name, kind)
         self.parts[name] = []
-        return found
+        return array
 
 
 def present(ids: Array, number: IntArray) -> Numbered:

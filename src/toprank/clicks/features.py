@@ -45,8 +45,8 @@ class AttractionByFeatures:
         liked = np.divide(likes, looks, out=np.zeros(n), where=looks > 0)
         self.ranker = unfitted(self._new)  # what it was before may be someone's
         self.ranker.fit(self._data.replace(labels=np.clip(liked, 0.0, 1.0), document_weights=looks))
-        found: FloatArray = logistic(np.asarray(self.ranker.predict(self._data), dtype=np.float64))[self._place]
-        return found
+        chances: FloatArray = logistic(np.asarray(self.ranker.predict(self._data), dtype=np.float64))[self._place]
+        return chances
 
 
 def under(loss: Loss, ranker: Any, role: str) -> Any:

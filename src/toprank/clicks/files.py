@@ -120,8 +120,8 @@ def read(
     sources = list(source) if isinstance(source, list | tuple) else [source]
     if not sources:
         raise DataError("There is nothing to read: give a file, a frame, or a list of them.")
-    if not all(isinstance(one, str | os.PathLike) for one in sources):
-        tables = [table for one in sources for table in opened(one, format)]
+    if not all(isinstance(source, str | os.PathLike) for source in sources):
+        tables = [table for source in sources for table in opened(source, format)]
         return _read_tables(tables, given, carry, first_position, values)
     with as_plain_files(sources) as files:  # a pipe gives its bytes once, and formats are told by content
         if all(kind_of(file, format) == "yandex" for file in files):
@@ -255,7 +255,7 @@ class _Strips:
                 written = from_text and role != "document"  # whose ids are text in data, too
                 ids[role] = numbered(pa.chunked_array(_alike(self._pieces[role])), from_text=written)
                 self._pieces[role] = []
-        columns = {name: _values(_one(name, self._pieces.pop(name)), from_text) for name in self._columns}
+        columns = {name: _values(_whole(name, self._pieces.pop(name)), from_text) for name in self._columns}
         if "value" in columns:
             columns["value"] = numbers_in(columns["value"])
         places = np.concatenate(self._pieces["position"]).astype(np.int64)
@@ -276,15 +276,15 @@ def _roles(names: Sequence[str], given: Mapping[str, Choice], carry: Sequence[st
                 raise DataError(f"A click log needs a column for the {role}.")
             continue
         free = [name for name in names if name not in taken]
-        found = [name for name in free if name.lower() in USUAL_NAMES[role]]
-        if len(found) > 1:
-            several = ", ".join(f"'{name}'" for name in found)
+        matches = [name for name in free if name.lower() in USUAL_NAMES[role]]
+        if len(matches) > 1:
+            several = ", ".join(f"'{name}'" for name in matches)
             raise DataError(
                 f"Several columns could be the {role}: {several}. Say which with",
                 remedy=Remedy(f"{{{role}}}.", **{role: "COLUMN"}),
             )
-        if found:
-            roles[role] = found[0]
+        if matches:
+            roles[role] = matches[0]
         elif role in _NEEDED:
             raise _no_column(role, names)
     twice = [name for name in roles.values() if list(roles.values()).count(name) > 1]
@@ -321,10 +321,10 @@ def _exploded(columns: dict[str, Any], first_row: int) -> tuple[dict[str, Any], 
     rank = np.arange(len(parent)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
     if not _is_list(columns["click"].type):
         raise DataError("Documents come in lists, and clicks do not: give a list of clicks for each list of documents.")
-    found = {}
+    exploded = {}
     for role, values in columns.items():
         if not _is_list(values.type):
-            found[role] = values.take(pa.array(parent))
+            exploded[role] = values.take(pa.array(parent))
             continue
         other = pc.list_value_length(values).fill_null(0)
         differs = pc.index(pc.not_equal(other, sizes), True).as_py()
@@ -332,8 +332,8 @@ def _exploded(columns: dict[str, Any], first_row: int) -> tuple[dict[str, Any], 
             raise DataError(
                 f"Row {first_row + differs} has {lengths[differs]} documents, but {other[differs]} values of {role}."
             )
-        found[role] = pc.list_flatten(values)
-    return found, parent, rank
+        exploded[role] = pc.list_flatten(values)
+    return exploded, parent, rank
 
 
 def _alike(pieces: list[Any]) -> list[Any]:
@@ -346,7 +346,7 @@ def _alike(pieces: list[Any]) -> list[Any]:
     return [piece if piece.type == wanted else piece.cast(inside).dictionary_encode() for piece in pieces]
 
 
-def _one(name: str, pieces: list[Any]) -> Any:
+def _whole(name: str, pieces: list[Any]) -> Any:
     """Pieces of a column that is kept, as one; files of one log may hold whole numbers here and others there."""
     import pyarrow as pa
 
@@ -367,7 +367,7 @@ def _values(column: Any, from_text: bool) -> Array:
             column = column.cast(pa.float64())
         return np.asarray(column.to_numpy())
     whole = column.unify_dictionaries()
-    codes = np.concatenate([np.asarray(one.indices.fill_null(-1)) for one in whole.chunks])
+    codes = np.concatenate([np.asarray(chunk.indices.fill_null(-1)) for chunk in whole.chunks])
     known = whole.chunk(0).dictionary
     for kind in (pa.int64(), pa.float64(), pa.bool_()) if from_text and (codes >= 0).all() else ():
         try:
@@ -417,7 +417,9 @@ def _strips_of(log: ClickLog) -> Callable[[int], Any]:
     import pyarrow as pa
 
     numbers = np.arange(log.n_sessions) if log.session_ids is None else log.session_ids
-    ids = {name: _as_arrow(name, one) for name, one in zip(_IDS, (log.qids, log.document_ids, numbers), strict=True)}
+    ids = {
+        name: _as_arrow(name, column) for name, column in zip(_IDS, (log.qids, log.document_ids, numbers), strict=True)
+    }
     carried = {name: _as_arrow(name, values) for name, values in log.columns.items()}
 
     def strip(start: int) -> Any:

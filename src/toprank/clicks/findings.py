@@ -77,13 +77,13 @@ def found_in(
         *of_contexts(log, context, seed),
     ]
     findings += [*_of_positions(log, graph, known, width), *(_of_features(log, data) if data is not None else ())]
-    return tuple(sorted(findings, key=lambda one: _SEVERITIES.index(one.severity)))
+    return tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity)))
 
 
 def _names(log: ClickLog, sessions: Mask) -> Iterator[str]:
     chosen = np.flatnonzero(sessions)
     ids = chosen if log.session_ids is None else log.session_ids[chosen]
-    return (f"session {one}" for one in ids[:10].tolist())
+    return (f"session {number}" for number in ids[:10].tolist())
 
 
 def _some_sessions(
@@ -95,12 +95,12 @@ def _some_sessions(
 
 def _any(log: ClickLog, impressions: Mask) -> Mask:
     """The sessions of some impressions."""
-    found = np.zeros(log.n_sessions, dtype=bool)
-    found[log.session[impressions]] = True
-    return found
+    sessions = np.zeros(log.n_sessions, dtype=bool)
+    sessions[log.session[impressions]] = True
+    return sessions
 
 
-_TOLD = {
+_WORDS_OF_KINDS = {
     TOLD_AGAIN: ("repeated-impressions", "Each was clicked where one of them was. Look at what writes the log twice."),
     UNSHOWN: ("impossible-clicks", "They are not in the log: check that lists are logged whole, and before clicks."),
     TORN: ("torn-lines", "Each was the last of its file, and is left out; nothing else is lost."),
@@ -113,7 +113,7 @@ _OTHERWISE = ("left-out", "They are not in the log; look at what writes it where
 
 def _of_reading(log: ClickLog) -> Iterator[Finding]:
     for words, count in log.left_out.items():
-        code, remedy = _TOLD.get(words, _OTHERWISE)
+        code, remedy = _WORDS_OF_KINDS.get(words, _OTHERWISE)
         yield Finding(code, "warning", f"{words[0].upper()}{words[1:]}: {count:,}.", count, (), remedy)
 
 
@@ -221,7 +221,7 @@ def _of_robots(log: ClickLog) -> Iterator[Finding]:
         group = np.full(log.n_impressions, len(users.ids))  # rows of nobody are no user
         group[known] = users.number
         which = unlikely(log, group, len(users.ids) + 1)[:-1]
-        count, examples = int(which.sum()), (f"user {one}" for one in users.ids[which])
+        count, examples = int(which.sum()), (f"user {user}" for user in users.ids[which])
         words = f"user|users {rule}"
         yield from about_some("suspect-users", "warning", count, len(users.ids), words, examples, remedy)
 
@@ -237,7 +237,8 @@ def _of_versions(log: ClickLog) -> Iterator[Finding]:
     sessions = np.bincount(versions.number)
     often = np.argsort(-sessions, kind="stable").tolist()
     examples = examples_of(
-        f"{versions.ids[one]}: {sessions[one]:,} {agreeing(int(sessions[one]), 'session|sessions')}" for one in often
+        f"{versions.ids[version]}: {sessions[version]:,} {agreeing(int(sessions[version]), 'session|sessions')}"
+        for version in often
     )
     sentence = f"Lists were ranked by {len(often):,} versions of models."
     remedy = (
@@ -280,7 +281,7 @@ def _of_times(log: ClickLog) -> Iterator[Finding]:
 _SWAP = "Swap neighbours, or shuffle the top for a share of the sessions: then the log can tell."
 
 
-def _of_positions(log: ClickLog, found: Graph, known: Propensities | None, width: float) -> Iterator[Finding]:
+def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width: float) -> Iterator[Finding]:
     """Which positions can be compared, and how well."""
     shown, clicked = (
         np.bincount(where, minlength=log.depth + 1)[1:] for where in (log.position, log.position[log.clicks])
@@ -295,11 +296,11 @@ def _of_positions(log: ClickLog, found: Graph, known: Propensities | None, width
         yield from about_some("unclicked-positions", "warning", len(never), log.depth, words, names, remedy)
     if log.depth == 1:
         return
-    below = int(shown[found.depth :].sum())
+    below = int(shown[graph.depth :].sum())
     remedy = "They are in the log, and not compared with others here."
-    words = f"impression|impressions stands|stand below position {found.depth:,}"
+    words = f"impression|impressions stands|stand below position {graph.depth:,}"
     yield from about_some("deep-positions", "warning", below, log.n_impressions, words, (), remedy)
-    if not found.edges:
+    if not graph.edges:
         sentence = "No document was shown at two positions: one ranker, always in the same order."
         needed = sessions_needed(log, None, width)
         remedy = f"Position and relevance cannot be told apart. {_SWAP}"
@@ -310,7 +311,7 @@ def _of_positions(log: ClickLog, found: Graph, known: Propensities | None, width
             )
         yield Finding("one-order", "problem", sentence, log.n_pairs, (), remedy)
     else:
-        apart = np.flatnonzero(~found.identified & (shown[: found.depth] > 0)) + 1
+        apart = np.flatnonzero(~graph.identified & (shown[: graph.depth] > 0)) + 1
         words = "position|positions shares|share no document with those that are joined to the first"
         remedy = f"How likely they are looked at is not in the log. {_SWAP}"
         names = (f"position {k}" for k in apart)

@@ -80,12 +80,12 @@ class Graph:
 
     def joined(self, documents: int) -> npt.NDArray[np.bool_]:
         """Whether each position is joined to the first, from one to the next by at least so many documents."""
-        found = np.zeros(self.depth, dtype=bool)
-        found[0] = True
+        reached = np.zeros(self.depth, dtype=bool)
+        reached[0] = True
         ends = np.array([(edge.first - 1, edge.second - 1) for edge in self.edges if edge.pairs >= documents])
         for _ in range(self.depth if len(ends) else 0):
-            found[ends[found[ends].any(axis=1)]] = True
-        return found
+            reached[ends[reached[ends].any(axis=1)]] = True
+        return reached
 
 
 class _Harvest(NamedTuple):
@@ -133,9 +133,9 @@ def graph(log: ClickLog) -> Graph:
     >>> graph(log).components
     ((1, 2), (3,))
     """
-    found, depth = _Harvest.of(log), log.depth
-    pairs = np.bincount(found.here * depth + found.there, minlength=depth**2).reshape(depth, depth)
-    shown = sums(found.here * depth + found.there, found.shown, depth**2).reshape(depth, depth)
+    harvest, depth = _Harvest.of(log), log.depth
+    pairs = np.bincount(harvest.here * depth + harvest.there, minlength=depth**2).reshape(depth, depth)
+    shown = sums(harvest.here * depth + harvest.there, harvest.shown, depth**2).reshape(depth, depth)
     edges = tuple(
         Edge(k + 1, m + 1, int(pairs[k, m]), int(shown[k, m] + shown[m, k]))
         for k in range(depth)
@@ -144,7 +144,7 @@ def graph(log: ClickLog) -> Graph:
     )
     label = components(pairs)
     order = list(dict.fromkeys(label.tolist()))
-    return Graph(depth, edges, tuple(tuple((np.flatnonzero(label == one) + 1).tolist()) for one in order))
+    return Graph(depth, edges, tuple(tuple((np.flatnonzero(label == component) + 1).tolist()) for component in order))
 
 
 def components(pairs: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
@@ -315,9 +315,9 @@ def prepared(log: ClickLog, method: str) -> Prepared:
     marked = "explored" in log.columns
     if method == "randomisation" and marked:
         log = shuffled(log)
-    found, of_log = _Harvest.of(log), graph(log)
-    identified = of_log.identified if method != "pivot" else _joined_to_first(found, log.depth)
-    identified = identified if method != "chain" else _joined_by_neighbours(found, log.depth)
+    harvest, of_log = _Harvest.of(log), graph(log)
+    identified = of_log.identified if method != "pivot" else _joined_to_first(harvest, log.depth)
+    identified = identified if method != "chain" else _joined_by_neighbours(harvest, log.depth)
     if method == "randomisation":
         shown = np.bincount(log.position - 1, minlength=log.depth) > 0
         identified = shown & (marked | of_log.identified)
@@ -330,7 +330,7 @@ def prepared(log: ClickLog, method: str) -> Prepared:
             )
 
     def estimate(weights: FloatArray) -> FloatArray:
-        return _ESTIMATES[method](log, found, weights)
+        return _ESTIMATES[method](log, harvest, weights)
 
     return Prepared(log, estimate, of_log, identified)
 
@@ -368,24 +368,24 @@ def _keeps_its_places(log: ClickLog) -> bool:
     return bool(excess.sum() > _SURELY * np.sqrt((excess**2).sum()))
 
 
-def _joined_to_first(found: _Harvest, depth: int) -> npt.NDArray[np.bool_]:
+def _joined_to_first(harvest: _Harvest, depth: int) -> npt.NDArray[np.bool_]:
     joined = np.zeros(depth, dtype=bool)
-    joined[found.there[found.here == 0]] = True
+    joined[harvest.there[harvest.here == 0]] = True
     joined[0] = True
     return joined
 
 
-def _joined_by_neighbours(found: _Harvest, depth: int) -> npt.NDArray[np.bool_]:
+def _joined_by_neighbours(harvest: _Harvest, depth: int) -> npt.NDArray[np.bool_]:
     neighbours = np.ones(depth, dtype=bool)
-    seen = set(found.here[found.there == found.here + 1].tolist())
+    seen = set(harvest.here[harvest.there == harvest.here + 1].tolist())
     neighbours[1:] = [k in seen for k in range(depth - 1)]
     return np.logical_and.accumulate(neighbours)
 
 
-def _rates(found: _Harvest, weights: FloatArray, depth: int) -> tuple[FloatArray, FloatArray]:
+def _rates(harvest: _Harvest, weights: FloatArray, depth: int) -> tuple[FloatArray, FloatArray]:
     """Of every two positions the summed rates of clicks at the first, and the number of documents; weighted."""
-    key, weight = found.here * depth + found.there, weights[found.query] * found.weight
-    clicks, shown = sums(key, weight * found.rate, depth**2), sums(key, weight, depth**2)
+    key, weight = harvest.here * depth + harvest.there, weights[harvest.query] * harvest.weight
+    clicks, shown = sums(key, weight * harvest.rate, depth**2), sums(key, weight, depth**2)
     return clicks.reshape(depth, depth), shown.reshape(depth, depth)
 
 
@@ -393,33 +393,33 @@ def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
     return np.asarray(np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0))
 
 
-def _pivot(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
-    clicks, _ = _rates(found, weights, log.depth)
+def _pivot(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
+    clicks, _ = _rates(harvest, weights, log.depth)
     values = _ratio(clicks[:, 0], clicks[0])
     values[0] = 1.0
     return values
 
 
-def _chain(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
-    clicks, _ = _rates(found, weights, log.depth)
+def _chain(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
+    clicks, _ = _rates(harvest, weights, log.depth)
     return np.asarray(
         np.cumprod(np.r_[1.0, _ratio(np.diag(clicks, -1).copy(), np.diag(clicks, 1).copy())]), dtype=np.float64
     )
 
 
-def _randomised(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
-    del found
+def _randomised(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
+    del harvest
     weight = log.weighed(weights)
     rate = _ratio(sums(log.position - 1, weight * log.clicks, log.depth), sums(log.position - 1, weight, log.depth))
     return rate / rate[0] if rate[0] > 0 else np.full(log.depth, np.nan)
 
 
-def _all_pairs(log: ClickLog, found: _Harvest, weights: FloatArray) -> FloatArray:
+def _all_pairs(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
     """Every two positions are one document, shown so often at both: the position-based model of these documents.
 
     A position without a click is 0 and not what the prior makes of it; nothing is known relative to such a first one.
     """
-    clicks, shown = _rates(found, weights, log.depth)
+    clicks, shown = _rates(harvest, weights, log.depth)
     first, second = np.nonzero(np.triu(shown, 1))
     if not len(first):
         return np.concatenate([[1.0], np.full(log.depth - 1, np.nan)])

@@ -33,7 +33,7 @@ __all__ = ["MODELS", "RATES", "ComparedModels", "compare_models", "joint_gain", 
 
 RATES: tuple[type[ClickModel], ...] = (GlobalCTR, RankCTR, DocumentCTR)  # what every model must beat
 _ALL: tuple[type[ClickModel], ...] = (*RATES, PBM, UBM, Cascade, DCM, SDBN, DBN, CCM)
-MODELS: dict[str, type[ClickModel]] = {one.__name__: one for one in _ALL}
+MODELS: dict[str, type[ClickModel]] = {kind.__name__: kind for kind in _ALL}
 Models = Mapping[str, ClickModel] | Sequence[ClickModel]
 
 
@@ -43,10 +43,10 @@ def model_named(name: str) -> type[ClickModel]:
     >>> model_named("pbm").__name__
     'PBM'
     """
-    found = {known.lower(): model for known, model in MODELS.items()}.get(name.lower())
-    if found is None:
+    chosen = {known.lower(): model for known, model in MODELS.items()}.get(name.lower())
+    if chosen is None:
         raise UnknownNameError("click model", name, MODELS)
-    return found
+    return chosen
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,8 +172,8 @@ def joint_gain(parts: Sequence[ComparedModels], one: str, other: str) -> Interva
     means = sums(query, count * differences, n)[asked] / weights
     shares = weights / weights.sum()
     value = float(means @ shares)
-    found = jackknife(value, means_without(means, weights), shares, confidence)
-    return Interval(value, float(found.low), float(found.high), confidence, len(weights), found.detail, "gain")
+    interval = jackknife(value, means_without(means, weights), shares, confidence)
+    return Interval(value, float(interval.low), float(interval.high), confidence, len(weights), interval.detail, "gain")
 
 
 def _counts(log: ClickLog) -> FloatArray:
@@ -232,10 +232,13 @@ def compare_models(
     gains = _gains([likely[name] - likely[floor] for name in order], new, resamples, confidence, seed)
     surprise = [named[name].perplexity(new) for name in order]
     numbers = np.array(
-        [(means[name], float(one), means[name] - means[floor]) for name, one in zip(order, surprise, strict=True)]
+        [
+            (means[name], float(surprised), means[name] - means[floor])
+            for name, surprised in zip(order, surprise, strict=True)
+        ]
     )
     return ComparedModels(
-        order, numbers[:, 0], numbers[:, 1], tuple(one.by_rank for one in surprise), numbers[:, 2],
+        order, numbers[:, 0], numbers[:, 1], tuple(answer.by_rank for answer in surprise), numbers[:, 2],
         gains, floor,
         (new.n_sessions, len(np.unique(new.session_query))), named, confidence, likely, new,
     )  # fmt: skip
@@ -266,7 +269,9 @@ def _gains(
     """The mean differences of sessions, with intervals by drawing queries with all their sessions."""
     n, count = log.n_queries, _counts(log)
     size = sums(log.session_query, count, n)
-    possible = [one if np.isfinite(one).all() else np.full(len(one), np.nan) for one in differences]
+    possible = [
+        difference if np.isfinite(difference).all() else np.full(len(difference), np.nan) for difference in differences
+    ]
     totals = np.stack([sums(log.session_query, one * count, n) for one in possible])
     again = [
         np.array([weights @ total for total in totals]) / (weights @ size) for weights in redrawn(log, resamples, seed)

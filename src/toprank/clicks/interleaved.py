@@ -74,7 +74,9 @@ def interleave(
     check_whole("sessions", sessions, 1)
     check_whole("k", k, 1)
     rng = np.random.default_rng(seed)
-    orders = [ranking(np.asarray(data.aligned(one, order), dtype=np.float64), data.queries).order for one in (a, b)]
+    orders = [
+        ranking(np.asarray(data.aligned(scores, order), dtype=np.float64), data.queries).order for scores in (a, b)
+    ]
     query, data = rng.integers(0, data.n_queries, sessions), named(data)
     draft = _drafted if method == "team-draft" else _probabilistic
     lists, teams = [], []
@@ -83,7 +85,7 @@ def interleave(
         shown, team = draft(orders[0][part], orders[1][part], k, rng)
         lists.append(shown)
         teams.append(team)
-    offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
+    offsets = np.concatenate([[0], np.cumsum([len(listed) for listed in lists])])
     rows, n = np.concatenate(lists), int(offsets[-1])
     position = np.arange(n) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
     return ClickLog(
@@ -118,7 +120,7 @@ def _drafted(a: IntArray, b: IntArray, k: int, rng: np.random.Generator) -> tupl
 def _probabilistic(a: IntArray, b: IntArray, k: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     teams = rng.integers(0, 2, min(k, len(a)))
     chances = 1.0 / np.arange(1, len(a) + 1) ** _FALL
-    left: list[dict[int, float]] = [dict(zip(one.tolist(), chances.tolist(), strict=True)) for one in (a, b)]
+    left: list[dict[int, float]] = [dict(zip(order.tolist(), chances.tolist(), strict=True)) for order in (a, b)]
     shown = []
     for team in teams.tolist():
         documents, weights = list(left[team]), np.array(list(left[team].values()))
@@ -247,10 +249,10 @@ def interleaving(
     if method == "probabilistic" and (won | lost).any():
         for_a, for_b = (clicks + credit) / 2, (clicks - credit) / 2
     a_of_query, b_of_query = (sums(log.session_query, side, log.n_queries) for side in (for_a, for_b))
-    found = preference(a_of_query, b_of_query, 0, 0, names, confidence=confidence, method=method)
+    preferred = preference(a_of_query, b_of_query, 0, 0, names, confidence=confidence, method=method)
     wins, losses, unclicked = int(won.sum()), int(lost.sum()), int((clicks == 0).sum())
     return replace(
-        found, wins=wins, losses=losses, ties=log.n_sessions - wins - losses - unclicked, unclicked=unclicked,
+        preferred, wins=wins, losses=losses, ties=log.n_sessions - wins - losses - unclicked, unclicked=unclicked,
         credit=float(credit.mean()),
     )  # fmt: skip
 

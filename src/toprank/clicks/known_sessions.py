@@ -22,7 +22,7 @@ __all__ = ["KnownSessions"]
 Hashes = npt.NDArray[np.uint64]
 _KEPT = 256  # hashes of a log that are kept: 2 KB
 _AT_ONCE = 1 << 16  # ids whose letters lie side by side
-_TOLD = 20  # of fewer sessions that the sample can tell of, a fifth that are known would too easily be missed
+_ENOUGH = 20  # of fewer sessions that the sample can tell of, a fifth that are known would too easily be missed
 _SURELY = 0.01  # of the sessions: fewer may be alike by chance, where times are days
 
 
@@ -56,10 +56,10 @@ class KnownSessions(NamedTuple):
         hashes = _single(hashes)
         hashes = hashes if self.whole else hashes[hashes <= self.least[-1]]
         known = np.isin(hashes, self.least)
-        if not known.any() and len(hashes) < (1 if self.whole else _TOLD):
+        if not known.any() and len(hashes) < (1 if self.whole else _ENOUGH):
             return None
-        found = float(known.mean())
-        return found if found >= _SURELY else 0.0
+        share = float(known.mean())
+        return share if share >= _SURELY else 0.0
 
     def plain(self) -> dict[str, Any]:
         """For a model file."""
@@ -77,22 +77,22 @@ class KnownSessions(NamedTuple):
 
 def _session_hashes(log: ClickLog) -> Hashes | None:
     """A number for each session, of what tells it from all others; None where nothing does."""
-    found = np.zeros(log.n_sessions, dtype=np.uint64)
-    told = False
+    hashes = np.zeros(log.n_sessions, dtype=np.uint64)
+    can_be_known = False
     if log.session_ids is not None and not _is_numbering(log.session_ids):
-        found += _hashes(log.session_ids)
-        told = True
+        hashes += _hashes(log.session_ids)
+        can_be_known = True
     try:
-        found += mixed((times_of(log) * 1e3).round().astype(np.int64).view(np.uint64) + np.uint64(1))
-        told = True
+        hashes += mixed((times_of(log) * 1e3).round().astype(np.int64).view(np.uint64) + np.uint64(1))
+        can_be_known = True
     except DataError:  # without times, or with some missing: ids alone must tell
         pass
-    if not told:
+    if not can_be_known:
         return None
     rows = _hashes(log.document_ids)[log.pair] + log.position.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    found += np.add.reduceat(mixed(rows), log.offsets[:-1])
-    found += _hashes(log.qids)[log.session_query]
-    return mixed(found)
+    hashes += np.add.reduceat(mixed(rows), log.offsets[:-1])
+    hashes += _hashes(log.qids)[log.session_query]
+    return mixed(hashes)
 
 
 def _is_numbering(ids: Array) -> bool:

@@ -181,8 +181,10 @@ class Launch(Shown):
         if self.no_answer:
             tell = "" if self.reordered.changed else f" {self._tell}"  # else the reason says it
             return f"Whether {new} is better than {current} cannot be told: {self._why_not}{tell}"
-        said = f"{gain.value:+.4f} {unit} {bracket}"
-        return f"Whether {new} is better than {current} cannot be told ({said}, {rests}): {self._why_not} {self._tell}"
+        figures = f"{gain.value:+.4f} {unit} {bracket}"
+        return (
+            f"Whether {new} is better than {current} cannot be told ({figures}, {rests}): {self._why_not} {self._tell}"
+        )
 
     @property
     def _why_not(self) -> str:
@@ -223,9 +225,9 @@ class Launch(Shown):
         parts = list(self.estimates.values())
         return frame_of(
             {
-                "estimator": list(self.estimates), "new": [one[0].value for one in parts],
-                "current": [one[1].value for one in parts], "difference": [one[2].value for one in parts],
-                "low": [one[2].low for one in parts], "high": [one[2].high for one in parts],
+                "estimator": list(self.estimates), "new": [part[0].value for part in parts],
+                "current": [part[1].value for part in parts], "difference": [part[2].value for part in parts],
+                "low": [part[2].low for part in parts], "high": [part[2].high for part in parts],
                 "decides": [name == self.estimator for name in self.estimates],
             },
             kind,
@@ -238,7 +240,7 @@ class Launch(Shown):
             "decision": self.decision, "summary": self.summary, "names": list(self.names), "metric": self.metric,
             "estimator": self.estimator, "confidence": self.difference.confidence,
             "estimates": {
-                name: {side: one.to_dict() for side, one in zip(names, of, strict=True)}
+                name: {side: interval.to_dict() for side, interval in zip(names, of, strict=True)}
                 for name, of in self.estimates.items()
             },
             "ends": json_numbers(list(self.ends)), "reach": json_numbers(list(self.reach)),
@@ -247,12 +249,12 @@ class Launch(Shown):
             "unseen": list(self.unseen), "clip": self.clip[0], "clipped": self.clip[1],
             "users": None if self.users is None else self.users.to_dict(), "reordered": self.reordered.to_dict(),
             "slices": [
-                {"slice": one.name, "queries": one.queries, "sessions": one.sessions, "difference": one.gain.to_dict()}
-                for one in self.slices
+                {"slice": row.name, "queries": row.queries, "sessions": row.sessions, "difference": row.gain.to_dict()}
+                for row in self.slices
             ],
             "offline": None if self.offline is None else self.offline.to_dict(),
             "drift": None if self.drift is None else self.drift.to_dict(),
-            "costs": [one._asdict() for one in self.costs], "doubts": list(self.doubts),
+            "costs": [cost._asdict() for cost in self.costs], "doubts": list(self.doubts),
             "recency": None if self.recency is None else self.recency.to_dict(), "learned": list(self.learned),
         }  # fmt: skip
 
@@ -273,8 +275,8 @@ class Launch(Shown):
     def slices_table(self) -> Table:
         """The difference in slices."""
         rows = [
-            (one.name, f"{one.queries:,}", f"{one.sessions:,}", f"{one.gain.value:+.4f}", _ends(one.gain))
-            for one in self.slices
+            (row.name, f"{row.queries:,}", f"{row.sessions:,}", f"{row.gain.value:+.4f}", _ends(row.gain))
+            for row in self.slices
         ]
         head = (self._by, "queries", "sessions", "difference", f"{self.difference.confidence:.0%} interval")
         return Table(head, rows, names=1)
@@ -282,9 +284,9 @@ class Launch(Shown):
     def costs_table(self) -> Table:
         """Size and time of both models."""
         rows = [
-            (name, "not known" if one.bytes is None else f"{one.bytes:,}",
-             "not known" if one.seconds is None else f"{one.seconds * 1e6:.3g}")
-            for name, one in zip(self.names, self.costs, strict=True)
+            (name, "not known" if cost.bytes is None else f"{cost.bytes:,}",
+             "not known" if cost.seconds is None else f"{cost.seconds * 1e6:.3g}")
+            for name, cost in zip(self.names, self.costs, strict=True)
         ]  # fmt: skip
         return Table(("model", "bytes", "µs of a processor a query"), rows, names=1)
 
@@ -297,8 +299,8 @@ class Launch(Shown):
         if self.users is not None:
             gain = self.users.difference
             rows.append((self.users.model, str(self.users), gain.value, gain.low, gain.high))
-        rows += [(one.name, f"{self._by} {one.name}: {one.gain.value:+.4f} {_ends(one.gain)}", one.gain.value,
-                  one.gain.low, one.gain.high) for one in self.slices]  # fmt: skip
+        rows += [(row.name, f"{self._by} {row.name}: {row.gain.value:+.4f} {_ends(row.gain)}", row.gain.value,
+                  row.gain.low, row.gain.high) for row in self.slices]  # fmt: skip
         return signed_bars("What the new ranker brings more", rows, f"{self.metric}, new less current")
 
     @property
@@ -336,8 +338,11 @@ class Launch(Shown):
         parts: list[Part] = [self.summary, self.table(), *self.grounds, str(self.reordered)]
         if self.slices:
             parts += [self.slices_table()]
-        for one in self.reordered.affected[:1]:
-            parts += [f"Most affected: query {one.query}, {one.sessions:,} sessions. {one.why}".strip(), one.table()]
+        for affected in self.reordered.affected[:1]:
+            parts += [
+                f"Most affected: query {affected.query}, {affected.sessions:,} sessions. {affected.why}".strip(),
+                affected.table(),
+            ]
         if self.offline is not None:
             parts.append(f"By labels: {self.offline.summary}")
         if self.drift is not None:
@@ -345,8 +350,8 @@ class Launch(Shown):
         return [*parts, self.costs_table()]
 
 
-def _number(one: Interval, form: str = ".4f") -> str:
-    return "not known" if np.isnan(one.value) else format(one.value, form)
+def _number(interval: Interval, form: str = ".4f") -> str:
+    return "not known" if np.isnan(interval.value) else format(interval.value, form)
 
 
 def _ends(gain: Interval) -> str:
@@ -438,9 +443,9 @@ def launch(
     check_whole("k", k, 1)
     wanted = f"{'clicks' if metric == 'click' else 'value'}@{k}"
     scores, costs = zip(
-        *(_scored(one, data, name) for one, name in zip((new, current), names, strict=True)), strict=True
+        *(_scored(model, data, name) for model, name in zip((new, current), names, strict=True)), strict=True
     )
-    ranks = {name: ranks_of(one, data) for name, one in zip(names, scores, strict=True)}
+    ranks = {name: ranks_of(of_model, data) for name, of_model in zip(names, scores, strict=True)}
     curves = propensities
     if not (propensities is None or isinstance(propensities, str)):
         curves, context = curves_of(propensities, log, data, LinearRanker(), context), None
@@ -473,7 +478,7 @@ def launch(
     estimates = deciding.estimates
     return Launch(
         names=names, metric=wanted, estimator=estimator,
-        estimates={name: _three(one, names, wanted) for name, one in judged.items()},
+        estimates={name: _three(estimate, names, wanted) for name, estimate in judged.items()},
         reach=_reach(looks, known.shown == 0, known, data, most, metric, estimator),
         effective=_effective(looks, known, data), minimum=minimum, sessions=int(known.counts.sum()),
         queries=(int(known.asked.sum()), int((differ & known.asked).sum())),
@@ -509,8 +514,8 @@ def _layout_of(propensities: Any, context: Context | None, log: ClickLog) -> Lay
     """The contexts that propensities belong to."""
     if context is None:
         return getattr(propensities, "layout", None)
-    found = contexts_of(log, context)
-    return Layout(found.columns, found.names, found.varies, log.depth)
+    contexts = contexts_of(log, context)
+    return Layout(contexts.columns, contexts.names, contexts.varies, log.depth)
 
 
 _BY_IPS = Remedy("{estimator}: what is clicked out of trust brings nothing.", estimator="ips")
@@ -607,7 +612,7 @@ def _in_slices(
     known = judged.known[metric]
     asked, slices = known.asked, Sliceable.of(data).slices(by)
     each = judged.estimates[names[0]].per_query[metric] - judged.estimates[names[1]].per_query[metric]
-    codes, weights, found = slices.codes[asked], known.sessions[asked], []
+    codes, weights, gains = slices.codes[asked], known.sessions[asked], []
     for number, name in enumerate(slices.names):
         mine = codes == number
         if not mine.any():
@@ -615,8 +620,8 @@ def _in_slices(
         part, share = each[mine], weights[mine]
         rests = means_without(part, share) if mine.sum() >= LEAST else np.empty(0)
         gain = interval_of(float(part @ share / share.sum()), rests, share / share.sum(), confidence)
-        found.append(SliceGain(name, int(mine.sum()), int(known.counts[asked][mine].sum()), gain))
-    return tuple(found)
+        gains.append(SliceGain(name, int(mine.sum()), int(known.counts[asked][mine].sum()), gain))
+    return tuple(gains)
 
 
 def _called(data: RankingData, by: By | None) -> str:
@@ -642,28 +647,31 @@ def _doubts(
     log: ClickLog, known: Any, judged: dict[str, JudgedRankers], names: tuple[str, str], metric: str,
     version: str | None,
 ) -> list[str]:  # fmt: skip
-    found = []
+    doubts = []
     if known.unknown:
-        found.append(f"{known.unknown:,} impressions are of documents that the data do not have; they were left out.")
+        doubts.append(f"{known.unknown:,} impressions are of documents that the data do not have; they were left out.")
     if known.uncorrected:
-        found.append(f"{known.uncorrected:,} impressions stood at positions whose propensity is 0 or unknown.")
-    sides = {name: _side(*one.gain(*names, metric)) for name, one in judged.items()}
+        doubts.append(f"{known.uncorrected:,} impressions stood at positions whose propensity is 0 or unknown.")
+    sides = {name: _side(*estimate.gain(*names, metric)) for name, estimate in judged.items()}
     if {LAUNCH, DO_NOT_LAUNCH} <= set(sides.values()):
-        told = ", ".join(f"{name}: {side}" for name, side in sides.items())
-        found.append(f"The estimators contradict each other ({told}): do not trust any of them.")
+        listed = ", ".join(f"{name}: {side}" for name, side in sides.items())
+        doubts.append(f"The estimators contradict each other ({listed}): do not trust any of them.")
     other = _of_other_versions(log, version)
     if other:
-        found.append(
+        doubts.append(
             f"{other:,} of {log.n_sessions:,} sessions were served by other versions than the current model: what they "
             "show is used, but it is not what that model would have shown."
         )
-    return found
+    return doubts
 
 
 def _of_other_versions(log: ClickLog, version: str | None) -> int:
     """Sessions that other versions served; of interleaved lists and splits, neither of whose versions it is."""
     if version is None or "version" not in log.columns:
         return 0
-    told = log.columns["version"][log.offsets[:-1]].astype(str)
-    known = {one: any(part and version.startswith(part) for part in one.split("+")) for one in set(told.tolist())}
-    return sum(not known[one] for one in told.tolist())
+    versions = log.columns["version"][log.offsets[:-1]].astype(str)
+    known = {
+        version_named: any(part and version.startswith(part) for part in version_named.split("+"))
+        for version_named in set(versions.tolist())
+    }
+    return sum(not known[version] for version in versions.tolist())

@@ -167,9 +167,9 @@ class ClickLog:
     def doubled(self) -> npt.NDArray[np.bool_]:
         """Whether each session has several documents at one position, so that nobody knows the order they stood in."""
         again = np.flatnonzero((np.diff(self.position) == 0) & (np.diff(self.session) == 0))
-        found = np.zeros(self.n_sessions, dtype=bool)
-        found[self.session[again]] = True
-        return found
+        sessions = np.zeros(self.n_sessions, dtype=bool)
+        sessions[self.session[again]] = True
+        return sessions
 
     def rewards(self, reward: str = "click") -> FloatArray:
         """What each impression brought: 1 where it was clicked (``click``), or its value (``value``).
@@ -253,7 +253,7 @@ class ClickLog:
         [1, -1]
         """
         check_data("the join with a click log", data)
-        return self._found(data.qids, data.queries.document_query, data.row_names)
+        return self._places_of(data.qids, data.queries.document_query, data.row_names)
 
     def data(self, features: Sequence[str]) -> RankingData:
         """What was shown as ranking data without labels, a row for each pair: columns of the log are the features.
@@ -276,7 +276,10 @@ class ClickLog:
                 X[:, place] = self.columns[name][last[pairs]]
             except (TypeError, ValueError):
                 raise DataError(f"Column '{name}' of the log must hold numbers to be a feature.") from None
-        names, query = [str(one) for one in self.document_ids[pairs].tolist()], self.qids[self.pair_query[pairs]]
+        names, query = (
+            [str(document) for document in self.document_ids[pairs].tolist()],
+            self.qids[self.pair_query[pairs]],
+        )
         return RankingData(X, qid=query, document_ids=names, feature_names=list(features))
 
     def pairs_in(self, other: ClickLog) -> IntArray:
@@ -286,16 +289,16 @@ class ClickLog:
         >>> log.pairs_in(ClickLog.of(["q", "r"], ["b", "a"], [1, 1], [0, 0])).tolist()
         [-1, 0]
         """
-        return self._found(other.qids, other.pair_query, other.document_ids)
+        return self._places_of(other.qids, other.pair_query, other.document_ids)
 
-    def _found(self, qids: Array, query: IntArray, documents: Array) -> IntArray:
+    def _places_of(self, qids: Array, query: IntArray, documents: Array) -> IntArray:
         """Of each pair the place where a query (its number among `qids`) stands with the pair's document."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         def index(wanted: Any, known: Any) -> IntArray:
-            found = pc.index_in(wanted, value_set=known).fill_null(-1)
-            return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+            places = pc.index_in(wanted, value_set=known).fill_null(-1)
+            return np.asarray(places.to_numpy(zero_copy_only=False), dtype=np.int64)
 
         names = words_of(documents).dictionary_encode()
         document = np.asarray(names.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -361,12 +364,19 @@ def assembled(
     order = _in_lists(session_of, places, pair.number)
     if order is not None:
         session_of, places, clicks = session_of[order], places[order], clicks[order]
-        pair, columns = pair._replace(number=pair.number[order]), {name: one[order] for name, one in columns.items()}
+        pair, columns = (
+            pair._replace(number=pair.number[order]),
+            {name: column[order] for name, column in columns.items()},
+        )
     again = (np.diff(session_of) == 0) & (np.diff(places) == 0) & (np.diff(pair.number) == 0)
     if again.any():
         first = np.r_[True, ~again]
         clicks = np.logical_or.reduceat(clicks, np.flatnonzero(first))
-        session_of, places, columns = session_of[first], places[first], {k: one[first] for k, one in columns.items()}
+        session_of, places, columns = (
+            session_of[first],
+            places[first],
+            {k: column[first] for k, column in columns.items()},
+        )
         pair = pair._replace(number=pair.number[first])
         left[TOLD_AGAIN] = int(again.sum())
     starts = np.flatnonzero(np.r_[True, np.diff(session_of) > 0]) if len(places) else np.empty(0, np.int64)
@@ -400,11 +410,11 @@ def _refuse_mixed(session: Numbered | None, session_of: IntArray, query_of: IntA
     mixed = np.flatnonzero((np.diff(session_of) == 0) & (np.diff(query_of) != 0))
     if len(mixed):
         assert session is not None  # without one, a session ends where the query changes
-        one, two = qids[query_of[mixed[0]]], qids[query_of[mixed[0] + 1]]
+        first, second = qids[query_of[mixed[0]]], qids[query_of[mixed[0] + 1]]
         raise DataError(
-            f"Session {session.ids[session_of[mixed[0]]]} has several queries, '{one}' and '{two}' for two: a session "
-            "is one list of results. Give each list an id; or, where lists lie in the file one behind the other, read "
-            "without a session:",
+            f"Session {session.ids[session_of[mixed[0]]]} has several queries, '{first}' and '{second}' for two: a "
+            "session is one list of results. Give each list an id; or, where lists lie in the file one behind the "
+            "other, read without a session:",
             remedy=Remedy("{session}.", session=False),
         )
 
@@ -481,7 +491,7 @@ def words_of(ids: Array) -> Any:
     if ids.dtype.kind in "iu":
         return pa.array(ids).cast(pa.string())
     if ids.dtype.kind == "O":
-        return pa.array([str(one) for one in ids.tolist()], pa.string())
+        return pa.array([str(word) for word in ids.tolist()], pa.string())
     words = pa.array(ids if ids.dtype.kind == "U" else ids.astype(str), pa.string())
     return (
         pa.concat_arrays(words.chunks) if isinstance(words, pa.ChunkedArray) else words
@@ -502,7 +512,7 @@ def _ids(role: str, values: npt.ArrayLike, n: int) -> Array:
     """Ids of rows: text or whole numbers, of which pandas makes floats where a cell is empty."""
     array = _column(role, values, n)
     kind = array.dtype.kind
-    empty = np.array([one is None or one != one or one == "" for one in array]) if kind == "O" else array != array
+    empty = np.array([cell is None or cell != cell or cell == "" for cell in array]) if kind == "O" else array != array
     if kind == "U":
         empty = array == ""
     if np.any(empty):

@@ -277,26 +277,31 @@ class ClickModel(ABC):
         best = self._hardly_shrunk(log, data)
         weights, shares = left_out_in_turn(log, groups, seed)
         fits = [self._hardly_shrunk(log, data, kept, best._rest) for kept in (weights if len(weights) > 1 else ())]
-        rests = [one.parameters_ for one in fits]
+        rests = [fit.parameters_ for fit in fits]
         as_said = self._as_said(best, log, None, seed)
-        if restless := sum(not one.converged_ for one in (best, *fits)):
+        if restless := sum(not fit.converged_ for fit in (best, *fits)):
             warn_user(_restless(self, f"{restless} of {len(fits) + 1} fits"), ConvergenceWarning)
-        most, found = np.inf if self.ratios else 1.0, dict[str, Interval[FloatArray]]()
+        most, intervals = np.inf if self.ratios else 1.0, dict[str, Interval[FloatArray]]()
         for name, first in best.parameters_.items():
             noise = np.zeros_like(first)
             value = self._without_misses(name, first, as_said)
             if as_said:
-                missed = np.mean([one[name] for one in as_said], axis=0) - first
-                noise = np.var([one[name] for one in as_said], axis=0, ddof=1) / len(as_said) + (_DOUBT * missed) ** 2
-            without = np.array([one[name] for one in rests])
-            found[name] = jackknife(value, without, shares, confidence, ratios=self.ratios, besides=noise)
-            low, high = np.maximum(found[name].low, 0.0), np.minimum(found[name].high, most)
+                missed = np.mean([simulated[name] for simulated in as_said], axis=0) - first
+                noise = (
+                    np.var([simulated[name] for simulated in as_said], axis=0, ddof=1) / len(as_said)
+                    + (_DOUBT * missed) ** 2
+                )
+            without = np.array([rest[name] for rest in rests])
+            intervals[name] = jackknife(value, without, shares, confidence, ratios=self.ratios, besides=noise)
+            low, high = np.maximum(intervals[name].low, 0.0), np.minimum(intervals[name].high, most)
             if len(rests):
                 untold = self._untold(log, np.stack([first, *without]), best.prior_[0] / sum(best.prior_))
                 low, high = np.where(untold, 0.0, low), np.where(untold, most, high)
             possible = first > 0  # what cannot happen stays so
-            found[name] = replace(found[name], low=np.where(possible, low, 0.0), high=np.where(possible, high, 0.0))
-        return found
+            intervals[name] = replace(
+                intervals[name], low=np.where(possible, low, 0.0), high=np.where(possible, high, 0.0)
+            )
+        return intervals
 
     def corrected(self) -> dict[str, FloatArray]:
         """The shared parameters, with what few impressions of each document do to them taken out.
@@ -311,8 +316,8 @@ class ClickModel(ABC):
         if self._corrected is None:
             best = self._hardly_shrunk(self.log_, None, self._weights)
             as_said = self._as_said(best, self.log_, self._weights, 0)
-            found = {name: self._without_misses(name, first, as_said) for name, first in best.parameters_.items()}
-            self._corrected = found
+            corrected = {name: self._without_misses(name, first, as_said) for name, first in best.parameters_.items()}
+            self._corrected = corrected
         return self._corrected
 
     def _hardly_shrunk(
@@ -340,7 +345,7 @@ class ClickModel(ABC):
 
     def _without_misses(self, name: str, first: FloatArray, as_said: list[dict[str, FloatArray]]) -> FloatArray:
         """A parameter less what fits miss such users by."""
-        missed = np.mean([one[name] for one in as_said], axis=0) - first if as_said else 0.0
+        missed = np.mean([simulated[name] for simulated in as_said], axis=0) - first if as_said else 0.0
         return np.asarray(np.clip(first - missed, 0.0, np.inf if self.ratios else 1.0))
 
     def _untold(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
@@ -363,11 +368,11 @@ class ClickModel(ABC):
             return values
         unseen = self.prior_[0] / sum(self.prior_)
         place = log.pairs_in(self.log_)
-        found = np.where(place >= 0, values[place], unseen)
+        chances = np.where(place >= 0, values[place], unseen)
         if name != "attraction_" or self.attraction is None or self.data_ is None:
-            return found
+            return chances
         rows = log.rows(self.data_)
-        return np.where(rows >= 0, self.predict(self.data_)[rows], found)  # whatever the log of the fit had shown
+        return np.where(rows >= 0, self.predict(self.data_)[rows], chances)  # whatever the log of the fit had shown
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "log_"):
@@ -650,8 +655,8 @@ class ProductCells(NamedTuple):
 
             def part(number: int) -> None:
                 cells = self.begins, self.place, self.shown, self.clicked
-                found = attraction, slopes[number], curvatures[number], np.empty((3, m))
-                kernels.profile_of_places(*cells, examination, a, b, *parts[number], *found)
+                results = attraction, slopes[number], curvatures[number], np.empty((3, m))
+                kernels.profile_of_places(*cells, examination, a, b, *parts[number], *results)
 
             each_block(part, range(len(parts)), threads)
             own = b * examination / (1 - examination)
@@ -695,9 +700,9 @@ class _Product(ClickModel):
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
         cells = ProductCells.of(log, *self._places(log), weights)
         tolerance = self.tolerance * log.n_impressions
-        found = cells.fit(self.prior_, tolerance, self.max_steps, threads, self._learner, self._begin)
-        self.steps_, self.converged_, self._rest = found.steps, found.converged, found.at
-        self._keep(found.at[: log.n_pairs], found.at[log.n_pairs :], log.depth)
+        fitted = cells.fit(self.prior_, tolerance, self.max_steps, threads, self._learner, self._begin)
+        self.steps_, self.converged_, self._rest = fitted.steps, fitted.converged, fitted.at
+        self._keep(fitted.at[: log.n_pairs], fitted.at[log.n_pairs :], log.depth)
 
     @override
     def _untold(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
@@ -748,9 +753,9 @@ def joined_places(
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    one = np.zeros(int(pair.max(initial=-1)) + 1, dtype=np.int64)
-    one[pair] = place  # one of its places: whatever a pair joins, it joins to that
-    joined = place.astype(np.int64) * n_places + one[pair]
+    place_of = np.zeros(int(pair.max(initial=-1)) + 1, dtype=np.int64)
+    place_of[pair] = place  # one of its places: whatever a pair joins, it joins to that
+    joined = place.astype(np.int64) * n_places + place_of[pair]
     if n_places <= _FEW_PLACES:
         table = np.zeros(n_places**2, dtype=bool)
         table[joined] = True

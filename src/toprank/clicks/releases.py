@@ -126,10 +126,10 @@ class Release(Shown):
         head = "lists begun" if self.unit == "list" else "keys"
         low, high = self.interval
         ends = bracketed(low, high, 4) if np.isfinite(low) else "not known"
-        said = f"Difference per {self.unit}: {self.difference:+.4f}, {ends} at {self.interval.confidence:.0%}"
+        sentence = f"Difference per {self.unit}: {self.difference:+.4f}, {ends} at {self.interval.confidence:.0%}"
         left = [f"{words[0].upper()}{words[1:]}: {count:,}." for words, count in self.left_out.items()]
         table = Table(("model", head, "planned", f"{what} a {self.unit}"), rows, names=1)
-        return [self.summary, table, f"{said}, whenever you look. Sample ratio: p = {self.ratio_p:.2g}.", *left]
+        return [self.summary, table, f"{sentence}, whenever you look. Sample ratio: p = {self.ratio_p:.2g}.", *left]
 
 
 def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = None, confidence: float = 0.95) -> Release:
@@ -162,14 +162,14 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
         )
     arm, share, user = (log.columns[name][first] for name in ("arm", "share", "user"))
     left: dict[str, int] = {}
-    told = arm != ""
-    left["sessions in no arm, which have no key or asked for a model by name"] = int((~told).sum())
-    if not told.any():
+    assigned = arm != ""
+    left["sessions in no arm, which have no key or asked for a model by name"] = int((~assigned).sum())
+    if not assigned.any():
         raise DataError("No session of the log is in an arm of a split.")
-    told, earlier = _of_last_plan(log, told, arm, share)
+    assigned, earlier = _of_last_plan(log, assigned, arm, share)
     left["sessions of an earlier plan, with other shares"] = earlier
-    names = _arms_of(arm[told], share[told], arms)
-    among = told & np.isin(arm, names)
+    names = _arms_of(arm[assigned], share[assigned], arms)
+    among = assigned & np.isin(arm, names)
     planned = [float(share[among & (arm == name)][0]) for name in names]
     rewards = sums(log.session, log.rewards(metric), log.n_sessions)
     units = numbered(np.asarray(user[among], dtype=object))
@@ -182,33 +182,35 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
     shares = (planned[0] / sum(planned), planned[1] / sum(planned))
     kept = {words: count for words, count in left.items() if count}
     p = ratio_p(counts[0], sum(counts), shares[0])
-    means = tuple(float(one.mean()) if len(one) else np.nan for one in of)
+    means = tuple(float(values.mean()) if len(values) else np.nan for values in of)
     return Release(
         names, metric, "key", (means[0], means[1]), _difference(of[0], of[1], confidence), counts, shares, p,
         int(crossed.sum()), kept,
     )  # fmt: skip
 
 
-def _of_last_plan(log: ClickLog, told: Any, arm: Any, share: Any) -> tuple[Any, int]:
+def _of_last_plan(log: ClickLog, assigned: Any, arm: Any, share: Any) -> tuple[Any, int]:
     """The sessions under the shares that were last planned: whoever changed sides with the plan belongs to neither."""
-    plans = {(name, float(part)) for name, part in zip(arm[told].tolist(), share[told].tolist(), strict=True)}
+    plans = {(name, float(part)) for name, part in zip(arm[assigned].tolist(), share[assigned].tolist(), strict=True)}
     if len(plans) == len({name for name, _ in plans}):
-        return told, 0
+        return assigned, 0
     if "time" not in log.columns:
         raise DataError("The shares of the split change within the log, which has no times: read a part of one plan.")
     time = np.full(log.n_sessions, -np.inf)
-    time[told] = times_of(log.select(told))
+    time[assigned] = times_of(log.select(assigned))
     newest: dict[str, float] = {}
-    for place in np.flatnonzero(told)[np.argsort(time[told], kind="stable")].tolist():
+    for place in np.flatnonzero(assigned)[np.argsort(time[assigned], kind="stable")].tolist():
         newest[arm[place]] = float(share[place])
-    now = told & np.array([newest.get(name) == part for name, part in zip(arm.tolist(), share.tolist(), strict=True)])
-    since = now & (time > time[told & ~now].max())
+    now = assigned & np.array(
+        [newest.get(name) == part for name, part in zip(arm.tolist(), share.tolist(), strict=True)]
+    )
+    since = now & (time > time[assigned & ~now].max())
     if not since.any():
         raise DataError(
             "The shares of the split change within the log, and no session is later than all those of other shares: "
             "read a part of one plan."
         )
-    return since, int(told.sum() - since.sum())
+    return since, int(assigned.sum() - since.sum())
 
 
 def _arms_of(arm: Any, share: Any, given: Sequence[str] | None) -> tuple[str, str]:
@@ -251,10 +253,10 @@ def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
     check_number("confidence", confidence, above=0, below=1)
     left: dict[str, int] = {}
     if "team" in log.columns:
-        told = np.asarray(log.columns["team"][log.offsets[:-1]] != "")
-        if told.any() and not told.all():
-            left["lists that were not interleaved"] = int((~told).sum())
-            log = log.select(told)
+        mixed = np.asarray(log.columns["team"][log.offsets[:-1]] != "")
+        if mixed.any() and not mixed.all():
+            left["lists that were not interleaved"] = int((~mixed).sum())
+            log = log.select(mixed)
     names, votes = teams_of(log)
     clicks = [sums(log.session, log.clicks & (votes == side), log.n_sessions) for side in (1, -1)]
     began = votes[log.offsets[:-1]] == 1

@@ -68,7 +68,9 @@ class Reordered:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         numbers = {name: getattr(self, name) for name in ("k", "changed", "first", "exchanged", "moved")}
-        affected = [{**one._asdict(), "current": list(one.current), "new": list(one.new)} for one in self.affected]
+        affected = [
+            {**query._asdict(), "current": list(query.current), "new": list(query.new)} for query in self.affected
+        ]
         return {**numbers, "affected": affected}
 
 
@@ -130,9 +132,9 @@ def _why(ranker: Any, data: RankingData, q: int, up: int, down: int) -> str:
         return ""
     names = np.asarray(data.row_names)
     try:
-        found = ranker.explain(data, data.qids[q], names[up], names[down])
+        explanation = ranker.explain(data, data.qids[q], names[up], names[down])
     except DataError:  # a ranker of another library that cannot be asked
         return ""
-    largest = sorted(found.contributions.items(), key=lambda one: -abs(one[1]))[:_REASONS]
-    said = ", ".join(f"{name} {value:+.3g}" for name, value in largest if value)
-    return f"{names[up]} over {names[down]}: {said}" if said else ""
+    largest = sorted(explanation.contributions.items(), key=lambda pair: -abs(pair[1]))[:_REASONS]
+    reasons = ", ".join(f"{name} {value:+.3g}" for name, value in largest if value)
+    return f"{names[up]} over {names[down]}: {reasons}" if reasons else ""

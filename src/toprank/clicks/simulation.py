@@ -197,8 +197,8 @@ def _rankings(scores: Any, data: RankingData, k: int, order: Order | None) -> tu
         several = list(scores) if isinstance(scores, list | tuple) and np.ndim(scores[0]) == 1 else [scores]
         names = [str(number) for number in range(len(several))]
     lists = []
-    for one in several:
-        ranked = ranking(np.asarray(data.aligned(one, order), dtype=np.float64), data.queries, k)
+    for column in several:
+        ranked = ranking(np.asarray(data.aligned(column, order), dtype=np.float64), data.queries, k)
         position = np.arange(len(ranked.order)) - np.repeat(ranked.starts[:-1], np.diff(ranked.starts))
         lists.append(ranked.order[position < k])
     return names, lists

@@ -67,20 +67,20 @@ def opened(source: Any, format: str | None = None) -> list[LogRows]:
         return [_of_frame(source)]
     path = Path(source)
     if path.is_dir() and (inside := _files_in(path)):
-        return [table for one in inside for table in opened(one, format)]
+        return [table for file in inside for table in opened(file, format)]
     kind = kind_of(path, format)
     if kind == "yandex":
         raise FormatError("A log in Yandex' format is read by itself, or with others in it.", path=path)
-    return [_of_json(path)] if kind == "jsonl" else [_of_source(one) for one in sources_of(path, kind)]
+    return [_of_json(path)] if kind == "jsonl" else [_of_source(source) for source in sources_of(path, kind)]
 
 
 def _files_in(folder: Path) -> list[Path]:
     """The files of a folder whose names promise a log, as people count; none where it is a folder of Parquet alone."""
     with os_errors(folder, "read"):
-        found = sorted((one for one in folder.iterdir() if not one.name.startswith((".", "_"))), key=by_number)
-        found = [one for one in found if not _is_begun(one)]
-    kinds = {one: _by_name(one) for one in found}
-    return [one for one in found if kinds[one]] if set(kinds.values()) - {None, "parquet"} else []
+        files = sorted((file for file in folder.iterdir() if not file.name.startswith((".", "_"))), key=by_number)
+        files = [file for file in files if not _is_begun(file)]
+    kinds = {file: _by_name(file) for file in files}
+    return [file for file in files if kinds[file]] if set(kinds.values()) - {None, "parquet"} else []
 
 
 def _is_begun(path: Path) -> bool:
@@ -182,7 +182,7 @@ def _of_json(path: Path) -> LogRows:
         known = _served_types(known)
     if not known:
         raise FormatError("The file is empty; every line is an object.", path=path)
-    found = pa.schema(_fields(known))
+    learnt = pa.schema(_fields(known))
 
     def batches(columns: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         wanted: dict[str, Any] = {}
@@ -193,12 +193,13 @@ def _of_json(path: Path) -> LogRows:
             within[last] = _inside(known, name) or (str if name in texts else float)
         schema = pa.schema(_fields(wanted))
         tables = _in_turn(
-            lambda one: _json_table(one[1], schema, path, one[0]).combine_chunks(), _json_blocks(path, served, lost)
+            lambda block: _json_table(block[1], schema, path, block[0]).combine_chunks(),
+            _json_blocks(path, served, lost),
         )
         for table in tables:
             yield from table.to_batches()
 
-    return LogRows(found, batches, path, False, inside=True, served=served, lost=lost)
+    return LogRows(learnt, batches, path, False, inside=True, served=served, lost=lost)
 
 
 def _in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
@@ -213,8 +214,8 @@ def _in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[A
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            for one in waiting:
-                one.cancel()
+            for future in waiting:
+                future.cancel()
 
 
 def _served_types(known: dict[str, Any]) -> dict[str, Any]:
@@ -254,31 +255,31 @@ def _json_blocks(path: Path, served: bool = False, lost: Counter[str] | None = N
 def _object(text: bytes, path: Path, line: int) -> dict[str, Any]:
     """The object of a line; none where it is blank."""
     try:
-        found = json.loads(text) if text.strip() else {}
+        value = json.loads(text) if text.strip() else {}
     except UnicodeDecodeError:
         raise FormatError("The text is not UTF-8.", path=path, line=line) from None
     except (ValueError, RecursionError) as problem:
         fault, column = getattr(problem, "msg", problem), getattr(problem, "colno", None)
         raise FormatError(f"This is not JSON: {fault}. {_EVERY_LINE}", path=path, line=line, column=column) from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise FormatError(f"This line is not an object. {_EVERY_LINE}", path=path, line=line)
-    return found
+    return value
 
 
-def _learn(known: dict[str, Any], found: dict[str, Any]) -> None:
+def _learn(known: dict[str, Any], seen: dict[str, Any]) -> None:
     """Learn the types of fields: a Python type, a dictionary of fields, or a list with the type of its elements.
 
     Where values of a field differ, the first counts; whole numbers among others are floats.
     """
-    for name, value in found.items():
+    for name, value in seen.items():
         before = known.get(name)
         if isinstance(value, dict) and isinstance(before, dict | None):
             known[name] = {} if before is None else before
             _learn(known[name], value)
         elif isinstance(value, list) and isinstance(before, list | None):
             inner = {"": before[0]} if before else {}
-            for one in value:
-                _learn(inner, {"": one})
+            for member in value:
+                _learn(inner, {"": member})
             known[name] = [inner.get("")]
         elif value is not None and (before is None or (before is int and isinstance(value, float))):
             known[name] = type(value)
@@ -323,7 +324,7 @@ def _json_table(block: Any, schema: Any, path: Path, line: int) -> Any:
         for number, text in enumerate(lines, line):
             _object(text, path, number)  # what is no JSON at all has a line that is known
         fault = str(problem).removeprefix("JSON parse error: ").partition("\n")[0]
-        fault = re.sub(r"Column\(/?(.*?)\)", lambda one: f"field '{one[1].replace('/', '.')}'", fault)
+        fault = re.sub(r"Column\(/?(.*?)\)", lambda match: f"field '{match[1].replace('/', '.')}'", fault)
         row = re.search(r" in row (\d+)", fault)
         filled = [number for number, text in enumerate(lines, line) if text.strip()]
         where = filled[int(row[1])] if row and int(row[1]) < len(filled) else line
@@ -352,7 +353,7 @@ def field_names(table: LogRows) -> list[str]:
     import pyarrow as pa
 
     inside = table.schema.field("_source").type if "_source" in table.schema.names else pa.null()
-    return [one.name for one in inside] if pa.types.is_struct(inside) else list(table.schema.names)
+    return [field.name for field in inside] if pa.types.is_struct(inside) else list(table.schema.names)
 
 
 # ---- cells: ids, numbers, and what is refused for being neither ----
@@ -368,12 +369,12 @@ def column(batch: Any, name: str) -> Any | None:
     first, *rest = name.split(".")
     if first not in batch.schema.names:
         return None
-    found, kind = batch.column(first), batch.schema.field(first).type
+    values, kind = batch.column(first), batch.schema.field(first).type
     for step in rest:
         if not pa.types.is_struct(kind) or kind.get_field_index(step) < 0:
             return None
-        found, kind = pc.struct_field(found, step), kind.field(step).type
-    return found
+        values, kind = pc.struct_field(values, step), kind.field(step).type
+    return values
 
 
 def refuse_nulls(values: Any, name: str, role: str, row_of: RowOf) -> None:

@@ -155,7 +155,7 @@ class Trained(Shown):
             "held_out": self.held_out or None,
         }  # fmt: skip
         for name, worth in self._numbers().items():
-            facts[name] = {ranker: one.to_dict() for ranker, one in worth.items()} or None
+            facts[name] = {ranker: interval.to_dict() for ranker, interval in worth.items()} or None
         return facts
 
     @property
@@ -257,14 +257,14 @@ class Trained(Shown):
             (f"DCG@10 ({'latest sessions' if self.held_out else 'held-out queries'})", self.estimates, self.gains),
             ("NDCG@10 (validation)", self.metrics, self.valid_gains),
         ]
-        judged_by = [one for one in columns if one[1]]
+        judged_by = [column for column in columns if column[1]]
         if not judged_by:
             return None
 
         def cells(name: str, worth: Mapping[str, Interval], gains: Mapping[str, Interval]) -> tuple[str, ...]:
             gain = (f"{gains[name].value:+.4f}", _signed(gains[name])) if name in gains else ("", "")
-            found = worth[name]
-            return (f"{found.value:.4f}", bracketed(found.low, found.high, digits=4), *gain)
+            interval = worth[name]
+            return (f"{interval.value:.4f}", bracketed(interval.low, interval.high, digits=4), *gain)
 
         heads = [cell for head, *_ in judged_by for cell in (head, "95% interval", "over naive", "95% interval")]
         rows = [(name, *(cell for _, *both in judged_by for cell in cells(name, *both))) for name in judged_by[0][1]]
@@ -369,10 +369,10 @@ def train(
     done = task.fitted(log, curves)
     rankers = done.rankers
     facts = _facts(log, recency)
-    for name, one in rankers.items():
+    for name, trained in rankers.items():
         if name != _FULL:
             correction_of = {"correction": "none" if name == "naive" else name}
-            one.training_["clicks"] = {**one.training_.get("clicks", {}), **correction_of, **facts}
+            trained.training_["clicks"] = {**trained.training_.get("clicks", {}), **correction_of, **facts}
     if cut is None:
         estimates, gains, why = _held_out(task, log, propensities, context, curves, done, folds)
     else:
@@ -382,7 +382,7 @@ def train(
     return Trained(
         made, rankers["naive"], rankers.get(_FULL), correction, curves, done.part, (used or plain, asked),
         _ASSUMED[correction], task.soft and used is None, estimates, metrics, _counts(done, log, data), gains,
-        valid_gains, folds if cut is None else 0, done.found.clip, why, reward, recency,
+        valid_gains, folds if cut is None else 0, done.corrected.clip, why, reward, recency,
         "" if cut is None else str(cut),
     )  # fmt: skip
 
@@ -423,7 +423,7 @@ class _Done(NamedTuple):
     """Rankers by name, what clicks were corrected to, and what the ranker asked for was trained on."""
 
     rankers: dict[str, Any]
-    found: Corrected
+    corrected: Corrected
     part: RankingData
 
 
@@ -452,12 +452,12 @@ class _Task(NamedTuple):
         how = {"safe": "affine", "position": "none"}.get(correction, correction)
         dr = how == "dr" and curves is not None
         guess = regression_of(self.regression, log, data, curves, self.reward) if dr and curves is not None else None
-        found = correct(log, data, how, curves, self.clip, guess, self.reward)
+        corrected = correct(log, data, how, curves, self.clip, guess, self.reward)
         rankers = {}
         if correction == "position":
             rankers[correction], part = _with_positions(self.ranker, log, data, self.valid)
         else:
-            part = _to_learn(found, data, log, correction == "safe", self.soft and self.used is None)
+            part = _to_learn(corrected, data, log, correction == "safe", self.soft and self.used is None)
             made = _with_loss(self.ranker, self.used or self.plain).fit(part, valid=self.valid)
             rankers["naive" if correction == "none" else correction] = made
         if correction != "none":
@@ -465,16 +465,16 @@ class _Task(NamedTuple):
             rankers["naive"] = _with_loss(self.ranker, self.plain).fit(rates, valid=self.valid)
         if self.liked is not None:
             rankers[_FULL] = _with_loss(self.ranker, self.plain).fit(self.liked, valid=self.valid)
-        return _Done(rankers, found, part)
+        return _Done(rankers, corrected, part)
 
 
 def _counts(done: _Done, log: ClickLog, data: RankingData) -> dict[str, int]:
-    found = done.found
-    shown_queries = found.asked & (data.queries.sum(found.shown) > 0)
+    corrected = done.corrected
+    shown_queries = corrected.asked & (data.queries.sum(corrected.shown) > 0)
     return {
-        "impressions": int((found.weight > 0).sum()), "documents": int(np.isfinite(found.relevance).sum()),
-        "unknown": found.unknown, "uncorrected": found.uncorrected, "clipped": found.clipped,
-        "never_shown": int(((found.shown == 0) & data.queries.spread(shown_queries)).sum()),
+        "impressions": int((corrected.weight > 0).sum()), "documents": int(np.isfinite(corrected.relevance).sum()),
+        "unknown": corrected.unknown, "uncorrected": corrected.uncorrected, "clipped": corrected.clipped,
+        "never_shown": int(((corrected.shown == 0) & data.queries.spread(shown_queries)).sum()),
         "negative": int((done.part.labels < 0).sum()),
         "clickless_sessions": int((np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1]) == 0).sum()),
     }  # fmt: skip
@@ -526,32 +526,34 @@ def _usable_loss(asked: Loss, correction: str, approximate: bool) -> Loss:
     )
 
 
-def _to_learn(found: Corrected, data: RankingData, log: ClickLog, safe: bool, soft: bool) -> RankingData:
+def _to_learn(corrected: Corrected, data: RankingData, log: ClickLog, safe: bool, soft: bool) -> RankingData:
     """The data with the corrected relevance as labels, queries weighted by their sessions."""
-    relevance = np.clip(found.relevance, 0.0, 1.0) if soft else found.relevance
+    relevance = np.clip(corrected.relevance, 0.0, 1.0) if soft else corrected.relevance
     kept = np.isfinite(relevance)
-    weights = found.sessions * (1.0 if data.query_weights is None else data.query_weights)
-    changes: dict[str, Any] = {"query_weights": np.where(found.asked, weights, 0.0)}
+    weights = corrected.sessions * (1.0 if data.query_weights is None else data.query_weights)
+    changes: dict[str, Any] = {"query_weights": np.where(corrected.asked, weights, 0.0)}
     if safe:
-        relevance, changes["document_weights"] = _banded(relevance, kept, found, data, log)
+        relevance, changes["document_weights"] = _banded(relevance, kept, corrected, data, log)
     changes["labels"] = judged(relevance)
     part = data.replace(**changes)
     return part if kept.all() else part.keep(kept)
 
 
 def _banded(
-    relevance: FloatArray, kept: npt.NDArray[np.bool_], found: Corrected, data: RankingData, log: ClickLog
+    relevance: FloatArray, kept: npt.NDArray[np.bool_], corrected: Corrected, data: RankingData, log: ClickLog
 ) -> tuple[FloatArray, FloatArray]:
     """Of ``safe``: who is better or worse than the mean of the query, and the exposure that each had."""
     if data.document_weights is not None:
         raise DataError("The band of 'safe' is carried by document weights, but the data have weights of their own.")
-    queries, known = data.queries, found.row >= 0
+    queries, known = data.queries, corrected.row >= 0
     sizes = np.maximum(queries.sum(kept * 1.0), 1.0)
     mean = queries.spread(queries.sum(np.where(kept, relevance, 0.0)) / sizes)
     seen = Discount.of("log2").weights(log.depth)[log.position - 1]
     seen = seen if log.weight is None else seen * log.weight
-    exposure = np.bincount(found.row[known], seen[known], minlength=data.n_documents)
-    usual = mean_exposure(Queries.from_sizes(sizes.astype(np.int64))) * np.where(found.asked, found.sessions, 1.0)
+    exposure = np.bincount(corrected.row[known], seen[known], minlength=data.n_documents)
+    usual = mean_exposure(Queries.from_sizes(sizes.astype(np.int64))) * np.where(
+        corrected.asked, corrected.sessions, 1.0
+    )
     return relevance - mean, np.where(kept, exposure / queries.spread(usual), 0.0)
 
 
@@ -592,7 +594,7 @@ def _held_out(
         return {}, {}, "nothing was held out."
     if task.correction == "none" and curves is None:
         return {}, {}, "no propensities are known."
-    shown = named(task.data).keep(done.found.shown > 0)
+    shown = named(task.data).keep(done.corrected.shown > 0)
     query = session_queries(log, shown)
     asked = np.unique(query[query >= 0])
     if len(asked) < 2:
@@ -605,11 +607,11 @@ def _held_out(
         ranks = {name: ranks_of(values, shown) for name, values in scores.items()}
         metric = _METRICS[task.reward]
         by = {"propensities": propensities, "context": context} if harvests else {"propensities": curves}
-        found = judge(ranks, log, shown, [metric], **by, clip=0.0)
+        judgement = judge(ranks, log, shown, [metric], **by, clip=0.0)
     except DataError as problem:  # too few clicks, or positions that the sessions of the others do not tell apart
         return {}, {}, str(problem)
-    estimates = {name: one.intervals[metric] for name, one in found.estimates.items()}
-    return estimates, {name: found.gain(name, "naive", metric) for name in ranks if name != "naive"}, ""
+    estimates = {name: estimate.intervals[metric] for name, estimate in judgement.estimates.items()}
+    return estimates, {name: judgement.gain(name, "naive", metric) for name in ranks if name != "naive"}, ""
 
 
 def _by_the_latest(
@@ -621,14 +623,14 @@ def _by_the_latest(
     harvests = propensities is None or (isinstance(propensities, str) and propensities in HARVESTED)
     try:
         shown = named(task.data).keep(correct(late, task.data, "none", None).shown > 0)
-        ranks = {name: ranks_of(one.predict(shown), shown) for name, one in done.rankers.items()}
+        ranks = {name: ranks_of(ranker.predict(shown), shown) for name, ranker in done.rankers.items()}
         metric = _METRICS[task.reward]
         by = {"propensities": propensities, "context": context} if harvests else {"propensities": curves}
-        found = judge(ranks, late, shown, [metric], **by, clip=0.0)
+        judgement = judge(ranks, late, shown, [metric], **by, clip=0.0)
     except DataError as problem:  # too few clicks, or positions that so few sessions do not tell apart
         return {}, {}, str(problem)
-    estimates = {name: one.intervals[metric] for name, one in found.estimates.items()}
-    return estimates, {name: found.gain(name, "naive", metric) for name in ranks if name != "naive"}, ""
+    estimates = {name: estimate.intervals[metric] for name, estimate in judgement.estimates.items()}
+    return estimates, {name: judgement.gain(name, "naive", metric) for name in ranks if name != "naive"}, ""
 
 
 def _cross_fitted(
@@ -642,17 +644,17 @@ def _cross_fitted(
     of_row = shown.queries.spread(fold)
     for number in np.unique(fold[fold >= 0]).tolist():
         part = log.select(of_session != number)
-        found = curves
+        of_part = curves
         liked = None if task.liked is None else task.liked.select(of_query != number)
         with warnings.catch_warnings():  # what is worth saying was said of the fit to all sessions
             for kind in (UnidentifiedWarning, ConvergenceWarning):
                 warnings.simplefilter("ignore", kind)
             if curves is not None and (propensities is None or isinstance(propensities, str)):
-                found = curves_of(propensities, part, task.data, task.ranker, context, curves)
-            rankers = task._replace(liked=liked).fitted(part, found).rankers
+                of_part = curves_of(propensities, part, task.data, task.ranker, context, curves)
+            rankers = task._replace(liked=liked).fitted(part, of_part).rankers
         mine = shown.select(fold == number)
-        for name, one in rankers.items():
-            scores.setdefault(name, np.zeros(shown.n_documents))[of_row == number] = one.predict(mine)
+        for name, ranker in rankers.items():
+            scores.setdefault(name, np.zeros(shown.n_documents))[of_row == number] = ranker.predict(mine)
     return scores
 
 
@@ -662,9 +664,9 @@ def _by_labels(
     """NDCG@10 of each ranker on labels, and how much it is above the naive one's, paired by query."""
     if valid is None:
         return {}, {}
-    found = {name: evaluate_labels(one.predict(valid), valid, "ndcg@10") for name, one in rankers.items()}
-    values = {name: np.asarray(one.per_query["ndcg@10"]) for name, one in found.items()}
-    means = {name: one.mean["ndcg@10"] for name, one in found.items()}
+    evaluations = {name: evaluate_labels(ranker.predict(valid), valid, "ndcg@10") for name, ranker in rankers.items()}
+    values = {name: np.asarray(evaluation.per_query["ndcg@10"]) for name, evaluation in evaluations.items()}
+    means = {name: evaluation.mean["ndcg@10"] for name, evaluation in evaluations.items()}
 
     def worth(mean: float, of: FloatArray) -> Interval:
         return replace(bootstrap_interval(of, resamples=2_000), value=mean)

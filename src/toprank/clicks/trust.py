@@ -72,9 +72,9 @@ def affine(
         return np.concatenate([values, wrong - values * wrong[0]])
 
     limits = tolerance * log.n_impressions, max_steps
-    found = maximise(step, start, *limits, read, _STILL) if learner is None else climb(step, start, *limits)
-    values, offsets = np.split(read(found.at), 2)
-    return Affine(values, offsets, found.at, found.converged)
+    fitted = maximise(step, start, *limits, read, _STILL) if learner is None else climb(step, start, *limits)
+    values, offsets = np.split(read(fitted.at), 2)
+    return Affine(values, offsets, fitted.at, fitted.converged)
 
 
 def _share(part: FloatArray, whole: FloatArray) -> FloatArray:

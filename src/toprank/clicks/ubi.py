@@ -129,15 +129,15 @@ class _Kinds:
 
 def _carried(tables: Sequence[LogRows], carry: Sequence[str]) -> dict[str, str]:
     """Where the columns lie that are asked for."""
-    found = {}
+    carried = {}
     for name in carry:
         if name in _CONTEXTS:  # which are kept in any case
             continue
-        found[name] = _SCORES if name == "score" else f"{_FEATURES}.{name}"
-        known = {one for table in tables for one in _features(table)}
+        carried[name] = _SCORES if name == "score" else f"{_FEATURES}.{name}"
+        known = {name for table in tables for name in _features(table)}
         if name != "score" and name not in known:
             raise UnknownNameError("column of the log", name, ["score", *_CONTEXTS, *sorted(known)])
-    return found
+    return carried
 
 
 def _features(table: LogRows) -> list[str]:
@@ -147,7 +147,7 @@ def _features(table: LogRows) -> list[str]:
         return []
     kind = table.schema.field("query_attributes").type
     place = kind.get_field_index("features") if pa.types.is_struct(kind) else -1
-    return [one.name for one in kind.field(place).type] if place >= 0 else []
+    return [field.name for field in kind.field(place).type] if place >= 0 else []
 
 
 def _batches(table: LogRows, wanted: Sequence[str]) -> Iterator[tuple[int, Any]]:
@@ -175,12 +175,12 @@ def _words(batch: Any, name: str, role: str, *, optional: bool = False) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = column(batch, name)
-    if found is None or pa.types.is_null(found.type):
-        if found is None and not optional:
+    cells = column(batch, name)
+    if cells is None or pa.types.is_null(cells.type):
+        if cells is None and not optional:
             raise DataError(f"There is no column '{name}', which {role} must have.")
         return pa.nulls(batch.num_rows, pa.string())
-    words = ids_in(plain(found), name, role).cast(pa.string())
+    words = ids_in(plain(cells), name, role).cast(pa.string())
     return pc.if_else(pc.equal(words, ""), None, words)
 
 
@@ -224,14 +224,16 @@ def _take_queries(
 
 def _attributes(batch: Any) -> dict[str, Any]:
     """What a service says of each list."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for name, called in _WORDS.items():
-        found[called] = _words(batch, f"query_attributes.{name}", "", optional=True).fill_null("").dictionary_encode()
+        attributes[called] = (
+            _words(batch, f"query_attributes.{name}", "", optional=True).fill_null("").dictionary_encode()
+        )
     for name, usual in zip(_NUMBERS, (0.0, 1.0, np.nan), strict=True):
-        told = column(batch, f"query_attributes.{name}")
-        assert told is not None  # `_served_types` has it
-        found[name] = np.asarray(told.cast("double").fill_null(usual).to_numpy(zero_copy_only=False))
-    return found
+        values = column(batch, f"query_attributes.{name}")
+        assert values is not None  # `_served_types` has it
+        attributes[name] = np.asarray(values.cast("double").fill_null(usual).to_numpy(zero_copy_only=False))
+    return attributes
 
 
 def _beside(batch: Any, name: str, path: str, sizes: IntArray, has_id: npt.NDArray[np.bool_]) -> Array:
@@ -242,15 +244,15 @@ def _beside(batch: Any, name: str, path: str, sizes: IntArray, has_id: npt.NDArr
     lists = pc.struct_field(column(batch, outer), last) if outer == _FEATURES else column(batch, path)
     empty: Any = "" if name == "team" else np.nan
     kind = np.dtype(object if name == "team" else np.float64)
-    told = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
-    if not told.any():
+    lengths = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    if not lengths.any():
         return np.broadcast_to(np.array(empty, dtype=kind), int(has_id.sum()))  # the same everywhere takes no room
-    found = np.full(int(sizes.sum()), empty, dtype=kind)
-    if (told[told > 0] != sizes[told > 0]).any():
+    spread = np.full(int(sizes.sum()), empty, dtype=kind)
+    if (lengths[lengths > 0] != sizes[lengths > 0]).any():
         raise DataError(f"A list has other than one {name} for each of its documents.")
     values = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
-    found[np.repeat(told > 0, sizes)] = values
-    return found[has_id]
+    spread[np.repeat(lengths > 0, sizes)] = values
+    return spread[has_id]
 
 
 def _seconds(times: Any, n: int) -> FloatArray:
@@ -330,7 +332,7 @@ def _amounts(values: Any, n: int, missing: Counter[str]) -> FloatArray:
         return np.full(n, np.nan)
     values = plain(values)
     if pa.types.is_string(values.type):
-        amounts = np.array([_number(one) for one in values.to_pylist()])
+        amounts = np.array([_number(value) for value in values.to_pylist()])
         missing[NO_NUMBER] += int((np.isnan(amounts) & ~np.asarray(values.is_null())).sum())
         return amounts
     amounts = np.asarray(values.cast("double").fill_null(np.nan).to_numpy(zero_copy_only=False))
@@ -417,10 +419,14 @@ def _split(*sides: tuple[Pieces, str]) -> tuple[Array, list[IntArray]]:
 
 
 def _lists_of(
-    hits: Pieces, shown: Pieces, listed: tuple[IntArray, IntArray], told: tuple[IntArray, IntArray], row_of: IntArray
+    hits: Pieces,
+    shown: Pieces,
+    listed: tuple[IntArray, IntArray],
+    of_shown_rows: tuple[IntArray, IntArray],
+    row_of: IntArray,
 ) -> _Search:
     """Impressions: hits of searches that have no impression events, and these events."""
-    (of_row, of_hit), (of_shown, of_impression) = listed, told
+    (of_row, of_hit), (of_shown, of_impression) = listed, of_shown_rows
     has_events = np.zeros(len(row_of), dtype=bool)
     has_events[of_shown] = True
     row_of_hit = hits.given_up("search", np.int64)
@@ -460,23 +466,23 @@ def _of_lists(asked: Pieces, row: IntArray) -> dict[str, Array]:
     """What a service says of lists, for each impression; what it says of none is left out."""
     import pyarrow as pa
 
-    found: dict[str, Array] = {}
+    columns: dict[str, Array] = {}
     for name in _WORDS.values():
         if name in asked:
             words = numbered(pa.chunked_array(asked.text(name)))
             if any(words.ids != ""):
-                found[name] = words.ids.astype(object)[words.number[row]]
+                columns[name] = words.ids.astype(object)[words.number[row]]
     for name, usual in zip(_NUMBERS, (0.0, 1.0, np.nan), strict=True):
         if name in asked:
             numbers = asked.array(name, np.float64)
             if not (np.isnan(numbers) if np.isnan(usual) else numbers == usual).all():
-                found[name] = numbers[row].astype(bool) if name == "explored" else numbers[row]
-    return found
+                columns[name] = numbers[row].astype(bool) if name == "explored" else numbers[row]
+    return columns
 
 
 def _of_documents(hits: Pieces, used: Array, n: int) -> dict[str, Array]:
     """What a service says of each document of a list; of impressions that events tell it says nothing."""
-    found: dict[str, Array] = {}
+    columns: dict[str, Array] = {}
     for name in hits.parts:
         if name in ("search", "document", "place") or name not in hits:
             continue
@@ -486,5 +492,5 @@ def _of_documents(hits: Pieces, used: Array, n: int) -> dict[str, Array]:
         if name == "team" and not (values != "").any():
             continue
         empty = np.full(n - len(values), "" if name == "team" else np.nan, dtype=values.dtype)
-        found[name] = np.concatenate([values, empty])
-    return found
+        columns[name] = np.concatenate([values, empty])
+    return columns

@@ -37,25 +37,25 @@ def action_of(name: str) -> str:
     return _NAMES.get(name.strip().lower(), name.strip().lower())
 
 
-def weights_of(told: str | Mapping[str, float | str]) -> dict[str, float | None]:
+def weights_of(named: str | Mapping[str, float | str]) -> dict[str, float | None]:
     """What each kind of event counts; None: what it says itself.
 
     >>> weights_of("click=1,cart=5,purchase=value")
     {'click': 1.0, 'add_to_cart': 5.0, 'purchase': None}
     """
     pairs: list[tuple[str, Any]]
-    if isinstance(told, str):
-        parts = (part.partition("=") for part in told.split(",") if part.strip())
+    if isinstance(named, str):
+        parts = (part.partition("=") for part in named.split(",") if part.strip())
         pairs = [(name, text.strip()) for name, _, text in parts]
-    elif isinstance(told, Mapping):
-        pairs = list(told.items())
+    elif isinstance(named, Mapping):
+        pairs = list(named.items())
     else:
-        raise DataError(f"values must say what each kind of event counts, such as {_EXAMPLE!r}, not {told!r}.")
+        raise DataError(f"values must say what each kind of event counts, such as {_EXAMPLE!r}, not {named!r}.")
     weights: dict[str, float | None] = {}
     for name, given in pairs:
         kind = action_of(str(name))
         if not kind or kind in weights:
-            raise DataError(f"values name each kind of event once, such as {_EXAMPLE!r}; not {told!r}.")
+            raise DataError(f"values name each kind of event once, such as {_EXAMPLE!r}; not {named!r}.")
         if kind == RETURN:
             raise DataError("values need not name returns: they take away what the purchase counts.")
         weights[kind] = None if str(given).strip().lower() == "value" else _weight(given, str(name).strip())
@@ -100,7 +100,7 @@ def tallied(
     first |= (done.kind == 0) & (not once)
     again = int((~first & (done.at >= 0)).sum())
     if not first.all():
-        done = Done(*(one[first] for one in done))
+        done = Done(*(column[first] for column in done))
     clicks = np.zeros(n, dtype=bool)
     clicks[done.at[done.of_kind(0)]] = True
     counts, columns = {AGAIN: again}, dict[str, Array]()
@@ -135,7 +135,7 @@ def tallied(
 
 def _first(done: Done) -> npt.NDArray[np.bool_]:
     """Whether each event is the first of its kind, search, document and id."""
-    spans = [int(one.max(initial=0)) + 1 for one in (done.kind, done.event)]
+    spans = [int(codes.max(initial=0)) + 1 for codes in (done.kind, done.event)]
     of = done.of if int(done.of.max(initial=0)) < 2**62 // (spans[0] * spans[1]) else _dense(done.of)
     key = (of * spans[0] + done.kind) * spans[1] + done.event
     first = np.zeros(len(key), dtype=bool)
@@ -167,7 +167,7 @@ def numbers_in(column: Array) -> FloatArray:
     try:
         values = np.asarray(column, dtype=np.float64)
     except (TypeError, ValueError):
-        odd = next(place for place, one in enumerate(column.tolist()) if not _is_number(one))
+        odd = next(place for place, value in enumerate(column.tolist()) if not _is_number(value))
         raise DataError(
             f"The value of impression {odd} is {column[odd]!r}, which is no number.",
             remedy=Remedy("Give the column of values by {value}; False: there is none.", value=...),
@@ -178,9 +178,9 @@ def numbers_in(column: Array) -> FloatArray:
     return values
 
 
-def _is_number(one: Any) -> bool:
+def _is_number(value: Any) -> bool:
     try:
-        float(one)
+        float(value)
     except (TypeError, ValueError):
-        return one is None
+        return value is None
     return True

@@ -72,10 +72,10 @@ class Ballots:
 
     def over_queries(self, reduced: np.ufunc, values: FloatArray) -> FloatArray:
         """A reduction over the pairs of each query, for every pair."""
-        found: FloatArray = np.repeat(
+        spread: FloatArray = np.repeat(
             reduced.reduceat(values, self.offsets[:-1], axis=0), np.diff(self.offsets), axis=0
         )
-        return found
+        return spread
 
     def run(self, scores: FloatArray, tag: str) -> Run:
         """A run with these scores of all pairs, best first."""

@@ -104,14 +104,14 @@ def fuse(
     if method == "learned" or (method == "weighted" and given is None):
         judgments = _judgments(method, qrels)
         if method == "learned":
-            found = learnt_order(ballots, judgments, ranker, metric, folds, seed, threads)
+            learnt = learnt_order(ballots, judgments, ranker, metric, folds, seed, threads)
         else:
-            found = learnt_weights(ballots, judgments, scale, metric, folds, seed)
+            learnt = learnt_weights(ballots, judgments, scale, metric, folds, seed)
     else:
-        said = f"{method} of {', '.join(ballots.names)}" + ("" if method in OF_RANKS else f", {scale}") + "."
-        found = Learnt(combined(ballots, method, scale, given, k), said, () if given is None else (given,))
-    run = ballots.run(found.scores, method)
-    return Fused(run.qids, run.document_ids, run.scores, method, found.sentence, found.weights)
+        sentence = f"{method} of {', '.join(ballots.names)}" + ("" if method in OF_RANKS else f", {scale}") + "."
+        learnt = Learnt(combined(ballots, method, scale, given, k), sentence, () if given is None else (given,))
+    run = ballots.run(learnt.scores, method)
+    return Fused(run.qids, run.document_ids, run.scores, method, learnt.sentence, learnt.weights)
 
 
 def _judgments(method: str, qrels: Any) -> Qrels:

@@ -76,15 +76,15 @@ def learnt_weights(ballots: Ballots, qrels: Qrels, normalization: str, metric: s
     middle = np.mean(best, axis=0)
     by_query = np.array([chosen.get(qid, middle) for qid in ballots.qids.tolist()])
     shown = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(ballots.names, middle, strict=True))
-    said = f"Weights by {metric} on the other folds, {normalization}; on average {shown}."
-    return Learnt(np.einsum("ij,ij->i", scores, by_query[ballots.query]), said, tuple(best))
+    sentence = f"Weights by {metric} on the other folds, {normalization}; on average {shown}."
+    return Learnt(np.einsum("ij,ij->i", scores, by_query[ballots.query]), sentence, tuple(best))
 
 
 def _simplex(runs: int) -> FloatArray:
     """Weights that add up to 1, on a grid."""
     steps = _STEPS.get(runs, _FEWEST)
-    whole = (one for one in product(range(steps + 1), repeat=runs - 1) if sum(one) <= steps)
-    return np.array([[*one, steps - sum(one)] for one in whole], dtype=np.float64) / steps
+    whole = (parts for parts in product(range(steps + 1), repeat=runs - 1) if sum(parts) <= steps)
+    return np.array([[*parts, steps - sum(parts)] for parts in whole], dtype=np.float64) / steps
 
 
 def learnt_order(
@@ -113,5 +113,7 @@ def learnt_order(
         total[own | nobody] += scores[own | nobody]
         count[own | nobody] += 1
     called = system if isinstance(system, str) else type(system).__name__
-    said = f"{called} over scores and ranks of {len(ballots.names)} runs, each fold scored by a ranker of the others."
-    return Learnt(total / count, said)
+    sentence = (
+        f"{called} over scores and ranks of {len(ballots.names)} runs, each fold scored by a ranker of the others."
+    )
+    return Learnt(total / count, sentence)

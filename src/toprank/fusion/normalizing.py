@@ -57,8 +57,8 @@ def _rank(ballots: Ballots) -> FloatArray:
 
 def _extreme(ballots: Ballots, reduced: np.ufunc, absent: float) -> FloatArray:
     """The least or largest score of each run for each query; 0 where it has none."""
-    found = ballots.over_queries(reduced, np.where(ballots.there, ballots.scores, absent))
-    return np.where(np.isfinite(found), found, 0.0)
+    extremes = ballots.over_queries(reduced, np.where(ballots.there, ballots.scores, absent))
+    return np.where(np.isfinite(extremes), extremes, 0.0)
 
 
 NORMALIZATIONS: dict[str, Callable[[Ballots], FloatArray]] = {

@@ -78,10 +78,10 @@ class _Folds(NamedTuple):
 
     def joined(self, scores: Sequence[FloatArray]) -> FloatArray:
         """The scores of each part, a column for each candidate, in the order of the judged queries."""
-        found = np.empty((self.data.n_documents, scores[0].shape[1]))
+        column = np.empty((self.data.n_documents, scores[0].shape[1]))
         for part, table in zip(self.parts, scores, strict=True):
-            found[self.data.queries.spread(np.isin(self.data.qids, part.valid.qids))] = table
-        rows: FloatArray = found[self.rows]
+            column[self.data.queries.spread(np.isin(self.data.qids, part.valid.qids))] = table
+        rows: FloatArray = column[self.rows]
         return rows
 
     @property
@@ -144,12 +144,12 @@ def weighed(data: RankingData, given: Members, caution: float = _CAUTION) -> Cho
     factors = [1 / spread for spread in spreads if spread > 0]
     if not members:
         raise DataError("All candidates of a query have the same features, so that there is nothing to order them by.")
-    scores = [factor * one.unseen for one, factor in zip(members, factors, strict=True)]
+    scores = [factor * member.unseen for member, factor in zip(members, factors, strict=True)]
     weights, value = _weights(folds, members, scores, caution)
     shares = dict(zip((member.name for member in members), np.round(weights, 3).tolist(), strict=True))
-    options = shares | {f"{one.name} {name}": at for one in members for name, at in one.options.items()}
-    trials = [_row(place, one, folds, shares[one.name]) for place, one in enumerate(members)]
-    of = dict(zip((one.name for one in members), (weights * np.array(factors)).tolist(), strict=True))
+    options = shares | {f"{member.name} {name}": at for member in members for name, at in member.options.items()}
+    trials = [_row(place, member, folds, shares[member.name]) for place, member in enumerate(members)]
+    of = dict(zip((member.name for member in members), (weights * np.array(factors)).tolist(), strict=True))
     ranker = _joined(data, given.linear, members, of)
     judged_on = f"{folds.judge.data.n_queries:,} queries, each ordered by what others taught"
     return Choice(ranker, BLEND, options, folds.judge.name, "standard", value, judged_on, trials, refitted=True)
@@ -161,7 +161,7 @@ def _features(folds: _Folds, orders: Sequence[str]) -> list[_Member]:
     columns = [names.index(name) for name in orders]
     values = [np.nan_to_num(np.asarray(folds.data.X[folds.rows, column], dtype=np.float64)) for column in columns]
     known = [name.removesuffix(" zscore in pool") for name in orders]
-    return [_Member(name, one, {}, None, at) for name, one, at in zip(known, values, columns, strict=True)]
+    return [_Member(name, scores, {}, None, at) for name, scores, at in zip(known, values, columns, strict=True)]
 
 
 def _linear(folds: _Folds, threads: int | None) -> _Member:
@@ -225,30 +225,30 @@ def _weights(
 
 def _simplex(members: int) -> FloatArray:
     steps = next(n for n in range(_STEPS, 0, -1) if n == 1 or comb(n + members - 1, members - 1) <= _COMBINATIONS)
-    whole = (one for one in product(range(steps + 1), repeat=members - 1) if sum(one) <= steps)
-    return np.array([[*one, steps - sum(one)] for one in whole], dtype=np.float64) / steps
+    whole = (parts for parts in product(range(steps + 1), repeat=members - 1) if sum(parts) <= steps)
+    return np.array([[*parts, steps - sum(parts)] for parts in whole], dtype=np.float64) / steps
 
 
 def _row(number: int, member: _Member, folds: _Folds, weight: float) -> dict[str, Any]:
     """What there is to tell of a member by itself."""
     value = folds.sign * float(folds.values(member.unseen).mean())
-    told = {"number": number, "name": member.name, "options": dict(member.options), "value": value}
-    return {**told, "state": "complete", "seconds": None, "remark": "", "weight": weight}
+    row = {"number": number, "name": member.name, "options": dict(member.options), "value": value}
+    return {**row, "state": "complete", "seconds": None, "remark": "", "weight": weight}
 
 
 def _joined(data: RankingData, linear: _Member, members: Sequence[_Member], factors: Mapping[str, float]) -> Any:
     """One ranker: features and the linear member are one weighted sum of features, to which trees are added."""
     seen = linear.ranker.standardisation_
     weights = factors.get(_LINEAR, 0.0) * linear.ranker.coef_ * seen.spread
-    for one in members:
-        if one.ranker is None:
-            weights[one.column] += factors[one.name] * seen.spread[one.column]
+    for member in members:
+        if member.ranker is None:
+            weights[member.column] += factors[member.name] * seen.spread[member.column]
     together: Any = copy(linear.ranker)
-    trees: Any = next((one.ranker for one in members if one.name == _TREES), None)
+    trees: Any = next((member.ranker for member in members if member.name == _TREES), None)
     together._set(weights)
     if not factors.get(_TREES):
         return together
     if not weights.any():
         return trees
-    sizes = [score_spread(one.predict(data), data.queries) for one in (together, trees)]
+    sizes = [score_spread(ranker.predict(data), data.queries) for ranker in (together, trees)]
     return BlendRanker.of([together, trees], data, [sizes[0], factors[_TREES] * sizes[1]])

@@ -50,7 +50,7 @@ class Documents:
     """Ids and fields of an index's documents, by row."""
 
     def __init__(self, folder: IndexFolder) -> None:
-        fields = folder.told("fields", list)
+        fields = folder.entry("fields", list)
         self._ids = _Texts(folder, _IDS)
         self._fields = {str(name): _Texts(folder, f"field_{place}") for place, name in enumerate(fields)}
         title = folder.meta.get("title")
@@ -107,5 +107,5 @@ def _write_texts(folder: Path, name: str, texts: Sequence[str]) -> None:
     encoded = [text.encode() for text in texts]
     write_array(folder, f"{name}.text", np.frombuffer(b"".join(encoded), dtype=np.uint8))
     write_array(
-        folder, f"{name}.starts", np.concatenate([[0], np.cumsum([len(one) for one in encoded])]).astype(np.int64)
+        folder, f"{name}.starts", np.concatenate([[0], np.cumsum([len(text) for text in encoded])]).astype(np.int64)
     )

@@ -80,7 +80,9 @@ class SearchEvaluation(Shown):
     @property
     def means(self) -> dict[str, dict[str, float]]:
         """System → metric → mean."""
-        return {name: {k: float(v) for k, v in one.mean.items()} for name, one in self.evaluations.items()}
+        return {
+            name: {k: float(v) for k, v in evaluation.mean.items()} for name, evaluation in self.evaluations.items()
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
@@ -191,11 +193,11 @@ def evaluate(
         name: evaluate_run(judged, run, metrics, convention=convention, complete=True) for name, run in runs.items()
     }
     recall = float(np.mean(recall_of(judged, data)))
-    found = None
+    comparison = None
     if len(runs) > 1:
         with step("Comparing …", quiet):
             against = baseline or (None if len(runs) == 2 else list(runs)[-1])
-            found = compare(
+            comparison = compare(
                 runs,
                 judged,
                 metrics,
@@ -205,7 +207,7 @@ def evaluate(
                 seed=seed,
                 threads=threads,
             )
-    return SearchEvaluation(runs, evaluations, found, recall, depth, validation, choices, notes)
+    return SearchEvaluation(runs, evaluations, comparison, recall, depth, validation, choices, notes)
 
 
 def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
@@ -214,23 +216,23 @@ def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
     given = systems if systems is not None else (*(runs or ("bm25", "lsa")), "rrf", DEFAULT_SYSTEM)
     known = {name.lower(): name for name in (*runs, *BASELINES, _FIRST_STAGE, _MODEL)}
     learned = (BLEND, *system_names())
-    found: dict[str, Any] = {}
+    checked: dict[str, Any] = {}
     for system in [given] if isinstance(given, str) else given:
         if not isinstance(system, str):
             called = type(system).__name__
-            if called in found:
+            if called in checked:
                 raise DataError(f"Two of the systems are called {called}; evaluate them one at a time.")
-            found[called] = system
+            checked[called] = system
             continue
         name = known.get(system.strip().lower())
-        if name is None and system.strip().lower() not in {one.lower() for one in learned}:
+        if name is None and system.strip().lower() not in {known.lower() for known in learned}:
             raise UnknownNameError("system", system, [*known.values(), *learned])
-        if (name or system) in found:
+        if (name or system) in checked:
             raise DataError(f"The system {system} is named twice.")
-        found[name or system] = None if name else system
-    if not found:
+        checked[name or system] = None if name else system
+    if not checked:
         raise DataError("Name at least one system.")
-    return found
+    return checked
 
 
 def _baseline(index: Index, name: str, topics: Topics, depth: int, data: RankingData) -> Run:
@@ -302,9 +304,9 @@ def _model_scores(index: Index, topics: Topics, data: RankingData) -> FloatArray
     model = index.model
     if model is None:
         raise DataError("The index has no model yet: train it, or name a system, which is then learned fold by fold.")
-    told = learned_from(model)
+    lesson = learned_from(model)
     # A log of clicks knows queries by their words alone, and one query may have two ids.
-    ids, words = set(told.names("queries")), set(told.names("words"))
+    ids, words = set(lesson.names("queries")), set(lesson.names("words"))
     again = [qid for qid, text in zip(topics.ids, topics.texts, strict=True) if qid in ids or text in words]
     if again:
         raise DataError(
@@ -344,5 +346,5 @@ def _cross_fitted(
         scores[data.queries.spread(own)] = choice.ranker.predict(fold.test)
         return choice.value, dict(choice.options)
 
-    found = each_block(fitted, list(folds_of(data, k, seed=seed)), threads)
-    return scores, float(np.mean([value for value, _ in found])), tuple(options for _, options in found)
+    by_fold = each_block(fitted, list(folds_of(data, k, seed=seed)), threads)
+    return scores, float(np.mean([value for value, _ in by_fold])), tuple(options for _, options in by_fold)

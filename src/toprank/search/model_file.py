@@ -26,29 +26,29 @@ class Lesson:
     Each part is looked at when it is asked for: a search asks for the pool alone, and of queries there may be many.
     """
 
-    told: Mapping[str, Any]
+    noted: Mapping[str, Any]
 
     @property
     def index(self) -> str:
         """The id of the index."""
-        return str(self.told.get("index", ""))
+        return str(self.noted.get("index", ""))
 
     @property
     def pool(self) -> int | None:
         """Candidates of a query that it is to rank; None: what the index says."""
-        pool = self.told.get("pool")
+        pool = self.noted.get("pool")
         return pool if type(pool) is int and pool >= 1 else None
 
     def names(self, part: str) -> tuple[str, ...]:
         """Of ``queries`` the ids, of ``words`` their words, of ``vectors`` the models that they had vectors of."""
-        given = self.told.get(part)
+        given = self.noted.get(part)
         return tuple(map(str, given)) if isinstance(given, list | tuple) else ()
 
 
 def learned_from(ranker: Ranker | None) -> Lesson:
     """What a ranker learned from."""
-    told = {} if ranker is None else ranker.training_.get("search")
-    return Lesson(told if isinstance(told, dict) else {})
+    noted = {} if ranker is None else ranker.training_.get("search")
+    return Lesson(noted if isinstance(noted, dict) else {})
 
 
 class ModelFile:

@@ -31,13 +31,13 @@ class Positions(NamedTuple):
     def of(cls, documents: EncodedDocuments) -> Positions:
         """From the words of each field; of a long document the first."""
         fields = list(documents.tokens.values())
-        sizes = [np.minimum(np.diff(one.starts), _MOST_TOKENS) for one in fields]
+        sizes = [np.minimum(np.diff(field.starts), _MOST_TOKENS) for field in fields]
         lengths = np.sum(sizes, axis=0) + _GAP * len(fields)
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         ids = np.full(int(starts[-1]), -1, dtype=np.int32)
         begin = starts[:-1].copy()
-        for one, size in zip(fields, sizes, strict=True):
-            ids[spans(begin, size)] = one.ids[spans(one.starts[:-1], size)]
+        for field, size in zip(fields, sizes, strict=True):
+            ids[spans(begin, size)] = field.ids[spans(field.starts[:-1], size)]
             begin += size + _GAP
         return cls(starts, ids)
 
@@ -57,11 +57,11 @@ class Positions(NamedTuple):
             return out
         numbers[words] = np.arange(len(words))
         sizes = self.starts[rows + 1] - self.starts[rows]
-        found = numbers[self.ids[spans(self.starts[rows], sizes)]]  # −1 looks up the last room, which is kept at −1
+        met = numbers[self.ids[spans(self.starts[rows], sizes)]]  # −1 looks up the last room, which is kept at −1
         asked = numbers[sequence]
         numbers[words] = -1
-        place = np.flatnonzero(found >= 0)
-        word = found[place]
+        place = np.flatnonzero(met >= 0)
+        word = met[place]
         borders = np.concatenate([[0], np.cumsum(sizes)])
         document = np.searchsorted(borders, place, side="right") - 1
         out[:, 0] = _bigrams(asked, word, place, document, len(words), len(rows))

@@ -91,22 +91,22 @@ class SearchResults(Shown):
     def _parts(self) -> Sequence[Part]:
         by = "a learned order" if self.learned else "the first stage; nothing is trained yet"
         took = sum(self.milliseconds.values())
-        said = f"{self.query!r:.80}: {self.found:,} candidates in {took:.0f} ms, by {by}."
+        sentence = f"{self.query!r:.80}: {self.found:,} candidates in {took:.0f} ms, by {by}."
         rows = [
             (str(hit.rank), _movement(hit), hit.id, f"{hit.score:.3f}", hit.snippet.text[:100]) for hit in self.hits
         ]
         table = Table(("rank", "first stage", "document", "score", "passage"), rows, names=5)
-        return [said, *([self.note] if self.note else []), *([table] if rows else [])]
+        return [sentence, *([self.note] if self.note else []), *([table] if rows else [])]
 
     def _repr_html_(self) -> str:
         from toprank.showing.pictures import framed
 
-        said = next(part for part in self._parts() if isinstance(part, str))
+        sentence = next(part for part in self._parts() if isinstance(part, str))
         items = [
             tag("li", tag("b", hit.title or hit.id), f" {_movement(hit)} ", tag("br"), hit.marked())
             for hit in self.hits
         ]
-        return framed(tag("p", said), *([tag("p", self.note)] if self.note else []), tag("ol", *items))
+        return framed(tag("p", sentence), *([tag("p", self.note)] if self.note else []), tag("ol", *items))
 
 
 def _movement(hit: Hit) -> str:

@@ -23,7 +23,7 @@ from toprank.search.collections.sources import changed
 from toprank.search.documents import Documents
 from toprank.search.features import CandidateFeatures, Function, Pool
 from toprank.search.first_stage import MOST_WORDS, Engine, RunPool, open_engine
-from toprank.search.first_stage.engines import Found
+from toprank.search.first_stage.engines import Hits
 from toprank.search.model_file import ModelFile, learned_from
 from toprank.search.results import Hit, SearchResults
 from toprank.search.snippets import LOOKED_AT, snippet
@@ -81,10 +81,10 @@ class Index:
     def _open_parts(self, folder: IndexFolder) -> None:
         """Everything but the model."""
         try:
-            self.name, self.pool = str(folder.told("name", str)), int(folder.told("pool", int))
-            self.notes = tuple(map(str, folder.told("notes", list)))
+            self.name, self.pool = str(folder.entry("name", str)), int(folder.entry("pool", int))
+            self.notes = tuple(map(str, folder.entry("notes", list)))
             self.documents = Documents(folder)
-            self.statistics = Statistics.restore(folder.told("statistics", dict), folder.arrays("statistics."))
+            self.statistics = Statistics.restore(folder.entry("statistics", dict), folder.arrays("statistics."))
             self.encoded = EncodedDocuments.restore(self.statistics, folder.arrays("words."))
             self._open_rest(folder)
         except FormatError:
@@ -95,20 +95,20 @@ class Index:
     def _open_rest(self, folder: IndexFolder) -> None:
         """The first stage and the vectors, as large as they must be."""
         n, fields = len(self.documents), self.documents.fields
-        if len(self.encoded) != n or self.statistics.fields != fields or folder.told("documents", int) != n:
+        if len(self.encoded) != n or self.statistics.fields != fields or folder.entry("documents", int) != n:
             raise DataError("its parts are of different collections")
-        names = [str(name) for name in folder.told("vectors", list)]
+        names = [str(name) for name in folder.entry("vectors", list)]
         self.vectors = {name: folder.array(f"vectors.{place}", "f") for place, name in enumerate(names)}
         if any(array.ndim != 2 or len(array) != n for array in self.vectors.values()):
             raise DataError("its vectors do not fit its documents")
-        kind = str(folder.told("first_stage", str))
+        kind = str(folder.entry("first_stage", str))
         self.engine: Engine | None = None
         self.runs: RunPool | None = None
         if kind == "runs":
-            runs = {str(name): folder.path / "runs" / f"{at}.run" for at, name in enumerate(folder.told("runs", list))}
+            runs = {str(name): folder.path / "runs" / f"{at}.run" for at, name in enumerate(folder.entry("runs", list))}
             self.runs = RunPool(runs, self.documents)
         else:
-            self.engine = open_engine(kind, folder, fields, folder.told("weights", dict))
+            self.engine = open_engine(kind, folder, fields, folder.entry("weights", dict))
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -132,16 +132,16 @@ class Index:
     @cached_property
     def judgments(self) -> dict[str, Qrels]:
         """The judgments that the collection brought, by part: ``train``, ``test`` …, or ``all``."""
-        found = {}
+        by_name = {}
         for name in self.folder.meta["files"]:
             if name.startswith("judgments."):
                 given = self.folder.json(name)
                 try:
                     columns = [np.array(given[column]) for column in ("qids", "documents", "grades")]
-                    found[str(given["part"])] = Qrels(*columns)
+                    by_name[str(given["part"])] = Qrels(*columns)
                 except (DataError, KeyError, TypeError, ValueError):
                     raise self.folder.fault(f"This index is damaged: {name} cannot be read.") from None
-        return found
+        return by_name
 
     def queries_and_judgments(self, queries: Any, qrels: Any, part: str) -> tuple[Topics, Qrels, tuple[str, ...]]:
         """Those that are given, or came with the collection, and what to know about them.
@@ -160,18 +160,18 @@ class Index:
             return topics, *read_judgments(qrels, topics)
         if qrels is None or isinstance(qrels, str | os.PathLike):
             wanted = part if qrels is None else str(qrels)
-            found = next((name for name in (wanted, ALL) if name in self.judgments), None)
-            if found is None and qrels is None and len(self.judgments) == 1:
-                [found] = self.judgments
-                alone = f"The judgments are those of the part '{found}', the only one there is."
-                return topics, self.judgments[found], (*self.notes, alone)
-            if found is None:
+            chosen = next((name for name in (wanted, ALL) if name in self.judgments), None)
+            if chosen is None and qrels is None and len(self.judgments) == 1:
+                [chosen] = self.judgments
+                alone = f"The judgments are those of the part '{chosen}', the only one there is."
+                return topics, self.judgments[chosen], (*self.notes, alone)
+            if chosen is None:
                 known = ", ".join(self.judgments) or "none"
                 raise DataError(
                     f"{self.name} came without judgments called '{wanted}' (it has {known});",
                     remedy=Remedy("give {qrels}.", qrels=...),
                 )
-            return topics, self.judgments[found], self.notes
+            return topics, self.judgments[chosen], self.notes
         judged = Qrels.of(qrels)
         if not np.isin(judged.qids, np.array(topics.ids)).any():
             raise DataError(
@@ -182,10 +182,10 @@ class Index:
 
     def has_changed(self) -> bool:
         """Whether the files that were indexed are not as they were: some came, went, or were written since."""
-        told = self.folder.meta.get("source")
-        if not isinstance(told, dict) or not {"path", "files", "digest"} <= set(told):
+        stamp = self.folder.meta.get("source")
+        if not isinstance(stamp, dict) or not {"path", "files", "digest"} <= set(stamp):
             return False
-        return changed(Stamp(str(told["path"]), tuple(map(str, told["files"])), str(told["digest"])))
+        return changed(Stamp(str(stamp["path"]), tuple(map(str, stamp["files"])), str(stamp["digest"])))
 
     # ---- candidates ----
 
@@ -201,7 +201,7 @@ class Index:
             words = [words[place] for place in kept.tolist()]
         return words
 
-    def candidates(self, query: str, k: int, qid: str | None = None) -> Found:
+    def candidates(self, query: str, k: int, qid: str | None = None) -> Hits:
         """The best k documents of the first stage for the words of a query; of a run, for its id."""
         if self.engine is not None:
             return self.engine.find(self.words(query), k)
@@ -227,13 +227,13 @@ class Index:
         """The candidates of queries."""
         if k is not None:
             check_whole("pool", k, least=1)
-        found = [self.candidates(text, k or self.pool, qid) for qid, text in zip(topics.ids, topics.texts, strict=True)]
-        sizes = [len(one.rows) for one in found]
+        hits = [self.candidates(text, k or self.pool, qid) for qid, text in zip(topics.ids, topics.texts, strict=True)]
+        sizes = [len(of_query.rows) for of_query in hits]
         return Pool(
             topics.ids, [text[:_MOST_LETTERS] for text in topics.texts],
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-            np.concatenate([one.rows for one in found]).astype(np.int64),
-            np.concatenate([one.scores for one in found]).astype(np.float64),
+            np.concatenate([of_query.rows for of_query in hits]).astype(np.int64),
+            np.concatenate([of_query.scores for of_query in hits]).astype(np.float64),
         )  # fmt: skip
 
     def data(
@@ -253,13 +253,13 @@ class Index:
             vectors: of the queries, a row for each, by the name of the model; or files, as `train` takes them.
         """
         asked = Topics.of(topics)
-        found = self.pool_of(asked, pool)
-        matrix = self.features.matrix(found, self._query_vectors(vectors, asked.ids))
-        sizes = np.diff(found.offsets)
+        candidates = self.pool_of(asked, pool)
+        matrix = self.features.matrix(candidates, self._query_vectors(vectors, asked.ids))
+        sizes = np.diff(candidates.offsets)
         if not sizes.any():
             raise DataError("The first stage finds no document for any of the queries; are they in the same language?")
         qids = np.repeat(np.array(asked.ids), sizes)
-        ids = self.documents.ids[found.rows].astype(str)
+        ids = self.documents.ids[candidates.rows].astype(str)
         labels = None if qrels is None else _labels(Qrels.of(qrels), qids, ids)
         return RankingData(matrix, labels, qid=qids, document_ids=ids, feature_names=self.features.names)
 
@@ -267,13 +267,13 @@ class Index:
         self, given: Mapping[str, Any] | None, asked: Sequence[str]
     ) -> dict[str, npt.NDArray[np.float32]]:
         """Vectors of queries as rows of length 1."""
-        found = {}
+        by_name = {}
         for name, value in (given or {}).items():
             if name not in self.vectors:
                 raise UnknownNameError("set of vectors in this index", str(name), self.vectors)
             rows = rows_of_ids("queries", value, asked)
-            found[name] = unit_rows(f"The vectors '{name}' of queries", rows, len(asked), self.vectors[name].shape[1])
-        return found
+            by_name[name] = unit_rows(f"The vectors '{name}' of queries", rows, len(asked), self.vectors[name].shape[1])
+        return by_name
 
     # ---- the second stage ----
 
@@ -324,35 +324,35 @@ class Index:
         own = self._query_vectors(vectors, [query])
         ranker = self.model if learned else None
         times = [time.perf_counter()]
-        found = self.candidates(query, max(pool or self._depth(ranker), k))
+        pooled = self.candidates(query, max(pool or self._depth(ranker), k))
         times.append(time.perf_counter())
-        scores, order = found.scores, np.arange(len(found.rows))
-        if ranker is not None and len(found.rows):
-            scores = self._scored(query, found, ranker, own, times)
+        scores, order = pooled.scores, np.arange(len(pooled.rows))
+        if ranker is not None and len(pooled.rows):
+            scores = self._scored(query, pooled, ranker, own, times)
             order = np.argsort(-scores, kind="stable")
         times += [times[-1]] * (3 - len(times))
         times.append(time.perf_counter())
-        hits = self.hits(query, found.rows, scores, order[:k])
+        hits = self.hits(query, pooled.rows, scores, order[:k])
         times.append(time.perf_counter())
         stages = ("first stage", "features", "ranking", "passages")
         took = {name: 1000 * (b - a) for name, a, b in zip(stages, times[:-1], times[1:], strict=True)}
-        note = self._note(query, found, ranker, own)
-        return SearchResults(query, hits, len(found.rows), ranker is not None, took, note, found.rows, scores)
+        note = self._note(query, pooled, ranker, own)
+        return SearchResults(query, hits, len(pooled.rows), ranker is not None, took, note, pooled.rows, scores)
 
     def _scored(
-        self, query: str, found: Found, ranker: Ranker, vectors: Mapping[str, Any], times: list[float]
+        self, query: str, hits: Hits, ranker: Ranker, vectors: Mapping[str, Any], times: list[float]
     ) -> FloatArray:
         """The scores of candidates by the model; the time is noted between features and scores."""
-        offsets = np.array([0, len(found.rows)])
+        offsets = np.array([0, len(hits.rows)])
         qid, text = self._asked(query)
-        pool = Pool([qid], [text[:_MOST_LETTERS]], offsets, found.rows, found.scores)
+        pool = Pool([qid], [text[:_MOST_LETTERS]], offsets, hits.rows, hits.scores)
         matrix = self.features.matrix(pool, vectors)
         times.append(time.perf_counter())
         data = RankingData(matrix, feature_names=self.features.names)
         return np.asarray(ranker.predict(data), dtype=np.float64)
 
-    def _note(self, query: str, found: Found, ranker: Ranker | None, vectors: Mapping[str, Any]) -> str:
-        if len(found.rows):
+    def _note(self, query: str, hits: Hits, ranker: Ranker | None, vectors: Mapping[str, Any]) -> str:
+        if len(hits.rows):
             missing = [name for name in learned_from(ranker).names("vectors") if name not in vectors]
             named = ", ".join(missing)
             return (

@@ -177,16 +177,16 @@ class SearchService:
         state, query = self._state, asked.query.strip()
         if not query:
             raise RefusedError(422, "Type some words to search for.")
-        found = state.index.search(query, asked.top)
-        n = len(found.rows)
-        order = np.argsort(-found.scores, kind="stable") if found.learned else np.arange(n)
+        results = state.index.search(query, asked.top)
+        n = len(results.rows)
+        order = np.argsort(-results.scores, kind="stable") if results.learned else np.arange(n)
         ranks = np.empty(n, dtype=np.int64)
         ranks[order] = np.arange(1, n + 1)
-        first = state.index.hits(query, found.rows, found.scores, np.arange(min(asked.top, n)))
-        ranking = [_listed(hit, hit.rank) for hit in found]
+        first = state.index.hits(query, results.rows, results.scores, np.arange(min(asked.top, n)))
+        ranking = [_listed(hit, hit.rank) for hit in results]
         request = self._kept(state, query, ranking, asked.key) if ranking and self._recorder.journal else None
         return SearchAnswer(
-            query, found.learned, found.found, found.note, dict(found.milliseconds), ranking,
+            query, results.learned, results.found, results.note, dict(results.milliseconds), ranking,
             [_listed(hit, int(ranks[hit.first_rank - 1])) for hit in first], request,
         )  # fmt: skip
 
@@ -197,25 +197,25 @@ class SearchService:
             _exchange(ranking, swap.place)
         request = self._recorder.request(state.version)
         attributes = ShownAttributes(
-            state.index.name, state.version, [one.score for one in ranking], explored=swap.place is not None,
+            state.index.name, state.version, [document.score for document in ranking], explored=swap.place is not None,
             propensity=None if swap.propensity == 1 else swap.propensity,
         )  # fmt: skip
-        self._recorder.shown(request, query, [one.id for one in ranking], attributes, key)
+        self._recorder.shown(request, query, [document.id for document in ranking], attributes, key)
         return request
 
     def _why(self, asked: WhyRequest) -> WhyAnswer:
         if asked.a == asked.b:
             raise RefusedError(422, "An explanation compares two documents; a and b are the same.")
         try:
-            told = self._state.index.explain(asked.query.strip(), asked.a, asked.b, asked.top)
+            explanation = self._state.index.explain(asked.query.strip(), asked.a, asked.b, asked.top)
         except DataError as problem:
             raise RefusedError(422, str(problem)) from None
-        plain = told.to_dict()
+        plain = explanation.to_dict()
         rows = [row for row in plain["contributions"] if row["contribution"] != 0.0]
         rows.sort(key=lambda row: -abs(row["contribution"]))
         reasons = [Reason(row["feature"], row["a"], row["b"], row["contribution"]) for row in rows[:_REASONS]]
         others = float(sum(row["contribution"] for row in rows[_REASONS:]))
-        return WhyAnswer(told.summary, float(told.total), bool(plain["exact"]), reasons, others)
+        return WhyAnswer(explanation.summary, float(explanation.total), bool(plain["exact"]), reasons, others)
 
     def _document(self, asked: DocumentRequest) -> DocumentAnswer:
         documents = self._state.index.documents
@@ -235,7 +235,7 @@ class SearchService:
         topics = () if index.topics is None else index.topics.texts[:_EXAMPLES]
         model = index.model
         return CollectionAnswer(
-            index.name, len(index), list(index.documents.fields), str(index.folder.told("first_stage", str)),
+            index.name, len(index), list(index.documents.fields), str(index.folder.entry("first_stage", str)),
             None if model is None else str(model.training_.get("system", type(model).__name__)),
             len(index.features.names), index.depth, list(topics), self._recorder.journal is not None,
         )  # fmt: skip
@@ -260,15 +260,15 @@ class _Opened:
 
 def _signature(path: str | os.PathLike[str]) -> tuple[Any, ...]:
     """What changes where the index or the model in it is replaced."""
-    found: list[tuple[int, int, int] | None] = []
+    files: list[tuple[int, int, int] | None] = []
     for name in (".", META, MODEL):
         try:
             stat = os.stat(os.path.join(path, name))
         except OSError:
-            found.append(None)
+            files.append(None)
         else:
-            found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns if name != "." else 0))
-    return tuple(found)
+            files.append((stat.st_ino, stat.st_size, stat.st_mtime_ns if name != "." else 0))
+    return tuple(files)
 
 
 def _listed(hit: Hit, rank: int) -> FoundDocument:
@@ -278,8 +278,8 @@ def _listed(hit: Hit, rank: int) -> FoundDocument:
 def _exchange(ranking: list[FoundDocument], place: int) -> None:
     """Exchange a document with the next."""
     ranking[place], ranking[place + 1] = ranking[place + 1], ranking[place]
-    for rank, one in enumerate(ranking[place : place + 2], place + 1):
-        one.rank = rank
+    for rank, document in enumerate(ranking[place : place + 2], place + 1):
+        document.rank = rank
 
 
 _PAGES = {

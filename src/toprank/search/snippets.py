@@ -41,12 +41,12 @@ def snippet(text: str, words: Sequence[str], analyzer: Analyzer, letters: int = 
     flat = " ".join(text[:LOOKED_AT].split())
     wanted, known = set(words), dict[str, frozenset[str]]()
     hits = []
-    for found in _WORD.finditer(flat):
-        word = found[0]
+    for match in _WORD.finditer(flat):
+        word = match[0]
         if word not in known:
             known[word] = frozenset(analyzer.words(word)) & wanted
         if known[word]:
-            hits.append((found.start(), found.end(), known[word]))
+            hits.append((match.start(), match.end(), known[word]))
     start = _best(hits, letters) if hits else 0
     start = max(0, min(start, len(flat) - letters))
     end = min(start + letters, len(flat))

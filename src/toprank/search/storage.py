@@ -181,9 +181,9 @@ class IndexFolder:
         files = self.meta.get("files")
         if not isinstance(files, dict) or not files:
             raise self.fault("The description of this index lists no files: it is damaged.")
-        for name, told in files.items():
+        for name, entry in files.items():
             parts = name.split("/")
-            if not isinstance(told, list) or len(told) != 2 or not set(parts).isdisjoint(("", ".", "..")):
+            if not isinstance(entry, list) or len(entry) != 2 or not set(parts).isdisjoint(("", ".", "..")):
                 raise self.fault("The description of this index is damaged.")
             file = self.path.joinpath(*parts)
             try:
@@ -192,10 +192,10 @@ class IndexFolder:
                 size = None
             else:
                 size = status.st_size if stat.S_ISREG(status.st_mode) else None
-            if size != told[0]:
-                state = "is missing" if size is None else f"has {size:,} bytes instead of {told[0]:,}"
+            if size != entry[0]:
+                state = "is missing" if size is None else f"has {size:,} bytes instead of {entry[0]:,}"
                 raise self.fault(f"This index is damaged: {name} {state}.")
-            if verify and _hash(file) != told[1]:
+            if verify and _hash(file) != entry[1]:
                 raise self.fault(f"This index is damaged: the content of {name} is not what was written.")
 
     def array(self, name: str, kind: str) -> npt.NDArray[Any]:
@@ -212,8 +212,8 @@ class IndexFolder:
             raise self.fault(f"This index is damaged: {name} cannot be read ({problem}).") from None
         if array.dtype.kind != kind:
             raise self.fault(f"This index is damaged: {name} does not hold what it should.")
-        found: npt.NDArray[Any] = array
-        return found
+        checked: npt.NDArray[Any] = array
+        return checked
 
     def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
         """The arrays whose names begin so, without that beginning, read into memory."""
@@ -235,7 +235,7 @@ class IndexFolder:
         except (ValueError, RecursionError, OSError):
             raise self.fault(f"This index is damaged: {name} cannot be read.") from None
 
-    def told(self, name: str, kind: type | tuple[type, ...]) -> Any:
+    def entry(self, name: str, kind: type | tuple[type, ...]) -> Any:
         """An entry of the description, of a kind."""
         value = self.meta.get(name)
         if not isinstance(value, kind):

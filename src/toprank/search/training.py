@@ -211,8 +211,8 @@ def recall_of(qrels: Any, data: RankingData) -> FloatArray:
     """Of each judged query with something relevant, the share of it that is among the candidates."""
     relevant = qrels.grades > 0
     qids, wanted = np.unique(qrels.qids[relevant], return_counts=True)
-    found = data.queries.sum((data.labels > 0).astype(np.float64))
-    of = dict(zip(data.qids.tolist(), found.tolist(), strict=True))
+    n_relevant = data.queries.sum((data.labels > 0).astype(np.float64))
+    of = dict(zip(data.qids.tolist(), n_relevant.tolist(), strict=True))
     return np.array([of.get(qid, 0.0) for qid in qids.tolist()]) / wanted
 
 
@@ -283,12 +283,12 @@ def train_on_clicks(
 
 def _shown(index: Index, log: ClickLog, asked: Topics, pool: int | None) -> tuple[int, tuple[str, ...]]:
     """How many candidates to rank, and what to know about those that the log did not show."""
-    found = index.pool_of(asked, pool)
-    sizes = np.diff(found.offsets)
+    pooled = index.pool_of(asked, pool)
+    sizes = np.diff(pooled.offsets)
     if not sizes.any():
         raise DataError("The first stage finds no document for any query of the log; is it a log of this index?")
-    rank = np.arange(1, len(found.rows) + 1) - np.repeat(found.offsets[:-1], sizes)
-    ids = index.documents.ids[found.rows].astype(str)
+    rank = np.arange(1, len(pooled.rows) + 1) - np.repeat(pooled.offsets[:-1], sizes)
+    ids = index.documents.ids[pooled.rows].astype(str)
     candidates = RankingData(rank[:, None], qid=np.repeat(np.array(asked.ids), sizes), document_ids=ids)
     place = log.rows(candidates)
     missing = int((place < 0).sum())

@@ -94,17 +94,17 @@ def _read(path: Path) -> tuple[list[str] | None, npt.NDArray[Any]]:
                 return None, loaded
             with loaded as archive:
                 if not {_IDS, _ROWS} <= set(archive.files):
-                    found = ", ".join(archive.files) or "nothing"
-                    raise FormatError(f"Expected the arrays 'ids' and 'vectors'; found {found}.", path=path)
+                    present = ", ".join(archive.files) or "nothing"
+                    raise FormatError(f"Expected the arrays 'ids' and 'vectors'; found {present}.", path=path)
                 ids, rows = archive[_IDS], archive[_ROWS]
     except FormatError:
         raise
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
         if "Object arrays" in str(problem):
-            said = "It holds Python objects, which only running code would read; save arrays of numbers and of text."
+            reason = "It holds Python objects, which only running code would read; save arrays of numbers and of text."
         else:
-            said = "This is no array of NumPy (.npy) and no archive of arrays (.npz), or it is cut off."
-        raise FormatError(said, path=path) from None
+            reason = "This is no array of NumPy (.npy) and no archive of arrays (.npz), or it is cut off."
+        raise FormatError(reason, path=path) from None
     if ids.ndim != 1 or rows.ndim != 2 or len(ids) != len(rows):
         raise FormatError(
             f"'ids' must name each row of 'vectors'; their shapes are {ids.shape} and {rows.shape}.", path=path

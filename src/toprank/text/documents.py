@@ -89,7 +89,7 @@ class EncodedDocuments:
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """All fields together, then each field."""
-        bags = [one.bags(self.counted) for one in self.tokens.values()]
+        bags = [tokens.bags(self.counted) for tokens in self.tokens.values()]
         return tuple(self._field(number, bag) for number, bag in enumerate([merged(bags), *bags]))
 
     def _field(self, number: int, bags: Bags) -> Field:
@@ -147,8 +147,8 @@ class EncodedDocuments:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What a file needs to hold: the words, and their order in each field."""
         written: dict[str, npt.NDArray[Any]] = {"words": self.vocabulary.array()}
-        for place, one in enumerate(self.tokens.values()):
-            written |= {f"starts_{place}": one.starts, f"ids_{place}": one.ids}
+        for place, tokens in enumerate(self.tokens.values()):
+            written |= {f"starts_{place}": tokens.starts, f"ids_{place}": tokens.ids}
         return written
 
     @classmethod
@@ -167,7 +167,7 @@ class EncodedDocuments:
             if not fits or (ids < 0).any() or (ids >= len(vocabulary)).any():
                 raise DataError(f"the words of the field '{name}' are damaged")
             tokens[name] = Tokens(starts, ids)
-        if len({len(one.starts) for one in tokens.values()}) > 1:
+        if len({len(field.starts) for field in tokens.values()}) > 1:
             raise DataError("the fields have different numbers of documents")
         return cls.of(statistics, vocabulary, tokens, counted_words(vocabulary, statistics.analyzer))
 

@@ -162,9 +162,9 @@ def _sums(
 
 
 def _phrases(tokens: Tokens, queries: EncodedQueries, rows: IntArray, offsets: IntArray) -> npt.NDArray[np.uint8]:
-    found = np.zeros(len(rows), dtype=np.uint8)
-    kernels.text_phrases(rows, offsets, queries.phrase_offsets, queries.phrase, tokens.starts, tokens.ids, found)
-    return found
+    flags = np.zeros(len(rows), dtype=np.uint8)
+    kernels.text_phrases(rows, offsets, queries.phrase_offsets, queries.phrase, tokens.starts, tokens.ids, flags)
+    return flags
 
 
 def _cosines(

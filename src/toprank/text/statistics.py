@@ -83,7 +83,7 @@ class Statistics:
         analyzer = Analyzer() if analyzer is None else analyzer
         vocabulary, tokens = tokens_of(fields, analyzer)
         counted = counted_words(vocabulary, analyzer)
-        bags = [one.bags(counted) for one in tokens.values()]
+        bags = [field.bags(counted) for field in tokens.values()]
         n, width = len(bags[0].lengths), len(vocabulary)
         whole = merged(bags)
         every = [whole, *bags]

@@ -107,7 +107,7 @@ class TextFeatures:
 
     def _joined(self, data: RankingData, made: npt.NDArray[np.float32]) -> RankingData:
         """Data with columns behind their own."""
-        values = {one.name: getattr(data, one.name) for one in fields(RankingData)}
+        values = {field.name: getattr(data, field.name) for field in fields(RankingData)}
         names = data.feature_names or numbered(data.n_features)
         encoding = None if data.encoding is None else self._extended(data.encoding)
         X = joined_columns(data.X, made)
@@ -116,16 +116,16 @@ class TextFeatures:
 
     def meanings(self) -> dict[str, str]:
         """What each of the columns is, for who must compute it elsewhere."""
-        told = {}
+        meanings = {}
         for name, plain in zip(self.names, self.match.names, strict=True):
-            field = next((one for one in self.roles.document if plain.startswith(f"{one} ")), None)
+            field = next((column for column in self.roles.document if plain.startswith(f"{column} ")), None)
             if field is not None and plain.removeprefix(f"{field} ") in MEANINGS:
-                told[name] = f"{MEANINGS[plain.removeprefix(f'{field} ')]}, in {field}"
+                meanings[name] = f"{MEANINGS[plain.removeprefix(f'{field} ')]}, in {field}"
             elif plain.startswith("query "):
-                told[name] = f"{MEANINGS[plain]}"
+                meanings[name] = f"{MEANINGS[plain]}"
             else:
-                told[name] = f"{MEANINGS[plain]}, in {' and '.join(self.roles.document)}"
-        return told
+                meanings[name] = f"{MEANINGS[plain]}, in {' and '.join(self.roles.document)}"
+        return meanings
 
     def sentence(self, name: str, value: str) -> str | None:
         """What a value of one of the columns says, where a person would say it in words."""
@@ -133,12 +133,12 @@ class TextFeatures:
             plain = self.match.names[self.names.index(name)]
         except ValueError:
             return None
-        field = next((one for one in self.roles.document if plain.startswith(f"{one} ")), None)
+        field = next((column for column in self.roles.document if plain.startswith(f"{column} ")), None)
         if field is None and len(self.roles.document) == 1:
             field = self.roles.document[0]
         elif field is not None:
             plain = plain.removeprefix(f"{field} ")
-        return _said(plain, self.roles.document if field is None else (field,), value)
+        return _in_words(plain, self.roles.document if field is None else (field,), value)
 
     def same_as(self, other: Any) -> bool:
         """Whether both were learnt from the same texts in the same way."""
@@ -231,7 +231,7 @@ def _distinct(texts: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]],
     return {name: list(column) for name, column in zip(texts, columns, strict=True)}, rows
 
 
-def _said(what: str, fields: Sequence[str], value: str) -> str | None:
+def _in_words(what: str, fields: Sequence[str], value: str) -> str | None:
     """One value in words; None where the number itself says as much."""
     number, several = float(value), len(fields) > 1
     if what in ("exact", "phrase"):

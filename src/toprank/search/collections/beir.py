@@ -36,8 +36,8 @@ def beir(path: Path) -> Collection:
     notes: dict[str, None] = {}
     for file in sorted((path / "qrels").glob("*.tsv*")) if topics is not None else ():
         try:
-            parts[file.name.split(".")[0]], told = read_judgments(file, topics)
-            notes |= dict.fromkeys(told)
+            parts[file.name.split(".")[0]], remarks = read_judgments(file, topics)
+            notes |= dict.fromkeys(remarks)
         except FormatError:
             raise
         except DataError as problem:  # about other queries: the documents and the other parts are as good as before

@@ -90,8 +90,8 @@ class Stamp:
         seen = hashlib.blake2b(digest_size=16)
         names = sorted((os.path.relpath(file, path), file) for file in files)
         for name, file in names:
-            found = file.stat()
-            seen.update(f"{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+            status = file.stat()
+            seen.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
         return cls(str(path.resolve()), () if every else tuple(name for name, _ in names), seen.hexdigest())
 
 

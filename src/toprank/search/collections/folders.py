@@ -84,10 +84,10 @@ def id_of(value: Mapping[str, Any], path: Path, line: int, name: str | None) -> 
     """The id of an object, under its name or a usual one; of a document without one, the number of its line."""
     if name is None:
         return str(line)
-    found = value.get(name)
-    if not isinstance(found, str | int) or isinstance(found, bool) or found == "":
+    given = value.get(name)
+    if not isinstance(given, str | int) or isinstance(given, bool) or given == "":
         raise FormatError(f"This object has no id: '{name}' must be text or a whole number.", path=path, line=line)
-    return whole_text(str(found))
+    return whole_text(str(given))
 
 
 def id_name(value: Mapping[str, Any]) -> str | None:
@@ -130,6 +130,6 @@ def json_lines(path: Path, fields: Sequence[str] | None = None) -> Collection:
 def _text_of(value: Any) -> str | None:
     if isinstance(value, str):
         return whole_text(value)
-    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
         return whole_text("\n".join(value))
     return None

@@ -97,7 +97,9 @@ def _entries(root: Path) -> Iterator[_Entry]:
 def _sources(root: Path) -> list[Path]:
     paths = (path for path in root.rglob("*.py") if path.is_file())
     parts = ((path, path.relative_to(root).parts) for path in paths)
-    return sorted(path for path, of in parts if not _ELSEWHERE & set(of) and not any("-" in one for one in of[:-1]))
+    return sorted(
+        path for path, of in parts if not _ELSEWHERE & set(of) and not any("-" in folder for folder in of[:-1])
+    )
 
 
 def _documented(node: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
@@ -119,8 +121,8 @@ def _words(text: str) -> str:
 
 def summary_of(text: str) -> str | None:
     """The first sentence of a docstring, as it stands there."""
-    found = _SENTENCE.match(text.split("\n\n")[0])
-    return found[1] if found else None
+    match = _SENTENCE.match(text.split("\n\n")[0])
+    return match[1] if match else None
 
 
 def _held_out(entries: Sequence[_Entry], queries: int, seed: int) -> dict[int, str]:
@@ -140,7 +142,7 @@ def _held_out(entries: Sequence[_Entry], queries: int, seed: int) -> dict[int, s
         if _SHORTEST <= length <= _LONGEST and left >= _LEFT and often[words] == 1:
             chance = hashlib.blake2b(f"{seed}\0{entry.name}".encode(), digest_size=8).digest()
             fits.append((chance, place))
-    return {place: str(summaries[place]) for _, place in sorted(sorted(fits)[:queries], key=lambda one: one[1])}
+    return {place: str(summaries[place]) for _, place in sorted(sorted(fits)[:queries], key=lambda pair: pair[1])}
 
 
 def _without(text: str, sentence: str) -> str:

@@ -51,8 +51,8 @@ def read(
     >>> read({"a": "wing in a slipstream", "b": "boundary layer"})
     Collection('documents', 2 documents)
     """
-    found = _read(source, fields)
-    return found if fields is None else found.only(list(fields))
+    collection = _read(source, fields)
+    return collection if fields is None else collection.only(list(fields))
 
 
 def changed(stamp: Stamp) -> bool:
@@ -130,7 +130,7 @@ def _judged_folder(path: Path) -> Collection | None:
     if not documents:
         return None
     parts = [_of_file(file) for file in documents]
-    fields = {name: _joined(parts, name) for name in dict.fromkeys(chain.from_iterable(one.fields for one in parts))}
+    fields = {name: _joined(parts, name) for name in dict.fromkeys(chain.from_iterable(part.fields for part in parts))}
     topics: Topics | None = None
     judgments: dict[str, Qrels] = {}
     notes: tuple[str, ...] = ()
@@ -138,9 +138,9 @@ def _judged_folder(path: Path) -> Collection | None:
         raise DataError(f"{' and '.join(file.name for file in queries)} both hold queries; give the documents alone.")
     if queries:
         topics = read_topics(queries[0])
-        found = [file for file in heads if _JUDGMENTS.search(file.name) and file not in (*documents, *queries)]
-        judgments, notes = _judgments(found, topics)
-    ids = list(chain.from_iterable(one.ids for one in parts))
+        judged = [file for file in heads if _JUDGMENTS.search(file.name) and file not in (*documents, *queries)]
+        judgments, notes = _judgments(judged, topics)
+    ids = list(chain.from_iterable(part.ids for part in parts))
     return Collection(path.resolve().name, ids, fields, topics, judgments, notes, Stamp.of(path, documents))
 
 
@@ -152,10 +152,10 @@ def _judgments(files: Sequence[Path], topics: Topics) -> tuple[dict[str, Qrels],
     parts = [next((part for part, name in _PARTS.items() if name.search(file.name)), "") for file in files]
     if not all(parts) or len(set(parts)) < len(parts):
         named = ", ".join(file.name for file in files)
-        said = (
+        sentence = (
             "Judgments are left out, since several files may hold them, and their names do not say which part each is"
         )
-        return {}, (f"{said}: {named}.",) if files else ()
+        return {}, (f"{sentence}: {named}.",) if files else ()
     read = {part: read_judgments(file, topics) for part, file in zip(parts, files, strict=True)}
     return {part: judged for part, (judged, _) in read.items()}, tuple(
         dict.fromkeys(note for _, notes in read.values() for note in notes)
@@ -163,4 +163,4 @@ def _judgments(files: Sequence[Path], topics: Topics) -> tuple[dict[str, Qrels],
 
 
 def _joined(parts: Sequence[Collection], name: str) -> list[str]:
-    return [text for one in parts for text in one.fields.get(name, [""] * len(one))]
+    return [text for part in parts for text in part.fields.get(name, [""] * len(part))]

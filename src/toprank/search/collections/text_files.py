@@ -60,11 +60,11 @@ def markdown_parts(text: str, name: str) -> tuple[str, str]:
     ('Cats', 'See dogs.')
     """
     front = _FRONT.match(text)
-    told = re.search(r"(?m)^title:\s*[\"']?(.*?)[\"']?\s*$", front[1]) if front else None
+    stated = re.search(r"(?m)^title:\s*[\"']?(.*?)[\"']?\s*$", front[1]) if front else None
     body = text[front.end() :] if front else text
     heading = _HEADING.search(body)
-    title = told[1] if told else (heading[1] or heading[2]) if heading else name
-    if heading and not told:
+    title = stated[1] if stated else (heading[1] or heading[2]) if heading else name
+    if heading and not stated:
         body = body[: heading.start()] + body[heading.end() :]
     words = _MARKUP.sub("", _LINK.sub(r"\1", body)).strip()
     return _MARKUP.sub("", _LINK.sub(r"\1", title)).strip(), words

@@ -38,8 +38,8 @@ def is_topics(head: bytes) -> bool:
 def trec_documents(path: Path) -> tuple[list[str], dict[str, list[str]]]:
     """Ids and fields, title and body; where documents have no part that is the text, all their words are."""
     ids, titles, bodies = [], [], []
-    for number, found in enumerate(_DOCUMENT.finditer(read_text(path)), 1):
-        content = found[1]
+    for number, match in enumerate(_DOCUMENT.finditer(read_text(path)), 1):
+        content = match[1]
         own = _ID.search(content)
         if own is None:
             raise FormatError(f"Document number {number} has no <docno>.", path=path)
@@ -56,9 +56,9 @@ def trec_documents(path: Path) -> tuple[list[str], dict[str, list[str]]]:
 def trec_topics(path: Path) -> tuple[list[str], list[str]]:
     """Ids and words of topics: their titles, or their descriptions where they have none."""
     ids, texts = [], []
-    for number, found in enumerate(_TOPIC.finditer(read_text(path)), 1):
-        own = _NUMBER.search(found[1])
-        words = [" ".join(part[1].split()) for part in (_WORDS.search(found[1]), _DESCRIPTION.search(found[1])) if part]
+    for number, match in enumerate(_TOPIC.finditer(read_text(path)), 1):
+        own = _NUMBER.search(match[1])
+        words = [" ".join(part[1].split()) for part in (_WORDS.search(match[1]), _DESCRIPTION.search(match[1])) if part]
         if own is None or not any(words):
             raise FormatError(f"Topic number {number} has no <num>, or neither <title> nor <desc>.", path=path)
         ids.append(own[1].strip())

@@ -15,7 +15,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.errors import UnknownNameError
 from toprank.search.storage import IndexFolder
 
-__all__ = ["ENGINES", "MOST_WORDS", "Engine", "Found", "build_engine", "open_engine"]
+__all__ = ["ENGINES", "MOST_WORDS", "Engine", "Hits", "build_engine", "open_engine"]
 
 MOST_WORDS = 64
 """Words of a query that an engine looks for: of a longer one the rarest. Features count all."""
@@ -23,7 +23,7 @@ _HOMES = {"sqlite": "toprank.search.first_stage.sqlite", "tantivy": "toprank.sea
 ENGINES = tuple(_HOMES)
 
 
-class Found(NamedTuple):
+class Hits(NamedTuple):
     """Candidates, best first."""
 
     rows: IntArray
@@ -33,7 +33,7 @@ class Found(NamedTuple):
 class Engine(Protocol):
     """Finds documents that have some of the words of a query."""
 
-    def find(self, words: Sequence[str], k: int) -> Found:
+    def find(self, words: Sequence[str], k: int) -> Hits:
         """The best k documents for these words; equal scores in the order of the documents."""
 
 

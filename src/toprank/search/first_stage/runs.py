@@ -12,7 +12,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.trec import Run
 from toprank.errors import DataError
 from toprank.search.documents import Documents
-from toprank.search.first_stage.engines import Found
+from toprank.search.first_stage.engines import Hits
 
 __all__ = ["RunPool"]
 
@@ -53,7 +53,7 @@ class RunPool:
         """The ids of the queries that the runs answer."""
         return tuple(self._of)
 
-    def find(self, qid: str, k: int) -> Found:
+    def find(self, qid: str, k: int) -> Hits:
         """The candidates of a query, by the sum of their reciprocal ranks."""
         lists = self._of.get(qid, [])
         gains: dict[int, float] = {}
@@ -61,13 +61,13 @@ class RunPool:
             for rank, row in enumerate(rows.tolist(), 1):
                 gains[row] = gains.get(row, 0.0) + 1.0 / (_K + rank)
         best = sorted(gains, key=lambda row: (-gains[row], row))[:k]
-        return Found(np.array(best, dtype=np.int64), np.array([gains[row] for row in best]))
+        return Hits(np.array(best, dtype=np.int64), np.array([gains[row] for row in best]))
 
     def columns(self, qid: str, rows: IntArray) -> FloatArray:
         """Score and rank in each run for these documents of a query, two columns a run; NaN where it has them not."""
         table = np.full((len(rows), 2 * len(self.names)), np.nan)
-        for place, (found, scores) in enumerate(self._of.get(qid, [])):
-            own = {row: number for number, row in enumerate(found.tolist())}
+        for place, (retrieved, scores) in enumerate(self._of.get(qid, [])):
+            own = {row: number for number, row in enumerate(retrieved.tolist())}
             for at, row in enumerate(rows.tolist()):
                 if row in own:
                     table[at, 2 * place : 2 * place + 2] = scores[own[row]], own[row] + 1
@@ -78,9 +78,9 @@ def checked_runs(runs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Run]:
     """Runs by name; those without names are called by their tags."""
     if isinstance(runs, Mapping):
         return {str(name): Run.of(run) for name, run in runs.items()}
-    found: dict[str, Run] = {}
+    by_tag: dict[str, Run] = {}
     for run in map(Run.of, [runs] if isinstance(runs, str | os.PathLike | Run) else runs):
-        if run.tag in found:
+        if run.tag in by_tag:
             raise DataError(f"Two runs have the tag '{run.tag}'; give them names: {{'first': 'a.run', 'second': …}}.")
-        found[run.tag] = run
-    return found
+        by_tag[run.tag] = run
+    return by_tag

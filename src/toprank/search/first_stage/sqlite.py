@@ -11,7 +11,7 @@ from urllib.parse import quote
 import numpy as np
 
 from toprank.errors import DataError, Remedy
-from toprank.search.first_stage.engines import Found
+from toprank.search.first_stage.engines import Hits
 from toprank.search.storage import IndexFolder
 
 __all__ = ["build", "open_engine"]
@@ -74,19 +74,19 @@ class SqliteEngine:
 
     def __init__(self, folder: IndexFolder) -> None:
         self._folder, self._own = folder, threading.local()
-        self._n = folder.told("documents", int)
+        self._n = folder.entry("documents", int)
         self.find(["a"], 1)  # damage shows now
 
     def _connection(self) -> sqlite3.Connection:
-        found: sqlite3.Connection | None = getattr(self._own, "connection", None)
-        if found is None:
+        connection: sqlite3.Connection | None = getattr(self._own, "connection", None)
+        if connection is None:
             # Immutable: nobody writes into this file, so SQLite need neither lock it nor look for a journal.
             address = f"file:{quote(str((self._folder.path / _FILE).resolve()))}?mode=ro&immutable=1"
-            found = self._own.connection = sqlite3.connect(address, uri=True, check_same_thread=False)
-            found.execute("PRAGMA trusted_schema = OFF")  # a forged file might hold more than a table
-        return found
+            connection = self._own.connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+            connection.execute("PRAGMA trusted_schema = OFF")  # a forged file might hold more than a table
+        return connection
 
-    def find(self, words: Sequence[str], k: int) -> Found:
+    def find(self, words: Sequence[str], k: int) -> Hits:
         """The best k documents by FTS5's BM25, each word quoted."""
         asked = " OR ".join('"{}"'.format(word.replace('"', '""')) for word in words)
         query = "SELECT rowid, rank FROM documents WHERE documents MATCH ? ORDER BY rank, rowid LIMIT ?"
@@ -94,8 +94,8 @@ class SqliteEngine:
             pairs = self._connection().execute(query, (asked, k)).fetchall() if words else []
         except sqlite3.Error as problem:
             raise self._folder.fault(f"The first stage of this index is damaged ({problem}).") from None
-        found = np.array(pairs, dtype=np.float64).reshape(len(pairs), 2)
-        rows = found[:, 0].astype(np.int64) - 1
+        table = np.array(pairs, dtype=np.float64).reshape(len(pairs), 2)
+        rows = table[:, 0].astype(np.int64) - 1
         if len(rows) and (rows.min() < 0 or rows.max() >= self._n):
             raise self._folder.fault("The first stage of this index is damaged: it finds documents that are not there.")
-        return Found(rows, -found[:, 1])
+        return Hits(rows, -table[:, 1])

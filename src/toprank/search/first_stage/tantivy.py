@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from toprank.errors import needs
-from toprank.search.first_stage.engines import Found
+from toprank.search.first_stage.engines import Hits
 from toprank.search.storage import IndexFolder
 
 __all__ = ["build", "open_engine"]
@@ -60,7 +60,7 @@ class TantivyEngine:
 
     def __init__(self, folder: IndexFolder, weights: Sequence[float]) -> None:
         self._tantivy, self._folder, self._weights = _tantivy(), folder, weights
-        self._n = folder.told("documents", int)
+        self._n = folder.entry("documents", int)
         try:
             self._schema = _schema(self._tantivy, len(weights))
             index = self._tantivy.Index(self._schema, path=str(folder.path / _FOLDER), reuse=True)
@@ -68,7 +68,7 @@ class TantivyEngine:
         except Exception as problem:  # noqa: BLE001 - Tantivy has errors of every kind for a damaged index
             raise folder.fault(f"The first stage of this index is damaged ({problem}).") from None
 
-    def find(self, words: Sequence[str], k: int) -> Found:
+    def find(self, words: Sequence[str], k: int) -> Hits:
         """The best k documents; the words are terms, never a query's syntax."""
         query, occur = self._tantivy.Query, self._tantivy.Occur.Should
         terms = [
@@ -78,7 +78,7 @@ class TantivyEngine:
             if weight > 0
         ]
         if not terms:
-            return Found(np.empty(0, np.int64), np.empty(0))
+            return Hits(np.empty(0, np.int64), np.empty(0))
         try:
             hits = self._searcher.search(query.boolean_query(terms), limit=k, count=False).hits
             rows = np.array([self._searcher.doc(address)[_ROW][0] for _, address in hits], dtype=np.int64)
@@ -88,4 +88,4 @@ class TantivyEngine:
         if len(rows) and rows.max() >= self._n:
             raise self._folder.fault("The first stage of this index is damaged: it finds documents that are not there.")
         order = np.lexsort((rows, -scores))
-        return Found(rows[order], scores[order])
+        return Hits(rows[order], scores[order])
