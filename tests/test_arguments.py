@@ -13,7 +13,7 @@ import toprank as tr
 from toprank import losses, metrics
 from toprank.data.checks import check_number, check_whole, is_whole
 from toprank.losses.labels import Targeted
-from toprank.metrics.ranking import ranking
+from toprank.metrics.sorting import ranking
 
 DATA = tr.synthetic(n_queries=12, n_documents=(4, 8), n_features=3, n_grades=3, seed=0)
 X, Y, QID = DATA.X, DATA.labels, DATA.qid

@@ -19,7 +19,7 @@ from toprank.clicks.interleaved import interleave, interleaving
 from toprank.clicks.log import left_out_in_turn
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
-from toprank.metrics.ranking import ranking
+from toprank.metrics.sorting import ranking
 
 THETA = np.array([1.0, 0.6, 0.4, 0.25])
 

@@ -18,7 +18,7 @@ from toprank.clicks.simulation import relevance_of
 from toprank.data.dataset import RankingData, concatenate
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import LambdaLoss, LambdaRank, ListNet, Logistic, Multicategory, QuerySquared, SafeDCG, Squared
-from toprank.metrics.ranking import ranking
+from toprank.metrics.sorting import ranking
 from toprank.rankers import ExpectedGainRanker, LinearRanker, NeuralRanker, TreeRanker
 from toprank.significance import Interval
 

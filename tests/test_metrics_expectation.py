@@ -17,7 +17,7 @@ from toprank import kernels
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.metrics.ranking import rank_block
+from toprank.metrics.sorting import rank_block
 
 CASES = {
     "dcg": plain.dcg,

@@ -103,7 +103,7 @@ def _check_words(lists: dict[Any, list[tuple[Any, float]]], tag: str | None) -> 
 
 
 def _ranked(scores: Any, data: RankingData, top: int) -> dict[Any, list[tuple[Any, float]]]:
-    from toprank.metrics.ranking import best_rows
+    from toprank.metrics.sorting import best_rows
 
     names, best = data.row_names, best_rows(scores, data.queries, top)
     return {

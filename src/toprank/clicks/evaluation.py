@@ -35,7 +35,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.metrics.conventions import Discount
-from toprank.metrics.ranking import ranking
+from toprank.metrics.sorting import ranking
 from toprank.rankers.linear.ranker import LinearRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
 from toprank.significance import Interval, jackknife, means_without

@@ -26,7 +26,7 @@ from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
-from toprank.metrics.ranking import ranking
+from toprank.metrics.sorting import ranking
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval, jackknife, means_without, randomization_test
 from toprank.significance.tails import beta_quantile, student_quantile

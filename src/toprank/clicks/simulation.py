@@ -17,7 +17,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
-from toprank.metrics.ranking import ranking
+from toprank.metrics.sorting import ranking
 
 __all__ = ["relevance_of", "simulate"]
 

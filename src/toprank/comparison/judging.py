@@ -18,7 +18,7 @@ from toprank.data.trec import Qrels, Run
 from toprank.errors import DataError
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of
 from toprank.significance.agreement import coincidences, confusions, kappa, krippendorff
-from toprank.significance.jackknife import jackknife
+from toprank.significance.leaving_out import jackknife
 from toprank.significance.results import Interval, queries
 
 __all__ = ["Agreement", "Judges", "Order", "judges"]

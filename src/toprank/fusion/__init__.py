@@ -1,7 +1,6 @@
 """Runs of several systems become one."""
 
-from toprank.fusion.combining import METHODS
-from toprank.fusion.fused import Fused, fuse
-from toprank.fusion.normalizing import NORMALIZATIONS
+from toprank.importing import door
 
-__all__ = ["METHODS", "NORMALIZATIONS", "Fused", "fuse"]
+_HOMES, __getattr__ = door(__name__)
+__all__ = [*_HOMES]

@@ -31,7 +31,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Judgments, Loss, Traits, Want
 from toprank.losses.labels import groups_of
 from toprank.metrics.pairs import ORDERED_WEIGHTS
-from toprank.metrics.ranking import rank_block
+from toprank.metrics.sorting import rank_block
 
 __all__ = ["OWPC", "SVMmap"]
 

@@ -23,7 +23,7 @@ from toprank.losses.labels import ideal_dcg, non_negative, readable, reading_of
 from toprank.metrics.conventions import Discount, Gain
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
-from toprank.metrics.ranking import rank_block
+from toprank.metrics.sorting import rank_block
 
 __all__ = ["LambdaLoss", "LambdaRank"]
 

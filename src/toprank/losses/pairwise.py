@@ -27,7 +27,7 @@ from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Judgments, Loss, Traits, Want
 from toprank.losses.labels import GainLike, check_gain, groups_of, targets_of
-from toprank.metrics.ranking import rank_block
+from toprank.metrics.sorting import rank_block
 
 __all__ = ["Exponential", "Hinge", "Logistic", "SquaredHinge"]
 

@@ -19,8 +19,8 @@ from toprank.errors import DataError, Remedy, joined
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure, Rules, View
 from toprank.metrics.parsing import parse, parse_all
-from toprank.metrics.ranking import checked_scores, rank_block
 from toprank.metrics.result import Evaluation
+from toprank.metrics.sorting import checked_scores, rank_block
 
 __all__ = ["Evaluation", "Judge", "blind", "evaluate", "evaluate_under_all", "evaluate_views"]
 

@@ -21,8 +21,8 @@ from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Lists, Metrics, evaluate_views
 from toprank.metrics.measure import Measure, Rules
 from toprank.metrics.parsing import parse_all
-from toprank.metrics.ranking import rank_block
 from toprank.metrics.result import Evaluation, listed
+from toprank.metrics.sorting import rank_block
 
 __all__ = ["evaluate_run"]
 

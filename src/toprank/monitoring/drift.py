@@ -14,7 +14,7 @@ from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, tag, ticks
 from toprank.errors import DataError, UnknownNameError, joined
-from toprank.metrics.ranking import ranking
+from toprank.metrics.sorting import ranking
 from toprank.monitoring.shifts import (
     MOST_QUERIES,
     CellCounts,

@@ -30,7 +30,7 @@ from toprank.data.unjudged import choose_a_rule
 from toprank.data.warnings import SameDataWarning, SameJudgeWarning, SplitQueriesWarning, warn_one_query
 from toprank.errors import DataError, Remedy, joined, warn_user
 from toprank.metrics.evaluation import evaluate
-from toprank.metrics.ranking import best_rows
+from toprank.metrics.sorting import best_rows
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, shapley
 from toprank.rankers.estimator import Recorded, check_is_fitted, check_validation, validate
 from toprank.rankers.formula import Blend, Part, Wide

@@ -15,7 +15,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column
 from toprank.errors import DataError
-from toprank.metrics.ranking import ranking
+from toprank.metrics.sorting import ranking
 from toprank.rankers.contributions import Sampling, with_rows
 from toprank.rankers.estimator import check_is_fitted
 from toprank.showing.pictures import Picture, signed_bars

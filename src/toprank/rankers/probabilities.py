@@ -32,7 +32,7 @@ from toprank.data.warnings import SameDataWarning
 from toprank.errors import DataError, Remedy, warn_user
 from toprank.losses import make as make_loss
 from toprank.metrics.conventions import Discount
-from toprank.metrics.ranking import rank_block
+from toprank.metrics.sorting import rank_block
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.formula import Forest, GradeGains, LinearFunction, Network

@@ -20,7 +20,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.bytesource import output
 from toprank.errors import DataError, FormatError, ToprankError, nearest
-from toprank.metrics.ranking import rank_block
+from toprank.metrics.sorting import rank_block
 from toprank.rankers.model_files import load
 from toprank.serving.requests import RefusedError
 from toprank.serving.rows import ModelColumns

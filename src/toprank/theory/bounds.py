@@ -21,7 +21,7 @@ from toprank.data.checks import check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.metrics.conventions import Discount
-from toprank.metrics.ranking import rank_block, ranking
+from toprank.metrics.sorting import rank_block, ranking
 
 __all__ = [
     "PerQuery",

@@ -15,7 +15,7 @@ import numpy as np
 from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
 from toprank.drawing import Markup, join, safe_json, shortened, tag
-from toprank.metrics.ranking import ranking
+from toprank.metrics.sorting import ranking
 from toprank.report.content import Documents, RankedCollection
 from toprank.report.panels.verdicts import LEVEL
 from toprank.report.parts import Panel, scrolling

@@ -1,0 +1,34 @@
+"""The names of `toprank.metrics`, and where they live: read by type checkers, and by `__init__.py` as it starts."""
+
+from toprank.metrics.binary import AP as AP
+from toprank.metrics.binary import RR as RR
+from toprank.metrics.binary import Precision as Precision
+from toprank.metrics.binary import Recall as Recall
+from toprank.metrics.binary import RPrecision as RPrecision
+from toprank.metrics.binary import Success as Success
+from toprank.metrics.conventions import CONVENTIONS as CONVENTIONS
+from toprank.metrics.conventions import Convention as Convention
+from toprank.metrics.conventions import Discount as Discount
+from toprank.metrics.conventions import Gain as Gain
+from toprank.metrics.evaluation import Evaluation as Evaluation
+from toprank.metrics.evaluation import Judge as Judge
+from toprank.metrics.evaluation import evaluate as evaluate
+from toprank.metrics.evaluation import evaluate_under_all as evaluate_under_all
+from toprank.metrics.graded import DCG as DCG
+from toprank.metrics.graded import ERR as ERR
+from toprank.metrics.graded import NDCG as NDCG
+from toprank.metrics.graded import RBP as RBP
+from toprank.metrics.graded import ApproxERR as ApproxERR
+from toprank.metrics.graded import AvgNDCG as AvgNDCG
+from toprank.metrics.measure import Custom as Custom
+from toprank.metrics.measure import Measure as Measure
+from toprank.metrics.pairs import OWA as OWA
+from toprank.metrics.pairs import KendallTau as KendallTau
+from toprank.metrics.pairs import PairwiseAccuracy as PairwiseAccuracy
+from toprank.metrics.pairs import SpearmanRho as SpearmanRho
+from toprank.metrics.pairs import TCriterion as TCriterion
+from toprank.metrics.parsing import MEASURES as MEASURES
+from toprank.metrics.parsing import parse as parse
+from toprank.metrics.parsing import parse_all as parse_all
+from toprank.metrics.sorting import Ranked as Ranked
+from toprank.metrics.sorting import ranking as ranking

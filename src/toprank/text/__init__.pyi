@@ -1,0 +1,11 @@
+"""The names of `toprank.text`, and where they live: read by type checkers, and by `__init__.py` as it starts."""
+
+from toprank.text.bags import Bags as Bags
+from toprank.text.bags import Tokens as Tokens
+from toprank.text.bags import Vocabulary as Vocabulary
+from toprank.text.documents import EncodedDocuments as EncodedDocuments
+from toprank.text.documents import EncodedQueries as EncodedQueries
+from toprank.text.features import MEANINGS as MEANINGS
+from toprank.text.features import MatchFeatures as MatchFeatures
+from toprank.text.statistics import Statistics as Statistics
+from toprank.text.words import Analyzer as Analyzer
