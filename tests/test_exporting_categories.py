@@ -372,12 +372,12 @@ def test_lines_whose_levels_cannot_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_lines_of_too_many_levels(tmp_path: Path, monkeypatch: Any) -> None:
-    from toprank.exporting import level_columns
+    from toprank.exporting import levels
 
-    monkeypatch.setattr(level_columns, "MOST_TERMS", 12)
+    monkeypatch.setattr(levels, "MOST_TERMS", 12)
     with pytest.raises(DataError, match="each of 13 levels, which is a query each"):
         export(ranker("linear"), "solr", tmp_path / "m.json")
-    monkeypatch.setattr(level_columns, "MOST_TERMS", 13)
+    monkeypatch.setattr(levels, "MOST_TERMS", 13)
     assert export(ranker("linear"), "solr", tmp_path / "m.json").holds
 
 
@@ -454,15 +454,15 @@ def _is_caught(name: str, engine: str, folder: Path) -> None:
 
 def test_numbers_in_another_order_are_found(tmp_path: Path, monkeypatch: Any) -> None:
     """The feature set, the table of levels and the trees take their numbers from one place; were it two …"""
-    from toprank.exporting import level_numbers
+    from toprank.exporting import levels
 
-    right = level_numbers.LevelNumbers._by_number
+    right = levels.LevelNumbers._by_number
 
     def turned(self: Any, place: int) -> dict[Any, int]:
         known = right(self, place)
         return dict(zip(known, reversed(known.values()), strict=True))
 
-    monkeypatch.setattr(level_numbers.LevelNumbers, "_by_number", turned)
+    monkeypatch.setattr(levels.LevelNumbers, "_by_number", turned)
     for engine in ("elasticsearch", "solr"):
         with pytest.warns(DifferenceWarning):
             export(ranker("table"), engine, tmp_path / "m.json", server_version=NEWEST[engine])
@@ -587,9 +587,9 @@ def test_levels_of_any_characters(odd: str, tmp_path: Path) -> None:
 
 
 def test_many_levels_are_numbers_in_the_index(tmp_path: Path, monkeypatch: Any) -> None:
-    from toprank.exporting import level_numbers
+    from toprank.exporting import levels
 
-    monkeypatch.setattr(level_numbers, "MOST_TERMS", 5)
+    monkeypatch.setattr(levels, "MOST_TERMS", 5)
     for engine in ("elasticsearch", "solr"):
         parity = export(ranker("table"), engine, tmp_path / "m.json", server_version=NEWEST[engine], check=table())
         assert parity.holds

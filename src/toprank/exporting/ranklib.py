@@ -13,7 +13,7 @@ from toprank.data.dataset import RankingData
 from toprank.exporting.float32 import single_below
 from toprank.exporting.formats import Format, Prepared, table_remarks
 from toprank.exporting.interpreters import ranklib
-from toprank.exporting.level_numbers import LevelNumbers, numbered_forest
+from toprank.exporting.levels import LevelNumbers, numbered_forest
 from toprank.exporting.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, plain_trees, single_text
 from toprank.rankers.formula import Formula
 

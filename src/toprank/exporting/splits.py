@@ -13,7 +13,7 @@ import numpy as np
 
 from toprank.exporting.code_ranges import DEEPEST, GROWTH, most_leaves
 from toprank.exporting.float32 import LARGEST_SINGLE, next_single
-from toprank.exporting.level_numbers import numbered_forest, table_categories
+from toprank.exporting.levels import numbered_forest, table_categories
 from toprank.rankers.formula import (
     BELOW_TINY,
     MISSING_ZERO,

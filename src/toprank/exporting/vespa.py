@@ -17,7 +17,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.formats import Format, Prepared, compact_json, table_remarks
 from toprank.exporting.interpreters import vespa
-from toprank.exporting.level_numbers import cells_of, numbered_forest, table_categories
+from toprank.exporting.levels import cells_of, numbered_forest, table_categories
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, nodes, plain_trees
 from toprank.rankers.formula import Formula
 
