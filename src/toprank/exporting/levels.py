@@ -1,4 +1,5 @@
-"""Numbers for the levels of a table's categories, for programs that know numbers only: from 1 on, and 0 for all else.
+"""Levels of a table's categories, for programs that know numbers only: trees get a number for each, from 1 on, and 0
+for all else; linear functions get a feature for each, 1 where a document has it.
 
 A missing value and a level that was not seen are both 0, which is also what such programs take a missing value for. So
 no version of a server can mistake one level for another.
@@ -8,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,11 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Level, codes_of, listed
 from toprank.exporting.code_ranges import neighbourly_numbers, with_ranges
-from toprank.rankers.formula import Forest, Formula
+from toprank.rankers.formula import Forest, Formula, LinearFunction, Wide
 
 __all__ = [
-    "LEVELS_FILE", "MOST_TERMS", "PARAMETER", "LevelNumbers", "NumbersOfTerms", "cells_of", "numbered_forest",
-    "table_categories", "terms_of",
+    "LEVELS_FILE", "LevelColumns", "LevelNumbers", "NumbersOfTerms", "cells_of", "column_refusal", "level_columns",
+    "numbered_forest", "one_hot_remarks", "table_categories",
 ]  # fmt: skip
 
 LEVELS_FILE = ".levels.json"
@@ -139,3 +140,73 @@ def cells_of(formula: Formula, X: FloatArray) -> dict[str, npt.NDArray[Any]]:
         terms = np.array([*terms_of(formula, place), None], dtype=object)
         cells[formula.features[place]] = terms[codes_of(X[:, place], len(terms) - 1)]
     return cells
+
+
+class LevelColumns(NamedTuple):
+    """A linear function of features that an engine computes."""
+
+    formula: Formula
+    numbers: NumbersOfTerms
+    """Of features that ask for levels: the field, and 1 for each level of the feature."""
+
+
+def level_columns(formula: Formula) -> LevelColumns | None:
+    """A linear function of a table with a feature for each level; None where a formula is something else."""
+    wide = formula.part
+    if not isinstance(wide, Wide) or wide.means or not isinstance(wide.part, LinearFunction) or wide.part.outputs > 1:
+        return None
+    names = [formula.features[place] for place in wide.numbers.tolist()]
+    numbers: NumbersOfTerms = {}
+    for place, where in wide.categories:
+        field, terms = formula.features[place], terms_of(formula, place)
+        for column in np.unique(where).tolist():
+            own = [terms[code] for code in np.flatnonzero(where == column).tolist()]
+            numbers[len(names)] = field, dict.fromkeys(own, 1)
+            names.append(f"{field}={own[0] if len(own) == 1 else '(other)'}")
+    part = _without_centre_of_levels(wide, wide.part)
+    return LevelColumns(replace(formula, features=tuple(names), part=part, encoding=None), numbers)
+
+
+def _without_centre_of_levels(wide: Wide, part: LinearFunction) -> LinearFunction:
+    """The function of zeros and ones as they are, and of raw numbers."""
+    k = len(wide.numbers)
+    slopes, centre, missing = part.weights * part.scale, part.centre.copy(), part.missing.copy()
+    intercept = part.intercepts - slopes[:, k:] @ centre[k:]
+    if wide.centre is not None:  # a missing number is then in the middle
+        missing[:, :k] = -slopes[:, :k] * centre[:k]
+        centre[:k] += wide.centre
+    centre[k:], missing[:, k:] = 0.0, 0.0
+    return LinearFunction(centre, part.scale, part.weights, intercept, missing)
+
+
+def column_refusal(columns: LevelColumns) -> str | None:
+    """Why an engine cannot ask for the levels of a linear function."""
+    remedy = "Export it to onnx, c or python"
+    names = columns.formula.features
+    if len(columns.numbers) > MOST_TERMS:
+        return (
+            f"it has a weight for each of {len(columns.numbers):,} levels, which is a query each, and more than "
+            f"{MOST_TERMS:,} for every document take too long. {remedy}, or train trees, which ask once for a category."
+        )
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        return f"two of its features are called '{twice[0]}'. {remedy}, or rename a column before training."
+    for field, terms in columns.numbers.values():
+        if len(terms) > MOST_TERMS:
+            return (
+                f"{len(terms):,} rare levels of '{field}' share a weight, and a query asks for {MOST_TERMS:,} at most. "
+                f"{remedy}."
+            )
+        if marked := [term for term in terms if PARAMETER in str(term)]:
+            return f"the level '{marked[0]}' of '{field}' would be a parameter of the query. {remedy}, or rename it."
+    return None
+
+
+def one_hot_remarks(asked: NumbersOfTerms, feature_file: str) -> list[str]:
+    """What to know of features that ask for levels."""
+    if not asked:
+        return []
+    fields = sorted({field for field, _ in asked.values()})
+    return [
+        f"{feature_file} asks the documents' {listed(fields)} for {len(asked):,} levels, a feature each, 1 where a "
+        "document has it: such a field holds the level as it is in the table, not analysed."
+    ]

@@ -20,8 +20,15 @@ from toprank.data.encoding import Level
 from toprank.exporting.float32 import single_below
 from toprank.exporting.formats import Format, Prepared, compact_json, release, table_remarks
 from toprank.exporting.interpreters import solr
-from toprank.exporting.level_columns import column_refusal, level_columns, one_hot_remarks
-from toprank.exporting.level_numbers import LevelNumbers, NumbersOfTerms, cells_of, numbered_forest
+from toprank.exporting.levels import (
+    LevelNumbers,
+    NumbersOfTerms,
+    cells_of,
+    column_refusal,
+    level_columns,
+    numbered_forest,
+    one_hot_remarks,
+)
 from toprank.exporting.splits import (
     Node,
     Split,
