@@ -47,11 +47,11 @@ def divisions(data: RankingData) -> list[tuple[str, RankingData, RankingData]]:
 
 
 def main() -> None:
-    totals: dict[tuple[str, str], list[float]] = defaultdict(list)
     wanted = sys.argv[1:]
     for name, source in collections().items():
         if wanted and name not in wanted:
             continue
+        totals: dict[tuple[str, str], list[float]] = defaultdict(list)
         with tempfile.TemporaryDirectory() as folder:
             index = search.index(source, Path(folder, "index"), pool=POOL)
             topics, judged, _ = index.queries_and_judgments(None, None, "test")
@@ -65,12 +65,12 @@ def main() -> None:
                 scores[rule] = blending.weighed(teach, members, caution).ranker.predict(rest)
             for rule, values in scores.items():
                 value = evaluate(np.asarray(values, dtype=float), rest, METRIC).mean[METRIC]
-                totals[f"{name}, {regime}", rule].append(float(value))
-    for place in dict.fromkeys(place for place, _ in totals):
-        print(f"\n{place}: {METRIC} in the candidates, mean of {DRAWS} draws")
-        for (where, rule), values in totals.items():
-            if where == place:
-                print(f"  {np.mean(values):.4f}  {rule}")
+                totals[regime, rule].append(float(value))
+        for regime in dict.fromkeys(regime for regime, _ in totals):
+            print(f"\n{name}, {regime}: {METRIC} in the candidates, mean of {DRAWS} draws")
+            for (where, rule), values in totals.items():
+                if where == regime:
+                    print(f"  {np.mean(values):.4f}  {rule}", flush=True)
 
 
 if __name__ == "__main__":
