@@ -107,7 +107,7 @@ def _compared(log: ClickLog, context: Context | None, confidence: float, seed: i
     number = np.zeros(log.n_sessions, np.int64)
     if context is not None:
         number = contexts_of(log, context).number[log.offsets[:-1]]
-    parts = (log.select(number == one) for one in range(int(number.max(initial=0)) + 1))
+    parts = (log.select(number == part) for part in range(int(number.max(initial=0)) + 1))
     models: list[ClickModel] = [PBM(), DBN(), DCM()]
     return [
         compare_models(part, models, resamples=2, confidence=confidence, seed=seed)

@@ -70,9 +70,9 @@ def curves_by_context(log: ClickLog, context: Context, method: str, least: float
     """Curves of the contexts of a log; those of a part of one are drawn towards the whole as much as `like`."""
     _check_method(method)
     if like is None or like.layout is None or like.shrunk is None:
-        found = by_context(log, context, method, resamples=_DRAWS, tested=False)
-        refuse_one_order(log, found.whole.identified)
-        return found.curves(least)
+        by_value = by_context(log, context, method, resamples=_DRAWS, tested=False)
+        refuse_one_order(log, by_value.whole.identified)
+        return by_value.curves(least)
     layout, shrinkage = like.layout, like.shrunk
     number = layout.rows(log) - 1
     ready = _Ready.of(log, Contexts(layout.columns, layout.names, number, False), method, layout.depth)
@@ -113,8 +113,8 @@ class _Ready(NamedTuple):
         with warnings.catch_warnings():  # what is worth saying was said of the whole
             warnings.simplefilter("ignore")
             parts = tuple(
-                prepared(log.select(of_session == one), method) if (of_session == one).any() else None
-                for one in range(len(contexts.names))
+                prepared(log.select(of_session == number), method) if (of_session == number).any() else None
+                for number in range(len(contexts.names))
             )
         return cls(whole, parts, contexts, depth)
 
@@ -131,22 +131,22 @@ class _Ready(NamedTuple):
 
     def least_noise(self, each: FloatArray) -> FloatArray:
         """Of each context and position the least variance of the logarithm of what was found; ∞ of what was not."""
-        found = np.full(each.shape, np.inf)
+        noise = np.full(each.shape, np.inf)
         for number, part in enumerate(self.parts):
             if part is not None:
-                found[number] = _least_noise(part.log, each[number])
-        return found
+                noise[number] = _least_noise(part.log, each[number])
+        return noise
 
     def counts(self) -> tuple[FloatArray, FloatArray]:
         """Clicks of each context at each position, and how often it was shown."""
-        found = np.zeros((2, len(self.parts), self.depth))
+        table = np.zeros((2, len(self.parts), self.depth))
         for number, part in enumerate(self.parts):
             if part is not None:
                 position = part.log.position - 1
                 weight = np.ones(len(position)) if part.log.weight is None else part.log.weight
-                found[0, number] = sums(position, part.log.clicks * weight, self.depth)
-                found[1, number] = sums(position, weight, self.depth)
-        return found[0], found[1]
+                table[0, number] = sums(position, part.log.clicks * weight, self.depth)
+                table[1, number] = sums(position, weight, self.depth)
+        return table[0], table[1]
 
     def expected(self) -> FloatArray:
         """The clicks of each context at each position, if they were spread as those of the whole are."""
@@ -191,18 +191,18 @@ def _of_sessions(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropens
     number = ready.contexts.number
     whole, each = ready.estimate(np.ones(log.n_queries))
     draws = [ready.estimate(weights) for weights in redrawn(log, resamples, seed)]
-    wholes = np.array([one for one, _ in draws])
-    apart = np.array([_deviations(*one) for one in draws])
-    queries = np.array([0 if one is None else len(np.unique(one.log.session_query)) for one in ready.parts])
+    wholes = np.array([curve for curve, _ in draws])
+    apart = np.array([_deviations(*draw) for draw in draws])
+    queries = np.array([0 if part is None else len(np.unique(part.log.session_query)) for part in ready.parts])
     deviation = _deviations(whole, each)
     clicks, _ = ready.counts()
     of_clicks = clicks.sum(axis=1) / max(clicks.sum(), 1e-300)
     beside_whole = (1 - of_clicks[:, None]) ** 2  # of which the context is so large a part
     noise = _noise(apart, ready.least_noise(each) * beside_whole, queries)
-    found = shrunk(deviation[:, 1:], noise[:, 1:], ready.expected()[:, 1:], of_clicks)
-    own, unknown = (np.pad(of, ((0, 0), (1, 0))) for of in (found.own, found.unknown))
+    shrinkage = shrunk(deviation[:, 1:], noise[:, 1:], ready.expected()[:, 1:], of_clicks)
+    own, unknown = (np.pad(of, ((0, 0), (1, 0))) for of in (shrinkage.own, shrinkage.unknown))
     own[:, 0] = 1.0  # the first is what all are relative to
-    values = whole * np.exp(np.pad(found.deviation, ((0, 0), (1, 0))))
+    values = whole * np.exp(np.pad(shrinkage.deviation, ((0, 0), (1, 0))))
     values[:, 0] = whole[0]
     pulled = own * np.where(np.isfinite(apart), apart, np.nan)
     whole_alone = (own == 0) | ~np.isfinite(deviation)
@@ -212,15 +212,15 @@ def _of_sessions(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropens
     few = np.where(own[:, 1:].any(axis=1), queries, n)
     intervals = _intervals(values, again, unknown, few, confidence)
     of_whole = redrawn_interval(whole, list(wholes), n, confidence, ratios=True)
-    told = ready.whole
+    pooled = ready.whole
     layout = Layout(contexts.columns, contexts.names, False, log.depth)
     own = np.where(np.isfinite(values), own, 0.0)
     return ContextPropensities(
         layout, values, intervals, own, np.isfinite(values),
-        Propensities(whole, of_whole, told.identified, told.graph, method, confidence, resamples),
+        Propensities(whole, of_whole, pooled.identified, pooled.graph, method, confidence, resamples),
         scales(log, number, values), np.bincount(number[log.offsets[:-1]], minlength=len(contexts.names)),
-        clicks.sum(axis=1).astype(np.int64), ask.difference(log, ready.contexts), found.between,
-        found.variance, method, confidence,
+        clicks.sum(axis=1).astype(np.int64), ask.difference(log, ready.contexts), shrinkage.between,
+        shrinkage.variance, method, confidence,
         resamples,
     )  # fmt: skip
 
@@ -235,8 +235,8 @@ def _noise(apart: FloatArray, least: FloatArray, queries: IntArray) -> FloatArra
     mean = np.where(known, apart, 0.0).sum(axis=0) / np.maximum(count, 1)
     few = queries / np.maximum(queries - 1, 1)  # so much less do draws of few queries spread
     spread = np.where(known, (apart - mean) ** 2, 0.0).sum(axis=0) / np.maximum(count - 1, 1) * few[:, None]
-    told = (2 * count >= len(apart)) & (queries >= 2)[:, None]
-    return np.where(told, np.maximum(spread, least), np.inf)
+    measurable = (2 * count >= len(apart)) & (queries >= 2)[:, None]
+    return np.where(measurable, np.maximum(spread, least), np.inf)
 
 
 def _intervals(
@@ -283,7 +283,7 @@ def _of_cells(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropensiti
     """A number for each cell, by what finds those of positions."""
     method, resamples, confidence, seed, _ = ask
     celled, cells = in_cells(log, contexts)
-    found = harvested(celled, method, resamples=resamples, confidence=confidence, seed=seed)
+    estimate = harvested(celled, method, resamples=resamples, confidence=confidence, seed=seed)
     several, depth = len(contexts.names), log.depth
 
     def table(of: npt.NDArray[Any], empty: float) -> npt.NDArray[Any]:
@@ -291,13 +291,13 @@ def _of_cells(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropensiti
         made[cells[: len(of)]] = of
         return made.reshape(several, depth)
 
-    low, high = (table(end, np.nan) for end in found.intervals)
-    values, of = table(found.values, np.nan), found.intervals
+    low, high = (table(end, np.nan) for end in estimate.intervals)
+    values, of = table(estimate.values, np.nan), estimate.intervals
     in_session = np.unique(log.session * np.int64(several) + contexts.number) % several
     return ContextPropensities(
         Layout(contexts.columns, contexts.names, True, depth), values,
-        Interval(values, low, high, confidence, of.n, of.detail, of.of), table(np.ones(len(found.values)), 0.0),
-        table(found.identified, False), found, np.ones(several), np.bincount(in_session, minlength=several),
+        Interval(values, low, high, confidence, of.n, of.detail, of.of), table(np.ones(len(estimate.values)), 0.0),
+        table(estimate.identified, False), estimate, np.ones(several), np.bincount(in_session, minlength=several),
         sums(contexts.number, log.clicks, several).astype(np.int64), ask.difference(log, contexts), 0.0,
         np.zeros((several, 1)), method, confidence, resamples,
     )  # fmt: skip

@@ -36,7 +36,7 @@ class Difference(NamedTuple):
     queries: int
 
     @property
-    def told(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the log can tell at all."""
         return bool(np.isfinite(self.p))
 

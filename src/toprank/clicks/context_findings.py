@@ -32,7 +32,7 @@ def of_contexts(log: ClickLog, context: Context | None, seed: int = 0) -> Iterat
         yield from _mixed(log, contexts)
     for contexts in several:
         difference = differ(log, contexts, seed)
-        if difference.told and difference.p <= _LEVEL / len(several):
+        if difference.is_known and difference.p <= _LEVEL / len(several):
             p_text = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
             sentence = f"{contexts.called} changes how likely positions are looked at ({p_text})."
             remedy = joined("One curve for all misleads there:", _give(contexts))

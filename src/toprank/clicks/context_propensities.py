@@ -110,12 +110,13 @@ class ContextPropensities(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; what the log cannot tell is None."""
-        told = self.difference
+        difference = self.difference
         return {
             "summary": self.summary, "method": self.method, "columns": list(self.layout.columns),
             "varies_within_sessions": self.layout.varies, "confidence": self.confidence,
             "recency": None if self.recency is None else self.recency.to_dict(),
-            "p": told.p if told.told else None, "queries": told.queries, "spread": float(np.sqrt(self.between)),
+            "p": difference.p if difference.is_known else None, "queries": difference.queries,
+            "spread": float(np.sqrt(self.between)),
             "contexts": json_rows({
                 "context": self.names, "sessions": self.sizes.tolist(), "clicks": self.clicks.tolist(),
                 "scale": self.scales.tolist(),
@@ -155,15 +156,15 @@ class ContextPropensities(Shown):
     def whether_they_differ(self) -> str:
         """Whether contexts differ at all, as a sentence."""
         called, p = self.layout.called, self.difference.p
-        if not self.difference.told:
+        if not self.difference.is_known:
             return (
                 f"Whether {called} changes the propensities cannot be told: documents of "
                 f"{self.difference.queries} queries stood at several positions of a context, which is too few."
             )
-        said = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+        p_text = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
         if p < _LEVEL:
-            return f"{called} changes how likely positions are looked at ({said})."
-        return f"Nothing shows that {called} changes how likely positions are looked at ({said})."
+            return f"{called} changes how likely positions are looked at ({p_text})."
+        return f"Nothing shows that {called} changes how likely positions are looked at ({p_text})."
 
     def _first(self) -> str:
         places = np.flatnonzero(self._shown()[:, 0])
@@ -194,10 +195,10 @@ class ContextPropensities(Shown):
         often = np.sort(np.argsort(-self.clicks, kind="stable")[:_DRAWN])
         lines = []
         for style, row in enumerate(often.tolist()):
-            told = np.flatnonzero(np.isfinite(self.values[row]))
-            if len(told):
-                places = tuple((told + 1.0).tolist())
-                lines.append(Line(self.names[row], places, tuple(self.values[row, told].tolist()), style))
+            finite = np.flatnonzero(np.isfinite(self.values[row]))
+            if len(finite):
+                places = tuple((finite + 1.0).tolist())
+                lines.append(Line(self.names[row], places, tuple(self.values[row, finite].tolist()), style))
         if not lines:
             raise DataError("There is nothing to draw: the log tells no propensity.")
         called = self.layout.called
@@ -208,9 +209,9 @@ class ContextPropensities(Shown):
 
 
 def of_layout(
-    others: FloatArray, values: FloatArray, layout: Layout, told: str, least: float, shrunken: Shrinkage | None
+    others: FloatArray, values: FloatArray, layout: Layout, origin: str, least: float, shrunken: Shrinkage | None
 ) -> Curves:
     """Curves of cells: first those of contexts that nothing is known of, then each context's."""
     slope = np.concatenate([others[None, :], values]).reshape(-1)
-    words = f"{told}, by {layout.called}"
+    words = f"{origin}, by {layout.called}"
     return Curves(slope, np.zeros(len(slope)), words, least, layout, shrunken)

@@ -32,16 +32,16 @@ def scales(log: ClickLog, number: IntArray, values: FloatArray) -> FloatArray:
     shown, clicked = (sums(place.reshape(-1), (of * weight)[used], len(key)) for of in (looks, log.clicks))
     document, context = np.unique(key // several, return_inverse=True)[1].reshape(-1), key % several
     shared = np.bincount(document)[document] > 1
-    found = np.ones(several)
+    scales_found = np.ones(several)
     if not shared.any():
-        return found
+        return scales_found
     document, context, shown, clicked = document[shared], context[shared], shown[shared], clicked[shared]
     for group in _groups(document, context, several):
         mine = np.isin(context, group)
         scale = _relative(document[mine], np.searchsorted(group, context[mine]), shown[mine], clicked[mine], len(group))
         weight = sessions[group] / max(sessions[group].sum(), 1)
-        found[group] = scale / max(float(scale @ weight), 1e-300)
-    return found
+        scales_found[group] = scale / max(float(scale @ weight), 1e-300)
+    return scales_found
 
 
 def _groups(document: IntArray, context: IntArray, several: int) -> list[IntArray]:
@@ -50,8 +50,8 @@ def _groups(document: IntArray, context: IntArray, several: int) -> list[IntArra
 
     of = csr_matrix((np.ones(len(document)), (document, context)), shape=(int(document.max()) + 1, several))
     label = components((of.T @ of).toarray())
-    groups = [np.flatnonzero(label == one) for one in np.unique(label[np.unique(context)])]
-    return [one for one in groups if len(one) > 1]
+    groups = [np.flatnonzero(label == group) for group in np.unique(label[np.unique(context)])]
+    return [group for group in groups if len(group) > 1]
 
 
 def _relative(
@@ -68,5 +68,5 @@ def _relative(
     with np.errstate(divide="ignore"):
         deviation = np.where(clicks > 0, np.log(scale) - np.average(np.log(scale), weights=clicks), -np.inf)
         noise = np.where(clicks > 0, 1 / clicks, np.inf)
-    found = shrunk(deviation[:, None], noise[:, None], expected[:, None], clicks / clicks.sum())
-    return np.exp(found.deviation[:, 0])
+    shrinkage = shrunk(deviation[:, None], noise[:, None], expected[:, None], clicks / clicks.sum())
+    return np.exp(shrinkage.deviation[:, 0])

@@ -16,7 +16,7 @@ from toprank.clicks.log import Array, ClickLog, Numbered, ids_of, numbered, word
 from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["MOST", "Context", "Contexts", "Layout", "columns_of", "contexts_of", "told"]
+__all__ = ["MOST", "Context", "Contexts", "Layout", "columns_of", "contexts_of", "filled"]
 
 MOST = 100
 """Contexts that are told apart: of each, positions must have been clicked often."""
@@ -70,12 +70,12 @@ def contexts_of(log: ClickLog, context: Context) -> Contexts:
     """
     columns = columns_of(context)
     if ("contexts", columns) not in log.worked_out:
-        log.worked_out["contexts", columns] = _found(log, columns)
-    found: Contexts = log.worked_out["contexts", columns]
-    return found
+        log.worked_out["contexts", columns] = _contexts_of(log, columns)
+    contexts: Contexts = log.worked_out["contexts", columns]
+    return contexts
 
 
-def _found(log: ClickLog, columns: tuple[str, ...]) -> Contexts:
+def _contexts_of(log: ClickLog, columns: tuple[str, ...]) -> Contexts:
     """`contexts_of`, worked out."""
     number, names = np.zeros(log.n_impressions, np.int64), [""]
     for column in columns:
@@ -100,7 +100,7 @@ def _numbered(log: ClickLog, column: str) -> Numbered:
     every = log.columns[column]
     heads = np.flatnonzero(np.append(True, every[1:] != every[:-1])[: len(every)])  # sessions are mostly of one context
     values, runs = every[heads], np.diff(np.append(heads, len(every)))
-    missing = ~told(values)
+    missing = ~filled(values)
     if missing.any():
         first = int(log.session[heads[np.argmax(missing)]])
         name = first if log.session_ids is None else log.session_ids[first]
@@ -117,7 +117,7 @@ def _numbered(log: ClickLog, column: str) -> Numbered:
     return Numbered(ids, np.repeat(coded.number, runs))
 
 
-def told(column: Array) -> Array:
+def filled(column: Array) -> Array:
     """Whether each cell of a column holds anything."""
     if column.dtype.kind == "U":
         return np.asarray(column != "")

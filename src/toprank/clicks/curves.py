@@ -27,13 +27,13 @@ class Shrinkage(NamedTuple):
 class Curves:
     """α and β of each position, from the first on; NaN or an α of 0 where a click says nothing.
 
-    `told` says where they are from, and `least` the least α to divide by unless another is asked for. With a `layout`
+    `origin` says where they are from, and `least` the least α to divide by unless another is asked for. With a `layout`
     they are those of its cells, context by context, and `shrunk` says how these were drawn towards the whole.
     """
 
     slope: FloatArray
     offset: FloatArray
-    told: str
+    origin: str
     least: float = 0.0
     layout: Layout | None = None
     shrunk: Shrinkage | None = None
@@ -85,12 +85,12 @@ class Curves:
         n_queries = max(int(query.max()), int(session_query.max())) + 1
         tables = self.layout.at_ranks(log, session_query, n_queries, deepest, (self.slope, self.offset))
         asked = np.bincount(session_query[session_query >= 0], minlength=n_queries) > 0
-        found = []
+        rows = []
         for table in tables:
             if table.shape[1] < deepest or np.isnan(table[asked]).any():
                 raise UnidentifiedError(
                     f"{metric} needs the propensities of all positions down to {deepest} in each context of "
                     f"{self.layout.called}, and some are not known."
                 )
-            found.append(table[query, np.minimum(ranks, deepest) - 1])
-        return found[0], found[1]
+            rows.append(table[query, np.minimum(ranks, deepest) - 1])
+        return rows[0], rows[1]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.context_findings import of_contexts, resolved
-from toprank.clicks.contexts import Context, told
+from toprank.clicks.contexts import Context, filled
 from toprank.clicks.events import UNSHOWN
 from toprank.clicks.harvests import Graph, Propensities
 from toprank.clicks.log import TOLD_AGAIN, ClickLog, numbered, sums
@@ -217,7 +217,7 @@ def _of_robots(log: ClickLog) -> Iterator[Finding]:
     yield from _some_sessions(log, which, "suspect-sessions", "warning", rule, remedy)
     if "user" in log.columns:
         column = log.columns["user"]
-        users = numbered(column[known := told(column)])
+        users = numbered(column[known := filled(column)])
         group = np.full(log.n_impressions, len(users.ids))  # rows of nobody are no user
         group[known] = users.number
         which = unlikely(log, group, len(users.ids) + 1)[:-1]
@@ -231,7 +231,7 @@ def _of_versions(log: ClickLog) -> Iterator[Finding]:
     if "version" not in log.columns:
         return
     column = log.columns["version"][log.offsets[:-1]]
-    versions = numbered(column[told(column)])
+    versions = numbered(column[filled(column)])
     if len(versions.ids) < 2:
         return
     sessions = np.bincount(versions.number)

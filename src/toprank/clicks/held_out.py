@@ -272,7 +272,7 @@ def _gains(
     possible = [
         difference if np.isfinite(difference).all() else np.full(len(difference), np.nan) for difference in differences
     ]
-    totals = np.stack([sums(log.session_query, one * count, n) for one in possible])
+    totals = np.stack([sums(log.session_query, difference * count, n) for difference in possible])
     again = [
         np.array([weights @ total for total in totals]) / (weights @ size) for weights in redrawn(log, resamples, seed)
     ]

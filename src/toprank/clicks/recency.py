@@ -78,7 +78,7 @@ def span_of(given: Span, name: str) -> float:
     return seconds
 
 
-def _said(seconds: float) -> str:
+def _words(seconds: float) -> str:
     """A span in words, in the largest unit that it has at least twice, or once exactly."""
     for unit, size in _UNITS.items():
         if unit != "w" and (seconds >= 2 * size or seconds == size or unit == "s"):
@@ -149,18 +149,18 @@ def _parsed(column: Array, by: str) -> Array:
     """Text or objects as numbers, or as dates."""
     import pyarrow as pa
 
-    words = [None if one is None or one == "" or one != one else one for one in column.tolist()]
+    words = [None if cell is None or cell == "" or cell != cell else cell for cell in column.tolist()]
     try:
         cells = pa.array(words)
     except (pa.ArrowException, TypeError, ValueError):
-        cells = pa.array([None if one is None else str(one) for one in words])
+        cells = pa.array([None if word is None else str(word) for word in words])
     for kind in (pa.float64(), pa.timestamp("us", "UTC"), pa.timestamp("us")):
         try:
-            found: Array = cells.cast(kind).to_numpy(zero_copy_only=False)
+            times: Array = cells.cast(kind).to_numpy(zero_copy_only=False)
         except (pa.ArrowException, ValueError):
             continue
-        return found
-    odd = next(str(one) for one in words if one is not None)
+        return times
+    odd = next(str(word) for word in words if word is not None)
     raise DataError(
         f"The column '{by}' of the log holds what is no time, such as {odd!r} or another cell; give dates "
         "(2026-11-18T09:30) or seconds since 1970."
@@ -199,7 +199,7 @@ def session_weights(log: ClickLog, half_life: Span | None = None, window: Span |
         weights[age > seconds] = 0.0
         if len(times) > 1 and weights.sum() < 2:
             raise DataError(
-                f"A window of {_said(seconds)} leaves nothing but the newest of {len(times):,} sessions, "
+                f"A window of {_words(seconds)} leaves nothing but the newest of {len(times):,} sessions, "
                 f"{_ahead(times)}",
                 remedy=Remedy(f"{_OUT} {{window}}.", window=...),
             )
@@ -209,7 +209,7 @@ def session_weights(log: ClickLog, half_life: Span | None = None, window: Span |
         most = float(weights.max() / weights.sum())
         if len(times) >= _FEW and most > _ALONE:
             raise DataError(
-                f"With a half-life of {_said(seconds)} the newest of {len(times):,} sessions alone counts {most:.0%} "
+                f"With a half-life of {_words(seconds)} the newest of {len(times):,} sessions alone counts {most:.0%} "
                 f"of all, {_ahead(times)}",
                 remedy=Remedy(f"{_OUT} {{half_life}}.", half_life=...),
             )
@@ -218,7 +218,7 @@ def session_weights(log: ClickLog, half_life: Span | None = None, window: Span |
 
 def _ahead(times: FloatArray) -> str:
     newest, before = np.sort(times)[[-1, -2]].tolist()
-    return f"dated {moment(newest)}, {_said(max(newest - before, 1e-6))} after the one before it."
+    return f"dated {moment(newest)}, {_words(max(newest - before, 1e-6))} after the one before it."
 
 
 @dataclass(frozen=True)
@@ -246,12 +246,12 @@ class Recency:
     def __str__(self) -> str:
         words = []
         if self.window is not None:
-            words.append(f"{self.sessions:,} of {self.of:,} sessions are of the last {_said(self.window)} and count")
+            words.append(f"{self.sessions:,} of {self.of:,} sessions are of the last {_words(self.window)} and count")
         if self.half_life is not None:
             what = "they count" if words else f"{self.sessions:,} sessions count"
-            words.append(f"{what} half for every {_said(self.half_life)} of age")
+            words.append(f"{what} half for every {_words(self.half_life)} of age")
         return (
-            f"{', '.join(words)}: as much as {self.effective:,.0f} of equal weight, {_said(max(self.mean_age, 1.0))} "
+            f"{', '.join(words)}: as much as {self.effective:,.0f} of equal weight, {_words(max(self.mean_age, 1.0))} "
             f"old in the mean when the newest came ({moment(self.newest)})."
         )
 
@@ -267,14 +267,14 @@ def recent(log: ClickLog, half_life: Span | None, window: Span | None) -> tuple[
     weights, times = session_weights(log, half_life, window), times_of(log)
     kept = weights > _LEAST
     weights, newest = weights[kept], float(times.max())
-    told = Recency(
+    recency = Recency(
         None if half_life is None else span_of(half_life, "half_life"),
         None if window is None else span_of(window, "window"),
         len(weights), log.n_sessions, kish(weights), newest,
         newest - float(weights @ (times[kept] / weights.sum())),
     )  # fmt: skip
     part = log if kept.all() else log.select(kept)
-    return (part if half_life is None else replace(part, weights=weights)), told
+    return (part if half_life is None else replace(part, weights=weights)), recency
 
 
 @dataclass(frozen=True)

@@ -161,5 +161,5 @@ def _corrected_by(done: Trained) -> Markup:
     shown = {name: values for name, values in named.items() if np.nan_to_num(values).any()}
     styles = {name: place for place, name in enumerate(shown)}
     lines = tuple(Line(name, places, tuple(values.tolist()), styles[name]) for name, values in shown.items())
-    drawn = Chart(f"P(click), {done.curves.told}", "position", "P(click)", lines)
+    drawn = Chart(f"P(click), {done.curves.origin}", "position", "P(click)", lines)
     return join([legend(styles), curves(drawn, named=False).figure()])
