@@ -50,7 +50,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.errors import DataError, UnknownNameError, warn_user
+from toprank.errors import DataError, Remedy, UnknownNameError, warn_user
 
 __all__ = [
     "CORRECTIONS",
@@ -100,6 +100,11 @@ def curves_of(
         if from_log:
             return curves_by_context(log, context, propensities or "all-pairs", _cautious(log), like)
         return _fitting(_of_contexts(propensities, columns_of(context), log), log, context)
+    if isinstance(propensities, Mapping):
+        raise DataError(
+            "Propensities that are given by context need the column of the log that says it:",
+            remedy=Remedy("give {context}.", context=...),
+        )
     if from_log:
         least = _cautious(log)
         learns = propensities in ("regression-em", "dual")
