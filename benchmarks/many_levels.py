@@ -2,6 +2,7 @@
 
     python benchmarks/many_levels.py [--seeds 5] [--queries 2000] [--threads 1] [--null]
     python benchmarks/many_levels.py --speed
+    python benchmarks/many_levels.py --growth
 
 Shops of `product_tables.py` (50,000 products, 1,500 sellers, 300 brands), one for each seed: 2,000 searches of 20
 products to train on, 500 to validate, 1,000 to test. Features: four numbers, the share of the search's words that stand
@@ -14,6 +15,8 @@ nothing.
 Prints a Markdown table: mean NDCG@10 over all test queries, the mean paired difference to "LambdaMART, auto", its 95 %
 bootstrap interval over queries, the smallest and largest difference of a seed, and seconds of processor time.
 `--speed`: the processor time to find, judge and look up the means on 1,000,000 rows with a category of 50,000 levels.
+`--growth`: how many times the leaves grow where trees that split by sets of levels are written for engines that compare
+numbers alone, with levels numbered as exports do it and by name; the bound on growth is lifted for that.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ import pandas as pd
 
 import toprank as tr
 from product_tables import Catalogue
+from toprank.exporting import code_ranges
+from toprank.exporting.level_numbers import LevelNumbers
+from toprank.rankers.formula import formula_of
 from toprank.rankers.source import InMemory
 from toprank.significance import bootstrap_interval
 
@@ -177,6 +183,42 @@ def speed() -> None:
     print(f"found and judged in {chose - start:.1f} s, looked up out of fold in {done - chose:.1f} s of processor time")
 
 
+def growth() -> None:
+    code_ranges.GROWTH = 300
+    print("| levels | trees | sets | leaves | grown, numbered | grown, by name |\n|---|---|---|---|---|---|")
+    small_sets = {"max_cat_threshold": 4}
+    for levels, n_trees, extra in (
+        *((levels, 100, {}) for levels in (10, 30, 100)),
+        (300, 50, {}),
+        *((levels, 100, small_sets) for levels in (100, 300)),
+    ):
+        data = tr.RankingData.from_frame(_brands(300, levels))
+        options = {"n_trees": n_trees, "num_leaves": 31, "threads": 1, "level_means": False, "extra": extra}
+        formula = formula_of(tr.TreeRanker("LambdaRank", **options).fit(data))
+        forest = formula.forest
+        numbers = LevelNumbers.of(formula).of_codes
+        by_name = {place: np.arange(1, len(codes) + 1) for place, codes in numbers.items()}
+        grown = [
+            "refused" if plain is None else f"{len(plain.values) / len(forest.values):.1f}"
+            for plain in (code_ranges.with_ranges(forest, numbering) for numbering in (numbers, by_name))
+        ]
+        size = "of 4 levels at most" if extra else "of any size"
+        print(f"| {levels} | {n_trees} | {size} | {len(forest.values):,} | {grown[0]} | {grown[1]} |")
+
+
+def _brands(queries: int, levels: int) -> pd.DataFrame:
+    """A small shop whose products have a brand, missing at one in ten, and a price."""
+    rng = np.random.default_rng(0)
+    n, worth = 10 * queries, np.random.default_rng(7).normal(size=levels)
+    brand, price = rng.integers(levels, size=n), rng.gamma(2, 20, n)
+    frame = pd.DataFrame({"query_id": np.repeat(np.arange(queries), 10)})
+    frame["brand"] = pd.Series([f"brand {number:04d}" for number in brand]).where(rng.random(n) > 0.1)
+    frame["size"] = pd.Categorical(rng.choice([38, 40, 42, 44], n))
+    frame["price"] = np.where(rng.random(n) > 0.1, price, np.nan)
+    frame["relevance"] = np.clip(np.round(worth[brand] - price / 40 + rng.normal(0, 0.6, n) + 1), 0, 3).astype(int)
+    return frame
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure means of levels.")
     parser.add_argument("--seeds", type=int, default=5)
@@ -184,9 +226,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--null", action="store_true")
     parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--growth", action="store_true")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")  # of columns that are left out
-    speed() if chosen.speed else quality(chosen)
+    if chosen.growth:
+        growth()
+    elif chosen.speed:
+        speed()
+    else:
+        quality(chosen)
 
 
 if __name__ == "__main__":
