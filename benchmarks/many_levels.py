@@ -33,7 +33,7 @@ import pandas as pd
 import toprank as tr
 from product_tables import Catalogue
 from toprank.exporting import code_ranges
-from toprank.exporting.level_numbers import LevelNumbers
+from toprank.exporting.levels import LevelNumbers
 from toprank.rankers.formula import formula_of
 from toprank.rankers.source import InMemory
 from toprank.significance import bootstrap_interval
