@@ -6,6 +6,7 @@ import json
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,6 +129,21 @@ def test_constant_features():
     assert (finding.count, finding.examples) == (2, ("2", "4"))
     named = found(check(data.replace(X=X, feature_names=list("abcd"))), "constant-features")
     assert named.examples == ("b", "d")
+
+
+def test_categories_that_name_the_query():
+    """The text of the query, kept as a feature; a device is one per query too, but not its own."""
+    size, n = 6, 40
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"query_id": np.repeat(np.arange(n), size), "label": rng.integers(0, 3, n * size)})
+    frame["query"] = [f"words {number}" if number else None for number in frame["query_id"]]
+    frame["device"] = np.where(frame["query_id"] % 2 == 0, "phone", "desk")
+    frame["brand"] = rng.choice([f"brand {number}" for number in range(n)], len(frame))
+    finding = found(check(RankingData.from_frame(frame, qid="query_id")), "names-of-queries")
+    assert (finding.severity, finding.examples) == ("warning", ("query",))
+    frame.loc[7, "query"] = "words 3"  # now it tells two documents of a query apart
+    codes = {one.code for one in check(RankingData.from_frame(frame, qid="query_id")).findings}
+    assert "names-of-queries" not in codes
 
 
 def test_duplicate_features():

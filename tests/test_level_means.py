@@ -135,6 +135,20 @@ def test_levels_of_few_documents_get_no_weight(documents_of_a_level, monkeypatch
     assert ranker.fit(data).feature_importances_[list(data.feature_names).index("level")] > 0.3
 
 
+def test_what_a_pair_is_worth_goes_to_both_by_halves():
+    data = shop(levels=130)
+    ranker = tr.LinearRanker("ListNet", level_means=LISTED).fit(data)
+    columns = ranker.columns_
+    assert columns.names[-2:] == ("mean(seller)", "mean(seller, kind)")
+    values = np.zeros(columns.width)
+    values[-2:] = 1.0, 4.0
+    assert dict(zip(data.feature_names, columns.by_feature(values), strict=True)) == {
+        "seller": 3.0,
+        "kind": 2.0,
+        "number": 0.0,
+    }
+
+
 def test_useless_categories_are_seldom_taken():
     """At most as often as the level of the test allows: one in twenty."""
     taken = 0
@@ -142,6 +156,25 @@ def test_useless_categories_are_seldom_taken():
         data = noise(seed, documents_of_a_level=4)
         taken += bool(chosen(data, None, data.encoding, "auto", 0).tables)
     assert taken <= binom.ppf(0.999, 60, level_means.LEVEL)
+
+
+def test_many_useless_categories_are_taken_no_more_often_than_one():
+    """The level is that of all candidates of a kind together: of six categories, and of their fifteen pairs."""
+    shops, size, levels = 60, 600, 130
+    taken = {"single": 0, "pair": 0}
+    for seed in range(shops):
+        rng = np.random.default_rng(seed)
+        names = [f"s{level}" for level in range(levels)]
+        columns = {
+            f"c{j}": pd.Categorical.from_codes(rng.permutation(size) % levels, categories=names) for j in range(6)
+        }
+        frame = pd.DataFrame({"qid": np.arange(size) // 10, "label": rng.integers(0, 4, size), **columns})
+        data = tr.RankingData.from_frame(frame)
+        places = [mean.places for mean in chosen(data, None, data.encoding, "auto", seed).tables]
+        taken["single"] += any(len(place) == 1 for place in places)
+        taken["pair"] += any(len(place) == 2 for place in places)
+    for kind, count in taken.items():
+        assert binom.sf(count - 1, shops, level_means.LEVEL) > 1e-3, (kind, count)
 
 
 def test_what_helps_is_taken_and_told():

@@ -239,6 +239,17 @@ def test_a_blend_that_is_better_is_taken():
     assert not decide(tried, judge, blend=False).blended
 
 
+def test_the_best_twelve_of_those_that_are_level_are_members():
+    judge, rng = Judge(queries_of_three(8), "mrr"), np.random.default_rng(0)
+    tried = sorted((trial(f"t{i}", rng.random(8)) for i in range(40)), key=lambda one: -one.value)
+    decision = decide(tried, judge, blend=False)
+    level = [tried[0].name]
+    level += [one.name for one, seen in zip(tried, decision.intervals, strict=True) if seen.low < 0 < seen.high]
+    assert len(level) > 12
+    assert [one.name for one in decision.members] == level[:12]
+    assert sum(decision.weights) == pytest.approx(1.0)
+
+
 def test_one_query_tells_nothing():
     judge = Judge(queries_of_three(1), "mrr")
     tried = [trial(name, [value], Fixed.on(judge.data, [1, 0, 0])) for name, value in (("a", 1.0), ("b", 0.1))]

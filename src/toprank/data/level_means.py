@@ -293,12 +293,12 @@ class _Judge:
     def __init__(self, levels: _Levels, held_out: RankingData | IntArray) -> None:
         self._levels = levels
         if isinstance(held_out, np.ndarray):
-            self._judged = levels
+            self._judged, self._sides = levels, 2
             self._parts: list[tuple[Any, Any, dict[Places, LevelMean]]] = [
                 (np.flatnonzero(held_out == fold), np.flatnonzero(held_out != fold), {}) for fold in range(FOLDS)
             ]
         else:
-            self._judged = _Levels(held_out, levels.encoding)
+            self._judged, self._sides = _Levels(held_out, levels.encoding), 1
             self._parts = [(slice(None), slice(None), {})]
 
     def column(self, places: Places) -> FloatArray:
@@ -311,7 +311,13 @@ class _Judge:
 
     def use(self, places: Places) -> float:
         """How many standard errors the covariance with the grades is above 0."""
-        return self._judged.evidence(self._judged.grades * self.column(places))
+        return self._evidence(self._judged.grades * self.column(places))
+
+    def _evidence(self, products: FloatArray) -> float:
+        """Standard errors above 0; between folds, two documents of a level judge each other, which is one product seen
+        from two sides: the mean over queries varies by twice what it would if these were two.
+        """
+        return float(self._judged.evidence(products) / np.sqrt(self._sides))
 
     def pairs_beyond(self, kept: list[Places], pairs: list[Places], uses: dict[Places, float]) -> list[Places]:
         """The pairs that help beyond tables that are kept; `uses` learns what was found."""
@@ -319,11 +325,11 @@ class _Judge:
         left = self._left(columns)
         helping: list[Places] = []
         for pair in pairs:
-            uses[pair] = self._judged.evidence(left * self.column(pair))
+            uses[pair] = self._evidence(left * self.column(pair))
         helpful = sorted((pair for pair in pairs if uses[pair] > bar), key=lambda pair: -uses[pair])
         for pair in helpful[:_TRIED]:
             column = self.column(pair)
-            uses[pair] = self._judged.evidence(left * column)
+            uses[pair] = self._evidence(left * column)
             if uses[pair] > bar and len(helping) < MOST_PAIRS:
                 helping.append(pair)
                 columns.append(column)

@@ -24,6 +24,7 @@ from toprank.compute import FloatArray, IntArray, available_threads, each_block
 from toprank.data.bytesource import TABLES, PathLike, open_bytes
 from toprank.data.checks import check_data, is_whole, listed_paths
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import codes_of
 from toprank.data.row_hashes import row_hashes
 from toprank.data.synthetic import Words, mixed_words
 from toprank.doctor.findings import Finding, Report, Severity, Subject, about_some, agreeing, examples_of, some
@@ -118,6 +119,13 @@ def features_findings(examined: Examined) -> Iterator[Finding]:
     what, remedy = "holds|hold the same value in all documents", "Drop them: they cannot tell documents apart."
     yield from some_features(constant, "constant-features", "warning", what, remedy)
     yield from _duplicate_features(examined, ~constant)
+    what = "has|have one level in each query, and in most queries one of its|their own"
+    remedy = joined(
+        "Leave them out, or carry them along: no document stands above another by them, and trees learn queries by "
+        "heart. The words of queries are matched with those of documents by",
+        Remedy("{text}.", "{query_text} and {document_text}.", text=..., query_text=..., document_text=...),
+    )
+    yield from some_features(_names_of_queries(examined) & ~constant, "names-of-queries", "warning", what, remedy)
     what = f"holds|hold infinities: {int(look.infinite.sum()):,} in all"
     remedy = "Replace them by finite values or by NaN for 'missing'; sums and scaling break on them."
     yield from some_features(look.infinite > 0, "infinite-features", "problem", what, remedy)
@@ -131,6 +139,20 @@ def features_findings(examined: Examined) -> Iterator[Finding]:
     )
     yield from some_features(look.missing > 0, "missing-values", "note", what, remedy)
     yield from _scales(examined, ~constant & (look.infinite == 0))
+
+
+def _names_of_queries(examined: Examined) -> Mask:
+    """Which columns are categories that tell most queries apart, and no documents of a query."""
+    data, which = examined.data, np.zeros(examined.data.n_features, dtype=bool)
+    encoding = data.encoding
+    if encoding is None or data.n_queries < 2 or data.n_documents == data.n_queries:
+        return which
+    for place in encoding.categories:
+        codes = codes_of(data.X[:, place], len(encoding.columns[place].levels))
+        of_query = codes[data.queries.offsets[:-1]]
+        telling = len(np.unique(of_query[of_query >= 0])) > data.n_queries / 2
+        which[place] = telling and np.array_equal(codes, data.queries.spread(of_query))
+    return which
 
 
 def _duplicate_features(examined: Examined, varying: Mask) -> Iterator[Finding]:
