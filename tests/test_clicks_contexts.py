@@ -12,14 +12,16 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.commands import app
-from toprank.clicks import PBM, ClickLog, UnidentifiedWarning, propensities, simulate
+from toprank.clicks import PBM, ClickLog, UnidentifiedWarning, context_curves, propensities, simulate
 from toprank.clicks.context_curves import by_context, in_cells
 from toprank.clicks.context_differences import differ
+from toprank.clicks.context_scales import scales
 from toprank.clicks.contexts import Layout, contexts_of
 from toprank.clicks.corrections import curves_of
 from toprank.clicks.curves import Curves
 from toprank.clicks.evaluation import judge_by
 from toprank.clicks.log import named
+from toprank.clicks.recency import kish
 from toprank.clicks.shrinking import drawn, shrunk
 from toprank.errors import DataError, UnknownNameError
 
@@ -375,6 +377,43 @@ def test_sessions_of_another_time_count_less_in_curves_and_in_the_test(data):
     assert found.recency is not None
     assert "30 days" in found.summary
     assert found.difference.p < 0.001
+
+
+def test_scales_and_the_test_of_weighted_sessions_are_those_of_them_repeated(data):
+    rng, log = np.random.default_rng(0), shown(data, sessions=1_500)
+    times, lot = rng.integers(1, 6, log.n_sessions), rng.integers(0, 2, log.n_sessions)
+    log = relabelled(log, "lot", lot[log.session])
+    weighed, repeated = replace(log, weights=times * 1.0), log.select(np.repeat(np.arange(log.n_sessions), times))
+    curves = np.tile([1, 0.6, 0.4, 0.3], (2, 1))
+    found = []
+    for one in (weighed, repeated, log):
+        found.append([differ(one, contexts_of(one, "lot")).p, *scales(one, contexts_of(one, "device").number, curves)])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    assert (np.abs(np.subtract(found[0], found[2])) > 1e-3).all()
+
+
+def test_contexts_are_examined_once_however_many_groups_of_queries_are_left_out(small, monkeypatch):
+    """Where a group is left out, curves are drawn towards the whole as much as those of all."""
+    log, calls, asked = shown(small, sessions=1_000, exploration=0.3), [], context_curves.by_context
+    monkeypatch.setattr(context_curves, "by_context", lambda *a, **k: calls.append(a) or asked(*a, **k))
+    tr.clicks.evaluate(small.X[:, 0], log, small, "dcg@4", context="device")
+    assert len(calls) == 1
+
+
+def test_clicks_of_sessions_that_count_less_tell_less_and_are_counted_as_they_are(data):
+    log = shown(data, sessions=4_000)
+    weights = 0.5 ** np.linspace(0, 8, log.n_sessions)
+    curve = np.array([1, 0.6, 0.4, 0.3])
+    least, even, weighed, more = (
+        context_curves._least_noise(one, curve)
+        for one in (log, *(replace(log, weights=w) for w in (np.ones(log.n_sessions), weights, 7 * weights)))
+    )
+    np.testing.assert_allclose(even, least)
+    np.testing.assert_allclose(more, weighed)
+    np.testing.assert_allclose(weighed[1:] / least[1:], log.n_sessions / kish(weights), rtol=0.3)
+    device = log.columns["device"]
+    found = propensities(replace(log, weights=weights), context="device", resamples=5)
+    assert found.clicks.tolist() == [int(log.clicks[device == name].sum()) for name in found.names]
 
 
 def test_of_few_queries_the_test_says_that_it_cannot_tell(data):

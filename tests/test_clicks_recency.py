@@ -17,7 +17,7 @@ import toprank as tr
 from toprank.cli.main import app
 from toprank.clicks import PBM, ClickLog
 from toprank.clicks.cascading import _brought
-from toprank.clicks.corrections import Curves, correct
+from toprank.clicks.corrections import Curves, correct, curves_of
 from toprank.clicks.evaluation import ranks_of
 from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.launching import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
@@ -449,6 +449,13 @@ def test_models_are_compared_by_weighted_sessions_as_by_them_repeated():
     assert weighed.gain("PBM", "DBN").value != pytest.approx(models.gain("PBM", "DBN").value, rel=1e-3)
     for one, other in zip(weighed.gain("PBM", "DBN"), repeated.gain("PBM", "DBN"), strict=True):
         assert one == pytest.approx(other, rel=1e-9)
+
+
+def test_the_least_propensity_goes_by_how_many_sessions_of_equal_weight_would_tell_as_much():
+    data, before, _ = world(1, 20)
+    log, _ = recent(steady(data, before, 2_000), "10d", None)
+    assert curves_of(None, log).least == pytest.approx(10 / np.sqrt(kish(log.weights)))
+    assert kish(log.weights) < 0.5 * log.n_sessions
 
 
 def test_users_who_stopped_long_ago_are_not_those_of_today():

@@ -22,6 +22,7 @@ from toprank.clicks.contexts import Context, Contexts, Layout, contexts_of
 from toprank.clicks.curves import Curves
 from toprank.clicks.harvests import HARVESTED, Prepared, Propensities, harvested, prepared, refuse_one_order, shuffled
 from toprank.clicks.log import COMPARED, ClickLog, redrawn, sums
+from toprank.clicks.recency import kish
 from toprank.clicks.shrinking import drawn, shrunk
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
@@ -168,9 +169,12 @@ def _least_noise(log: ClickLog, curve: FloatArray) -> FloatArray:
     used = np.nan_to_num(curve)[log.position - 1] > 0
     document = np.unique(log.pair[used], return_inverse=True)[1].reshape(-1)
     position, n = log.position[used] - 1, int(document.max(initial=0)) + 1
-    mass = csr_matrix((curve[position], (document, position)), shape=(n, depth))  # impressions add up
+    weight = np.ones(len(position))
+    if log.weights is not None and log.weight is not None:  # as many clicks as sessions of equal weight would have
+        weight = log.weight[used] * (kish(log.weights) / log.weights.sum())
+    mass = csr_matrix((curve[position] * weight, (document, position)), shape=(n, depth))  # impressions add up
     share = mass.multiply(1 / np.maximum(mass.sum(axis=1), 1e-300)).tocsr()
-    expected = share.multiply(sums(document, log.clicks[used], n)[:, None]).tocsr()
+    expected = share.multiply(sums(document, log.clicks[used] * weight, n)[:, None]).tocsr()
     information = np.diag(np.asarray(expected.sum(axis=0)).ravel()) - (share.T @ expected).toarray()
     least = np.zeros(depth)
     least[1:] = np.diag(np.linalg.inv(information[1:, 1:] + _NOTHING * np.eye(depth - 1)))
@@ -219,9 +223,8 @@ def _of_sessions(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropens
         layout, values, intervals, own, np.isfinite(values),
         Propensities(whole, of_whole, pooled.identified, pooled.graph, method, confidence, resamples),
         scales(log, number, values), np.bincount(number[log.offsets[:-1]], minlength=len(contexts.names)),
-        clicks.sum(axis=1).astype(np.int64), ask.difference(log, ready.contexts), shrinkage.between,
-        shrinkage.variance, method, confidence,
-        resamples,
+        sums(number, log.clicks, len(contexts.names)).astype(np.int64), ask.difference(log, ready.contexts),
+        shrinkage.between, shrinkage.variance, method, confidence, resamples,
     )  # fmt: skip
 
 
