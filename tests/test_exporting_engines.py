@@ -486,6 +486,14 @@ def test_means_keep_the_digits_that_raw_features_would_lose() -> None:
     assert np.abs(found - exact).max() < 0.01 * np.abs(lost).max()
 
 
+def test_models_that_outgrow_the_cache_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for held in (elastic._LARGE, 1000):
+        monkeypatch.setattr(elastic, "_LARGE", held)
+        parity = export(trees().fit(data(False)), "elasticsearch", tmp_path / "m.json")
+        too_large = (tmp_path / "m.json").stat().st_size > held
+        assert any("ltr.caches.max_mem" in remark for remark in parity.caveats) == too_large == (held == 1000)
+
+
 def test_large_models_of_solr_get_a_wrapper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     export(ranker("trees"), "solr", tmp_path / "small.json")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["small.features.json", "small.json"]

@@ -70,6 +70,19 @@ def test_text_is_carried_and_no_feature():
     assert "None" not in DATA.carried["description"].tolist()
 
 
+def test_a_query_beside_its_id_is_words_if_that_is_said() -> None:
+    frame = FRAME.rename(columns={"qid": "query_id", "search_term": "query"})
+    with pytest.raises(DataError) as refused:
+        tr.RankingData.from_frame(frame)
+    assert str(refused.value) == (
+        "Several columns could be the qid: 'query_id', 'query'. Say which with qid='COLUMN'. If 'query' holds the "
+        "words of the query, say so with text={'query': 'query', 'document': ...}, or it is a feature."
+    )
+    data = tr.RankingData.from_frame(frame, text={"query": "query", "document": ["title"]})
+    assert data.n_queries == DATA.n_queries
+    assert "query" not in data.feature_names
+
+
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "toprank-data"])
 def test_files_keep_the_text(tmp_path, kind):
     path = tmp_path / f"data.{kind}"

@@ -356,7 +356,10 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None, needed: b
         listed = ", ".join(f"'{name}'" for name in matches)
         raise DataError(
             f"Several columns could be the {role}: {listed}.",
-            remedy=Remedy(f"Say which with {{{role}}}.", "Rename all but one.", **{role: "COLUMN"}),
+            remedy=joined(
+                Remedy(f"Say which with {{{role}}}.", "Rename all but one.", **{role: "COLUMN"}),
+                *_as_words(role, matches),
+            ),
         )
     if not needed:
         return None
@@ -369,6 +372,24 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None, needed: b
             Remedy(f"or {{{role}}} {meaning}.", "", **{role: False}),
         ),
     )
+
+
+def _as_words(role: str, matches: list[str]) -> list[str]:
+    """What to do where one of several columns of queries holds what was asked, and not an id."""
+    words = next((name for name in matches if role == "qid" and name.lower() == "query"), None)
+    if words is None:
+        return []
+    return [
+        Remedy(
+            f"If '{words}' holds the words of the query, say so with {{text}}, or it is a feature.",
+            f"If '{words}' holds the words of the query, say so with {{query_text}} and {{document_text}}, or it is a "
+            "feature.",
+            "",
+            text={"query": words, "document": ...},
+            query_text=words,
+            document_text=...,
+        )
+    ]
 
 
 class _Remembered(NamedTuple):
