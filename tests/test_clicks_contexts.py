@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.commands import app
-from toprank.clicks import PBM, ClickLog, UnidentifiedWarning, context_curves, propensities, simulate
+from toprank.clicks import PBM, ClickLog, UnidentifiedWarning, context_curves, propensities, simulate, training
 from toprank.clicks.context_curves import by_context, in_cells
 from toprank.clicks.context_differences import differ
 from toprank.clicks.context_scales import scales
@@ -576,10 +576,13 @@ def test_what_a_ranker_learns_from_is_right_and_by_the_whole_curve_it_is_not(sma
     assert done.curves.layout.names == ("desktop", "phone")
 
 
-def test_train_and_launch_take_a_context(data):
-    log = shown(data, sessions=6_000, exploration=0.3)
+def test_train_and_launch_take_a_context(data, monkeypatch):
+    log, judging = shown(data, sessions=6_000, exploration=0.3), []
+    judge = training.judge
+    monkeypatch.setattr(training, "judge", lambda *a, **how: judging.append(how["context"]) or judge(*a, **how))
     done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, context="device")
     assert done.estimates
+    assert judging == ["device"]  # the held-out queries are judged by the curves of devices too
     report = tr.clicks.launch(log, data, data.labels, -data.labels, context="device", k=4)
     assert report.decision == "launch"
     assert report.to_dict()["metric"] == "clicks@4"

@@ -9,6 +9,7 @@ from scipy.stats import binom
 import toprank as tr
 from toprank.clicks import PBM, ClickLog
 from toprank.clicks.evaluation import ranks_of
+from toprank.clicks.recency import latest
 from toprank.errors import DataError, UnknownNameError
 
 LOOKS = {"desktop": np.array([1, 0.9, 0.8, 0.7]), "phone": np.array([0.8, 0.4, 0.2, 0.1])}
@@ -145,7 +146,9 @@ def test_what_a_ranker_learns_by_device_and_age_is_what_is_liked_today(year, cor
     whole = tr.clicks.train(tr.LinearRanker("Squared"), log, data, correction, context="device", folds=0)
     assert done.curves.layout.names == ("desktop", "phone")
     assert done.recency.half_life == 5 * DAY
-    assert done.estimates
+    late = tr.clicks.evaluate(done.naive, latest(log, "time", 0.1).late, data, "dcg@10", context="device", clip=0.0)
+    assert done.estimates["naive"].value == pytest.approx(late.value)
+    assert [*done.estimates["naive"]] == pytest.approx([*late.interval])
     scores, stale = done.ranker.predict(data), whole.ranker.predict(data)
     assert np.corrcoef(scores, after)[0, 1] > np.corrcoef(scores, before)[0, 1] + 0.2
     assert brought(scores, data, after) > brought(stale, data, after) + 0.05

@@ -458,6 +458,28 @@ def test_the_least_propensity_goes_by_how_many_sessions_of_equal_weight_would_te
     assert kish(log.weights) < 0.5 * log.n_sessions
 
 
+def test_a_launch_by_weighted_sessions_is_that_by_them_repeated_in_slices_and_bounds_too():
+    data, before, _ = world(1, 40)
+    half = (np.arange(40) % 3 > 0)[data.queries.document_query].astype(str)
+    data = data.replace(carried={"half": half})
+    log = steady(data, before, 900).top(2)  # what stands lower was never shown, of some queries
+    some = np.arange(log.n_sessions) % 40 < 4
+    log = log.select(some)
+    times = np.random.default_rng(0).integers(1, 6, log.n_sessions)
+    weighed, repeated = replace(log, weights=times * 1.0), log.select(np.repeat(np.arange(log.n_sessions), times))
+    one, other, plain = (
+        tr.clicks.launch(shown, data, data.X[:, 1], data.X[:, 0], propensities=LOOKS, k=2, slices="half", minimum=1)
+        for shown in (weighed, repeated, log)
+    )
+    assert one.reach[1] > 0 > one.reach[0]
+    np.testing.assert_allclose(one.reach, other.reach)
+    np.testing.assert_allclose(one.ends, other.ends)
+    assert one.reach != pytest.approx(plain.reach, rel=1e-3)
+    for slice_of, again, alike in zip(one.slices, other.slices, plain.slices, strict=True):
+        np.testing.assert_allclose([*slice_of.gain], [*again.gain])
+        assert slice_of.gain.value != pytest.approx(alike.gain.value, rel=1e-3)
+
+
 def test_users_who_stopped_long_ago_are_not_those_of_today():
     data, liked, _ = world(3, 150)
     how = {"k": 4, "relevance": liked, "noise": NOISE, "exploration": 1.0}
