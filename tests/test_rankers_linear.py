@@ -360,6 +360,22 @@ def test_cs_rglist_reaches_the_published_figure(name, at_least):
     assert at_least <= np.mean(values) < at_least + 0.035
 
 
+def test_without_exact_gradients_there_are_thirty_steps():
+    ranker = tr.LinearRanker("LambdaRank").fit(tr.synthetic(n_queries=60, seed=0))
+    assert ranker.solution_.iterations == 30
+    assert not ranker.solution_.converged
+
+
+def test_under_the_bundle_method_an_intercept_carries_a_thousandth_of_the_penalty():
+    data, l2 = tr.synthetic(n_queries=40, n_grades=3, seed=0), 10.0
+    ranker = tr.LinearRanker("ImportanceWeightedSquared", l2=l2).fit(data)
+    loss = losses.make("ImportanceWeightedSquared").on(data.labels, data.queries).at(ranker.predict(data)).value
+    *weights, intercept = ranker.solution_.weights
+    assert abs(intercept) > 0.1
+    penalty = l2 / 2 * (np.sum(np.square(weights)) + intercept**2 / 1000)
+    assert ranker.solution_.value == pytest.approx(loss + penalty, rel=1e-9)
+
+
 def test_refinement_solves_on_few_documents_and_comes_to_rest():
     data = tr.synthetic(n_queries=12, n_documents=150, n_features=4, n_grades=3, skew=2.0, seed=2)
     loss = losses.ImportanceWeightedSquared(scheme="grade", gain="exponential", delta=1.0)
