@@ -29,7 +29,6 @@ from toprank.exporting.levels import (
     cells_of,
     column_refusal,
     level_columns,
-    numbered_forest,
     one_hot_remarks,
 )
 from toprank.exporting.splits import (
@@ -40,7 +39,7 @@ from toprank.exporting.splits import (
     least_above,
     missing_is_zero,
     nodes,
-    plain_trees,
+    numbered_trees,
     single_text,
 )
 from toprank.exporting.weights import CentredWeights, centred_weights, linear_remarks
@@ -82,9 +81,7 @@ def missing_rules(engine: str, version: str | None) -> Rules:
 
 def _trees(formula: Formula, rules: Rules) -> list[Node] | None:
     """The trees for servers of these rules; None where they cannot be said."""
-    forest = numbered_forest(formula)
-    assert forest is not None
-    trees = plain_trees(forest)
+    trees = numbered_trees(formula)
     if "zero" in rules and not missing_is_zero(trees):
         return None
     if "right" not in rules:

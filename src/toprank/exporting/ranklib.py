@@ -13,8 +13,16 @@ from toprank.data.dataset import RankingData
 from toprank.exporting.float32 import single_below
 from toprank.exporting.formats import Format, Prepared, table_remarks
 from toprank.exporting.interpreters import ranklib
-from toprank.exporting.levels import LevelNumbers, numbered_forest
-from toprank.exporting.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, plain_trees, single_text
+from toprank.exporting.levels import LevelNumbers
+from toprank.exporting.splits import (
+    Node,
+    Split,
+    filled_in,
+    forest_refusal,
+    missing_is_zero,
+    numbered_trees,
+    single_text,
+)
 from toprank.rankers.formula import Formula
 
 __all__ = ["FORMATS"]
@@ -25,17 +33,11 @@ def _refuses(formula: Formula, _server: str | None) -> str | None:
         return None
     if (reason := forest_refusal(formula, "a file of RankLib")) is not None:
         return reason
-    if not missing_is_zero(_trees(formula)):
+    if not missing_is_zero(numbered_trees(formula)):
         return (
             f"its splits send missing values left and right, and RankLib takes them for 0. Train {filled_in(formula)}."
         )
     return None
-
-
-def _trees(formula: Formula) -> list[Node]:
-    forest = numbered_forest(formula)
-    assert forest is not None
-    return plain_trees(forest)
 
 
 def _text(formula: Formula) -> str:
@@ -43,7 +45,7 @@ def _text(formula: Formula) -> str:
         pairs = [f"{number}:{weight!r}" for number, weight in enumerate(linear.weights[0].tolist(), start=1)]
         weights = " ".join([f"0:{linear.intercepts[0].item()!r}", *pairs])
         return f"## Linear Regression\n## Lambda = 0.0\n{weights}"
-    trees = _trees(formula)
+    trees = numbered_trees(formula)
     lines = ["## LambdaMART", f"## No. of trees = {len(trees)}", "", "<ensemble>"]
     lines += [
         f'<tree id="{n}" weight="1.0"><split>{_tree(tree)}</split></tree>' for n, tree in enumerate(trees, start=1)

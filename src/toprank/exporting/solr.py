@@ -26,7 +26,6 @@ from toprank.exporting.levels import (
     cells_of,
     column_refusal,
     level_columns,
-    numbered_forest,
     one_hot_remarks,
 )
 from toprank.exporting.splits import (
@@ -36,7 +35,7 @@ from toprank.exporting.splits import (
     forest_refusal,
     missing_is_zero,
     nodes,
-    plain_trees,
+    numbered_trees,
     single_text,
 )
 from toprank.exporting.weights import CentredWeights, centred_weights, linear_remarks
@@ -141,18 +140,12 @@ def _refuses(formula: Formula, server: str | None) -> str | None:
         return network if isinstance(network, str) else None
     if (reason := forest_refusal(formula, "a model of Solr")) is not None:
         return reason
-    if version is not None and version < _MISSING and not missing_is_zero(_trees(formula)):
+    if version is not None and version < _MISSING and not missing_is_zero(numbered_trees(formula)):
         return (
             f"its splits send missing values left and right, and Solr {server} takes them for 0. Use Solr 9.2 "
             f"or later, or train {filled_in(formula)} as in the index."
         )
     return None
-
-
-def _trees(formula: Formula) -> list[Node]:
-    forest = numbered_forest(formula)
-    assert forest is not None
-    return plain_trees(forest)
 
 
 def _files(
@@ -208,7 +201,7 @@ def _contents(
         norms = [_norm(mean, 1.0) for mean in linear.means]
         return "LinearModel", compact_json({"weights": weights}), norms, [_default(value) for value in linear.filled]
     if formula.forest is not None:
-        trees = _trees(formula)
+        trees = numbered_trees(formula)
         directed = not missing_is_zero(trees)
         written = ",".join(f'{{"weight":"1","root":{_tree(tree, formula.features, directed)}}}' for tree in trees)
         null = '"isNullSameAsZero":false,' if directed else ""
@@ -274,7 +267,7 @@ def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -
         remarks += linear_remarks(linear, written.features, feature_file)
         remarks += one_hot_remarks(asked, feature_file)
     elif forest is not None:
-        remarks += _tree_remarks(_trees(formula))
+        remarks += _tree_remarks(numbered_trees(formula))
     else:
         remarks.append(f"A missing value counts as its mean, which is the default of the feature in {feature_file}.")
     if _WRAPPER_FILE in files:

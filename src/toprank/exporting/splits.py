@@ -30,7 +30,7 @@ from toprank.rankers.formula import (
 
 __all__ = [
     "Node", "Split", "filled_in", "forest_refusal", "least_above", "missing_is_zero", "nodes", "not_trees",
-    "plain_trees", "single_text",
+    "numbered_trees", "plain_trees", "single_text",
 ]  # fmt: skip
 
 _REMEDY = "Export it to onnx, c or python."
@@ -58,6 +58,13 @@ def plain_trees(forest: Forest) -> list[Node]:
     trees = [_plain(tree) for tree in forest.unflushed().trees]
     intercept = float(forest.intercepts[0])
     return [*trees, intercept] if intercept or not trees else trees
+
+
+def numbered_trees(formula: Formula) -> list[Node]:
+    """The trees of a formula that `forest_refusal` lets pass, levels of categories given by their numbers."""
+    forest = numbered_forest(formula)
+    assert forest is not None
+    return plain_trees(forest)
 
 
 def _plain(tree: Tree) -> Node:
