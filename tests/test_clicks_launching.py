@@ -14,6 +14,7 @@ import toprank as tr
 from toprank.cli.main import app
 from toprank.clicks.evaluation import ranks_of
 from toprank.clicks.launching import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
+from toprank.clicks.trusting import trusting_users
 from toprank.errors import DataError, UnknownNameError
 from toprank.report.launching import launch_page
 from toprank.significance import Interval
@@ -165,6 +166,41 @@ def test_position_based_users_are_not_taken_for_others():
         log = served(data, liked, 2_000, seed)
         wrong += tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], propensities=LOOKS).users is not None
     assert wrong <= binom.ppf(0.999, 20, 0.025)
+
+
+def trusting(seed):
+    """Users who click what stands first, whatever it is; the worst has stood there most of the time."""
+    rng, n, trust = np.random.default_rng(seed), 200, np.array([0.8, 0.4, 0.1, 0.0])
+    liked = rng.random(4 * n) ** 3
+    new, current = liked + 0.1 * rng.normal(size=4 * n), -liked
+    data = tr.RankingData(np.stack([new, current], axis=1), np.zeros(4 * n), qid=np.repeat(np.arange(n), 4))
+    log = tr.clicks.simulate(
+        data, current, tr.clicks.PBM.known(LOOKS[:4]), 12_000, k=4, relevance=liked, exploration=0.2,
+        trust=([1] * 4, trust), seed=seed,
+    )  # fmt: skip
+    rank = {name: ranks_of(scores, data) for name, scores in (("new", new), ("current", current))}
+    worth = {
+        name: np.where(of <= 2, LOOKS[of - 1] * (trust[of - 1] + (1 - trust[of - 1]) * liked), 0).sum() / n
+        for name, of in rank.items()
+    }
+    return data, log, worth["new"] - worth["current"]
+
+
+def test_users_who_trust_positions_are_found_where_propensities_would_mislead():
+    for seed in range(3):
+        data, log, truth = trusting(seed)
+        blind, seeing = (
+            tr.clicks.launch(log, data, data.X[:, 0], data.X[:, 1], k=2, propensities=by) for by in (None, "trust")
+        )
+        assert blind.difference.low > 2 * truth
+        assert "Users trust positions" in str(blind)
+        assert seeing.difference.value == pytest.approx(truth, rel=0.25)
+        assert "Users trust positions" not in str(seeing)
+
+
+def test_users_who_do_not_trust_positions_are_not_taken_for_such():
+    wrong = sum(bool(trusting_users(served(*world(seed), 2_000, seed), seed)) for seed in range(20))
+    assert wrong <= binom.ppf(0.999, 20, 0.01)
 
 
 def test_values_are_compared_as_clicks_are():

@@ -30,7 +30,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.significance import Interval, means_without
 
-__all__ = ["CascadeUsers", "cascade_users"]
+__all__ = ["CascadeUsers", "cascade_users", "some_queries"]
 
 _SESSIONS = 20_000  # that models are compared on: enough to tell users apart, and seconds rather than minutes
 _LEAST = 200  # sessions, below which nothing is said of users
@@ -83,7 +83,7 @@ def cascade_users(
     model's prior draws documents towards each other, so the difference is rather too small: it is for its sign.
     """
     listed = log.select(~log.doubled) if log.doubled.any() else log
-    compared = _compared(_some_queries(listed, seed), context, confidence, seed)
+    compared = _compared(some_queries(listed, seed), context, confidence, seed)
     if not compared:
         return None
     gains = {name: joint_gain(compared, name, "PBM") for name in ("DBN", "DCM")}
@@ -116,7 +116,7 @@ def _compared(log: ClickLog, context: Context | None, confidence: float, seed: i
     ]
 
 
-def _some_queries(log: ClickLog, seed: int) -> ClickLog:
+def some_queries(log: ClickLog, seed: int) -> ClickLog:
     """All sessions of queries drawn at random, as many as fit: models must see documents often."""
     sessions = sums(log.session_query, None, log.n_queries)
     order = np.random.default_rng(seed).permutation(log.n_queries)

@@ -26,6 +26,7 @@ from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedError, check_log
 from toprank.clicks.recency import Recency, Span, latest, moment, recent, times_of
 from toprank.clicks.reordering import Reordered, reordered
+from toprank.clicks.trusting import trusting_users
 from toprank.comparison import Comparison, compare
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
@@ -476,6 +477,8 @@ def launch(
     read_by = None if layout is None else layout.columns
     users = None if in_cells else cascade_users(ranks, log, data, k, metric, confidence, seed, read_by)
     estimates = deciding.estimates
+    examined = layout is None and users is None and not _know_trust(curves)
+    trust = trusting_users(log, seed) if examined else []
     return Launch(
         names=names, metric=wanted, estimator=estimator,
         estimates={name: _three(estimate, names, wanted) for name, estimate in judged.items()},
@@ -486,7 +489,7 @@ def launch(
         clip=(known.clip, known.clipped), users=users,
         reordered=reordered(ranks[names[0]], ranks[names[1]], data, known.counts, k, looks, new, shown),
         slices=() if slices is None else _in_slices(deciding, wanted, names, data, slices, confidence),
-        doubts=(*_by_context(layout), *_doubts(log, known, judged, names, wanted, version)),
+        doubts=(*_by_context(layout), *trust, *_doubts(log, known, judged, names, wanted, version)),
         _by=_called(data, slices), **besides,
     )  # fmt: skip
 
@@ -508,6 +511,13 @@ def _untold(
         reordered=reordered(ranks[names[0]], ranks[names[1]], data, known.counts, k, first - second, new, shown),
         slices=(), no_answer=reason, **facts,
     )  # fmt: skip
+
+
+def _know_trust(curves: Any) -> bool:
+    """Whether propensities have offsets, or are found by the method that gives them some."""
+    if curves is None or isinstance(curves, str):
+        return bool(curves == "trust")
+    return bool((np.nan_to_num(curves.offset) != 0).any())
 
 
 def _layout_of(propensities: Any, context: Context | None, log: ClickLog) -> Layout | None:
