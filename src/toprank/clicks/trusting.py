@@ -18,7 +18,7 @@ __all__ = ["trusting_users"]
 
 _DEEPEST = 10  # what stands lower is clicked too rarely to tell slopes from offsets
 _LEAST = 200  # sessions, below which nothing is said of users
-_LEVEL = 0.01  # of the doubt that any position is found by chance
+_LEVEL = 0.002  # of the doubt that any position is found by chance: 50 draws do not know the far ends well
 _SMALL = 0.05  # clicks, beside those at the first position: less would hardly turn a decision
 
 
