@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -394,3 +398,18 @@ def test_refinement_solves_on_few_documents_and_comes_to_rest():
     assert (ranker.predict(data)[ignored] <= 1.0).all()  # so the sup term is 0
     with pytest.raises(DataError, match="ImportanceWeightedSquared"):
         tr.LinearRanker("Squared", refine=True).fit(data)
+
+
+def test_the_first_fit_of_a_process_has_the_bits_of_the_next():
+    """A library of linear algebra that is loaded within a fit is not among those that the fit sets to one thread."""
+    program = """
+import sys
+import numpy as np
+import toprank as tr
+data = tr.synthetic(n_queries=40, n_features=300, seed=0)
+first, again = (tr.LinearRanker("ListNet", l2=0.01, threads=1).fit(data).coef_ for _ in range(2))
+print(np.array_equal(first, again), "scipy.linalg" in sys.modules)
+"""
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.split() == ["True", "False"]

@@ -128,9 +128,10 @@ def levenberg_step(hessian: FloatArray, grad: FloatArray, shift: float = 0.0) ->
     Where it is zero but for rounding (a feature that is constant within every query, under a loss of differences), so
     is the gradient, and their quotient would be a weight made of noise: the largest curvature stands in, and the step
     is 0 but for rounding.
-    """
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+    By NumPy, whose BLAS is there already: SciPy brings one of its own, which would be loaded here, after a fit has set
+    all that it knows of to one thread, so that the first fit of a process had another number of threads than the next.
+    """
     diagonal = np.abs(hessian.diagonal())
     largest = float(diagonal.max())
     scale = np.maximum(diagonal, 1e-8 * largest) if largest > 0 else np.ones_like(diagonal)
@@ -141,10 +142,9 @@ def levenberg_step(hessian: FloatArray, grad: FloatArray, shift: float = 0.0) ->
         shifted[places] += flat
         shifted[places] += shift * scale
         try:
-            factor = cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
-            if (factor[0].diagonal() ** 2 >= SAFE_PIVOT * scale).all():
-                return -cho_solve(factor, grad, check_finite=False), shift
-        except LinAlgError:
+            if (np.linalg.cholesky(shifted).diagonal() ** 2 >= SAFE_PIVOT * scale).all():
+                return -np.linalg.solve(shifted, grad), shift
+        except np.linalg.LinAlgError:
             pass
         shift = max(10 * shift, FIRST_SHIFT)
         if shift > HOPELESS_SHIFT:
