@@ -143,7 +143,7 @@ def levenberg_step(hessian: FloatArray, grad: FloatArray, shift: float = 0.0) ->
         shifted[places] += shift * scale
         try:
             if (np.linalg.cholesky(shifted).diagonal() ** 2 >= SAFE_PIVOT * scale).all():
-                return -np.linalg.solve(shifted, grad), shift
+                return np.asarray(np.linalg.solve(shifted, -grad), dtype=np.float64), shift
         except np.linalg.LinAlgError:
             pass
         shift = max(10 * shift, FIRST_SHIFT)
