@@ -1,6 +1,6 @@
-"""Training on a GPU by the clock: what a step takes, how much of it the GPU is busy, and a whole `fit`.
+"""Networks on a GPU by the clock: what a step takes, how much of it the GPU is busy, a whole `fit`, and `predict`.
 
-    python benchmarks/neural_gpu.py [--losses ListNet,LambdaRank] [--native auto] [--documents 2000000]
+    python benchmarks/neural_gpu.py [--losses ListNet,LambdaRank] [--native auto] [--documents 2000000] [--predict 0]
 
 Needs an NVIDIA GPU, PyTorch and Triton. A step is timed over whole epochs, the profiler off; the time that the GPU is
 busy is the sum of its kernels in one more epoch under the profiler.
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--losses", default="ListNet,ListMLE,Logistic,LambdaRank,ApproxNDCG")
     parser.add_argument("--native", default="auto", choices=["auto", "true", "false"])
     parser.add_argument("--documents", type=int, default=2_000_000)
+    parser.add_argument("--predict", type=int, default=8_000_000)
     given = parser.parse_args()
     native = {"auto": "auto", "true": True, "false": False}[given.native]
     data = make_data(400_000, 136)
@@ -77,6 +78,15 @@ def main() -> None:
                 "LambdaRank", hidden=(256, 256), batch_documents=16384, epochs=3, device="cuda", gpu_loss=native
             ).fit(data)
             print(f"fit, call {call}: {time.perf_counter() - begin:.2f} s")
+    for features in (46, 136) if given.predict else ():
+        ranker = NeuralRanker("ListNet", epochs=2, device="cuda").fit(make_data(100_000, features))
+        data = make_data(given.predict, features)
+        times = []
+        for _ in range(4):  # the first one warms up
+            begin = time.perf_counter()
+            ranker.predict(data)
+            times.append(time.perf_counter() - begin)
+        print(f"predict {given.predict:,} × {features}: {min(times[1:]):.2f} s")
 
 
 if __name__ == "__main__":
