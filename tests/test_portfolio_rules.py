@@ -160,10 +160,10 @@ def test_a_weight_is_between_nothing_and_one(low, high, sign, wanted):
     assert plausibility(interval(low, high), sign) == wanted
 
 
-def trial(name, *values, state="complete"):
+def trial(name, *values, state="complete", seconds=2.0):
     values = np.array(values, dtype=float)
     ranker = SimpleNamespace(name=name)
-    return Trial(name, value=float(np.nanmean(values)), seconds=2.0, values=values, fitted=ranker, state=state)
+    return Trial(name, value=float(np.nanmean(values)), seconds=seconds, values=values, fitted=ranker, state=state)
 
 
 def a_judge(n=40, higher=True):
@@ -259,6 +259,12 @@ def test_what_was_left_out_in_words():
     assert _left_out(a_search(done), facts(Refit(None, interrupted=True))) == []
     assert _left_out(a_search(done, interrupted=True), facts()) == [stopped]
     assert _left_out(a_search(done, *late), facts()) == ["Not tried for lack of time: b, c.", short]
+    long = "a alone took 61.0 s: the first is fitted to its end, for there to be an answer."
+    assert _left_out(a_search(trial("a", 1.0, seconds=61.0), late[0]), facts())[:2] == [
+        long, "Not tried for lack of time: b."
+    ]  # fmt: skip
+    assert _left_out(a_search(trial("a", 1.0, seconds=60.0), trial("b", 1.0, seconds=70.0)), facts()) == [same]
+    assert _left_out(a_search(trial("a", 1.0, seconds=61.0)), facts(budget=None)) == [same]
     unasked = Trial("d", state="not tried", remark="enough")
     assert _left_out(a_search(done, unasked, max_trials=1), facts()) == ["Not tried, since max_trials is 1: d.", same]
     cut = [trial("a", 1.0, state="cut short"), trial("b", 1.0)]

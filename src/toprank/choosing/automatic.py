@@ -26,6 +26,7 @@ from toprank.rankers.estimator import check_is_fitted, is_fitted, unfitted
 from toprank.rankers.formula import Part
 from toprank.rankers.model_files import State
 from toprank.showing.progress import SILENCE, ProgressLine, step
+from toprank.significance.results import queries
 from toprank.systems import DEFAULT
 
 __all__ = ["AutoRanker", "auto"]
@@ -313,8 +314,8 @@ def _check_data(data: Any, valid: Any) -> None:
         raise DataError("AutoRanker learns from data in memory, not on a cluster.")
     if valid is None and data.n_queries < _FEWEST:
         raise DataError(
-            f"auto chooses on queries that it does not learn from, but there are only {data.n_queries} in all: too "
-            f"few to hold some out (at least {_FEWEST}).",
+            f"auto chooses on queries that it does not learn from, but the data have only {queries(data.n_queries)}: "
+            f"too few to hold some out (at least {_FEWEST}).",
             remedy=Remedy(f"Give {{valid}} data, or train one system, such as {DEFAULT}.", valid=...),
         )
 

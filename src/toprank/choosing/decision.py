@@ -234,6 +234,11 @@ def _left_out(search: PortfolioSearch, facts: StoryFacts) -> list[str]:
         parts.append("The search was interrupted; this is the best of what was tried until then.")
     if cut := search.of("cut short"):
         parts.append(f"Cut short for lack of time: {_names(cut)}.")
+    first = next((trial for trial in search.trials if trial.seconds is not None), None)
+    if first is not None and facts.budget is not None and (first.seconds or 0.0) > facts.budget:
+        parts.append(
+            f"{first.name} alone took {first.seconds:.1f} s: the first is fitted to its end, for there to be an answer."
+        )
     skipped = search.of("not tried")
     if late := [trial for trial in skipped if trial.remark == NO_TIME]:
         parts.append(f"Not tried for lack of time: {_names(late)}.")
