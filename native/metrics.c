@@ -4,7 +4,7 @@ Every kernel walks the tied groups of a query in rank order. A group of g docume
 documents at each of the ranks r + 1 … r + g with probability 1/g. Where no scores are tied all groups have one document, and
 the formulas reduce to the plain definitions.
 
-All share their first arguments: `order, ends, starts` (see `Ranked` in metrics/ranking.py), `codes` (the grade of each
+All share their first arguments: `order, ends, starts` (see `Ranked` in metrics/sorting.py), `codes` (the grade of each
 document, as an index) and a table with one entry per grade. */
 #include "owa.h"
 #include "sorting.h"

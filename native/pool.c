@@ -1,8 +1,7 @@
 /* Statistics of the columns of a query, as further columns. */
 #include "sorting.h"
 
-#define RANK 4 /* the numbers of PER_COLUMN in data/pool.py; below are mean, standard deviation, least and largest */
-#define Z_SCORE 5
+CODES(ColumnStatistic, MEAN, STD, MIN, MAX, RANK, ZSCORE)
 
 typedef struct {
     f8 mean, deviation;

@@ -16,7 +16,7 @@ With d = s_better − s_worse a pair's loss is log(1 + e^(−d)); its slope −�
 orders come from `base`, the losses from `scores`: two arrays, so that a line search can hold the pairs fixed. */
 #include "sorting.h"
 
-enum { PLAIN, HITS, FIRST, READING }; /* as in losses/yetirank.py */
+CODES(RankState, PLAIN, HITS, FIRST, READING)
 
 #define STEP_OF_PLACES 0x9e3779b97f4a7c15 /* 2^64 over the golden ratio: places far apart in all bits */
 

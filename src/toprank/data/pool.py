@@ -21,7 +21,7 @@ from toprank import kernels
 from toprank.compute import IntArray, blocks_of, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding
-from toprank.data.pool_statistics import PER_COLUMN
+from toprank.data.pool_statistics import PER_COLUMN, statistic_codes
 from toprank.errors import DataError, UnknownNameError
 
 __all__ = ["PoolFeatures"]
@@ -173,7 +173,7 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         result[:, :kept] = data.X[:, :kept]
         if with_size:
             result[:, -1] = data.queries.spread(data.queries.sizes)
-        codes = np.array([PER_COLUMN.index(name) for name in per_column], dtype=np.int64)
+        codes = statistic_codes(per_column)
 
         def fill(block: tuple[int, int]) -> int:
             first, last = block

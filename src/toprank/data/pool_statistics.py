@@ -11,10 +11,15 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import IntArray
 
-__all__ = ["PER_COLUMN", "statistics_in"]
+__all__ = ["PER_COLUMN", "statistic_codes", "statistics_in"]
 
 PER_COLUMN = ("mean", "std", "min", "max", "rank", "zscore")
-"""The statistics of a column in a query; their places are their numbers in the kernel."""
+"""The statistics of a column in a query; in capitals they are the kernel's `ColumnStatistic`."""
+
+
+def statistic_codes(names: Sequence[str]) -> IntArray:
+    """Statistics of columns as the kernel takes them."""
+    return np.array([vars(kernels.ColumnStatistic)[name.upper()] for name in names], dtype=np.int64)
 
 
 def statistics_in(values: npt.NDArray[Any], offsets: IntArray, names: Sequence[str]) -> npt.NDArray[np.float32]:
@@ -29,6 +34,5 @@ def statistics_in(values: npt.NDArray[Any], offsets: IntArray, names: Sequence[s
         float32, a row for each document; the statistics of one column side by side.
     """
     out = np.empty((values.shape[1], len(values) * len(names)), dtype=np.float32)
-    codes = np.array([PER_COLUMN.index(name) for name in names], dtype=np.int64)
-    kernels.fill_statistics(np.ascontiguousarray(values), offsets, codes, 0, out)
+    kernels.fill_statistics(np.ascontiguousarray(values), offsets, statistic_codes(names), 0, out)
     return out

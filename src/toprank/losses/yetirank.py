@@ -30,8 +30,8 @@ __all__ = ["YetiRank"]
 
 _MOST_ORDERS = 10_000
 """Orders at most: their mean then varies by a hundredth of what one order does, and 23,000 documents take about 5 s."""
-_STATES = {"dcg": "plain", "ap": "hits", "rr": "first", "err": "reading"}
-_KINDS = ("plain", "hits", "first", "reading")  # as in native/yetirank.c
+_STATES = {"dcg": "PLAIN", "ap": "HITS", "rr": "FIRST", "err": "READING"}
+"""What the documents above make of a pair under a metric, as the kernels' `RankState` names it."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,12 @@ class _BoundYetiRank(BoundLoss):
         self.document_weights = np.zeros(0) if judgments.document_weights is None else judgments.document_weights
         longest = int(self.queries.sizes.max())
         if loss.metric is None:
-            self.kind = _KINDS.index("plain")
+            self.kind = kernels.RankState.PLAIN
             self.gains = self.reads = judgments.gains(loss.gain)
             self.drops = loss.decay ** np.arange(longest)
         else:
             reading = reading_of(parse(loss.metric), judgments, loss.gain)
-            self.kind = _KINDS.index(_STATES[reading.kind])
+            self.kind = vars(kernels.RankState)[_STATES[reading.kind]]
             self.reads = reading.reads
             self.gains = reading.reads * self.queries.spread(reading.inverse)
             self.drops = -np.diff(reading.rank_weights, append=0.0)  # no pair begins at the last rank of the longest
