@@ -248,6 +248,49 @@ def test_the_page_by_keyboard_on_a_phone_escapes_everything(folder, tmp_path):
     assert log.clicks.sum() == 1
 
 
+def test_why_any_two_and_a_thumb_that_is_changed(service, folder, tmp_path):
+    """On a phone: reasons are legible beside their bars, for any two documents; the later thumb is the one shown."""
+    with started(folder, "--log", tmp_path / "log", command=("search", "serve")) as process, Browser() as browser:
+        page = browser.open(f"http://127.0.0.1:{process.address[1]}/", width=360)
+        until(page, "document.getElementById('about').textContent")
+        page.run("search('wing flow')")
+        until(page, "document.querySelectorAll('#learned li').length == 10")
+        assert page.run("document.getElementById('about').textContent").count("RankNet-linear orders them") == 1
+        page.run("document.querySelector('#learned [aria-expanded]').click()")
+        until(page, "document.querySelector('.why .bar')")
+        assert page.run("document.querySelector('.why p').textContent").startswith(
+            page.run("document.querySelector('#learned .title').textContent") + " stands above "
+        )
+        assert page.run("document.documentElement.scrollWidth <= innerWidth")
+        widths = "Math.min(...[...document.querySelectorAll('.why %s')].map(e => e.getBoundingClientRect().width))"
+        assert page.run(widths % "th") > 100
+        assert page.run(widths % ".drawn") > 90
+        total = "document.querySelector('.why .sum .number').textContent"
+        parts = "[...document.querySelectorAll('.why tr:not(.sum) .number')].map(e => +e.textContent.replace('−', '-'))"
+        for other in (1, 2):  # the next, then the one after it
+            why = asked(service, "/v1/search/why", {
+                "query": "wing flow",
+                **{name: page.run(f"shown.ranking[{place}].id") for name, place in (("a", 0), ("b", other))},
+            })[1]  # fmt: skip
+            until(page, f"Math.abs(+{total}.replace('−', '-') - {why['total']}) < 0.006")
+            assert sum(page.run(parts)) == pytest.approx(why["total"], abs=0.05)
+            page.run(
+                "(choice => { choice.value = shown.ranking[2].id; choice.dispatchEvent(new Event('change')); })"
+                "(document.querySelector('.why select'))"
+            )
+        for name in ("Good", "Bad", "Bad"):
+            page.run(f"[...document.querySelectorAll('.tools button')].find(b => b.textContent == '{name}').click()")
+            until(page, f"document.querySelector('.tools [aria-pressed=true]')?.textContent == '{name}'")
+        assert page.run("document.querySelectorAll('.tools [aria-pressed=true]').length") == 1
+        assert page.run("[...document.querySelectorAll('.title, .passage, #query')].every(e => e.dir == 'auto')")
+        assert page.complaints() == []
+        assert process.stop() == 0
+        page.run("search('heat')")
+        until(page, "document.querySelector('.wrong')?.textContent.includes('does not answer')")
+    log = tr.clicks.read(tmp_path / "log", values="like=1,dislike=-2")
+    assert sorted(set(log.columns["value"].tolist())) == [-1.0, 0.0]
+
+
 def test_the_command_refuses_what_is_no_index(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "toprank", "search", "serve", str(tmp_path), "--port", "0"],

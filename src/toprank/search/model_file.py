@@ -34,6 +34,11 @@ class Lesson:
         return str(self.noted.get("index", ""))
 
     @property
+    def system(self) -> str:
+        """What was trained, by name; empty: nobody noted it."""
+        return str(self.noted.get("system", ""))
+
+    @property
     def pool(self) -> int | None:
         """Candidates of a query that it is to rank; None: what the index says."""
         pool = self.noted.get("pool")

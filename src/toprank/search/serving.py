@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from toprank.errors import DataError
+from toprank.search.model_file import learned_from
 from toprank.search.results import Hit
 from toprank.search.search_index import Index, open_index
 from toprank.search.storage import META, MODEL
@@ -31,7 +32,8 @@ __all__ = ["SearchService"]
 _MOST = 100  # results of a page
 _LETTERS = 2_000  # of a query; a page that is longer is pasted by mistake, and the index would cut it anyway
 _TEXT = 20_000  # letters of a document that are shown
-_EXAMPLES = 8
+_EXAMPLES = 5
+_SHORT = 60  # letters of an example; those that are longer look like no query that somebody would type
 _REASONS = 8  # features of an explanation
 
 Words = Annotated[str, Meta(max_length=_LETTERS, description="Nothing in it is syntax.")]
@@ -232,12 +234,13 @@ class SearchService:
     def _about(self, asked: CollectionRequest) -> CollectionAnswer:
         del asked
         index = self._state.index
-        topics = () if index.topics is None else index.topics.texts[:_EXAMPLES]
+        topics = () if index.topics is None else index.topics.texts
+        examples = [text for text in topics if len(text) <= _SHORT][:_EXAMPLES]
         model = index.model
         return CollectionAnswer(
             index.name, len(index), list(index.documents.fields), str(index.folder.entry("first_stage", str)),
-            None if model is None else str(model.training_.get("system", type(model).__name__)),
-            len(index.features.names), index.depth, list(topics), self._recorder.journal is not None,
+            None if model is None else learned_from(model).system or type(model).__name__,
+            len(index.features.names), index.depth, examples, self._recorder.journal is not None,
         )  # fmt: skip
 
 

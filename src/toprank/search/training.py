@@ -128,7 +128,7 @@ def train(
         kept, held_out = split(data, (1 - _HELD_OUT, _HELD_OUT), seed=seed)
         given = Queries(data, kept, held_out, index.features.orders)
         choice = choose(system, given, metric, seed, threads, options)
-    _keep(index, choice.ranker, asked, pool, own)
+    _keep(index, choice, asked, pool, own)
     recall = float(np.mean(recall_of(judged, data)))
     return SearchTraining(choice, data.n_queries, data.n_documents, recall, notes)
 
@@ -224,11 +224,13 @@ def vectors_of(topics: Topics, chosen: Topics, given: Mapping[str, Any] | None) 
 
 
 def _keep(
-    index: Index, ranker: Any, topics: Topics, pool: int | None, vectors: Mapping[str, Any] | None = None
+    index: Index, choice: Choice, topics: Topics, pool: int | None, vectors: Mapping[str, Any] | None = None
 ) -> None:
     """Write the model into the index, with what taught it."""
+    ranker = choice.ranker
     ranker.training_["search"] = {
-        "index": index.folder.meta["id"], "queries": sorted(topics.ids), "words": sorted(topics.texts),
+        "index": index.folder.meta["id"], "system": choice.name,
+        "queries": sorted(topics.ids), "words": sorted(topics.texts),
         **({} if pool is None else {"pool": int(pool)}), **({"vectors": list(vectors)} if vectors else {}),
     }  # fmt: skip
     index.keep_model(ranker)
@@ -275,9 +277,9 @@ def train_on_clicks(
     if propensities is None and correction != "none":
         propensities = estimated(log)
     trained = train_clicks(ranker, log, data, correction=correction, propensities=propensities, **options)
-    _keep(index, trained.ranker, asked, depth)
-    name = type(trained.ranker).__name__
+    name = system if isinstance(system, str) else type(system).__name__
     choice = Choice(trained.ranker, name, {}, "clicks", correction, float("nan"), f"{log.n_sessions:,} sessions", [])
+    _keep(index, choice, asked, depth)
     return SearchTraining(choice, data.n_queries, data.n_documents, None, (trained.summary, *facts))
 
 

@@ -1,7 +1,7 @@
 "use strict";
 // Everything that comes from documents or from the service is put in place as text, never as markup.
 const at = id => document.getElementById(id);
-let asked = 0, shown = null, keeps = false;
+let asked = 0, shown = null, keeps = false, collection = "";
 
 function made(name, kind, ...content) {
   const element = document.createElement(name);
@@ -18,6 +18,15 @@ function button(words, label, act) {
   return element;
 }
 
+function thumb() {
+  const [picture, line] = ["svg", "path"].map(name => document.createElementNS("http://www.w3.org/2000/svg", name));
+  picture.setAttribute("viewBox", "0 0 24 24");
+  picture.setAttribute("aria-hidden", "true");
+  line.setAttribute("d", "M8 11v10H3V11zm0 0 4-8c1.7 0 2.6 1 2.6 2.5V9H21l-2 12H8z");
+  picture.append(line);
+  return picture;
+}
+
 function say(words, wrong) {
   at("message").textContent = words;
   at("message").className = wrong ? "wrong" : "";
@@ -28,45 +37,58 @@ async function ask(path, body) {
   if (at("token").value) headers["Authorization"] = "Bearer " + at("token").value;
   let answer;
   try {
-    answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
-  } catch {
-    throw new Error("The service does not answer. Is it still running?");
+    answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(60_000) });
+  } catch (problem) {
+    throw new Error(problem.name === "TimeoutError" ? "The service has not answered for a minute. Try again later."
+      : "The service does not answer. Is it still running?");
   }
   let told = {};
   try {
     told = await answer.json();
   } catch { /* the status says enough */ }
-  if (answer.status === 401) at("access").hidden = false;
+  if (answer.status === 401) {
+    at("access").hidden = false;
+    at("token").focus();
+  }
   if (!answer.ok) throw new Error(told.error || `The service answered with status ${answer.status}.`);
   return told;
 }
 
 const number = value => value.toLocaleString("en");
+const signed = (value, digits) => (value < 0 ? "−" : value > 0 ? "+" : "") + Math.abs(value).toFixed(digits);
+const brief = text => (text.trim() && isFinite(text) ? String(Number(Number(text).toPrecision(3))).replace("-", "−") : text);
+const nameOf = one => one.title || one.id;
 
 async function about() {
   const told = await ask("/v1/search/about", {});
   keeps = told.logs;
-  document.title = `${told.name} · toprank search`;
-  at("about").textContent = `${told.name}: ${number(told.documents)} documents (${told.fields.join(", ")}). ` +
-    (told.model ? `${told.first_stage} finds ${number(told.pool)} candidates; ${told.model} orders them by ${told.features} features.`
+  collection = told.name;
+  document.title = `${collection} · toprank search`;
+  at("query").placeholder = `Search ${number(told.documents)} ${told.documents === 1 ? "document" : "documents"} …`;
+  at("about").replaceChildren(made("b", "", collection), " · " +
+    (told.model ? `${told.first_stage} finds up to ${number(told.pool)} candidates, ${told.model} orders them by ${told.features} features.`
       : `${told.first_stage} makes the order; no ranker is trained yet.`) +
-    (keeps ? " What you open and judge is logged for training." : "");
-  const examples = told.examples.slice(0, 5);
-  at("examples").replaceChildren(...(examples.length ? ["Try: "] : []), ...examples.map(words => {
-    return button(words.length > 90 ? words.slice(0, 90) + " …" : words, "", () => { at("query").value = words; search(words); });
-  }));
+    (keeps ? " What you open and judge is logged for training." : ""));
+  at("examples").replaceChildren(...told.examples.map(words => button(words, "", () => search(words))));
 }
 
-function movement(rank, before) {
-  const moved = before - rank, element = made("span", "moved" + (moved > 0 ? " up" : moved < 0 ? " down" : ""));
-  element.textContent = moved > 0 ? `▲ ${moved}, from ${before}` : moved < 0 ? `▼ ${-moved}, from ${before}` : "= same";
-  element.setAttribute("aria-label", moved ? `${moved > 0 ? "up" : "down"} ${Math.abs(moved)}, from rank ${before} of the first stage`
-    : "same rank as in the first stage");
+function movement(rank, before, here) {
+  // In the learned order: how far it moved and from where; in the first stage: where it is now.
+  const up = before - rank, element = made("span", "moved" + (up > 0 ? " up" : up < 0 ? " down" : ""));
+  const sign = up > 0 ? "▲" : up < 0 ? "▼" : "=";
+  if (!up) element.append(here ? "= same" : "same");
+  else element.append(made("b", "", here ? `${sign} ${Math.abs(up)}` : sign), here ? ` was ${before}` : ` now ${rank}`);
+  const way = up > 0 ? `up ${up}` : `down ${-up}`;
+  element.setAttribute("role", "img");
+  element.setAttribute("aria-label", !up ? "same rank in both orders"
+    : here ? `${way}, from rank ${before} of the first stage` : `${way}, rank ${rank} in the learned order`);
   return element;
 }
 
 function passage(pieces) {
-  return made("p", "passage", ...pieces.map((piece, i) => (i % 2 ? made("mark", "", piece) : piece)));
+  const element = made("p", "passage", ...pieces.map((piece, i) => (i % 2 ? made("mark", "", piece) : piece)));
+  element.dir = "auto";
+  return element;
 }
 
 function event(kind, id) {
@@ -74,30 +96,47 @@ function event(kind, id) {
   return ask("/v1/events", { request: shown.request, events: [{ kind, document: id }] }).then(() => true);
 }
 
-function item(one, next, told) {
-  const name = one.title || one.id, rank = made("span", "rank", String(one.rank));
-  const title = made("button", "title", name);
-  title.type = "button";
-  title.addEventListener("click", () => open(one.id));
-  const top = made("div", "top", rank, title, ...(told.learned ? [movement(one.rank, one.first_stage_rank)] : []));
-  const row = made("li", "", top, passage(one.passage)), tools = made("div", "tools");
-  if (told.request) {
-    for (const [kind, sign, words, bad] of [["like", "Good", "Good result", ""], ["dislike", "Bad", "Bad result", "bad"]]) {
-      const thumb = button(sign, `${words}: ${name}`, async () => {
-        try {
-          await event(kind, one.id);
-          thumb.setAttribute("aria-pressed", "true");
-        } catch (problem) {
-          say(problem.message, true);
-        }
-      });
-      thumb.className = bad;
-      thumb.setAttribute("aria-pressed", "false");
-      tools.append(thumb);
-    }
+function entry(one, rank, told, here) {
+  // What both lists show of a document; the same one in the other list is lit while this one is pointed at.
+  const title = button(nameOf(one), "", () => open(one.id));
+  title.className = "title";
+  title.dir = "auto";
+  const moved = told.learned ? [movement(one.rank, one.first_stage_rank, here)] : [];
+  const row = made("li", "", made("div", "top", made("span", "rank", String(rank)), title, ...moved));
+  row.dataset.id = one.id;
+  const light = lit => document.querySelectorAll("#lists li").forEach(other => {
+    other.classList.toggle("twin", lit && told.learned && other.dataset.id === one.id);
+  });
+  for (const [happened, lit] of [["mouseenter", true], ["focusin", true], ["mouseleave", false], ["focusout", false]]) {
+    row.addEventListener(happened, () => light(lit));
   }
-  if (told.learned && next) {
-    const why = button("Why above the next?", `Why is ${name} above ${next.title || next.id}?`, () => explain(row, why, one, next));
+  return row;
+}
+
+function thumbs(one) {
+  const both = [["like", "Good", ""], ["dislike", "Bad", "bad"]].map(([kind, words, look]) => {
+    const control = button(words, `${words} result: ${nameOf(one)}`, async () => {
+      if (control.getAttribute("aria-pressed") === "true") return; // it is in the log already
+      try {
+        await event(kind, one.id);
+        for (const each of both) each.setAttribute("aria-pressed", String(each === control));
+      } catch (problem) {
+        say(problem.message, true);
+      }
+    });
+    control.prepend(thumb());
+    control.className = look;
+    control.setAttribute("aria-pressed", "false");
+    return control;
+  });
+  return both;
+}
+
+function item(one, place, told) {
+  const row = entry(one, one.rank, told, true), tools = made("div", "tools", ...(told.request ? thumbs(one) : []));
+  row.append(passage(one.passage));
+  if (told.learned && told.ranking.length > 1) {
+    const why = button("Why here?", `Why is ${nameOf(one)} at rank ${one.rank}?`, () => explain(row, why, one, place));
     why.setAttribute("aria-expanded", "false");
     tools.append(why);
   }
@@ -105,38 +144,34 @@ function item(one, next, told) {
   return row;
 }
 
-function short(one, told) {
-  const title = made("button", "title", one.title || one.id);
-  title.type = "button";
-  title.addEventListener("click", () => open(one.id));
-  const place = made("span", "moved", `now ${one.rank}`);
-  place.setAttribute("aria-label", `rank ${one.rank} in the learned order`);
-  return made("li", "", made("div", "top", made("span", "rank", String(one.first_stage_rank)), title, ...(told.learned ? [place] : [])));
-}
-
 async function search(words, keep) {
-  const turn = ++asked;
+  const turn = ++asked, address = "/?q=" + encodeURIComponent(words);
   if (!words.trim()) {
     at("lists").hidden = true;
     say("Type some words to search for.");
     return;
   }
-  if (!keep) history.pushState(null, "", "/?q=" + encodeURIComponent(words));
+  at("query").value = words;
+  document.title = `${words} · ${collection}`;
+  if (!keep && location.pathname + location.search !== address) history.pushState(null, "", address);
   say("Searching …");
+  document.body.classList.remove("home");
   at("examples").hidden = true;
+  at("lists").classList.add("busy");
   try {
     const told = await ask("/v1/search", { query: words });
     if (turn !== asked) return; // another search was started since
     shown = told;
-    at("learned").replaceChildren(...told.ranking.map((one, i) => item(one, told.ranking[i + 1], told)));
-    at("first").replaceChildren(...told.first_stage.map(one => short(one, told)));
+    at("learned").replaceChildren(...told.ranking.map((one, place) => item(one, place, told)));
+    at("first").replaceChildren(...told.first_stage.map(one => entry(one, one.first_stage_rank, told, false)));
     at("learned-title").textContent = told.learned ? "Learned order" : "First stage";
     at("first-section").hidden = !told.learned;
     at("lists").className = told.learned ? "" : "alone";
     at("lists").hidden = !told.ranking.length;
     const spent = Object.entries(told.milliseconds), whole = spent.reduce((sum, [, ms]) => sum + ms, 0);
-    const parts = spent.filter(([, ms]) => ms >= 0.05).map(([name, ms]) => `${name} ${ms.toFixed(1)}`).join(", ");
-    say(told.ranking.length ? `${number(told.found)} candidates in ${whole.toFixed(1)} ms (${parts}).` : told.note || "Nothing was found.");
+    const parts = spent.filter(([, ms]) => ms >= 0.05).map(([name, ms]) => `${name} ${ms.toFixed(1)}`).join(" · ");
+    say(told.ranking.length ? `${number(told.found)} ${told.found === 1 ? "candidate" : "candidates"} in ${whole.toFixed(1)} ms: ${parts}. ${told.note}`
+      : told.note || "Nothing was found.");
   } catch (problem) {
     if (turn !== asked) return;
     at("lists").hidden = true;
@@ -144,32 +179,52 @@ async function search(words, keep) {
   }
 }
 
-async function explain(row, control, a, b) {
+function explain(row, control, one, place) {
   const before = row.querySelector(".why");
+  control.setAttribute("aria-expanded", String(!before));
   if (before) {
     before.remove();
-    control.setAttribute("aria-expanded", "false");
     return;
   }
-  try {
-    const told = await ask("/v1/search/why", { query: shown.query, a: a.id, b: b.id });
-    const largest = Math.max(...told.reasons.map(one => Math.abs(one.contribution)), 1e-300);
-    const rows = told.reasons.map(one => {
-      const bar = made("span", "bar" + (one.contribution < 0 ? " minus" : ""));
-      bar.style.width = `${Math.max(2, 100 * Math.abs(one.contribution) / largest)}%`;
-      const drawn = made("td", "drawn", bar);
-      return made("tr", "", made("th", "", one.feature), made("td", "number", one.a), made("td", "number", one.b), drawn,
-        made("td", "number", (one.contribution > 0 ? "+" : "") + one.contribution.toPrecision(3)));
-    });
-    const head = made("tr", "", ...["feature", "here", "next", "", "share"].map(words => made("th", "", words)));
-    const box = made("div", "why", made("p", "", told.summary), made("table", "", head, ...rows));
-    box.setAttribute("role", "group");
-    box.setAttribute("aria-label", "Why");
-    row.append(box);
-    control.setAttribute("aria-expanded", "true");
-  } catch (problem) {
-    say(problem.message, true);
-  }
+  // Any other document that is on the page; at first the next, or at the end the one before.
+  const told = shown, others = new Map([...told.ranking, ...told.first_stage].filter(other => other.id !== one.id).map(other => [other.id, other]));
+  const choice = made("select", "", ...[...others.values()].map(other => new Option(`${other.rank}. ${nameOf(other)}`, other.id)));
+  choice.value = (told.ranking[place + 1] || told.ranking[place - 1]).id;
+  choice.setAttribute("aria-label", "The document to compare with");
+  const lead = document.createTextNode(""), tried = made("p", ""), table = made("table", "");
+  const box = made("div", "why", made("p", "", lead, choice), tried, table);
+  box.setAttribute("role", "group");
+  box.setAttribute("aria-label", "Why");
+  row.append(box);
+  const compare = async () => {
+    const other = others.get(choice.value), above = one.rank < other.rank;
+    lead.data = `${nameOf(one)} stands ${above ? "above" : "below"} `;
+    try {
+      const why = await ask("/v1/search/why", { query: told.query, a: one.id, b: other.id, top: told.ranking.length });
+      if (choice.value !== other.id) return; // another was chosen since
+      tried.textContent = above === why.total > 0 || !why.total ? ""
+        : "Here the service tries out the order of two neighbours; the model itself would have it the other way round.";
+      table.replaceChildren(...chart(why));
+    } catch (problem) {
+      say(problem.message, true);
+    }
+  };
+  choice.addEventListener("change", compare);
+  compare();
+}
+
+function chart(why) {
+  const largest = Math.max(...why.reasons.map(one => Math.abs(one.contribution)), Math.abs(why.others), 1e-300);
+  const digits = Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(largest)))); // the same of all, so that they add up
+  const line = (words, value, kind, drawn) => {
+    const bar = made("span", "bar" + (value < 0 ? " minus" : "")), half = Math.max(1, 50 * Math.abs(value) / largest);
+    bar.style.width = `${half}%`;
+    bar.style.marginLeft = `${value < 0 ? 50 - half : 50}%`;
+    return made("tr", kind, words, made("td", drawn ? "drawn" : "", ...(drawn ? [bar] : [])), made("td", "number", signed(value, digits)));
+  };
+  const rows = why.reasons.map(one => line(made("th", "", one.feature, made("span", "", `${brief(one.a)} against ${brief(one.b)}`)), one.contribution, "", true));
+  if (why.others) rows.push(line(made("th", "", "all other features"), why.others, "", true));
+  return [...rows, line(made("th", "", "difference of the scores"), why.total, "sum", false)];
 }
 
 async function open(id) {
@@ -177,10 +232,13 @@ async function open(id) {
     const told = await ask("/v1/search/document", { id });
     at("document-title").textContent = told.title || told.id;
     at("document-id").textContent = told.id;
+    at("document-id").hidden = !told.title || told.title === told.id;
     const several = Object.keys(told.fields).length > 1, parts = [];
     for (const [name, text] of Object.entries(told.fields)) {
       if (several) parts.push(made("h3", "", name));
-      parts.push(made("div", "", text || "(empty)"));
+      const part = made("div", "", text || "(empty)");
+      part.dir = "auto";
+      parts.push(part);
     }
     if (told.cut) parts.push(made("p", "", "… The rest of this document is not shown."));
     at("document-text").replaceChildren(...parts);
@@ -197,6 +255,9 @@ function fromAddress() {
   at("query").value = words;
   if (words) search(words, true);
   else {
+    asked++; // an answer that is on its way comes too late
+    document.body.classList.add("home");
+    document.title = `${collection} · toprank search`;
     at("lists").hidden = true;
     at("examples").hidden = false;
     say("");
@@ -208,6 +269,9 @@ at("form").addEventListener("submit", happened => {
   search(at("query").value);
 });
 addEventListener("popstate", fromAddress);
+at("document").addEventListener("click", happened => {
+  if (happened.target === at("document")) at("document").close(); // beside the text: the backdrop
+});
 addEventListener("keydown", pressed => {
   if (pressed.key === "/" && !["INPUT", "TEXTAREA"].includes(document.activeElement.tagName) && !at("document").open) {
     pressed.preventDefault();
