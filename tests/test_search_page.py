@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import toprank as tr
 
@@ -17,6 +18,8 @@ pytest.importorskip("uvicorn")
 
 from browser import Browser
 from test_serving_process import started
+from toprank.cli.main import app
+from toprank.errors import DataError
 from toprank.search.serving import SearchService
 from toprank.serving.logs import Log
 from toprank.serving.models import Models
@@ -145,7 +148,7 @@ def test_it_has_the_limits_and_the_token_of_the_service(folder):
     service.close()
 
 
-def test_what_is_opened_and_judged_is_a_log_to_train_on(folder, tmp_path):
+def test_what_is_opened_and_judged_is_a_log_to_train_on(folder, tmp_path, monkeypatch):
     service = served(folder, files=LogFiles(tmp_path / "log"), secret="shared word")
     for words in (f"{a} {b}" for a in WORDS for b in WORDS if a < b):
         _, told = asked(service, "/v1/search", {"query": words})
@@ -163,6 +166,19 @@ def test_what_is_opened_and_judged_is_a_log_to_train_on(folder, tmp_path):
     of = list(log.qids).index("flow wing")
     listed = [log.document_ids[pair] for pair in log.pair if log.pair_query[pair] == of]
     assert listed == [hit.id for hit in shown]
+    taught = []
+
+    def seen(index, log, queries, **options):
+        taught.append((options["reward"], set(log.columns.get("value", [None]))))
+        raise DataError("enough")
+
+    monkeypatch.setattr(tr.search.Index, "train_on_clicks", seen)
+    given = ("search", "train", str(folder), "--clicks", str(tmp_path / "log"))
+    for values in ((), ("--values", "click=1,like=2")):
+        CliRunner().invoke(app, [*given, *values])
+    assert taught == [("click", {None}), ("value", {0.0, 3.0})]
+    done = CliRunner().invoke(app, [*given[:3], "--values", "like=2"])
+    assert (done.exit_code, "give the log by --clicks" in done.stderr) == (2, True)
 
 
 def test_exploring_exchanges_two_neighbours_and_says_how_likely_that_was(folder, tmp_path):

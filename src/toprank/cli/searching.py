@@ -136,6 +136,12 @@ def train(
         Path | None,
         typer.Option(help="Learn from a log of clicks instead; its queries are words, or ids of --queries."),
     ] = None,
+    values: Annotated[
+        str | None,
+        typer.Option(
+            help="What each kind of event of --clicks counts, such as click=1,like=3,dislike=-1. Default: clicks alone."
+        ),
+    ] = None,
     system: Annotated[
         str,
         typer.Option(
@@ -170,12 +176,15 @@ def train(
       toprank search train python.index
       toprank search train cran.index --queries cran.qry --qrels cranqrel --system LambdaMART
       toprank search train shop.index --clicks clicks.parquet
+      toprank search train python.index --clicks used/ --values click=1,like=3,dislike=-1
       toprank search train corpus.index --queries q.jsonl --qrels q.qrels --query-vectors queries.npy
     """
     if clicks is not None:
         for name, given in (("--qrels", qrels), ("--metric", metric), ("--query-vectors", query_vectors)):
             if given is not None:
                 raise typer.BadParameter(f"{name} goes with judgments, and --clicks are none; leave one of them out.")
+    elif values is not None:
+        raise typer.BadParameter("--values say what the events of a log count; give the log by --clicks.")
     opened = _opened(folder)
     fixed = options.settings_of(settings)
     with common.progress("Training …", quiet):
@@ -195,7 +204,8 @@ def train(
             from toprank.clicks import read
 
             ranker = _for_clicks("ListNet" if system == "blend" else system, fixed, seed, threads)
-            trained = opened.train_on_clicks(read(clicks), queries, system=ranker, pool=pool)
+            log, reward = read(clicks, values=values), "click" if values is None else "value"
+            trained = opened.train_on_clicks(log, queries, system=ranker, pool=pool, reward=reward)
     common.print_result(trained, json=json)
     common.say(f"{folder}: the model is in the index; toprank search query {folder} WORDS", quiet)
 
