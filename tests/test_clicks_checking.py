@@ -381,6 +381,7 @@ def test_columns_are_named_on_the_command_line(tmp_path):
         (["check", "log.csv", "--query", "document"], "No column looks like the document"),
         (["check", "log.csv", "--position", ""], "log.csv: No column looks like the position"),
         (["check", "nothing.csv"], "There is no file .*nothing.csv"),
+        (["check", "empty"], "empty: The folder is empty"),
         (["check", "zero.csv"], "zero.csv: Row 1 .* the position 0: .*read it with --first-position 0"),
         (["check", "mixed.csv"], "mixed.csv: Session 1 has several queries, .* --session ''"),
         (["fit", "log.csv", "--html", "nowhere/page.html"], "the folder .*nowhere does not exist"),
@@ -392,6 +393,7 @@ def test_bad_input_is_a_sentence(arguments, message, tmp_path, monkeypatch):
     head = "session,query,document,position,click\n1,a,x,1,1\n"
     for name, row in (("log.csv", ""), ("zero.csv", "2,a,x,0,0\n"), ("mixed.csv", "1,b,x,2,0\n")):
         (tmp_path / name).write_text(head + row)
+    (tmp_path / "empty").mkdir()
     before = sorted(tmp_path.iterdir())
     result = CliRunner().invoke(app, ["clicks", *arguments])
     assert isinstance(result.exception, ToprankError)

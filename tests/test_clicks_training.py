@@ -615,8 +615,9 @@ def test_other_bad_input_is_refused_in_sentences():
         with pytest.raises((DataError, UnknownNameError), match=match):
             wrong()
     strange = ClickLog.of(["other"], ["x"], [1], [1])
-    with pytest.raises(DataError, match="same query and document ids"):
-        train(LinearRanker("Squared"), strange, data, "affine", THETA)
+    for ids, match in ((None, "no document ids"), (data.row_names.astype(str), "same query and document ids")):
+        with pytest.raises(DataError, match=match):
+            train(LinearRanker("Squared"), strange, data.replace(document_ids=ids), "affine", THETA)
 
 
 def test_trees_with_a_term_for_each_position_learn_both_and_keep_the_biases(tmp_path):

@@ -99,28 +99,29 @@ def test_logs_of_replicas_join_and_events_may_be_of_the_others_lists(tmp_path):
     assert log.left_out == {AGAIN: 1}
 
 
-def test_attributes_that_the_first_lines_do_not_have_are_read(tmp_path):
+@pytest.mark.parametrize("place", [0, 2, 3])
+def test_attributes_that_the_first_lines_do_not_have_are_read(tmp_path, place):
     plain = [shown(f"s{number}", ["a", "b"]) for number in range(3)]
     more = shown(
         "x", ["b", "a"], teams=["new", "old"], explored=True, propensity=0.05, arm="new", share=0.2,
         features={"price": [2.0, None]}, scores=[1.5, 0.5], device="phone",
     )  # fmt: skip
-    folder = served(tmp_path / "log", [more, *plain], [])
+    folder = served(tmp_path / "log", [*plain[:place], more, *plain[place:]], [])
+    served(folder, [shown("y", ["a", "b"])], [], "b")  # of a replica that was not told to write features
     log = tr.clicks.read(folder, carry=["price", "score", "device"])
     at = log.session_ids[log.session] == "x"
     columns = {name: values[at].tolist() for name, values in log.columns.items()}
     assert columns["team"] == ["new", "old"]
     assert columns["device"] == ["phone", "phone"]
-    assert log.columns["device"][~at].tolist() == [""] * 6
+    assert log.columns["device"][~at].tolist() == [""] * 8
     assert "surface" not in log.columns
     assert columns["explored"] == [True, True]
     assert columns["propensity"] == [0.05, 0.05]
     assert (columns["arm"], columns["share"], columns["score"]) == (["new"] * 2, [0.2] * 2, [1.5, 0.5])
     assert columns["price"][0] == 2
     assert np.isnan(columns["price"][1])
-    assert log.columns["propensity"][~at].tolist() == [1.0] * 6
+    assert log.columns["propensity"][~at].tolist() == [1.0] * 8
     assert not log.clicks.any()  # a log without events yet
-    served(folder, [*plain, more], [])
     with pytest.raises(UnknownNameError, match="age"):
         tr.clicks.read(folder, carry="age")
 

@@ -362,6 +362,16 @@ def test_files_are_rotated_and_the_oldest_go_when_they_are_too_old_or_too_large(
     assert number(made.counters, "log_records", kind="queries") == 3000
 
 
+def test_what_is_written_after_its_file_was_removed_is_written_to_another(tmp_path):
+    with journal(tmp_path) as made:
+        for name in ("first", "second"):
+            made.shown(record(3, name))
+            until(lambda: made._size == 0)
+            (file,) = tmp_path.glob("queries-*.jsonl")
+            assert json.loads(file.read_text())["query_id"] == name
+            file.unlink()
+
+
 def test_a_folder_that_cannot_be_written_to_is_said_at_the_start(folder, tmp_path):
     (tmp_path / "file").write_text("")
     with (

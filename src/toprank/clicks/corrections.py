@@ -261,11 +261,13 @@ def correct(
         chance = curves.slope + (curves.offset if correction == "ips" else 0.0)
         divides = (chance > 0) | (least > 0 and correction != "dr")  # dr knows no more of an α of 0
         usable = known & (curves.known & divides)[cells]
+    if not known.any():
+        problem = "No impression of the log is of a document of the data"
+        if data.document_ids is None:
+            raise DataError(f"{problem}, which has no document ids.", remedy=_IDS)
+        raise DataError(f"{problem}: check that both speak of the same query and document ids.")
     if not usable.any():
-        raise DataError(
-            "No impression of the log is of a document of the data at a position with a propensity: check that both "
-            "speak of the same query and document ids."
-        )
+        raise DataError("No impression of the log stood at a position whose propensity is known and above 0.")
     at, where = np.flatnonzero(usable), row[usable]
     count = None if log.weight is None else log.weight[at]
     clicks, shown = log.rewards(reward)[at], np.bincount(where, count, minlength=n).astype(np.float64)
@@ -297,6 +299,9 @@ def correct(
     return Corrected(
         relevance, weights, row, shown, sessions, counts, int((~known).sum()), lost, least if raised else 0.0, raised
     )
+
+
+_IDS = Remedy("Give document_ids.", "Name the column that holds them with {document_id}.", document_id=...)
 
 
 def _refuse_trust(curves: Curves | None) -> None:

@@ -37,6 +37,8 @@ _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _UBI_RESPONSE = {"query_response_id", "query_response_hit_ids"}
 _SERVED = b'{"application":"toprank",'
 """How every line begins that a service writes to its log."""
+_FEATURES = b'"features":{'
+_OF_FEATURES = "query_attributes.features."
 TORN = "lines that were torn when the service was killed"
 _EVERY_LINE = "Every line is an object, and a field has one type in all of them."
 
@@ -79,6 +81,8 @@ def _files_in(folder: Path) -> list[Path]:
     with os_errors(folder, "read"):
         files = sorted((file for file in folder.iterdir() if not file.name.startswith((".", "_"))), key=by_number)
         files = [file for file in files if not _is_begun(file)]
+    if not files:
+        raise FormatError("The folder is empty: nothing was logged yet.", path=folder)
     kinds = {file: _by_name(file) for file in files}
     return [file for file in files if kinds[file]] if set(kinds.values()) - {None, "parquet"} else []
 
@@ -172,8 +176,8 @@ def _of_json(path: Path) -> LogRows:
     known: dict[str, Any] = {}
     for line, block in _json_blocks(path, served):
         content = bytes(block)
-        if served:  # its types are known; the names of features are those of every line
-            content = content.partition(b"\n")[0]
+        if served:  # its types are known; the names of features are those of every line that has any
+            line, content = _line_at(content, max(content.find(_FEATURES), 0), line)
         for number, text in enumerate(content.split(b"\n") if content.strip() else (), line):
             _learn(known, _object(text, path, number))
         if known:
@@ -190,7 +194,8 @@ def _of_json(path: Path) -> LogRows:
             within, (*outer, last) = wanted, [name] if name in known else name.split(".")
             for step in outer:
                 within = within.setdefault(step, {})
-            within[last] = _inside(known, name) or (str if name in texts else float)
+            unseen: Any = [float] if name.startswith(_OF_FEATURES) else str if name in texts else float
+            within[last] = _inside(known, name) or unseen
         schema = pa.schema(_fields(wanted))
         tables = _in_turn(
             lambda block: _json_table(block[1], schema, path, block[0]).combine_chunks(),
@@ -200,6 +205,12 @@ def _of_json(path: Path) -> LogRows:
             yield from table.to_batches()
 
     return LogRows(learnt, batches, path, False, inside=True, served=served, lost=lost)
+
+
+def _line_at(text: bytes, place: int, first: int) -> tuple[int, bytes]:
+    """The line that a place is in, and its number, that of the first being known."""
+    start = text.rfind(b"\n", 0, place) + 1
+    return first + text.count(b"\n", 0, start), text[start:].partition(b"\n")[0]
 
 
 def _in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:

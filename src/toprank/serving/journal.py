@@ -108,10 +108,7 @@ class Journal:
         self.options, self._counters, self._complain = options, counters, complain
         _make_folder(options.folder)
         self._waiting: deque[tuple[str, bytes]] = deque()
-        self._size, self._lock = (
-            0,
-            Lock(),
-        )  # bytes that wait; the loop, threads of the service and the writer count them
+        self._size, self._lock = 0, Lock()  # bytes that wait; the loop, the service's threads and the writer count them
         word = secrets.token_hex(4)
         most = max(1 << 20, min(_FILE, int(options.bytes / _SHARE)))
         self._files = {kind: _File(options.folder, kind, word, most) for kind in _KINDS}
@@ -214,6 +211,10 @@ class _Open:
     since: float
     size: int = 0
 
+    def is_over(self) -> bool:
+        """Whether it was open for long, or was removed: what is written to it then nobody would read."""
+        return time.monotonic() - self.since > _HOUR or os.fstat(self.descriptor).st_nlink == 0
+
 
 class _File:
     """The files of one kind, one behind the other; readable by their owner alone."""
@@ -231,7 +232,7 @@ class _File:
     def append(self, text: bytes) -> None:
         """Write whole lines, or none of them: where there is no room for all, the part is taken back."""
         file = self._open
-        if file is not None and (file.size + len(text) > self._most or time.monotonic() - file.since > _HOUR):
+        if file is not None and (file.size + len(text) > self._most or file.is_over()):
             self.close()
         file = self._open = self._open or self._new()
         try:
