@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binom
 from typer.testing import CliRunner
@@ -404,3 +405,31 @@ def test_the_command_says_it_by_its_exit_status(tmp_path):
     assert found.exit_code == 4, found.output
     assert "--propensities" in found.stdout
     assert "Cannot be told" in page.read_text()
+
+
+def test_rankers_of_other_columns_are_read_and_compared_as_their_scores_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data, liked = world(3, 300, 0.4)
+    log = served(data, liked, 12_000)
+    qid, documents = np.array(data.qids)[data.queries.document_query], data.row_names.astype(str)
+    ids = {"qid": qid, "document_id": documents}
+    pd.DataFrame({**ids, "price": -data.X[:, 0], "score": data.X[:, 1], "sales": data.X[:, 0]}).to_csv(
+        "data.csv", index=False
+    )
+    read = {}
+    for name, columns in (("new", ["sales", "score"]), ("old", ["score", "price"])):
+        read[name] = tr.read("data.csv", label=False, features=columns)
+        by_column(read[name], 1).save(f"{name}.toprank")
+    tr.clicks.write(log, "log.parquet")
+    given = ["log.parquet", "data.csv", "--new", "new.toprank", "--current", "old.toprank", "--k", "3", "--json"]
+    found = CliRunner().invoke(app, ["launch", *given, "--propensities", ",".join(map(str, LOOKS))])
+    assert found.exit_code == 0, found.output
+    assert found.stdout
+    scores = [tr.load(f"{name}.toprank").predict(of) for name, of in read.items()]
+    expected = tr.clicks.launch(log, read["new"], *scores, k=3, propensities=LOOKS).to_dict()
+    assert json.loads(found.stdout)["estimates"] == expected["estimates"]
+    rankers = [tr.load(f"{name}.toprank") for name in read]
+    with pytest.raises(DataError, match="'current' does not take these data"):
+        tr.clicks.launch(log, read["new"], *rankers, k=3, propensities=LOOKS)
+    with pytest.raises(DataError, match="current_data has other documents"):
+        tr.clicks.launch(log, read["new"], *rankers, current_data=read["old"].select(np.arange(299)))

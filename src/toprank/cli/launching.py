@@ -99,14 +99,17 @@ def launch(
     shown = read_log([log], quiet, columns, crossed)
     reading = common.carrying(data, _columns_of(slices), reading)
     documents = _documents(data, quiet, reading, models[0])
+    others = (
+        None if _columns_read(models[0]) == _columns_read(models[1]) else _documents(data, quiet, reading, models[1])
+    )
     past = None if reference is None else _documents(reference, quiet, reading, models[0])
     names = (new.stem, current.stem) if new.stem != current.stem else (str(new), str(current))
     with common.progress("Comparing …", quiet):
         decided = launched(
             shown, documents, models[0], models[1], metric, k=k, estimator=estimator, propensities=curves,
             context=crossed, clip=clip, most=most, minimum=minimum, slices=slices, reference=past, since=start, by=by,
-            holdout=holdout, half_life=half_life, window=window, version=_digest(current), names=names,
-            confidence=confidence, seed=seed,
+            holdout=holdout, half_life=half_life, window=window, version=_digest(current),
+            current_data=others, names=names, confidence=confidence, seed=seed,
         )  # fmt: skip
     decided = replace(decided, no_answer=common.as_told(decided.no_answer))
     if html is not None:
@@ -122,9 +125,16 @@ def launch(
 
 
 def _documents(path: Path, quiet: bool, reading: options.Reading, ranker: Any) -> RankingData:
-    """The documents in the columns of the new model; labels where there are any."""
+    """The documents in the columns of a model; labels where there are any."""
     labelled = "label" in reading or common.format_told(path) not in common.TABLES or common.has_label(path)
     return common.read_alike(path, quiet, reading if labelled else {**reading, "label": False}, like=ranker)
+
+
+def _columns_read(ranker: Any) -> tuple[Any, ...]:
+    """What a file is read by for a ranker; of one that matches words, by nothing that another has."""
+    names, first = getattr(ranker, "feature_names_in_", ()), getattr(ranker, "first_feature_id_", None)
+    words = None if ranker.text_ is None else id(ranker)
+    return ranker.n_features_in_, tuple(names), first, ranker.encoding_, words
 
 
 def _columns_of(by: str | None) -> Any:

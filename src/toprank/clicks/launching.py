@@ -23,7 +23,7 @@ from toprank.clicks.contexts import Context, Layout, contexts_of
 from toprank.clicks.corrections import correct, curves_of
 from toprank.clicks.evaluation import JudgedRankers, interval_of, judge_by, ranks_of
 from toprank.clicks.known_sessions import KnownSessions
-from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedError, check_log
+from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedError, check_log, named
 from toprank.clicks.recency import Recency, Span, latest, moment, recent, times_of
 from toprank.clicks.reordering import Reordered, reordered
 from toprank.clicks.trusting import trusting_users
@@ -385,6 +385,7 @@ def launch(
     half_life: Span | None = None,
     window: Span | None = None,
     version: str | None = None,
+    current_data: RankingData | None = None,
     names: tuple[str, str] = ("new", "current"),
     shown: int = 5,
     confidence: float = 0.95,
@@ -420,6 +421,7 @@ def launch(
         window: leave out sessions that are older than this.
         version: of the current model as the service calls it, or the SHA-256 of its file; sessions that other versions
             served are counted and told.
+        current_data: the same documents in the columns of the current ranker, where the new one takes others.
         names: of the new ranker and the current one.
         shown: queries to show side by side.
         confidence: of the intervals.
@@ -443,8 +445,10 @@ def launch(
     k = min(_DEPTH, int(np.diff(log.offsets).max()) if in_cells else log.depth) if k is None else k
     check_whole("k", k, 1)
     wanted = f"{'clicks' if metric == 'click' else 'value'}@{k}"
+    theirs = (data, data if current_data is None else _alike(current_data, data))
     scores, costs = zip(
-        *(_scored(model, data, name) for model, name in zip((new, current), names, strict=True)), strict=True
+        *(_scored(model, rows, name) for model, rows, name in zip((new, current), theirs, names, strict=True)),
+        strict=True,
     )
     ranks = {name: ranks_of(of_model, data) for name, of_model in zip(names, scores, strict=True)}
     curves = propensities
@@ -555,6 +559,15 @@ def _later(log: ClickLog, since: float | None) -> ClickLog:
     if not kept.any():
         raise DataError(f"No session of the log is from {moment(since)} or later.")
     return log.select(kept)
+
+
+def _alike(other: RankingData, data: RankingData) -> RankingData:
+    """Other columns of the same documents."""
+    ours, theirs = named(data), named(other)
+    same = np.array_equal(ours.queries.offsets, theirs.queries.offsets) and np.array_equal(ours.qids, theirs.qids)
+    if not (same and np.array_equal(ours.document_ids, theirs.document_ids)):
+        raise DataError("current_data has other documents than data, or has them in another order.")
+    return other
 
 
 def _learned(ranker: Any, log: ClickLog) -> float | None:
