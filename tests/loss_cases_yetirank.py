@@ -11,7 +11,7 @@ DRAWN: dict[str, Any] = {"silent": True, "order_dependent": True, "random": True
 
 CASES: list[tuple[str, Loss, dict[str, Any]]] = [
     ("yetirank", YetiRank(), DRAWN),
-    ("yetirank-one-order", YetiRank(permutations=1, decay=1.0, gain="exponential"), DRAWN),
+    ("yetirank-one-order", YetiRank(permutations=1, decay=1, gain="exponential"), DRAWN),
     ("yetirank-real", YetiRank(seed=3), {**DRAWN, "labels": "real"}),
     ("yetirank-ndcg@3", YetiRank(metric="ndcg@3"), DRAWN),
     ("yetirank-map", YetiRank(metric="map"), {**DRAWN, "labels": "binary"}),

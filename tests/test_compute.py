@@ -161,6 +161,52 @@ def test_an_interrupt_while_waiting_is_raised_when_no_thread_writes_any_more(mon
     assert len(written) == 2  # nobody is at work any more
 
 
+class Interrupted(list):
+    """Blocks of which the main thread is interrupted while it takes its second, between two steps of our own."""
+
+    asked = 0
+
+    def __len__(self):
+        if threading.current_thread() is threading.main_thread():
+            self.asked += 1
+            if self.asked == 3:  # each_block itself, then a block, then the next
+                raise KeyboardInterrupt
+        return super().__len__()
+
+
+def test_an_interrupt_between_blocks_is_raised_when_no_thread_writes_any_more():
+    begun, at_work = threading.Event(), set()
+
+    def work(_):
+        if threading.current_thread() is threading.main_thread():
+            assert begun.wait(10)
+        else:
+            at_work.add(threading.get_ident())
+            begun.set()
+            time.sleep(0.2)
+            at_work.discard(threading.get_ident())
+
+    for context in (nullcontext(), on_threads_of(lightgbm_library(), 2)):
+        begun.clear()
+        with context, pytest.raises(KeyboardInterrupt):
+            each_block(work, Interrupted(range(9)), 2)
+        assert not at_work
+
+
+def test_an_interrupt_on_the_way_into_a_borrowed_thread_is_not_lost(monkeypatch):
+    """C has no exceptions: what ends our own code there is told to `sys.unraisablehook`, and to nobody else."""
+    library, told = lightgbm_library(), []
+
+    def interrupted():
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: told.append(problem.exc_type))
+    with on_threads_of(library, 2), pytest.raises(KeyboardInterrupt):
+        compute._BORROWED.get().run(interrupted)
+    assert told == [KeyboardInterrupt]
+
+
 def test_trees_are_the_same_bits_whoever_runs_the_blocks(monkeypatch):
     data = toprank.synthetic(n_queries=300, seed=0)
     borrowed = toprank.TreeRanker("LambdaRank", n_trees=5, threads=2).fit(data).predict(data)

@@ -278,6 +278,19 @@ def test_noisy_orders_come_as_often_as_plackett_and_luce_say():
             assert abs(share - chance) < 4 * math.sqrt(chance * (1 - chance) / draws)
 
 
+def test_what_draws_inside_draws_apart_from_the_samples():
+    """Orders go by s + Gumbel + logistic noise; of the same numbers, the two would add up to a wider spread."""
+    draws, s = 50_000, np.array([4.0, 0.0, 0.0])
+    labels, queries = np.tile([1.0, 0.0, 0.0], draws), tr.Queries.from_sizes([3] * draws)
+    loss = Gumbel(losses.YetiRank(permutations=1), samples=1)
+    grad = loss.on(labels, queries).at(np.tile(s, draws)).grad.reshape(draws, 3)
+    middle = float(np.mean((grad != 0).all(axis=1)))  # in between, a document is the neighbour of both others
+    rng, size = np.random.default_rng(0), (1_000_000, 3)
+    first, second, third = (s + rng.gumbel(size=size) + rng.logistic(size=size)).T
+    chance = float(np.mean((np.minimum(second, third) < first) & (first < np.maximum(second, third))))
+    assert abs(middle - chance) < 4.5 * math.sqrt(chance * (1 - chance) / draws)
+
+
 def test_each_round_has_noise_of_its_own():
     labels, s, _, _ = drawn(11)
     bound = Gumbel("ListNet").on(labels, QUERIES)

@@ -103,13 +103,13 @@ def each_block(function: Callable[[Block], T], blocks: Sequence[Block], threads:
     turn = itertools.count()  # next() on it is one step of the interpreter, so no two threads get the same number
 
     def work() -> None:
-        while (i := next(turn)) < len(blocks):
-            try:
+        try:  # around the loop as well: an interrupt comes between any two steps of it
+            while (i := next(turn)) < len(blocks):
                 results[i] = function(blocks[i])
-            except BaseException as problem:  # noqa: BLE001 - raised below, when no thread is at work any more
-                failed.append(problem)
-                for _ in zip(turn, blocks, strict=False):  # nothing is left for the other threads
-                    pass
+        except BaseException as problem:  # noqa: BLE001 - raised below, when no thread is at work any more
+            failed.append(problem)
+            for _ in zip(turn, blocks, strict=False):  # nothing is left for the other threads
+                pass
 
     borrowed = _BORROWED.get()
     if borrowed is None or not borrowed.run(work):
@@ -129,19 +129,25 @@ def _on_pool(work: Callable[[], None], helpers: int) -> None:
         # Threads are started when they are first needed; two callers at once may make two pools, of which one is lost.
         _POOL[:] = [(os.getpid(), ThreadPoolExecutor(_most_threads(), thread_name_prefix="toprank"))]
     started: list[Future[None]] = []
-    for _ in range(helpers):
-        try:
-            started.append(_POOL[0][1].submit(work))
-        except RuntimeError:  # the system starts no more of them (memory, limits); fewer do the same work
-            break
-    work()
-    interrupt: KeyboardInterrupt | None = None
+    interrupt: BaseException | None = None
+    try:
+        for _ in range(helpers):
+            try:
+                started.append(_POOL[0][1].submit(work))
+            except RuntimeError:  # the system starts no more of them (memory, limits); fewer do the same work
+                break
+        work()
+    except BaseException as asked:  # noqa: BLE001 - raised below; `work` itself raises nothing
+        interrupt = asked
     for helper in started:
         # One that all threads were too busy for is not needed. Whoever is interrupted waits for the others all the
         # same: they write into the arrays that the caller takes back.
-        while not helper.cancel() and not helper.done():
+        waiting = True
+        while waiting:
             try:
-                wait([helper])
+                while not helper.cancel() and not helper.done():
+                    wait([helper])
+                waiting = False
             except KeyboardInterrupt as asked:
                 interrupt = asked
     if interrupt is not None:
@@ -163,7 +169,17 @@ class _Borrowed:
         """
         if (os.getpid(), threading.get_ident()) != (self.process, self.thread) or self.in_parallel():
             return False
-        self.parallel(_REGION(lambda _: work()), None, self.threads, 0)
+        whole = False
+
+        def region(_: None) -> None:
+            nonlocal whole
+            work()
+            if threading.get_ident() == self.thread:
+                whole = True
+
+        self.parallel(_REGION(region), None, self.threads, 0)
+        if not whole:  # an interrupt that comes on the way into `work` or out of it ends there: C has no exceptions
+            raise KeyboardInterrupt
         return True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -190,7 +190,8 @@ class Gumbel(Loss):
 class _BoundGumbel(BoundLoss):
     def __init__(self, loss: Gumbel, judgments: Judgments) -> None:
         super().__init__(judgments)
-        self.inner = make(loss.loss).bound_to(judgments)
+        # What draws inside must not draw the noise of these samples once more: both count from one seed and query.
+        self.inner = reseeded(make(loss.loss), (loss.seed,)).bound_to(judgments)
         self.samples, self.temperature = loss.samples, loss.temperature
         self.chance = Chance.of(judgments, loss.seed)
 
@@ -233,7 +234,7 @@ def _in_labels(loss: Loss | str) -> bool:
 def reseeded(loss: Loss, seeds: Sequence[int]) -> Loss:
     """The loss with another seed, as that of each loss it is made of: its own and these decide; else as it is."""
     changes: dict[str, Any] = {}
-    for field in fields(loss):
+    for field in fields(loss) if is_dataclass(loss) else ():
         value = getattr(loss, field.name)
         if isinstance(value, Loss):
             changes[field.name] = reseeded(value, seeds)

@@ -104,7 +104,7 @@ class _BoundYetiRank(BoundLoss):
         if loss.metric is None:
             self.kind = kernels.RankState.PLAIN
             self.gains = self.reads = judgments.gains(loss.gain)
-            self.drops = loss.decay ** np.arange(longest)
+            self.drops = float(loss.decay) ** np.arange(longest)  # 1 would give whole numbers
         else:
             reading = reading_of(parse(loss.metric), judgments, loss.gain)
             self.kind = vars(kernels.RankState)[_STATES[reading.kind]]

@@ -11,7 +11,7 @@ and the gradient back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -145,7 +145,7 @@ class NetworkObjective:
 
     def drawn_anew(self, seed: int, number: int) -> NetworkObjective:
         """The same objective for an epoch: a loss that draws when it is bound does so by both seeds and the epoch."""
-        loss = reseeded(self.loss, (seed, number)) if is_dataclass(self.loss) else self.loss
+        loss = reseeded(self.loss, (seed, number))
         if loss is self.loss:
             return self
         return replace(self, loss=loss, gpu_loss=None if self.gpu_loss is None else _gpu_loss(True, loss, self.device))
