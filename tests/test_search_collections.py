@@ -94,10 +94,31 @@ def test_a_folder_of_texts(tmp_path):
     assert "png" in found.notes[0]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252"])
 def test_texts_in_any_encoding(tmp_path, encoding):
     written(tmp_path / "a.txt", "Über größe".encode(encoding))
-    assert search.read(tmp_path).fields["body"] == ["Über größe"]
+    found = search.read(tmp_path)
+    assert found.fields["body"] == ["Über größe"]
+    guessed = "Neither UTF-8 nor saying what they are, and so read as Windows' Western encoding: 1 of 1 files."
+    assert found.notes == ((guessed,) if encoding == "cp1252" else ())
+
+
+@pytest.mark.parametrize("encoding", ["windows-1251", "koi8-r", "utf-8"])
+def test_pages_are_read_in_the_encoding_that_they_state(tmp_path, encoding):
+    page = f"<html><meta content='text/html; charset={encoding}'><title>Крыло</title><p>самолёт"
+    written(tmp_path / "a.html", page.encode(encoding))
+    found = search.read(tmp_path)
+    assert (found.fields["title"], found.fields["body"], found.notes) == (["Крыло"], ["самолёт"], ())
+    written(tmp_path / "a.html", page.encode("koi8-r").replace(encoding.encode(), b"klingon"))
+    assert "Neither UTF-8" in search.read(tmp_path).notes[0]
+
+
+def test_a_link_to_nothing_is_left_out_of_a_folder(tmp_path):
+    written(tmp_path / "a.txt", "wing")
+    (tmp_path / "b.txt").symlink_to(tmp_path / "gone.txt")
+    found = search.read(tmp_path)
+    assert found.ids == ["a.txt"]
+    assert found.notes[0].endswith("1 × link to nothing.")
 
 
 @pytest.mark.parametrize(

@@ -28,19 +28,21 @@ def judged(queries, grades=(0, 1, 2), more=()):
     return [*rows, *more]
 
 
-def beir(path, texts, queries, parts, *, packed=False, mark="", end="\n", field="text", head=True):
+def beir(path, texts, queries, parts, *, packed=False, mark="", end="\n", field="text", head=True, ids="{}"):
     def write(name, text):
         file = path / (f"{name}.gz" if packed else name)
         file.parent.mkdir(parents=True, exist_ok=True)
         content = (mark + text).encode()
         file.write_bytes(gzip.compress(content) if packed else content)
 
-    rows = [{"_id": i, "title": "", "text": "", field: text} for i, text in texts.items()]
+    rows = [{"_id": ids.format(i), "title": "", "text": "", field: text} for i, text in texts.items()]
     write("corpus.jsonl", "".join(json.dumps(row, ensure_ascii=False) + end for row in rows))
-    write("queries.jsonl", "".join(json.dumps({"_id": i, "text": t}) + end for i, t in queries.items()))
+    write("queries.jsonl", "".join(json.dumps({"_id": ids.format(i), "text": t}) + end for i, t in queries.items()))
     for part, judgments in parts.items():
-        title = [("query-id", "corpus-id", "score")] if head else []
-        write(f"qrels/{part}.tsv", "".join("\t".join(map(str, row)) + end for row in [*title, *judgments]))
+        title = [head if isinstance(head, str) else "query-id\tcorpus-id\tscore"] if head else []
+        middle = "\t0" * (title[0].count("\t") - 2 if title else 0)
+        lines = [f"{ids.format(q)}{middle}\t{ids.format(d)}\t{grade}" for q, d, grade in judgments]
+        write(f"qrels/{part}.tsv", "".join(line + end for line in [*title, *lines]))
 
 
 def trec(path, texts, queries, judgments, *, packed=False, mark="", end="\n"):
@@ -85,6 +87,9 @@ def tried(source, tmp_path):
         {"packed": True, "mark": "\ufeff"},
         {"field": "title"},
         {"head": False},
+        {"head": "query-id\tQ0\tcorpus-id\tscore"},
+        {"ids": "my {}"},
+        {"ids": "my {}", "head": False},
     ],
     ids=str,
 )
@@ -109,6 +114,90 @@ def test_trec_in_every_dress(how, tmp_path):
     trained, evaluated = tried(tmp_path / "made", tmp_path)
     assert "learned from 12 queries" in trained
     assert json.loads(evaluated)["queries"] == 12
+
+
+@pytest.mark.parametrize("topics", ["{:03d}", "{}"])
+@pytest.mark.parametrize("judgments", ["{:03d}", "{}"])
+@pytest.mark.parametrize("layout", ["trec", "smart"])
+def test_ids_of_queries_differ_by_leading_zeros(layout, topics, judgments, tmp_path):
+    queries = {f"q{7 * i + 1}": text for i, text in enumerate(asked(12).values())}
+    trec(tmp_path / "made", TEXTS, queries, {})
+    for name, begin in (("trec", "<top>\n<num> Number: {}\n<title> {}\n</top>\n"), ("smart", ".I {}\n.W\n{}\n")):
+        written = [begin.format(topics.format(int(q[1:])), text) for q, text in queries.items()]
+        (tmp_path / f"{name}.topics").write_text("".join(written))
+    rows = [(judgments.format(int(q[1:])), f"d{i}", 1) for i, q in enumerate(queries)]
+    (tmp_path / "made.qrels").write_text("".join(f"{q} 0 {d} {g}\n" for q, d, g in rows))
+    index = tmp_path / "made.index"
+    run("index", tmp_path / "made", "-o", index, "--quiet")
+    judged_by = ("--queries", tmp_path / f"{layout}.topics", "--qrels", tmp_path / "made.qrels")
+    found = json.loads(run("evaluate", index, *judged_by, "--systems", "bm25", "--json", "--quiet"))
+    assert found["queries"] == 12
+    assert found["systems"]["bm25"]["ndcg@10"] > 0.9  # each asks for a word that only its document has
+
+
+def test_parts_of_trec_may_have_folders_of_their_own_but_hide_no_other_texts(tmp_path):
+    queries = asked(8)
+    trec(tmp_path / "flat", TEXTS, queries, {"my.qrels": judged(queries)})
+    for name in ("docs", "topics", "qrels"):
+        (tmp_path / "deep" / name).mkdir(parents=True)
+    for name, place in (("docs.xml", "docs/a"), ("topics.txt", "topics/a.txt"), ("my.qrels", "qrels/a.txt")):
+        (tmp_path / "deep" / place).write_bytes((tmp_path / "flat" / name).read_bytes())
+    assert "40 documents of deep" in run("index", tmp_path / "deep", "-o", tmp_path / "deep.index")
+    systems = ("--systems", "bm25", "--json", "--quiet")
+    run("index", tmp_path / "flat", "-o", tmp_path / "flat.index", "--quiet")
+    deep, flat = (json.loads(run("evaluate", tmp_path / f"{name}.index", *systems)) for name in ("deep", "flat"))
+    assert deep["systems"] == flat["systems"]
+    (tmp_path / "deep" / "notes.txt").write_text("bread")
+    assert "3 documents of deep" in run("index", tmp_path / "deep", "-o", tmp_path / "deep.index")
+
+
+def test_trec_may_have_any_root_and_is_not_taken_for_whole_where_it_is_cut(tmp_path):
+    trec(tmp_path / "made", TEXTS, asked(8), {})
+    content = (tmp_path / "made" / "docs.xml").read_text()
+    (tmp_path / "rooted.xml").write_text(f"<?xml version='1.0'?>\n<my-texts>\n{content}</my-texts>\n")
+    assert "40 documents" in run("index", tmp_path / "rooted.xml", "-o", tmp_path / "a.index")
+    (tmp_path / "cut.xml").write_text(content[:-12])
+    assert "REFUSED" in (refused := run("index", tmp_path / "cut.xml", "-o", tmp_path / "b.index"))
+    assert "No </doc> ends document number 40: the file is cut off." in refused
+    assert not (tmp_path / "b.index").exists()
+
+
+@pytest.mark.parametrize("name", ["pid", "docID", "UUID"])
+def test_objects_have_their_ids_under_many_names(name, tmp_path):
+    queries = asked(8)
+    rows = [json.dumps({name: i, "passage": text}) + "\n" for i, text in TEXTS.items()]
+    (tmp_path / "made.jsonl").write_text("".join(rows))
+    assert "fields passage." in run("index", tmp_path / "made.jsonl", "-o", tmp_path / "made.index")
+    (tmp_path / "q.tsv").write_text("".join(f"{q}\t{text}\n" for q, text in queries.items()))
+    (tmp_path / "made.qrels").write_text("".join(f"{q} 0 {d} {g}\n" for q, d, g in judged(queries)))
+    given = ("--queries", tmp_path / "q.tsv", "--qrels", tmp_path / "made.qrels", "--json", "--quiet")
+    assert json.loads(run("evaluate", tmp_path / "made.index", *given, "--systems", "bm25"))["pool_recall"] > 0.5
+
+
+def test_lines_are_ids_where_objects_have_none_and_that_is_told(tmp_path):
+    (tmp_path / "made.jsonl").write_text('{"text": "wing"}\n{"text": "plate"}\n')
+    assert "No object has an id (_id, id, " in run("index", tmp_path / "made.jsonl", "-o", tmp_path / "made.index")
+
+
+def test_systems_go_by_their_own_names_however_they_are_written(tmp_path):
+    queries = asked(12)
+    trec(tmp_path / "made", TEXTS, queries, {"my.qrels": judged(queries)})
+    index = tmp_path / "made.index"
+    run("index", tmp_path / "made", "-o", index, "--quiet")
+    given = run("evaluate", index, "--systems", "RRF, ranknet_LINEAR,BM25", "--json", "--quiet")
+    assert list(json.loads(given)["systems"]) == ["rrf", "RankNet-linear", "bm25"]
+    assert "RankNet-linear is named twice" in run("evaluate", index, "--systems", "ranknet-linear,RankNet-linear")
+
+
+def test_a_run_called_as_a_baseline_is_the_run(tmp_path):
+    queries = asked(12)
+    trec(tmp_path / "made", TEXTS, queries, {"my.qrels": judged(queries)})
+    worst = [f"{q} Q0 d{(i + 7) % 20} 1 1.0 BM25\n" for i, q in enumerate(queries)]
+    (tmp_path / "own.run").write_text("".join(worst))
+    index = tmp_path / "made.index"
+    assert "REFUSED" not in run("index", tmp_path / "made", "-o", index, "--run", tmp_path / "own.run", "--quiet")
+    found = json.loads(run("evaluate", index, "--systems", "BM25,lsa", "--json", "--quiet"))
+    assert found["systems"]["BM25"]["ndcg@10"] == 0.0  # it finds nothing relevant, as the words would
 
 
 def test_parts_of_trec_are_told_by_the_names_of_their_files(tmp_path):

@@ -110,7 +110,8 @@ def index(
             language=language,
             seed=seed,
         )
-    typer.echo(f"{output}: {len(made):,} documents of {made.name}, fields {', '.join(made.documents.fields)}.")
+    documents = f"{len(made):,} document{'' if len(made) == 1 else 's'}"
+    typer.echo(f"{output}: {documents} of {made.name}, fields {', '.join(made.documents.fields)}.")
     for note in made.notes:
         common.say(note, quiet)
     if trained:

@@ -213,9 +213,9 @@ def evaluate(
 def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
     """Systems by name: None for what is not learned here."""
     runs = index.runs.names if index.runs is not None else ()
-    given = systems if systems is not None else (*(runs or ("bm25", "lsa")), "rrf", DEFAULT_SYSTEM)
-    known = {name.lower(): name for name in (*runs, *BASELINES, _FIRST_STAGE, _MODEL)}
-    learned = (BLEND, *system_names())
+    given = systems if systems is not None else dict.fromkeys((*(runs or ("bm25", "lsa")), "rrf", DEFAULT_SYSTEM))
+    known = {name.lower(): name for name in (*BASELINES, _FIRST_STAGE, _MODEL, *runs)} | {name: name for name in runs}
+    learned = {name.lower(): name for name in (BLEND, *system_names())}
     checked: dict[str, Any] = {}
     for system in [given] if isinstance(given, str) else given:
         if not isinstance(system, str):
@@ -224,12 +224,14 @@ def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
                 raise DataError(f"Two of the systems are called {called}; evaluate them one at a time.")
             checked[called] = system
             continue
-        name = known.get(system.strip().lower())
-        if name is None and system.strip().lower() not in {known.lower() for known in learned}:
-            raise UnknownNameError("system", system, [*known.values(), *learned])
-        if (name or system) in checked:
-            raise DataError(f"The system {system} is named twice.")
-        checked[name or system] = None if name else system
+        plain, key = system.strip(), system.strip().lower()
+        there = known.get(plain, known.get(key))
+        name = there or learned.get(key.replace("_", "-"))
+        if name is None:
+            raise UnknownNameError("system", system, [*dict.fromkeys(known.values()), *learned.values()])
+        if name in checked:
+            raise DataError(f"The system {name} is named twice.")
+        checked[name] = None if there else name
     if not checked:
         raise DataError("Name at least one system.")
     return checked
@@ -237,11 +239,11 @@ def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
 
 def _baseline(index: Index, name: str, topics: Topics, depth: int, data: RankingData) -> Run:
     """What a system that learns nothing finds."""
+    if index.runs is not None and name in index.runs.names:
+        return _run(data, -_rank(data, f"{name} rank"), name)
     if name == _MODEL:
         return _run(data, _model_scores(index, topics, data), name)
     if index.runs is not None:
-        if name in index.runs.names:
-            return _run(data, -_rank(data, f"{name} rank"), name)
         if name == "bm25":
             return _run(data, _column(data, "bm25"), name)
         if name == "lsa":

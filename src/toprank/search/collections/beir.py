@@ -44,4 +44,4 @@ def beir(path: Path) -> Collection:
             notes[f"The part {file.name} of the judgments is left out. {problem}"] = None
     fields = {name: texts for name, texts in documents.fields.items() if name != "metadata"}
     stamp = Stamp.of(path, [corpus])
-    return Collection(path.resolve().name, documents.ids, fields, topics, parts, tuple(notes), stamp)
+    return Collection(path.resolve().name, documents.ids, fields, topics, parts, (*documents.notes, *notes), stamp)

@@ -15,10 +15,12 @@ import numpy as np
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["ALL", "Collection", "Stamp", "Topics", "first_again", "qrels_of_rows", "whole_text"]
+__all__ = ["ALL", "QUERY_NAMES", "Collection", "Stamp", "Topics", "first_again", "qrels_of_rows", "whole_text"]
 
 ALL = "all"
 """The name of judgments that are not divided into parts such as train and test."""
+QUERY_NAMES = frozenset({"query", "query_id", "query-id", "queryid", "qid", "topic", "topic_id", "id", "_id"})
+"""What a header calls the ids of queries."""
 _HALVES = re.compile("[\ud800-\udfff]")  # of characters: no file can hold them
 _TITLES = ("title", "name", "heading", "headline")
 
@@ -129,8 +131,8 @@ class Collection:
         if again is not None:
             first = list(self.ids).index(self.ids[again])
             raise DataError(
-                f"Two documents of {self.name} have the id '{self.ids[again]}', the {first + 1:,}th and the "
-                f"{again + 1:,}th; ids must be different. Remove one of the two, or rename it."
+                f"Two documents of {self.name} have the id '{self.ids[again]}', number {first + 1:,} and number "
+                f"{again + 1:,}; ids must be different. Remove one of the two, or rename it."
             )
 
     @property

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from toprank.data.bytesource import open_bytes, os_errors, plain_name
-from toprank.errors import DataError, FormatError
+from toprank.errors import FormatError
 from toprank.search.collections.collection import Collection, Stamp, whole_text
-from toprank.search.collections.text_files import html_parts, markdown_parts, plain_parts, read_text
+from toprank.search.collections.text_files import html_parts, markdown_parts, plain_parts, text_and_doubt
 
 __all__ = ["ID_NAMES", "folder", "json_lines", "json_objects", "text_files_in"]
 
@@ -20,12 +20,12 @@ _READERS: dict[str, Callable[[str, str], tuple[str, str]]] = {
     ".txt": plain_parts, ".text": plain_parts, ".rst": plain_parts, ".md": markdown_parts, ".markdown": markdown_parts,
     ".html": html_parts, ".htm": html_parts, ".xhtml": html_parts,
 }  # fmt: skip
-ID_NAMES = ("_id", "id", "doc_id", "docid", "document_id", "docno", "key")
+ID_NAMES = ("_id", "id", "doc_id", "doc-id", "docid", "document_id", "docno", "pid", "uuid", "key")
 _MOST_NAMED = 5  # names in a sentence
 
 
 def text_files_in(path: Path) -> tuple[list[Path], Counter[str]]:
-    """The files of a folder that are text by their names, and the suffixes of the others; hidden ones aside."""
+    """The files of a folder that are text by their names, and what the others are; hidden ones aside."""
     files: list[Path] = []
     others: Counter[str] = Counter()
     with os_errors(path, "read"):
@@ -34,10 +34,13 @@ def text_files_in(path: Path) -> tuple[list[Path], Counter[str]]:
             for name in sorted(names):
                 if name.startswith("."):
                     continue
-                if plain_name(name).suffix.lower() in _READERS:
-                    files.append(Path(where, name))
+                file = Path(where, name)
+                if not file.is_file():
+                    others["link to nothing" if file.is_symlink() else "no file"] += 1
+                elif plain_name(name).suffix.lower() in _READERS:
+                    files.append(file)
                 else:
-                    others[Path(name).suffix.lower() or "no suffix"] += 1
+                    others[file.suffix.lower() or "no suffix"] += 1
     return files, others
 
 
@@ -46,21 +49,29 @@ def folder(path: Path) -> Collection:
     files, others = text_files_in(path)
     if not files:
         known = ", ".join(_READERS)
-        raise DataError(
-            f"{path} holds no text: no file below it ends in {known}. Name a folder that does, a file of JSON lines, "
-            "or a collection with judgments (see docs/search.md)."
+        raise FormatError(
+            f"This folder holds no text: no file below it ends in {known}. Name a folder that does, a file of JSON "
+            "lines, or a collection with judgments (see docs/search.md).",
+            path=path,
         )
     stamp = Stamp.of(path, files, every=True)
-    titles, bodies = [], []
+    titles, bodies, guessed = [], [], 0
     for file in files:
         parts = _READERS[plain_name(file).suffix.lower()]
-        title, body = parts(read_text(file), plain_name(file).stem.replace("_", " "))
+        text, doubt = text_and_doubt(file)
+        title, body = parts(text, plain_name(file).stem.replace("_", " "))
         titles.append(title)
         bodies.append(body)
+        guessed += doubt
     notes: tuple[str, ...] = ()
     if others:
         named = ", ".join(f"{count:,} × {suffix}" for suffix, count in others.most_common(_MOST_NAMED))
-        notes = (f"Left out, since their names do not say that they are text, Markdown or HTML: {named}.",)
+        notes = (f"Left out, since what is text, Markdown or HTML is told by the names of files: {named}.",)
+    if guessed:
+        notes += (
+            f"Neither UTF-8 nor saying what they are, and so read as Windows' Western encoding: {guessed:,} of "
+            f"{len(files):,} files.",
+        )
     ids = [file.relative_to(path).as_posix() for file in files]
     return Collection(path.resolve().name, ids, {"title": titles, "body": bodies}, notes=notes, stamp=stamp)
 
@@ -90,9 +101,9 @@ def id_of(value: Mapping[str, Any], path: Path, line: int, name: str | None) -> 
     return whole_text(str(given))
 
 
-def id_name(value: Mapping[str, Any]) -> str | None:
-    """The usual name under which an object has its id."""
-    return next((name for name in ID_NAMES if name in value), None)
+def id_name(value: Mapping[str, Any], usual: Sequence[str] = ID_NAMES) -> str | None:
+    """The usual name under which an object has its id, in capitals or not."""
+    return next((key for name in usual for key in value if key.lower() == name), None)
 
 
 def json_lines(path: Path, fields: Sequence[str] | None = None) -> Collection:
@@ -121,10 +132,11 @@ def json_lines(path: Path, fields: Sequence[str] | None = None) -> Collection:
         column.extend([""] * (len(ids) - len(column)))
     for key in fields or ():
         if ids and not any(texts[key]):
-            raise DataError(f"No object of {path} has text under '{key}'; check the name of the field.")
+            raise FormatError(f"No object has text under '{key}'; check the name of the field.", path=path)
     if ids and not texts:
-        raise DataError(f"The objects of {path} hold no text; give each at least one text beside its id.")
-    return Collection(plain_name(path).stem, ids, texts, stamp=Stamp.of(path.parent, [path]))
+        raise FormatError("The objects hold no text; give each at least one text beside its id.", path=path)
+    notes = () if name else (f"No object has an id ({', '.join(ID_NAMES)}): the numbers of the lines are the ids.",)
+    return Collection(plain_name(path).stem, ids, texts, notes=notes, stamp=Stamp.of(path.parent, [path]))
 
 
 def _text_of(value: Any) -> str | None:

@@ -19,11 +19,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from toprank.data.bytesource import is_float, open_bytes
+from toprank.data.bytesource import is_float, open_bytes, plain_name
 from toprank.data.trec import Qrels
 from toprank.data.trec.files import RepeatedPairError
 from toprank.errors import DataError, FormatError
-from toprank.search.collections.collection import Topics, qrels_of_rows
+from toprank.search.collections.collection import QUERY_NAMES, Topics, qrels_of_rows
 
 __all__ = ["read_judgments"]
 
@@ -43,7 +43,7 @@ def read_judgments(path: str | os.PathLike[str], topics: Topics | None = None) -
         DataError: none of the judged queries is among the topics.
     """
     file = Path(path)
-    rows = _rows(file)
+    rows, header = _rows(file)
     notes: list[str] = []
     counted = False
     widths = {len(words) for _, words in rows}
@@ -52,7 +52,7 @@ def read_judgments(path: str | os.PathLike[str], topics: Topics | None = None) -
         expected = "'query iteration document grade', 'query document grade' with tabs, or as Cranfield has it"
         raise FormatError(f"Expected judgments, {expected}; found {len(words)} columns.", path=file, line=line)
     if widths == {3}:
-        judged, counted = _three_columns(file, rows, notes)
+        judged, counted = _three_columns(file, rows, header, notes)
     elif all(words[2] == "0" and is_float(words[3]) and float(words[3]) == 0 for _, words in rows):
         judged = [(words[0], words[1], 1.0) for _, words in rows]
         notes.append("Grades are binary: this layout lists what is relevant, and nothing else.")
@@ -67,34 +67,48 @@ def read_judgments(path: str | os.PathLike[str], topics: Topics | None = None) -
         raise FormatError(twice.problem, path=file) from None
 
 
-def _rows(path: Path) -> list[_Row]:
-    """The words of every line; those of a header, behind which tabs separate, have the line -1."""
-    rows: list[_Row] = []
-    header = False
+def _rows(path: Path) -> tuple[list[_Row], bool]:
+    """The columns of every line; and whether there was a header above them."""
+    lines: list[tuple[int, str]] = []
     for number, line in open_bytes(path).lines():
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError:
             raise FormatError("The judgments are not UTF-8 text.", path=path, line=number) from None
-        words = [word.strip() for word in text.split("\t")] if header else text.split()  # ids of BEIR may hold blanks
-        if not text.strip():
-            continue
-        if not rows and len(words) == 3 and not is_float(words[2]):
-            header, number = True, -1
-        rows.append((number, words))
-    if len(rows) < 1 or (rows[0][0] == -1 and len(rows) == 1):
+        if text.strip():
+            lines.append((number, text))
+    header = bool(lines) and any(_is_header(cut(lines[0][1])) for cut in (str.split, _at_tabs))
+    if len(lines) == header:
         raise FormatError("The file holds no judgments.", path=path)
-    return rows
+    # Ids of BEIR may hold blanks. Tabs alone say little: CISI has some of its columns behind tabs, some behind blanks.
+    cuts = (_at_tabs, str.split) if header or _is_table(path) else (str.split, _at_tabs)
+    rows = [[(number, cut(text)) for number, text in lines[header:]] for cut in cuts]
+    return next((cut for cut in rows if {len(words) for _, words in cut} in ({3}, {4})), rows[0]), header
 
 
-def _three_columns(path: Path, rows: list[_Row], notes: list[str]) -> tuple[list[tuple[str, str, float]], bool]:
+def _at_tabs(line: str) -> list[str]:
+    return [word.strip() for word in line.split("\t")]
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a file's name says that tabs separate its columns, as BEIR's do."""
+    return plain_name(path).suffix.lower() == ".tsv"
+
+
+def _is_header(words: list[str]) -> bool:
+    """Whether a first line names its columns: where the grade is, no number stands."""
+    if len(words) not in (3, 4) or is_float(words[-1]):
+        return False
+    return len(words) == 3 or words[0].lower() in QUERY_NAMES
+
+
+def _three_columns(
+    path: Path, rows: list[_Row], header: bool, notes: list[str]
+) -> tuple[list[tuple[str, str, float]], bool]:
     """BEIR's judgments, or Cranfield's; and whether queries are counted."""
-    if rows[0][0] == -1 or path.name.lower().endswith((".tsv", ".tsv.gz")):
-        body = rows[1:] if rows[0][0] == -1 else rows
-        return [(words[0], words[1], _grade(path, line, words[2])) for line, words in body], False
     graded = [(words[0], words[1], _grade(path, line, words[2])) for line, words in rows]
     codes = {grade for _, _, grade in graded}
-    if not codes <= {-1.0, 1.0, 2.0, 3.0, 4.0, 5.0}:
+    if header or _is_table(path) or not codes <= {-1.0, 1.0, 2.0, 3.0, 4.0, 5.0}:
         return graded, False
     notes.append(_CRANFIELD)
     return [(query, document, float(code < _NO_INTEREST)) for query, document, code in graded], True
@@ -109,7 +123,8 @@ def _grade(path: Path, line: int, word: str) -> float:
 def _by_id(
     judged: list[tuple[str, str, float]], topics: Topics, counted: bool, notes: list[str], path: Path
 ) -> list[tuple[str, str, float]]:
-    """The judgments with the ids of their queries, where the file counts the queries instead."""
+    """The judgments with the ids of their queries, where the file spells them otherwise, or counts the queries."""
+    judged = _spelled(judged, topics.ids)
     queries, ids = {query for query, _, _ in judged}, set(topics.ids)
     ordinal = _are_ordinals(queries, topics.ids)
     if ordinal and (counted or not queries <= ids):
@@ -128,6 +143,18 @@ def _by_id(
             "the ids spelled alike in both?"
         )
     return judged
+
+
+def _spelled(judged: list[tuple[str, str, float]], ids: Sequence[str]) -> list[tuple[str, str, float]]:
+    """The judgments with the ids as the queries have them: one may say 051 where the other says 51."""
+    known = set(ids)
+    plain = {name.lstrip("0"): name for name in ids if name.isdecimal()}
+    if len(plain) < sum(map(str.isdecimal, ids)):
+        return judged
+    return [
+        (plain.get(query.lstrip("0"), query) if query not in known else query, document, grade)
+        for query, document, grade in judged
+    ]
 
 
 def _are_ordinals(queries: set[str], ids: Sequence[str]) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from toprank.data.bytesource import head_of, os_errors
 from toprank.data.trec import Qrels
@@ -121,27 +121,57 @@ def _of_folder(path: Path) -> Collection:
 
 def _judged_folder(path: Path) -> Collection | None:
     """Documents in SMART's or TREC's layout, with queries and judgments beside them; None where there are none."""
-    files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
-    heads = {file: head_of(file, 4096) for file in files if not _WORDS_ABOUT.search(file.name)}
-    queries = [
-        file for file, head in heads.items() if is_topics(head) or (is_smart(head) and _QUERIES.search(file.name))
-    ]
-    documents = [f for f, head in heads.items() if f not in queries and (is_smart(head) or is_documents(head))]
-    if not documents:
+    files = _part_of(path, sorted(path.iterdir()))
+    if not files.documents:
+        files = _below(path)
+    if not files.documents:
         return None
-    parts = [_of_file(file) for file in documents]
+    parts = [_of_file(file) for file in files.documents]
     fields = {name: _joined(parts, name) for name in dict.fromkeys(chain.from_iterable(part.fields for part in parts))}
     topics: Topics | None = None
     judgments: dict[str, Qrels] = {}
     notes: tuple[str, ...] = ()
-    if len(queries) > 1:
-        raise DataError(f"{' and '.join(file.name for file in queries)} both hold queries; give the documents alone.")
-    if queries:
-        topics = read_topics(queries[0])
-        judged = [file for file in heads if _JUDGMENTS.search(file.name) and file not in (*documents, *queries)]
-        judgments, notes = _judgments(judged, topics)
+    if len(files.queries) > 1:
+        named = " and ".join(file.name for file in files.queries)
+        raise DataError(f"{named} both hold queries; give the documents alone.")
+    if files.queries:
+        topics = read_topics(files.queries[0])
+        judgments, notes = _judgments(files.judgments, topics)
     ids = list(chain.from_iterable(part.ids for part in parts))
-    return Collection(path.resolve().name, ids, fields, topics, judgments, notes, Stamp.of(path, documents))
+    return Collection(path.resolve().name, ids, fields, topics, judgments, notes, Stamp.of(path, files.documents))
+
+
+class _Files(NamedTuple):
+    """What the files of a folder are."""
+
+    documents: list[Path]
+    queries: list[Path]
+    judgments: list[Path]
+
+
+def _part_of(path: Path, files: Iterable[Path]) -> _Files:
+    """Files by their content, and judgments by their names, a folder's among them; what is about the others aside."""
+    kept = [file for file in files if file.is_file() and not file.name.startswith(".")]
+    heads = {file: head_of(file, 4096) for file in kept if not _WORDS_ABOUT.search(file.name)}
+    names = {file: file.relative_to(path).as_posix() for file in heads}
+    queries = [
+        file for file, head in heads.items() if is_topics(head) or (is_smart(head) and _QUERIES.search(names[file]))
+    ]
+    documents = [f for f, head in heads.items() if f not in queries and (is_smart(head) or is_documents(head))]
+    judgments = [f for f in heads if _JUDGMENTS.search(names[f]) and f not in documents and f not in queries]
+    return _Files(documents, queries, judgments)
+
+
+def _below(path: Path) -> _Files:
+    """A collection whose parts have folders of their own; none of it where there are other texts, which are more."""
+    files = sorted(file for file in path.rglob("*") if not any(part[0] == "." for part in file.relative_to(path).parts))
+    names = [file.relative_to(path).as_posix() for file in files]
+    nothing = _Files([], [], [])
+    if not any(map(_QUERIES.search, names)) or not any(map(_JUDGMENTS.search, names)):
+        return nothing
+    parts = _part_of(path, files)
+    others = {file for file in text_files_in(path)[0] if not _WORDS_ABOUT.search(file.name)}
+    return parts if parts.queries and others <= set(chain(*parts)) else nothing
 
 
 def _judgments(files: Sequence[Path], topics: Topics) -> tuple[dict[str, Qrels], tuple[str, ...]]:

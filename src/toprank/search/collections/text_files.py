@@ -12,10 +12,15 @@ from toprank.data.bytesource import open_bytes
 from toprank.errors import FormatError
 from toprank.search.collections.collection import whole_text
 
-__all__ = ["markdown_parts", "html_parts", "plain_parts", "read_text"]
+__all__ = ["markdown_parts", "html_parts", "plain_parts", "read_text", "text_and_doubt"]
 
 _LOOKED_AT = 1 << 16  # bytes in which a file that is no text shows a zero byte
-_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+_STATED = re.compile(rb"<(?:\?xml|meta)\b[^>]*?\b(?:encoding|charset)\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
+_HEAD = 1024  # bytes in which markup says its encoding
 _SKIPPED = frozenset({"script", "style", "noscript", "template", "svg"})
 _BLOCKS = frozenset({
     "address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figcaption", "figure", "footer",
@@ -28,24 +33,35 @@ _FRONT = re.compile(r"\A---\n(.*?)\n(?:---|\.\.\.)\n", re.DOTALL)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file: UTF-8, UTF-16 where it says so, else Windows' Western encoding; also .gz and .zst.
+    """The text of a file: UTF-8, or what it says that it is, else Windows' Western encoding; also .gz and .zst.
 
     Raises:
         FormatError: the file is no text.
     """
+    return text_and_doubt(path)[0]
+
+
+def text_and_doubt(path: Path) -> tuple[str, bool]:
+    """The text of a file as `read_text` has it, and whether its encoding is a guess."""
     content = open_bytes(path).text.tobytes()
     for mark, encoding in _MARKS:
         if content.startswith(mark):
-            return whole_text(content.decode(encoding, "replace"))
+            return whole_text(content.decode(encoding, "replace")), False
     if b"\0" in content[:_LOOKED_AT]:
         raise FormatError(
             "This is a binary file, not text: it holds zero bytes. Move it elsewhere, or give its text instead.",
             path=path,
         )
     try:
-        return content.decode("utf-8")
+        return content.decode("utf-8"), False
     except UnicodeDecodeError:
-        return content.decode("cp1252", "replace")
+        stated = _STATED.search(content[:_HEAD])
+    try:
+        if stated is not None:
+            return whole_text(content.decode(stated[1].decode("ascii"), "replace")), False
+    except (LookupError, ValueError):  # an encoding that nobody knows, or none of text
+        pass
+    return content.decode("cp1252", "replace"), True
 
 
 def plain_parts(text: str, name: str) -> tuple[str, str]:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from toprank.data.bytesource import head_of, open_bytes
 from toprank.errors import FormatError
-from toprank.search.collections.collection import Topics, first_again, whole_text
-from toprank.search.collections.folders import id_name, id_of, json_objects
+from toprank.search.collections.collection import QUERY_NAMES, Topics, first_again, whole_text
+from toprank.search.collections.folders import ID_NAMES, id_name, id_of, json_objects
 from toprank.search.collections.smart import is_smart, smart_topics
 from toprank.search.collections.trec_text import is_topics, trec_topics
 
 __all__ = ["read_topics"]
 
+_IDS = ("qid", "query_id", "query-id", "topic_id")  # of queries, beside those of documents
 _TEXTS = ("text", "query", "title", "question", "words")
-_HEADERS = ("query", "query_id", "query-id", "qid", "id", "_id")
 
 
 def read_topics(path: str | os.PathLike[str]) -> Topics:
@@ -49,7 +49,7 @@ def read_topics(path: str | os.PathLike[str]) -> Topics:
 def _json_topics(path: Path) -> tuple[list[str], list[str]]:
     ids, texts = [], []
     for line, value in json_objects(path):
-        name = id_name(value) or next((key for key in ("qid", "query_id") if key in value), None)
+        name = id_name(value, (*ID_NAMES, *_IDS))
         text = next((value[key] for key in _TEXTS if isinstance(value.get(key), str)), None)
         if name is None or text is None:
             raise FormatError('A query is {"_id": …, "text": …}; one of the two is missing.', path=path, line=line)
@@ -70,7 +70,7 @@ def _line_topics(path: Path) -> tuple[list[str], list[str]]:
             raise FormatError("The query is not UTF-8 text.", path=path, line=number) from None
         if not tab or not own.strip() or "\0" in own:
             raise FormatError("A query is an id, a tab and its words on one line.", path=path, line=number)
-        if not ids and own.strip().lower() in _HEADERS:
+        if not ids and own.strip().lower() in QUERY_NAMES:
             continue
         ids.append(own.strip())
         texts.append(words.strip())

@@ -22,7 +22,7 @@ _OF_TOPIC = r"<{}>\s*(?:{}:)?\s*([^<]*)"
 _NUMBER = re.compile(_OF_TOPIC.format("num", "number"), re.IGNORECASE)
 _WORDS = re.compile(_OF_TOPIC.format("title", "topic"), re.IGNORECASE)
 _DESCRIPTION = re.compile(_OF_TOPIC.format("desc", "description"), re.IGNORECASE)
-_PROLOGUE = rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!DOCTYPE[^>]*>\s*)?(?:<(?:xml|root|docs|topics|trec)>\s*)?"
+_PROLOGUE = rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!DOCTYPE[^>]*>\s*)?(?:<[a-z][\w.-]*>\s*)?"  # a root may have any name
 
 
 def is_documents(head: bytes) -> bool:
@@ -38,8 +38,9 @@ def is_topics(head: bytes) -> bool:
 def trec_documents(path: Path) -> tuple[list[str], dict[str, list[str]]]:
     """Ids and fields, title and body; where documents have no part that is the text, all their words are."""
     ids, titles, bodies = [], [], []
-    for number, match in enumerate(_DOCUMENT.finditer(read_text(path)), 1):
-        content = match[1]
+    text, end = read_text(path), 0
+    for number, match in enumerate(_DOCUMENT.finditer(text), 1):
+        content, end = match[1], match.end()
         own = _ID.search(content)
         if own is None:
             raise FormatError(f"Document number {number} has no <docno>.", path=path)
@@ -50,6 +51,8 @@ def trec_documents(path: Path) -> tuple[list[str], dict[str, list[str]]]:
         bodies.append(unmarked("\n".join(text for _, text in body) if body else rest).strip())
     if not ids:
         raise FormatError("There is no whole document, from <doc> to </doc>.", path=path)
+    if re.search("<doc>", text[end:], re.IGNORECASE):
+        raise FormatError(f"No </doc> ends document number {len(ids) + 1}: the file is cut off.", path=path)
     return ids, {"title": titles, "body": bodies} if any(titles) else {"body": bodies}
 
 
