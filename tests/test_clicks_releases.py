@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.main import app
-from toprank.clicks.releases import ab, interleaved_release
+from toprank.clicks.releases import _variance, ab, interleaved_release
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance import always_half_width, ratio_p
 
 
-def peeked(draw, share, runs, n, seed, width=always_half_width):
+def peeked(draw, share, runs, n, seed, width=always_half_width, variance=_variance):
     """In how many runs an interval of the difference ever left out 0, looking after every unit from the 60th on."""
     alarms = 0
     for run in range(runs):
@@ -32,8 +32,8 @@ def peeked(draw, share, runs, n, seed, width=always_half_width):
             sides.append((count, mean, (square - mean**2) * count / np.maximum(count - 1, 1)))
         (a, one, s), (b, other, t) = sides
         seen = np.minimum(a, b) >= 30
-        half = width((s / a.clip(1) + t / b.clip(1))[seen], (a * b / (a + b))[seen])
-        alarms += bool((np.abs(one - other)[seen] > half).any())
+        a, one, s, b, other, t = (column[seen] for column in (a, one, s, b, other, t))
+        alarms += bool((np.abs(one - other) > width(variance(a, b, s, t), a * b / (a + b))).any())
     return alarms
 
 
@@ -63,6 +63,15 @@ def test_an_interval_of_a_fixed_size_would_be_left_far_more_often():
     """The same looks with 1.96 standard errors: what the test above would not let pass."""
     fixed = peeked(KINDS["normal"], 0.5, 100, 4_000, 1, lambda variance, _: 1.96 * np.sqrt(variance))
     assert fixed > binom.ppf(0.9999, 100, 0.05)
+
+
+def test_a_small_arm_that_has_not_seen_what_is_rare_and_dear_is_not_found_to_be_worse():
+    def dear(rng, n):
+        return (rng.random(n) < 0.1) * rng.lognormal(3.0, 2.0, n)
+
+    assert peeked(dear, 0.02, 200, 20_000, 1) <= binom.ppf(0.999, 200, 0.05)
+    own = peeked(dear, 0.02, 200, 20_000, 1, variance=lambda n, m, new, current: new / n + current / m)
+    assert own > binom.ppf(0.999, 200, 0.05)
 
 
 def test_half_widths_are_those_of_the_mixture():

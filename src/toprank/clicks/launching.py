@@ -564,8 +564,8 @@ def _later(log: ClickLog, since: float | None) -> ClickLog:
 def _alike(other: RankingData, data: RankingData) -> RankingData:
     """Other columns of the same documents."""
     ours, theirs = named(data), named(other)
-    same = np.array_equal(ours.queries.offsets, theirs.queries.offsets) and np.array_equal(ours.qids, theirs.qids)
-    if not (same and np.array_equal(ours.document_ids, theirs.document_ids)):
+    kept = ((one.queries.offsets, one.qids, one.document_ids) for one in (ours, theirs))
+    if not all(np.array_equal(np.asarray(mine), np.asarray(others)) for mine, others in zip(*kept, strict=True)):
         raise DataError("current_data has other documents than data, or has them in another order.")
     return other
 

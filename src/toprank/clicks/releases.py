@@ -234,9 +234,19 @@ def _difference(new: FloatArray, current: FloatArray, confidence: float) -> Inte
     value = float(new.mean() - current.mean()) if n and m else np.nan
     detail, half = "normal mixture, at all looks at once", np.inf
     if min(n, m) >= _LEAST:
-        variance = new.var(ddof=1) / n + current.var(ddof=1) / m
+        variance = _variance(n, m, new.var(ddof=1), current.var(ddof=1))
         half = float(always_half_width(variance, n * m / (n + m), confidence))
     return Interval(value, value - half, value + half, confidence, n + m, detail, "difference per key")
+
+
+def _variance(n: Any, m: Any, of_new: Any, of_current: Any) -> Any:
+    """That of a difference of means: as each arm's values spread, or as those of both together, whichever is more.
+
+    A small arm may not have seen yet what is rare and dear: going by its own spread alone, who looks again and again
+    finds it worse in far more splits than the level says.
+    """
+    of_both = ((n - 1) * of_new + (m - 1) * of_current) / (n + m - 2)
+    return np.maximum(of_new / n + of_current / m, of_both / n + of_both / m)
 
 
 def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
