@@ -176,6 +176,8 @@ def test_queries_without_judgments_are_answered_too():
         ({"method": "rrf", "qrels": {"q": {"d": 1}}}, "'rrf' learns nothing from judgments; leave out qrels="),
         ({"method": "weighted", "weights": [1, 2, 3], "qrels": {"q": {"d": 1}}}, "leave out qrels=, or weights="),
         ({"method": "weighted", "weights": [1.0]}, "3 runs"),
+        ({"method": "weighted", "weights": ["much", 1.0, 1.0]}, "3 runs"),
+        ({"method": "weighted", "weights": 1.0}, "3 runs"),
         ({"method": "weighted", "weights": {"run9": 1.0}}, "run"),
         ({"method": "rrf", "k": 0}, "k"),
         ({"method": "rrf", "depth": 0}, "depth"),
@@ -184,6 +186,24 @@ def test_queries_without_judgments_are_answered_too():
 def test_refusals(arguments, said):
     with pytest.raises((DataError, UnknownNameError), match=said):
         fuse(some_runs(0), **arguments)
+
+
+def test_scores_below_0_have_no_largest_to_divide_by():
+    """-5 / 1e-9 would outvote every other run."""
+    below, above = {"p": {"x": 1.0, "y": -1.0}, "q": {"x": -5.0, "y": -6.0}}, {"q": {"x": 0.0, "y": 2.0}}
+    with pytest.raises(DataError, match="those of low for query q are not above 0; take 'min-max'"):
+        fuse({"high": above, "low": below}, "combsum", normalization="max")
+    zeros = fuse({"high": above, "low": {"q": {"z": 0.0}}}, "combsum", normalization="max")
+    assert as_dict(zeros) == {"q": {"x": 0.0, "y": 1.0, "z": 0.0}}
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [({}, "no scores"), ({"q": {"x": float("nan")}}, "is nan"), ([1], "not list")],
+)
+def test_a_run_that_is_none_is_named(run, said):
+    with pytest.raises(DataError, match=f"The run dense: .*{said}"):
+        fuse({"bm25": {"q": {"x": 1.0}}, "dense": run})
 
 
 def test_one_run_is_no_fusion_and_names_are_listed():

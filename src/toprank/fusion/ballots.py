@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.trec import Run
-from toprank.errors import DataError
+from toprank.errors import DataError, FormatError
 
 __all__ = ["Ballots"]
 
@@ -39,7 +39,7 @@ class Ballots:
     @classmethod
     def of(cls, runs: Mapping[str, Any], depth: int | None = None) -> Self:
         """From runs by name; with `depth` only so many documents of each query and run count."""
-        given = {str(name): Run.of(run) for name, run in runs.items()}
+        given = {str(name): _run(str(name), run) for name, run in runs.items()}
         if len(given) < 2:
             raise DataError(f"Fusion needs at least two runs, not {len(given)}.")
         ranks = [run.ranks() for run in given.values()]
@@ -82,3 +82,13 @@ class Ballots:
         # Equal scores as trec_eval ranks them, by id descending: the pairs of a query stand in ascending order.
         order = np.lexsort((-np.arange(len(scores)), -scores, self.query))
         return Run(self.qids[self.query[order]], self.documents[order], scores[order], tag)
+
+
+def _run(name: str, given: Any) -> Run:
+    """A run; what is wrong with it is said of its name, unless it is said of its file."""
+    try:
+        return Run.of(given)
+    except FormatError:
+        raise
+    except DataError as problem:
+        raise DataError(f"The run {name}:", remedy=problem.args[0]) from None

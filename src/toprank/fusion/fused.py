@@ -128,10 +128,13 @@ def _weights_of(weights: Mapping[str, float] | Sequence[float], names: tuple[str
         for name in weights:
             if name not in names:
                 raise UnknownNameError("run", str(name), names)
-        given = [weights.get(name, 0.0) for name in names]
+        given: Any = [weights.get(name, 0.0) for name in names]
     else:
-        given = list(weights)
-    values = np.asarray(given, dtype=np.float64)
+        given = weights
+    try:
+        values = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.empty(0)
     if values.shape != (len(names),) or not np.isfinite(values).all() or not values.any():
         raise DataError(f"weights must be a finite number for each of the {len(names)} runs, not all 0.")
     return tuple(values.tolist())

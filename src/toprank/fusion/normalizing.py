@@ -10,7 +10,8 @@
 | ``rank`` | 1 − (rank − 1) / n |
 
 A document that a run does not have counts 0, whatever the normalisation. Divisors are at least 10⁻⁹: where all scores
-of a query are equal, ``min-max``, ``sum`` and ``z-score`` are 0. (ranx does both in the same way.)
+of a query are equal, ``min-max``, ``sum`` and ``z-score`` are 0. (ranx does both in the same way.) Only ``max`` is
+refused where it means nothing: of scores below 0 that no score above 0 gives a measure.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.errors import UnknownNameError
+from toprank.errors import DataError, UnknownNameError
 from toprank.fusion.ballots import Ballots
 
 __all__ = ["NORMALIZATIONS", "normalized"]
@@ -34,7 +35,14 @@ def _min_max(ballots: Ballots) -> FloatArray:
 
 
 def _max(ballots: Ballots) -> FloatArray:
-    return ballots.scores / np.maximum(_extreme(ballots, np.maximum, -np.inf), _LEAST)
+    largest = _extreme(ballots, np.maximum, -np.inf)
+    pairs, runs = np.nonzero((largest <= 0) & (ballots.scores < 0))
+    if len(pairs):
+        raise DataError(
+            f"The normalisation 'max' divides by the largest score, and those of {ballots.names[runs[0]]} for query "
+            f"{ballots.qids[ballots.query[pairs[0]]]} are not above 0; take 'min-max', or 'rank'."
+        )
+    return ballots.scores / np.maximum(largest, _LEAST)
 
 
 def _sum(ballots: Ballots) -> FloatArray:
