@@ -23,6 +23,10 @@ kernels: .venv/.core  ## the compiled kernels; built anew when their sources are
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+.venv/.serve: .venv/.core
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[serve]'
+	touch $@
+
 .venv/.bench: .venv/.dev
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	touch $@
@@ -31,7 +35,7 @@ kernels: .venv/.core  ## the compiled kernels; built anew when their sources are
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[wheels]'
 	touch $@
 
-demo: .venv/.core kernels  ## the main job on embedded data
+demo: .venv/.serve kernels  ## the main job on embedded data
 	$(BIN)/toprank demo -o build/demo
 
 test: .venv/.dev kernels  ## the test suite, the slow part left out

@@ -248,10 +248,14 @@ def test_the_demo_shows_a_search_that_got_better(tmp_path, monkeypatch):
 
     monkeypatch.setattr("toprank.search.collections.sources.python_docs", lambda: python_docs(queries=40))
     monkeypatch.setattr("toprank.search.evaluation.DEFAULT_SYSTEM", "RankNet-linear")
+    monkeypatch.setattr("toprank.serving._PACKAGES", ("no_such_package",))
     done = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "demo"), "--threads", "1"])
     assert done.exit_code == 0, (done.output, done.exception)
     assert {"report.html", "python.index"} <= {path.name for path in (tmp_path / "demo").iterdir()}
     assert done.stdout.count(", better") + done.stdout.count(", worse") == 4
+    assert done.stdout.count("Grade 2 is the document that lost the sentence") == 1
+    [page] = [line for line in done.stderr.splitlines() if "search serve" in line]
+    assert page.endswith("no_such_package, which is not installed: pip install 'toprank[serve]'.)")
     assert search.open(tmp_path / "demo" / "python.index").search("csv").learned
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from toprank.cli import common
+from toprank.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from toprank.compute import FloatArray
@@ -33,7 +34,7 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quie
     _title("The documentation of this Python: docstrings of the standard library, read and indexed")
     with common.progress("Reading the standard library …", quiet):
         index = tr.search.index("python-docs", folder / INDEX, seed=seed)
-    typer.echo(f"{len(index):,} documents. {' '.join(index.notes)}")
+    typer.echo(f"{len(index):,} documents.")
 
     _title("BM25, LSA and their fusion, and an order that is learned on other queries than it is judged on")
     with common.progress("Training five times, each time without a fifth of the queries …", quiet):
@@ -47,7 +48,8 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quie
     _title("The order is learned from all queries, and kept in the index")
     with common.progress("Training …", quiet):
         # One thread unless told otherwise: 300 queries are too few to share a training.
-        typer.echo(str(index.train(seed=seed, threads=threads or 1)))
+        trained = index.train(seed=seed, threads=threads or 1)
+    typer.echo(str(replace(trained, facts=())))  # what is to know about the judgments was printed with the comparison
 
     _title("The report")
     assert evaluation.comparison is not None
@@ -74,9 +76,15 @@ def _seen_from_the_leader(content: Content) -> Content:
 
 def advise(folder: Path, quiet: bool) -> None:
     """Say what to do next with the index."""
+    from toprank.serving import check_installed
+
     command = "toprank" if shutil.which("toprank") else sys.argv[0]  # make demo: the command is in .venv only
     advice = f"\nAsk it yourself: {command} search query {folder / INDEX} read a csv file"
     advice += f"\nOr open its page: {command} search serve {folder / INDEX}"
+    try:
+        check_installed()
+    except MissingExtraError as problem:
+        advice += f" ({problem})"
     common.say(advice, quiet)
 
 
