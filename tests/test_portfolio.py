@@ -67,7 +67,7 @@ class Stopped(tr.LinearRanker):
 class HalfDone(tr.LinearRanker):
     def fit(self, X, y=None, qid=None, *, valid=None):
         super().fit(X, y, qid, valid=valid)
-        self.path_[-1]["interrupted"] = 1.0
+        self.interrupted_ = True
         return self
 
 
@@ -407,8 +407,8 @@ def with_labels(labels, sizes):
 @pytest.mark.parametrize(
     ("labels", "sizes", "words"),
     [
-        (np.arange(20) % 3, [20], "only 1 in all"),
-        (np.arange(45) % 3, [5] * 9, "only 9 in all"),
+        (np.arange(20) % 3, [20], "only 1 query:"),
+        (np.arange(45) % 3, [5] * 9, "only 9 queries:"),
         (np.ones(100), [5] * 20, "same label"),
         (np.repeat(np.arange(20) % 2, 5), [5] * 20, "same label"),
         (np.full(100, -1.0), [5] * 20, "not judged"),

@@ -44,7 +44,7 @@ class Stopped(tr.LinearRanker):
 class HalfDone(tr.LinearRanker):
     def fit(self, X, y=None, qid=None, *, valid=None):
         super().fit(X, y, qid, valid=valid)
-        self.path_[-1]["interrupted"] = 1.0
+        self.interrupted_ = True
         return self
 
 
@@ -162,6 +162,8 @@ def test_an_interrupt_keeps_what_was_fitted(parts):
     for stopper in (Stopped(), HalfDone()):
         with pytest.warns(ConvergenceWarning, match="interrupted"):
             blend = tr.BlendRanker([first, stopper, tr.LinearRanker("Squared")], [0.0, 0.0, 1.0]).fit(train)
+        assert blend.was_interrupted
+        assert not only.was_interrupted
         assert len(blend.rankers_) == 1 + isinstance(stopper, HalfDone)
         assert blend.weights_.sum() == 1.0
     with pytest.warns(ConvergenceWarning):

@@ -843,3 +843,19 @@ def test_a_search_that_takes_long_speaks_unasked(parts, monkeypatch, capsys):
     monkeypatch.setattr(tuning, "SILENCE", 1e9)
     tr.tune("LeastSquares", *parts, space=L2, trials=2)
     assert capsys.readouterr().err == ""
+
+
+def test_ctrl_c_while_the_best_of_folds_is_fitted_on_all(parts, monkeypatch):
+    train, real = parts[0], tr.LinearRanker.fit
+
+    def fit(self, data, *arguments, valid=None, **options):
+        if valid is None:
+            ctrl_c()
+        return real(self, data, *arguments, valid=valid, **options)
+
+    monkeypatch.setattr(tr.LinearRanker, "fit", fit)
+    with pytest.warns(ConvergenceWarning, match=r"on all queries was interrupted.* The best of them is returned\."):
+        tuned = tr.tune("ListNet", train, folds=3, trials=2)
+    assert (tuned.interrupted, tuned.refitted) == (True, False)
+    assert tuned.ranker.training_["queries"] < train.n_queries
+    assert tuned.stopped.startswith("All 2 trials were made. ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from os import PathLike
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,10 +10,10 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.choosing.choice import Choice
-from toprank.choosing.decision import Decision, Refit, StoryFacts, decide, rows_of, story_of
+from toprank.choosing.decision import Decision, StoryFacts, decide, rows_of, story_of
 from toprank.choosing.hold_out import as_data, divide
 from toprank.choosing.portfolio import PortfolioSearch, portfolio
-from toprank.choosing.search import Clock, Interrupts, Trial, TrialJudge, fit_again, noting
+from toprank.choosing.search import Clock, Interrupts, Refit, Trial, TrialJudge, fit_again, noting
 from toprank.compute import FloatArray, IntArray, TimeLimit
 from toprank.data.checks import check_flag, check_number, check_whole
 from toprank.data.dataset import RankingData, same_content
@@ -24,7 +24,6 @@ from toprank.rankers.blend import BlendRanker
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling
 from toprank.rankers.estimator import check_is_fitted, is_fitted, unfitted
 from toprank.rankers.formula import Part
-from toprank.rankers.model_files import State
 from toprank.showing.progress import SILENCE, ProgressLine, step
 from toprank.significance.results import queries
 from toprank.systems import DEFAULT
@@ -124,6 +123,7 @@ class AutoRanker(Ranker):
         with step(f"Training the choice again on all {data.n_queries:,} queries …", quiet, line):
             refit = Refit(decision.ranker) if valid is not None else _on_all(decision, data, clock, search)
         self.ranker_, self.choice_ = refit.ranker, self._chosen(decision, search, refit)
+        self.interrupted_ = self.choice_.interrupted
         if refit.ranker.text_ is not None:  # what it sees of words is what it has learnt of them
             for name in ("text_", "n_features_in_", "feature_names_in_", "encoding_"):
                 setattr(self, name, getattr(refit.ranker, name))
@@ -174,11 +174,6 @@ class AutoRanker(Ranker):
             "auto": {"chosen": name, "refitted": choice.refitted, "summary": choice.summary},
         }
         return choice
-
-    @property
-    def was_interrupted(self) -> bool:
-        """Whether the search, or the last training after it, was ended from the keyboard."""
-        return self.choice_.interrupted
 
     # ---- everything else is up to the ranker that was chosen ----
 
@@ -249,15 +244,6 @@ class AutoRanker(Ranker):
         check_is_fitted(self)
         chosen: Ranker = self.ranker_.to_save()
         return chosen
-
-    @override
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the chosen ranker to a model file, which is loaded as that ranker."""
-        self.to_save().save(path)
-
-    @override
-    def state(self) -> State:
-        return self.to_save().state()
 
 
 def auto(
@@ -365,11 +351,10 @@ def _on_all(decision: Decision, train: RankingData, clock: Clock, search: Portfo
     try:
         with interrupts, noting(), TimeLimit(clock.left) as limit:
             for trial in chosen:
-                with interrupts.cutting():
-                    members.append(_again(trial, train))
-                if interrupts.happened or members[-1].was_interrupted:
+                if (again := interrupts.finished(partial(_again, trial, train))) is None:
                     sentence = "Training it again on all the data was interrupted, so it is as it was chosen."
                     return Refit(decision.ranker, sentence, interrupted=True)
+                members.append(again)
                 if limit.passed:
                     return late
             ranker = BlendRanker.of(members, train, decision.weights) if decision.blended else members[0]

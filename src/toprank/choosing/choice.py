@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from toprank.choosing.search import unconverged
 from toprank.metrics.parsing import parse
 from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
@@ -72,7 +73,7 @@ class Choice(Shown):
     @property
     def unconverged(self) -> list[dict[str, Any]]:
         """The trials whose solver did not reach the optimum, and was not interrupted either."""
-        return [row for row in self.trials if row.get("converged", 1.0) == 0.0 and not row.get("interrupted")]
+        return unconverged(self.trials)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the ranker as plain values, for JSON; a number that is not finite is None."""

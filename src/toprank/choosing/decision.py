@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from toprank.choosing.portfolio import NO_TIME, PortfolioSearch
-from toprank.choosing.search import Trial
+from toprank.choosing.search import Refit, Trial
 from toprank.compute import FloatArray
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.blend import BlendRanker
@@ -26,7 +26,7 @@ from toprank.significance.results import queries
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["MOST_MEMBERS", "Decision", "Refit", "StoryFacts", "decide", "rows_of", "story_of"]
+__all__ = ["MOST_MEMBERS", "Decision", "StoryFacts", "decide", "rows_of", "story_of"]
 
 MOST_MEMBERS = 12
 """Members of a blend at most: each makes prediction slower, and more did not help."""
@@ -128,15 +128,6 @@ def rows_of(decision: Decision) -> list[dict[str, Any]]:
 
 
 _FEW_QUERIES = 30
-
-
-class Refit(NamedTuple):
-    """The final ranker, and what became of training it again on all the data."""
-
-    ranker: Ranker
-    sentence: str = ""
-    out_of_time: bool = False
-    interrupted: bool = False
 
 
 class StoryFacts(NamedTuple):

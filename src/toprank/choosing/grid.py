@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from toprank.choosing.choice import Choice
 from toprank.choosing.hold_out import divide
-from toprank.choosing.search import Candidate, Division, Search, Trial, TrialJudge, fit_again
+from toprank.choosing.search import Candidate, Division, Search, Trial, TrialJudge, fit_again, unconverged
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import warn_user
@@ -155,7 +155,7 @@ class GridSearch(Search):
         if gain <= caution * error:
             self.kept = default
             self.sentences.append(
-                f"The default, {_named(default)}, is kept: {_named(best)} is better by {gain:.4f} "
+                f"The default, {_named(default.options)}, is kept: {_named(best.options)} is better by {gain:.4f} "
                 f"{self.judge.metric} on the validation data, at a standard error of {error:.4f}."
             )
 
@@ -169,13 +169,13 @@ class GridSearch(Search):
         if self.penalties is not None or "l2" in self.options:
             final["l2"] = getattr(ranker, "l2_", self.options.get("l2"))
         if held_out is not None and not self.interrupts.happened:
-            again = None
-            with self.interrupts, self.interrupts.cutting():
-                again = fit_again(self.system.make(**{**self.shared, **final}), kept.rounds, train)
-            self.interrupts.happened |= again is not None and again.was_interrupted
-            if again is not None and not self.interrupts.happened:
+            with self.interrupts:
+                again = self.interrupts.finished(
+                    lambda: fit_again(self.system.make(**{**self.shared, **final}), kept.rounds, train)
+                )
+            if again is not None:
                 ranker, refitted = again, True
-                ranker.training_["valid"] = {self.judge.metric: kept.value, "convention": self.judge.convention}
+                ranker.keep_value(kept.value, self.judge.metric, self.judge.convention)
         elif self.rough and not self.interrupts.happened:
             exact = None
             with self.interrupts, self.interrupts.cutting():
@@ -189,6 +189,7 @@ class GridSearch(Search):
                 ConvergenceWarning,
             )
         ranker.set_params(threads=self.judge.threads)
+        rows = [trial.row() for trial in self.trials]
         return Choice(
             ranker=ranker,
             name=self.system.name,
@@ -197,22 +198,12 @@ class GridSearch(Search):
             convention=self.judge.convention,
             value=float(kept.value or 0.0),
             judged_on=self.judge.division.words,
-            trials=[trial.row() for trial in self.trials],
-            sentences=(*self.sentences, *self._short_of_the_optimum()),
+            trials=rows,
+            sentences=(*self.sentences, *_short_of_the_optimum(rows)),
             held_out=held_out,
             refitted=refitted,
             interrupted=self.interrupts.happened,
         )
-
-    def _short_of_the_optimum(self) -> list[str]:
-        ends = ((trial, trial.facts.get("converged", 1.0), trial.facts.get("interrupted")) for trial in self.trials)
-        short = [trial for trial, converged, interrupted in ends if converged == 0.0 and not interrupted]
-        if not short:
-            return []
-        return [
-            f"{len(short)} of {len(self.trials)} candidates did not converge, and were judged as far as they came: "
-            f"{'; '.join(map(_named, short[:_NAMED]))}{'; …' if len(short) > _NAMED else ''}."
-        ]
 
     def _candidate(
         self, options: dict[str, Any], l2: tuple[float, ...] | None, rough: dict[str, Any] | None = None
@@ -266,15 +257,24 @@ class GridSearch(Search):
         return self.judge.values(trial.ranker, part)
 
 
+def _short_of_the_optimum(rows: list[dict[str, Any]]) -> list[str]:
+    if not (short := unconverged(rows)):
+        return []
+    some = "; ".join(_named(row["options"]) for row in short[:_NAMED])
+    return [
+        f"{len(short)} of {len(rows)} candidates did not converge, and were judged as far as they came: {some}"
+        f"{'; …' if len(short) > _NAMED else ''}."
+    ]
+
+
 def _combination(trial: Trial) -> dict[str, Any]:
     """The hyper-parameters of a candidate besides its place on the path of penalties."""
     return {name: value for name, value in trial.options.items() if name != "l2"}
 
 
-def _named(trial: Trial) -> str:
+def _named(options: Mapping[str, Any]) -> str:
     return ", ".join(
-        f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
-        for name, value in trial.options.items()
+        f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}" for name, value in options.items()
     )
 
 

@@ -37,12 +37,14 @@ __all__ = [
     "HoldOut",
     "Interrupts",
     "PrunedError",
+    "Refit",
     "Search",
     "State",
     "Trial",
     "TrialJudge",
     "fit_again",
     "noting",
+    "unconverged",
 ]
 
 State = Literal["complete", "cut short", "pruned", "failed", "interrupted", "refused", "not tried"]
@@ -89,6 +91,11 @@ class Trial:
         names = ("number", "name", "options", "value", "state", "seconds", "remark")
         row = {name: getattr(self, name) for name in names}
         return {**row, "options": dict(self.options), **self.facts}
+
+
+def unconverged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of rows of trials those whose solver did not reach the optimum, and was not interrupted either."""
+    return [row for row in rows if row.get("converged", 1.0) == 0.0 and not row.get("interrupted")]
 
 
 JUDGED: tuple[State, ...] = ("complete", "cut short")
@@ -209,6 +216,14 @@ class Interrupts:
             self.happened = True
         finally:
             self._cutting = around
+
+    def finished(self, fit: Callable[[], Any]) -> Any:
+        """The ranker that a last training gives; None where Ctrl-C ended that, so that what there was stays."""
+        ranker = None
+        with self.cutting():
+            ranker = fit()
+        self.happened |= ranker is not None and ranker.was_interrupted
+        return None if self.happened else ranker
 
     def _note(self, number: int, frame: Any) -> None:
         again, self.happened = self.happened, True
@@ -353,6 +368,15 @@ def _mean(values: Sequence[FloatArray]) -> float:
     """Over the queries for which the metric is defined; NaN where it is for none."""
     every = np.concatenate(values)
     return math.nan if np.isnan(every).all() else float(np.nanmean(every))
+
+
+class Refit(NamedTuple):
+    """The final ranker, and what became of training it again on all the data."""
+
+    ranker: Ranker
+    sentence: str = ""
+    out_of_time: bool = False
+    interrupted: bool = False
 
 
 def fit_again(ranker: Any, rounds: Sequence[int], train: RankingData) -> Any:

@@ -17,7 +17,17 @@ from typing_extensions import override
 from toprank import losses, rankers
 from toprank.choosing.choice import Choice
 from toprank.choosing.hold_out import as_data, divide
-from toprank.choosing.search import Candidate, Clock, PrunedError, Search, Trial, TrialJudge, fit_again
+from toprank.choosing.search import (
+    Candidate,
+    Clock,
+    Interrupts,
+    PrunedError,
+    Refit,
+    Search,
+    Trial,
+    TrialJudge,
+    fit_again,
+)
 from toprank.choosing.space import OneOf, Space, read_space
 from toprank.choosing.study import NAME, open_study, process, storage_path, trials_of
 from toprank.compute import available_threads
@@ -437,8 +447,9 @@ def _choice(search: StudySearch, train: RankingData) -> Choice:
     states = ", ".join(f"{number} {state}" for state, number in Counter(trial.state for trial in table).items())
     shares = ", ".join(f"{name} {share:.0%}" for name, share in importance.items())
     value = float(best.value or 0.0)
+    last = _refit(search, best, train)
     return Choice(
-        ranker=_ranker(search, best, train),
+        ranker=last.ranker,
         name=search.system.name,
         options=dict(best.options),
         metric=judge.metric,
@@ -449,25 +460,36 @@ def _choice(search: StudySearch, train: RankingData) -> Choice:
         sentences=(
             *([f"What mattered: {shares}."] if shares else []),
             f"{search.stopped} ({states})",
+            *([last.sentence] if last.sentence else []),
             "The value is the best of many, so it is optimistic; judge the ranker on data that chose nothing.",
         ),
-        stopped=search.stopped,
+        stopped=" ".join(filter(None, (search.stopped, last.sentence))),
         interval=seen and Interval(value, seen[0], seen[1], 0.95, best.facts["queries"], "Student's t", judge.metric),
         importance=importance,
         held_out=judge.division.held_out,
-        refitted=judge.division.folded,
+        refitted=judge.division.folded and not last.interrupted,
         budget_bound=search.out_of_time,
-        interrupted=search.interrupts.happened,
+        interrupted=search.interrupts.happened or last.interrupted,
     )
 
 
-def _ranker(search: StudySearch, best: Trial, train: RankingData) -> Any:
-    """The ranker to hand back: that of the best trial where this process made it, else fitted again."""
+def _refit(search: StudySearch, best: Trial, train: RankingData) -> Refit:
+    """The ranker of the best trial, where this process made it and there are no folds; else fitted again."""
     kept, parts = search.kept, search.judge.division.parts
+    if kept is not None and kept.number != best.number:  # a resumed study: another process made its best trial
+        kept = None
+    sentence, interrupts = "", Interrupts()
     if search.judge.division.folded:
-        return fit_again(search.ranker(best.options), best.facts["rounds"], train)
-    if kept is None or kept.number != best.number:  # a resumed study: its best trial was made by another process
-        return search.ranker(best.options).fit(parts[0].train, valid=parts[0].valid)
+        with interrupts:
+            again = interrupts.finished(lambda: fit_again(search.ranker(best.options), best.facts["rounds"], train))
+        if again is not None:
+            return Refit(again)
+        if kept is None:
+            raise KeyboardInterrupt
+        sentence = "Fitting the best on all queries was interrupted, so it has not learned from the last fold."
+    elif kept is None:
+        return Refit(search.ranker(best.options).fit(parts[0].train, valid=parts[0].valid))
     for warning in kept.warned:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    return kept.fitted if kept.fitted.rounds is None else kept.fitted.set_params(callbacks=())
+    ranker = kept.fitted if kept.fitted.rounds is None else kept.fitted.set_params(callbacks=())
+    return Refit(ranker, sentence, interrupted=interrupts.happened)

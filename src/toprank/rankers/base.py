@@ -122,6 +122,7 @@ class Ranker(Recorded):
     """What it learnt of the words of documents, and the columns that queries have in common with them."""
     training_: dict[str, Any]
     standardisation_: Standardisation
+    interrupted_: bool
 
     def search_space(self) -> dict[str, Any] | None:
         """The hyper-parameters that `toprank.tune` searches, in its plain values; None: those of the system's grid."""
@@ -498,7 +499,11 @@ class Ranker(Recorded):
     @property
     def was_interrupted(self) -> bool:
         """Whether the training was ended from the keyboard."""
-        return any(row.get("interrupted") for row in getattr(self, "path_", ()))
+        return bool(getattr(self, "interrupted_", False))
+
+    def keep_value(self, value: float | None, metric: str, convention: str, *, data: str = "valid") -> None:
+        """Keep in `training_` what the metric was on the data that chose."""
+        self.training_[data] = {metric: value, "convention": convention}
 
     def to_save(self) -> Ranker:
         """The ranker that a model file holds: this one, or one with the same scores."""
@@ -507,7 +512,7 @@ class Ranker(Recorded):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one file; see `toprank.load`."""
         check_is_fitted(self)
-        save(self, path)
+        save(self.to_save(), path)
 
     def state(self) -> State:
         """Everything that `restore` needs, as plain values, arrays and texts."""

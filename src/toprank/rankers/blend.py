@@ -119,6 +119,7 @@ class BlendRanker(Ranker):
                 break
             if members[-1].was_interrupted:
                 break
+        self.interrupted_ = len(members) < len(self.rankers) or members[-1].was_interrupted
         if len(members) < len(self.rankers):
             self.warn_unconverged(f"BlendRanker: interrupted; a blend of the first {len(members)} members is kept.")
             shares = shares[: len(members)]
@@ -175,8 +176,7 @@ class BlendRanker(Ranker):
 
     @override
     def _formula(self) -> Part:
-        members = zip((self.weights_ / self.scales_).tolist(), self.rankers_, strict=True)
-        return Blend(tuple((factor, member.formula()) for factor, member in members if factor))
+        return Blend(tuple((factor, member.formula()) for member, factor in self._counting()))
 
     @property
     def _needs_qid(self) -> bool:
@@ -185,9 +185,8 @@ class BlendRanker(Ranker):
 
     def _blended(self, data: RankingData) -> FloatArray:
         scores = np.zeros(data.n_documents)
-        for member, factor in zip(self.rankers_, (self.weights_ / self.scales_).tolist(), strict=True):
-            if factor:
-                scores += factor * member.predict(data)
+        for member, factor in self._counting():
+            scores += factor * member.predict(data)
         return finite(scores)
 
     def _scores(self, X: Any) -> FloatArray:

@@ -13,12 +13,12 @@ from toprank.compute import FloatArray
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite
-from toprank.rankers.contributions import ForestTerms, LinearTerms
+from toprank.rankers.contributions import ForestTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
-from toprank.rankers.formula import Part, before_rounding, centred
-from toprank.rankers.linear.weighted_sum import weighted_sums
+from toprank.rankers.formula import Part, before_rounding
+from toprank.rankers.linear.weighted_sum import WeightedSum
 from toprank.rankers.model_files import State
-from toprank.rankers.schema import Numbers, needed
+from toprank.rankers.schema import needed
 from toprank.rankers.trees.forest import Forest
 from toprank.rankers.trees.text import read_trees, written_trees
 from toprank.scorers.features import Standardisation
@@ -203,12 +203,13 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
 
 
 @dataclass(eq=False, repr=False)
-class WeightsRanker(LinearTerms, TrainedElsewhere):
+class WeightsRanker(WeightedSum, TrainedElsewhere):
     """Scores s = w·x + b with weights that another program learned.
 
     Args:
         source: the program. A missing value counts as 0 for RankLib; estimators of scikit-learn take none, and so it is
             refused.
+        threads: number of threads; None: all cores.
 
     After loading: `coef_`, `intercept_`, `training_`.
 
@@ -217,11 +218,13 @@ class WeightsRanker(LinearTerms, TrainedElsewhere):
     [-0.5, -1.5]
     """
 
-    saved_arrays: ClassVar[Mapping[str, Numbers]] = {"coef_": Numbers("features")}
     saved_values: ClassVar[Mapping[str, Any]] = {"intercept_": float}
+    standardises: ClassVar[bool] = False
     family: ClassVar[str | None] = "linear"
 
     source: str = "RankLib"
+    _: KW_ONLY
+    threads: int | None = None
     coef_: FloatArray = field(init=False)
     intercept_: float = field(init=False)
 
@@ -253,14 +256,12 @@ class WeightsRanker(LinearTerms, TrainedElsewhere):
         """RankLib takes a missing value for 0; an estimator that refused it in training still does."""
         return self.as_fitted.source == "RankLib"
 
+    @property
+    def standardisation_(self) -> Standardisation:  # type: ignore[override]
+        """The features as they are; a missing value counts as the centre: 0."""
+        return Standardisation(np.zeros(len(self.coef_)), np.ones(len(self.coef_)))
+
     @override
-    def _formula(self) -> Part:
-        return centred(np.zeros(len(self.coef_)), self.coef_, self.intercept_)
-
-    def _terms(self, X: Any) -> FloatArray:
-        rows = X if isinstance(X, np.ndarray) else X.toarray()
-        return np.asarray(np.where(np.isnan(rows), 0.0, rows) * self.coef_, np.float64)
-
     def _scores(self, X: Any) -> FloatArray:
         missing = np.isnan(X if isinstance(X, np.ndarray) else X.data)
         if missing.any() and not self.takes_missing:
@@ -268,6 +269,4 @@ class WeightsRanker(LinearTerms, TrainedElsewhere):
                 f"A {self.as_fitted.source} takes no missing values, and there are {int(missing.sum()):,}; fill them "
                 "in as was done for its training."
             )
-        features = len(self.coef_)
-        unscaled = Standardisation(np.zeros(features), np.ones(features))  # a missing value counts as the centre: 0
-        return finite(weighted_sums(unscaled, self.coef_, None, X) + self.intercept_)
+        return super()._scores(X)

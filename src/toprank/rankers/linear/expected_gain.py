@@ -24,7 +24,7 @@ from toprank.losses import make as make_loss
 from toprank.metrics.measure import Measure
 from toprank.rankers.base import by_row, finite
 from toprank.rankers.formula import LinearFunction, Part
-from toprank.rankers.linear.penalty_path import PathRanker, check_choosable, penalty_path
+from toprank.rankers.linear.penalty_path import PathRanker, check_choosable, penalty_path, solver_named
 from toprank.rankers.model_files import State
 from toprank.rankers.outputs import PluginProbabilities, gain_table, grade_shares, whole_grades
 from toprank.rankers.probabilities import GradeProbabilities
@@ -126,8 +126,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         labels = source.grades()[0]
         self.n_grades_ = self._count_grades(labels)
         self.calibration_ = None
-        seen = source.standardisation(self.threads)
-        self.standardisation_ = seen if self.scale else replace(seen, spread=np.ones(data.n_features))
+        self._standardise(source)
         self.gains_ = gain_table(self.gain, self.n_grades_)
         if len(labels) == 1:
             self.warn_constant(
@@ -246,9 +245,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             return self.solver
         if self.solver == "auto":
             return _SOLVERS["newton" if curved and n_weights <= _CHOLESKY else "lbfgs"]
-        if self.solver not in _SOLVERS:
-            raise UnknownNameError("solver", self.solver, ["auto", *_SOLVERS])
-        return _SOLVERS[self.solver]
+        return solver_named(self.solver, _SOLVERS)
 
     @classmethod
     @override

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import product
 from typing import Any, ClassVar, Self
 
@@ -13,15 +14,15 @@ from typing_extensions import override
 
 from toprank.compute import FloatArray, out_of_time
 from toprank.data.checks import check_flag, check_number, check_whole
-from toprank.errors import DataError, Remedy
+from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import Ranker
-from toprank.rankers.source import Score, source_of
-from toprank.solvers import Solution
+from toprank.rankers.source import Score, Source, source_of
+from toprank.solvers import Solution, Solver
 
-__all__ = ["PathRanker", "check_choosable", "penalty_path", "tolerances_of"]
+__all__ = ["PathRanker", "check_choosable", "penalty_path", "solver_named", "tolerances_of"]
 
 _TO_CHOOSE = Remedy("{valid} data to choose among them.", valid=...)
 
@@ -51,6 +52,11 @@ class PathRanker(Ranker):
         check_flag("scale", self.scale)
         if self.max_iterations is not None:
             check_whole("max_iterations", self.max_iterations, 1)
+
+    def _standardise(self, source: Source) -> None:
+        """Learn how features are standardised; without `scale` each keeps its spread."""
+        seen = source.standardisation(self.threads)
+        self.standardisation_ = seen if self.scale else replace(seen, spread=np.ones(source.n_features))
 
     def _walk(
         self,
@@ -87,10 +93,11 @@ class PathRanker(Ranker):
                 best, self.solution_, self.l2_ = value, solution, l2
             self.path_.append(row)
             self.path_solutions_.append(solution)
+            self.interrupted_ = solution.interrupted
             if solution.interrupted or out_of_time():
                 break
         if judge is not None:
-            self.training_["valid"] = {judge.name: sign * best, "convention": judge.convention.name}
+            self.keep_value(sign * best, judge.name, judge.convention.name)
         self.training_["solver"] = self.solution_.message
         if not self.solution_.converged and (converges or self.solution_.interrupted):
             self.warn_unconverged(f"{type(self).__name__}: {self.solution_.message}")
@@ -152,6 +159,13 @@ def tolerances_of(tolerance: Any) -> list[float | None]:
     if not several:
         raise DataError("tolerance must be a number, several, or None, not an empty list.")
     return sorted(several, reverse=True)
+
+
+def solver_named(name: str, known: Mapping[str, Solver]) -> Solver:
+    """One of the solvers that a ranker has besides "auto"."""
+    if name not in known:
+        raise UnknownNameError("solver", name, ["auto", *known])
+    return known[name]
 
 
 def check_choosable(valid: Any, **several: Sequence[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -14,11 +14,11 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_flag, check_number
 from toprank.data.dataset import RankingData
 from toprank.data.level_means import Asked
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError
 from toprank.losses import ImportanceWeightedSquared, Loss, Squared
 from toprank.losses import make as make_loss
 from toprank.metrics.measure import Measure
-from toprank.rankers.linear.penalty_path import PathRanker, check_choosable, penalty_path, tolerances_of
+from toprank.rankers.linear.penalty_path import PathRanker, check_choosable, penalty_path, solver_named, tolerances_of
 from toprank.rankers.linear.weighted_sum import WeightedSum, weighted_sums
 from toprank.rankers.source import Score, Source, source_of
 from toprank.scorers.linear import LinearScorer
@@ -120,8 +120,7 @@ class LinearRanker(WeightedSum, PathRanker):
                 f"{type(loss).__name__} needs a score for each grade, but a linear ranker gives one score a document; "
                 "use ExpectedGainRanker."
             )
-        seen = source_of(data).standardisation(self.threads)
-        self.standardisation_ = seen if self.scale else replace(seen, spread=np.ones(data.n_features))
+        self._standardise(source_of(data))
         if self.refine:
             if not isinstance(data, RankingData) or isinstance(valid, Source):
                 raise DataError("refine=True chooses documents one by one, which needs them in memory; fit without it.")
@@ -216,9 +215,7 @@ class LinearRanker(WeightedSum, PathRanker):
         if not isinstance(self.solver, str):
             return self.solver
         if self.solver != "auto":
-            if self.solver not in _SOLVERS:
-                raise UnknownNameError("solver", self.solver, ["auto", *_SOLVERS])
-            return _SOLVERS[self.solver]
+            return solver_named(self.solver, _SOLVERS)
         traits = loss.traits
         if self.l1 > 0:
             return Proximal()

@@ -94,7 +94,6 @@ class WatchedRanker(Ranker):
 
     history_: dict[str, list[float]]
     stopped_: str
-    interrupted_: bool
 
     metric: str | Measure
     verbose: bool
@@ -107,11 +106,6 @@ class WatchedRanker(Ranker):
         self.history_, self.stopped_, self.interrupted_ = watch.history, watch.stopped, watch.interrupted
         if watch.interrupted:
             self.warn_unconverged(f"{type(self).__name__}: {watch.stopped} The best until then is kept.")
-
-    @property
-    def was_interrupted(self) -> bool:
-        """Whether the training was ended from the keyboard."""
-        return getattr(self, "interrupted_", False)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -178,7 +172,7 @@ class AdaRank(WeightedSum, WatchedRanker):
         pool.open[np.repeat(constant, 2)] = False  # tied throughout: no weight would change that
         if pool.open.any():
             self._boost(climbed, pool, features, selection, features if valid is None else self._features(valid), watch)
-            self.training_[decides] = {selection.name: watch.best_value}
+            self.keep_value(watch.best_value, climbed.name, climbed.judge.convention.name, data=decides)
         else:
             watch.stop("All features are constant.")
             self.warn_constant("AdaRank: all features are constant, so every document gets the same score.")
@@ -350,7 +344,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
                 f"{data.labels.min():g} to {data.labels.max():g}), so every document gets the same score."
             )
         if judge is not None:
-            self.training_["valid"] = {judge.name: watch.best_value}
+            self.keep_value(watch.best_value, judge.name, judge.convention.name)
         self._note(watch)
 
     @override
@@ -474,7 +468,8 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
             if watch.over:
                 break
         self.coef_ = best / self.standardisation_.spread
-        self.training_["valid" if valid is not None else "train"] = {climbed.name: climbed.sign * best_value}
+        data_of = "train" if valid is None else "valid"
+        self.keep_value(climbed.sign * best_value, climbed.name, climbed.judge.convention.name, data=data_of)
         return self._note(watch)
 
     def _climb(

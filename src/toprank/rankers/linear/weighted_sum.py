@@ -1,4 +1,4 @@
-"""The score b + w·(x − centre), which `LinearRanker`, `AdaRank` and `CoordinateAscent` share: computed in one place."""
+"""The score b + w·(x − centre), which all rankers with weights share: computed in one place."""
 
 from __future__ import annotations
 

@@ -196,10 +196,11 @@ class NeuralRanker(GradeProbabilities):
         self.calibration_ = None
         self.best_epoch_, self.history_, self.stopped_ = trained.epochs, watch.history, watch.stopped
         self.l2_ = float(self.weight_decay)
+        self.interrupted_ = watch.interrupted
         self.path_: list[dict[str, Any]] = [{"epochs": trained.epochs, "interrupted": watch.interrupted}]
         if (judge := trained.judge) is not None:
             self.path_[0]["valid"] = trained.valid
-            self.training_["valid"] = {judge.name: trained.valid, "convention": judge.convention.name}
+            self.keep_value(trained.valid, judge.name, judge.convention.name)
         if self._reads_labels and (data.labels == data.labels[0]).all():
             self.warn_constant(
                 f"NeuralRanker: all training documents have the label {data.labels[0]:g}, so nothing tells them apart; "

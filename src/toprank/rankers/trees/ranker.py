@@ -205,13 +205,14 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         self._trees, self.best_iteration_ = _TrainedTrees(booster=boosted.booster), boosted.rounds
         self.history_, self.stopped_ = boosted.history, boosted.stopped
         self.l2_ = float(self.l2)
+        self.interrupted_ = boosted.interrupted
         self.path_: list[dict[str, Any]] = [
             {"l2": self.l2_, "iterations": boosted.rounds, "interrupted": boosted.interrupted}
         ]
         self.directions_ = None if directions is None else self._of_features(self._held(directions))
         if boosted.valid is not None:
             self.path_[0]["valid"] = boosted.valid
-            self.training_["valid"] = {boosted.metric: boosted.valid, "convention": boosted.convention}
+            self.keep_value(boosted.valid, boosted.metric, boosted.convention)
         if boosted.interrupted:
             self.warn_unconverged(f"TreeRanker: {boosted.stopped} The best {boosted.rounds} rounds are kept.")
         elif not self.booster_.feature_importance().any():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from os import PathLike
 from typing import Any, ClassVar, Self
 
 from typing_extensions import override
@@ -15,7 +14,6 @@ from toprank.rankers.base import Ranker, finite
 from toprank.rankers.estimator import available_if, check_is_fitted, unfitted
 from toprank.rankers.foreign.ranker import TrainedElsewhere
 from toprank.rankers.formula import Part
-from toprank.rankers.model_files import State
 from toprank.rankers.wrapping.libraries import library_of
 
 __all__ = ["WrappedRanker", "wrap"]
@@ -136,11 +134,6 @@ class WrappedRanker(Ranker):
 
     # ---- files ----
 
-    @override
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a model file of a ranker with the same scores: trees, or weights; others are refused."""
-        self.to_save().save(path)
-
     def to_save(self) -> TrainedElsewhere:
         """The `ForestRanker` or `WeightsRanker` that gives the same scores, and cannot be fitted again."""
         ranker = self._as("saved").reopened()
@@ -166,7 +159,3 @@ class WrappedRanker(Ranker):
     @override
     def _formula(self) -> Part:
         return self._as("exported")._formula()
-
-    @override
-    def state(self) -> State:
-        return self.to_save().state()
