@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.main import app
+from toprank.clicks.corrections import correct, curves_of
 from toprank.clicks.evaluation import ranks_of
 from toprank.clicks.launching import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
 from toprank.clicks.trusting import trusting_users
@@ -127,6 +128,22 @@ def test_what_was_never_shown_does_not_decide():
     told = tr.clicks.launch(log, data, data.X[:, 1], scores["old"], k=3, propensities=LOOKS[:3], most=0.0)
     assert told.reach == (0.0, 0.0)
     assert told.decision == DO_NOT_LAUNCH
+
+
+def test_what_was_never_shown_may_cost_where_other_documents_do():
+    """Margins may be losses. Of three documents the log shows two, and the new ranker puts the third first."""
+    n = 60
+    slot = np.tile(np.arange(3.0), n)
+    data = tr.RankingData(np.stack([slot, -slot], axis=1), np.zeros(3 * n), qid=np.repeat(np.arange(n), 3))
+    log = tr.clicks.simulate(
+        data, data.X[:, 1], tr.clicks.PBM.known([1, 1]), 3_000, k=2, relevance=np.full(3 * n, 0.5), exploration=1.0
+    )
+    margin = np.where(log.rows(data)[log.pair] % 3 == 0, -4.0, 2.0) * log.clicks
+    log = replace(log, columns={**log.columns, "value": margin})
+    found = tr.clicks.launch(log, data, data.X[:, 0], data.X[:, 1], "value", k=1, propensities=[1, 1])
+    worth = correct(log, data, "snips", curves_of([1, 1], log), reward="value").relevance  # NaN of what was not shown
+    assert found.reach == pytest.approx((np.nanmin(worth), np.nanmax(worth)))
+    assert found.reach[0] < 0 < found.reach[1]
 
 
 def ending(n=200):

@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 import toprank as tr
 from toprank.clicks.corrections import correct, curves_of
 from toprank.clicks.events import first_shown, shown_at
-from toprank.clicks.values import AGAIN, EARLY, NO_NUMBER, UNBOUGHT, UNCLICKED, Done, tallied, weights_of
+from toprank.clicks.values import (
+    AGAIN,
+    EARLY,
+    NO_NUMBER,
+    OVERRETURNED,
+    UNBOUGHT,
+    UNCLICKED,
+    UNVALUED,
+    Done,
+    tallied,
+    weights_of,
+)
 from toprank.errors import DataError, UnknownNameError
 
 NOW = 1_800_000_000_000
@@ -186,7 +197,7 @@ def test_tallies_are_what_a_loop_makes_of_the_events(events):
     ) * 4  # fmt: skip
     clicks, columns, counts = tallied(Done(at, at + 1, kind, amount * 1.0, event), 4, kinds, weights, None, True)
     seen, value, clicked, bought, again, unbought = set(), [0.0] * 4, [False] * 4, [False] * 4, 0, 0
-    back = []
+    back, paid, returned = [], [0.0] * 4, [0.0] * 4
     for one in events:
         if one[:3] in seen:
             again += one[0] >= 0
@@ -201,12 +212,40 @@ def test_tallies_are_what_a_loop_makes_of_the_events(events):
         value[one[0]] += {"click": 1, "add_to_cart": 5, "purchase": one[3]}[name]
         clicked[one[0]] |= name == "click"
         bought[one[0]] |= name == "purchase"
+        paid[one[0]] += one[3] if name == "purchase" else 0
     for one in back:
         unbought += not bought[one[0]]
-        value[one[0]] -= one[3] if bought[one[0]] else 0
+        returned[one[0]] += one[3] if bought[one[0]] else 0
+    value = [worth - min(*both) for worth, *both in zip(value, paid, returned, strict=True)]
     assert clicks.tolist() == clicked
     assert columns["value"].tolist() == value
     assert (counts[AGAIN], counts[UNBOUGHT]) == (again, unbought)
+    assert counts[OVERRETURNED] == sum(more > all_of_it for more, all_of_it in zip(returned, paid, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("events", "values", "worth", "left"),
+    [
+        ([("purchase", 9.0), ("return", 12.0)], "purchase=value", 0.0, OVERRETURNED),
+        ([("purchase", 9.0), ("return", -9.0)], "purchase=value", 9.0, OVERRETURNED),
+        ([("purchase", -2.0), ("return", -2.0)], "purchase=value", 0.0, None),  # a margin may be a loss
+        ([("purchase", 9.0), ("return", None)], "purchase=value", 9.0, UNVALUED),
+        ([("purchase", None), ("return", None), ("return", None)], "purchase=30", 0.0, OVERRETURNED),
+        ([("add_to_cart", None), ("purchase", 9.0), ("return", 9.0)], "cart=5", 5.0, None),  # purchases do not count
+    ],
+)
+def test_returns_take_away_what_was_bought_and_no_more(events, values, worth, left):
+    """Otherwise what was bought and sent back twice would be worth less than what nobody wanted."""
+    pa = pytest.importorskip("pyarrow")
+    queries = pa.table({"query_id": ["1"], "user_query": ["q"], "query_response_hit_ids": [["a", "b"]]})
+    attributes = [
+        {"object": {"object_id": "a"}, "value": value, "event_id": str(number)}
+        for number, (_, value) in enumerate(events)
+    ]
+    done = {"query_id": ["1"] * len(events), "action_name": [name for name, _ in events]}
+    log = tr.clicks.read((queries, pa.table({**done, "event_attributes": attributes})), values=values)
+    assert log.columns["value"].tolist() == [worth, 0.0]
+    assert {words for words in log.left_out if words != UNCLICKED} == ({left} if left else set())
 
 
 # ---- estimates ----

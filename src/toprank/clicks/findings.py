@@ -19,7 +19,7 @@ from toprank.clicks.log import TOLD_AGAIN, ClickLog, numbered, sums
 from toprank.clicks.models import WITHOUT_DOUBLED
 from toprank.clicks.recency import moment, seconds_of
 from toprank.clicks.sources import TORN
-from toprank.clicks.values import AGAIN, EARLY, UNCLICKED
+from toprank.clicks.values import AGAIN, EARLY, OVERRETURNED, UNCLICKED, UNVALUED
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
@@ -100,12 +100,15 @@ def _any(log: ClickLog, impressions: Mask) -> Mask:
     return sessions
 
 
+_RETURNS = "Look at what writes returns: each says what comes back, a number above 0."
 _WORDS_OF_KINDS = {
     TOLD_AGAIN: ("repeated-impressions", "Each was clicked where one of them was. Look at what writes the log twice."),
     UNSHOWN: ("impossible-clicks", "They are not in the log: check that lists are logged whole, and before clicks."),
     TORN: ("torn-lines", "Each was the last of its file, and is left out; nothing else is lost."),
     AGAIN: ("repeated-events", "Where an event may happen twice, give each an id."),
     EARLY: ("clocks", "Events are joined with lists by ids alone; set the clocks of the replicas."),
+    UNVALUED: ("returns", _RETURNS),
+    OVERRETURNED: ("returns", _RETURNS),
     UNCLICKED: ("unclicked-values", "Values are taken to come after a click: look for clicks that are not told."),
 }
 _OTHERWISE = ("left-out", "They are not in the log; look at what writes it where they are many.")

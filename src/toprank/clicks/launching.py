@@ -486,7 +486,7 @@ def launch(
     return Launch(
         names=names, metric=wanted, estimator=estimator,
         estimates={name: _three(estimate, names, wanted) for name, estimate in judged.items()},
-        reach=_reach(looks, known.shown == 0, known, data, most, metric, estimator),
+        reach=_reach(looks, known, data, _possible(log, known, metric, most), estimator),
         effective=_effective(looks, known, data), minimum=minimum, sessions=int(known.counts.sum()),
         queries=(int(known.asked.sum()), int((differ & known.asked).sum())),
         unseen=(estimates[names[0]].unseen[wanted], estimates[names[1]].unseen[wanted]),
@@ -614,17 +614,23 @@ def _effective(looks: FloatArray, known: Any, data: RankingData) -> float:
     return float(of_impression.sum() ** 2 / squares) if squares > 0 else 0.0
 
 
+def _possible(log: ClickLog, known: Any, metric: str, most: float | None) -> tuple[float, float]:
+    """What a document that was never shown may bring to a user who looks: nothing, or less where others do, to most."""
+    seen = known.relevance[(known.shown > 0) & np.isfinite(known.relevance)]
+    least = float(seen.min(initial=0.0)) if (log.rewards(metric) < 0).any() else 0.0
+    if most is None:
+        most = 1.0 if metric == "click" else float(seen.max(initial=0.0))
+    return least, most
+
+
 def _reach(
-    looks: FloatArray, unseen: Any, known: Any, data: RankingData, most: float | None, metric: str, estimator: str
+    looks: FloatArray, known: Any, data: RankingData, possible: tuple[float, float], estimator: str
 ) -> tuple[float, float]:
-    """How far the difference moves, down and up, if what was never shown is worth nothing, or the most possible."""
-    shares = data.queries.spread(known.sessions / known.sessions.sum())
+    """How far the difference moves, down and up, if what was never shown is worth the least possible, or the most."""
+    unseen, shares = known.shown == 0, data.queries.spread(known.sessions / known.sessions.sum())
     weight = (looks * shares)[unseen]
     counted = np.nan_to_num(known.relevance)[unseen] if estimator == "dr" else np.zeros(len(weight))
-    if most is None:
-        seen = known.relevance[~unseen & np.isfinite(known.relevance)]
-        most = 1.0 if metric == "click" else float(seen.max(initial=0.0))
-    sides = np.stack([weight * (0.0 - counted), weight * (most - counted)])
+    sides = np.stack([weight * (end - counted) for end in possible])
     return min(float(sides.min(axis=0).sum()), 0.0), max(float(sides.max(axis=0).sum()), 0.0)
 
 

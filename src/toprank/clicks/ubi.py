@@ -106,7 +106,7 @@ class _Kinds:
     def __init__(self, click: str | None, weights: Mapping[str, float | None], served: bool) -> None:
         self.click, self.weights, self.served = click, weights, served
         others = [name for name in weights if name not in ("click", click)]
-        returned = [RETURN] if any(name not in ("click", click) for name in weights) else []
+        returned = [RETURN] if "purchase" in others else []
         self.names = ["click", *others, *returned, *(["dwell"] if served else [])]
 
     def of(self, actions: Any) -> Any:

@@ -13,18 +13,21 @@ from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError, Remedy
 
 __all__ = [
-    "AGAIN", "EARLY", "NO_NUMBER", "RETURN", "UNBOUGHT", "UNCLICKED", "USUAL_VALUES", "Done", "action_of", "numbers_in",
-    "tallied", "weights_of",
+    "AGAIN", "EARLY", "NO_NUMBER", "OVERRETURNED", "RETURN", "UNBOUGHT", "UNCLICKED", "UNVALUED", "USUAL_VALUES", "Done",
+    "action_of", "numbers_in", "tallied", "weights_of",
 ]  # fmt: skip
 
 USUAL_VALUES: Mapping[str, float | None] = {"purchase": None}
 """Where nobody says what counts: what was bought, by what it was worth."""
-RETURN = "return"
+RETURN, _PURCHASE = "return", "purchase"
 AGAIN = "events that were told again, and count once"
 NO_NUMBER = "values that are no numbers, which do not count"
 EARLY = "events that are earlier than their list, and count all the same: clocks differ"
 UNCLICKED = "purchases and the like of documents that were not clicked, which count all the same"
 UNBOUGHT = "returns of what was not bought from the list, which do not count"
+UNVALUED = "returns without a value, which take nothing away"
+OVERRETURNED = "returns of more than was bought, or of less than nothing, which take away what was bought, or nothing"
+_ROUNDING = 1e-9  # of what was bought in several pieces, and returned in others
 _NAMES = {"cart": "add_to_cart"}  # as UBI calls them
 
 
@@ -87,7 +90,7 @@ def tallied(
         done: events.
         n: how many impressions.
         kinds: names of the kinds; the first are clicks.
-        weights: what each kind counts, None: its amount. A return takes away what its purchase counts.
+        weights: what each kind counts, None: its amount. Returns take away what purchases count, and no more than that.
         click: the name of clicks, where they are called otherwise.
         once: whether a click counts once for each document of a search and id; events with a value do in any case.
 
@@ -105,25 +108,21 @@ def tallied(
     clicks[done.at[done.of_kind(0)]] = True
     counts, columns = {AGAIN: again}, dict[str, Array]()
     value, valued = np.zeros(n), np.zeros(n, dtype=bool)
-    bought = np.zeros(n, dtype=bool)
+    acted_on = np.zeros(n, dtype=bool)
     for name, weight in weights.items():
         kind = 0 if name in ("click", click) else kinds.index(name)
         which = done.of_kind(kind)
         at, amount = done.at[which], done.amount[which] if weight is None else np.full(int(which.sum()), weight)
         counts[f"{name} without a value, which count nothing"] = int(np.isnan(amount).sum())
-        value += sums(at, np.nan_to_num(amount), n)
+        worth = sums(at, np.nan_to_num(amount), n)
         valued[at] = True
         if kind:
-            bought[at] = True
-    if RETURN in kinds:
-        counts[UNCLICKED] = int((bought & ~clicks).sum())
-        which = done.of_kind(kinds.index(RETURN))
-        sold = np.zeros(n, dtype=bool)
-        sold[done.at[done.of_kind(kinds.index("purchase"))] if "purchase" in kinds else []] = True
-        weight, amounts = weights.get("purchase", 0.0), np.nan_to_num(done.amount[which])
-        back = sold[done.at[which]]
-        value -= sums(done.at[which][back], amounts[back] if weight is None else np.full(int(back.sum()), weight), n)
-        counts[UNBOUGHT] = int((~back).sum())
+            acted_on[at] = True
+        if name == _PURCHASE and RETURN in kinds:
+            back, of_returns = _returned(done, kinds.index(RETURN), worth, which, weight)
+            worth, counts = worth - back, counts | of_returns
+        value += worth
+    counts[UNCLICKED] = int((acted_on & ~clicks).sum())
     if weights and (valued.any() or set(weights) != set(USUAL_VALUES)):
         columns["value"] = value
     if "dwell" in kinds and (which := done.of_kind(kinds.index("dwell"))).any():
@@ -131,6 +130,25 @@ def tallied(
         np.fmax.at(dwell, done.at[which], done.amount[which])
         columns["dwell"] = dwell
     return clicks, columns, counts
+
+
+def _returned(
+    done: Done, kind: int, worth: FloatArray, purchases: npt.NDArray[np.bool_], weight: float | None
+) -> tuple[FloatArray, dict[str, int]]:
+    """What returns take away from what was bought, of each impression, and counts: no more than all, nor less than 0."""
+    sold = np.zeros(len(worth), dtype=bool)
+    sold[done.at[purchases]] = True
+    which = done.of_kind(kind)
+    at, amount = done.at[which], done.amount[which] if weight is None else np.full(int(which.sum()), weight)
+    bought = sold[at]
+    asked = sums(at[bought], np.nan_to_num(amount[bought]), len(worth))
+    back = np.clip(asked, np.minimum(worth, 0.0), np.maximum(worth, 0.0))
+    counts = {
+        UNBOUGHT: int((~bought).sum()),
+        UNVALUED: int(np.isnan(amount[bought]).sum()),
+        OVERRETURNED: int((np.abs(asked - back) > _ROUNDING * np.abs(worth)).sum()),
+    }
+    return back, counts
 
 
 def _first(done: Done) -> npt.NDArray[np.bool_]:
