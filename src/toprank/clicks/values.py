@@ -13,8 +13,8 @@ from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError, Remedy
 
 __all__ = [
-    "AGAIN", "EARLY", "NO_NUMBER", "OVERRETURNED", "RETURN", "UNBOUGHT", "UNCLICKED", "UNVALUED", "USUAL_VALUES", "Done",
-    "action_of", "numbers_in", "tallied", "weights_of",
+    "AGAIN", "EARLY", "NO_NUMBER", "OVERRETURNED", "RETURN", "UNBOUGHT", "UNCLICKED", "UNVALUED", "USUAL_VALUES",
+    "Done", "action_of", "numbers_in", "tallied", "weights_of",
 ]  # fmt: skip
 
 USUAL_VALUES: Mapping[str, float | None] = {"purchase": None}
@@ -135,7 +135,7 @@ def tallied(
 def _returned(
     done: Done, kind: int, worth: FloatArray, purchases: npt.NDArray[np.bool_], weight: float | None
 ) -> tuple[FloatArray, dict[str, int]]:
-    """What returns take away from what was bought, of each impression, and counts: no more than all, nor less than 0."""
+    """What returns take away from what was bought, of each impression (no more than all, nor less than 0); counts."""
     sold = np.zeros(len(worth), dtype=bool)
     sold[done.at[purchases]] = True
     which = done.of_kind(kind)
