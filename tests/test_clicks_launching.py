@@ -13,10 +13,12 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.main import app
+from toprank.clicks.assumptions import trusting_users
 from toprank.clicks.corrections import correct, curves_of
+from toprank.clicks.curves import contradiction
 from toprank.clicks.evaluation import ranks_of
 from toprank.clicks.launching import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
-from toprank.clicks.trusting import trusting_users
+from toprank.clicks.log import UnidentifiedWarning
 from toprank.errors import DataError, UnknownNameError
 from toprank.report.launching import launch_page
 from toprank.significance import Interval
@@ -219,6 +221,53 @@ def test_users_who_trust_positions_are_found_where_propensities_would_mislead():
 def test_users_who_do_not_trust_positions_are_not_taken_for_such():
     wrong = sum(bool(trusting_users(served(*world(seed), 2_000, seed), seed)) for seed in range(20))
     assert wrong <= binom.ppf(0.999, 20, 0.01)
+
+
+def good_logger(hidden, seed=0, n=200):
+    """A log by who knows what users like, a part of which is in no feature; one list in ten is shuffled."""
+    rng = np.random.default_rng(seed)
+    told, secret = rng.normal(size=(2, 5 * n))
+    liked = 1 / (1 + np.exp(0.5 - told - hidden * secret))
+    data = tr.RankingData(np.stack([told], axis=1), np.zeros(5 * n), qid=np.repeat(np.arange(n), 5))
+    current = told + hidden * secret + 0.3 * rng.normal(size=5 * n)
+    log = tr.clicks.simulate(
+        data, current, tr.clicks.PBM.known(LOOKS[:5]), 8_000, k=5, relevance=liked, noise=0, exploration=0.1, seed=seed
+    )
+    new = current + 2 * rng.normal(size=5 * n)
+    looks = np.where(np.arange(1, 6) <= 3, LOOKS[:5], 0)
+    worth = [(looks[ranks_of(scores, data) - 1] * liked).sum() / n for scores in (new, current)]
+    return data, log, new, current, worth[0] - worth[1]
+
+
+def test_what_a_good_ranker_knows_is_not_taken_for_looks_without_a_word():
+    """Rates of clicks of its lists, and models of what features tell, say that hardly anybody looks down."""
+    data, log, new, current, truth = good_logger(1.5)
+    rates = np.array([log.clicks[log.position == place].mean() for place in range(1, 6)])
+    found = tr.clicks.launch(log, data, new, current, k=3, propensities=rates / rates[0])
+    assert found.difference.low > truth + 0.05
+    assert "Documents that stood at several positions say otherwise" in str(found)
+    assert "say otherwise" not in str(tr.clicks.launch(log, data, new, current, k=3, propensities=LOOKS[:5]))
+    ranker = tr.LinearRanker("Squared")
+    for method in ("regression-em", "dual"):
+        with pytest.warns(UnidentifiedWarning, match=rf"say otherwise than these propensities \({method}\)"):
+            learnt = tr.clicks.propensities(log, method, data, tr.LinearRanker(l2=1e-6), resamples=5)
+        assert (learnt.intervals.high[1:] < LOOKS[1:5]).all()
+    with pytest.warns(UnidentifiedWarning, match="say otherwise"):
+        tr.clicks.evaluate(new, log, data, "clicks@3", propensities=learnt)
+    done = tr.clicks.train(ranker, log, data, propensities=learnt, folds=0)
+    assert done.contradiction in str(done)
+    assert done.contradiction == done.to_dict()["contradiction"]
+    assert not tr.clicks.train(ranker, log, data, propensities=LOOKS[:5], folds=0).contradiction
+
+
+def test_what_is_right_is_hardly_ever_contradicted():
+    wrong = 0
+    for seed in range(10):
+        data, log, *_ = good_logger(0.0, seed, 100)
+        wrong += bool(contradiction(curves_of(LOOKS[:5], log), log, seed))
+        if seed < 2:  # here the features tell all there is
+            assert tr.clicks.propensities(log, "regression-em", data, tr.LinearRanker(l2=1e-6), resamples=2)
+    assert wrong <= binom.ppf(0.999, 10, 0.01)
 
 
 def test_values_are_compared_as_clicks_are():

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import toprank as tr
 from toprank.cli.main import app
 from toprank.clicks import PBM, ClickLog
-from toprank.clicks.cascading import _brought
+from toprank.clicks.assumptions import _brought
 from toprank.clicks.corrections import Curves, correct, curves_of
 from toprank.clicks.evaluation import ranks_of
 from toprank.clicks.known_sessions import KnownSessions
@@ -508,6 +508,9 @@ def test_the_latest_sessions_are_held_out_and_no_ranker_learns_from_them():
     late = log.select(times >= np.sort(times)[3_000])
     found = tr.clicks.evaluate(done.ranker, late, data, "dcg@10", propensities=LOOKS, clip=0.0)
     assert done.estimates["snips"].value == pytest.approx(found.value)
+    same = tr.clicks.evaluate(done.ranker, log, data, "dcg@10", propensities=LOOKS, clip=0.0, by="time", holdout=0.25)
+    assert (same.value, same.interval) == (found.value, found.interval)
+    assert f"Judged by {same.to_dict()['held_out']}." in same.summary
     judged = tr.clicks.launch(
         log, data, done.ranker, done.naive, k=2, propensities=LOOKS, by="time", holdout=0.25, minimum=1
     )
@@ -596,6 +599,8 @@ def test_spans_that_are_none_are_refused(given):
         np.array(["2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"], dtype=object),
         np.array(["2026-01-01T00:00:00", "2026-01-01T00:01:00"], dtype="datetime64[ns]"),
         np.array([datetime.datetime(2026, 1, 1), datetime.datetime(2026, 1, 1, 0, 1)], dtype=object),
+        np.array(["2026-01-01", "2025-12-31T19:01:00-05:00"]),  # of several loggers, one of which says no zone
+        np.array(["2026-01-01T01:00:00+0100", "2026-01-01 00:01"]),
         np.array([1_767_225_600.0, 1_767_225_660.0]),
         np.array([1_767_225_600_000, 1_767_225_660_000]),
         np.array([1_767_225_600_000_000, 1_767_225_660_000_000]),
@@ -616,6 +621,8 @@ def test_what_has_no_times_is_refused_in_a_sentence():
         latest(log, "tiem", 0.2)
     with pytest.raises(DataError, match="no time, such as 'soon'"):
         recent(timed(np.array(["soon", "later"] * 3)), "1d", None)
+    with pytest.raises(DataError, match="no time, such as 'soon'"):
+        recent(timed(np.array(["2026-01-01T00:00:00Z", "2026-01-02", "soon"])), "1d", None)
     with pytest.raises(DataError, match="holds bool, and no times"):
         recent(timed(np.ones(5, dtype=bool)), "1d", None)
     for empty in (np.nan, np.inf):
@@ -685,8 +692,10 @@ def test_the_commands_take_them(tmp_path):
     assert "--time COLUMN" in str(run(*decide[:-2], "--half-life", "7d").exception)
     scores = tmp_path / "s.txt"
     np.savetxt(scores, data.X[:, 1])
-    found = run("clicks", "evaluate", str(scores), *paths, "--metrics", "clicks@2", "--time", "day", "--window", "20d")
+    found = run("clicks", "evaluate", str(scores), *paths, "--metrics", "clicks@2", "--time", "day", "--by", "time",
+                "--window", "20d")  # fmt: skip
     assert found.exit_code == 0, found.output
+    assert "Judged by the latest 1,600 sessions" in found.stdout
     assert "are of the last 20 days" in found.stdout
 
 

@@ -512,6 +512,8 @@ def evaluate(
     offsets: Offsets = None,
     context: Context = None,
     clip: Clip = None,
+    by: Latest = None,
+    holdout: Holdout = 0.2,
     half_life: HalfLife = None,
     window: Window = None,
     json: options.Json = False,
@@ -536,7 +538,7 @@ def evaluate(
     values = read_scores(scores, documents.n_documents)
     wanted = [name.strip() for name in metrics.split(",") if name.strip()]
     how: dict[str, Any] = {"estimator": estimator, "propensities": curves, "context": crossed, "clip": clip}
-    how |= {"half_life": half_life, "window": window}
+    how |= {"by": by, "holdout": holdout, "half_life": half_life, "window": window}
     evaluation = evaluated(values, shown, documents, wanted, order="source", **how)
     if json:
         common.print_json(evaluation.to_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,10 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.contexts import Layout
-from toprank.clicks.log import ClickLog, UnidentifiedError
+from toprank.clicks.harvests import HARVESTED, harvested
+from toprank.clicks.log import ClickLog, UnidentifiedError, some_queries
 from toprank.compute import FloatArray, IntArray
+from toprank.showing.tables import bracketed
 
-__all__ = ["Curves", "Shrinkage"]
+__all__ = ["Curves", "Shrinkage", "contradiction"]
+
+_SESSIONS = 20_000  # that a curve is held against
+_LEAST = 200  # sessions, below which nothing is said of one
+_DEEPEST = 10
+_DRAWS = 100  # of queries
+_LEVEL = 0.001  # of the doubt that any position is found by chance
+_FAR = 0.1  # of the logarithm: less would hardly turn a decision
 
 
 class Shrinkage(NamedTuple):
@@ -37,6 +47,11 @@ class Curves:
     least: float = 0.0
     layout: Layout | None = None
     shrunk: Shrinkage | None = None
+
+    @classmethod
+    def of(cls, slope: FloatArray, origin: str) -> Curves:
+        """Propensities without trust."""
+        return cls(slope, np.zeros(len(slope)), origin)
 
     @property
     def depth(self) -> int:
@@ -94,3 +109,37 @@ class Curves:
                 )
             rows.append(table[query, np.minimum(ranks, deepest) - 1])
         return rows[0], rows[1]
+
+
+def contradiction(curves: Curves, log: ClickLog, seed: int = 0) -> str:
+    """A sentence, where documents that stood at several positions surely say otherwise than a curve; else nothing.
+
+    They do not know why a document stood where it did, and need not. Whatever else makes a curve must: of the lists of
+    a good ranker, rates of clicks take what documents are worth for how likely they were looked at, and so does a model
+    by features of all that its features do not tell. Nothing is said of curves of contexts and of offsets.
+    """
+    if curves.layout is not None or (np.nan_to_num(curves.offset) != 0).any() or curves.origin in HARVESTED:
+        return ""
+    if log.depth < 2 or log.position.min() > 1 or not curves.usable[0]:
+        return ""
+    part = some_queries(log.top(_DEEPEST), _SESSIONS, seed)
+    if part.n_sessions < _LEAST or part.depth < 2:
+        return ""
+    with warnings.catch_warnings():  # what does not come to rest contradicts nothing
+        warnings.simplefilter("ignore")
+        found = harvested(part, resamples=_DRAWS, confidence=1 - _LEVEL / (part.depth - 1), seed=seed)
+    given, (low, high) = curves.slope[: part.depth] / curves.slope[0], found.intervals
+    with np.errstate(divide="ignore", invalid="ignore"):
+        otherwise = ((given < low) | (given > high)) & (np.abs(np.log(found.values / given)) > _FAR)
+    places = np.flatnonzero(otherwise & found.identified & np.isfinite(given)).tolist()
+    if not places:
+        return ""
+    said = "; ".join(
+        f"at position {place + 1} {bracketed(low[place], high[place])}, not {given[place]:.3f}" for place in places[:3]
+    )
+    more = f", and at {len(places) - 3} more" if len(places) > 3 else ""
+    return (
+        f"Documents that stood at several positions say otherwise than these propensities ({curves.origin}): {said}"
+        f"{more}. Rates of clicks on a good ranker's lists, and models whose features do not tell all that it knows, "
+        "take what documents are worth for how likely they were looked at; all-pairs does not."
+    )

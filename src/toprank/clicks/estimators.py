@@ -12,6 +12,7 @@ import numpy.typing as npt
 from toprank.clicks.context_curves import by_context
 from toprank.clicks.context_propensities import ContextPropensities
 from toprank.clicks.contexts import Context
+from toprank.clicks.curves import Curves, contradiction
 from toprank.clicks.dual import Dual
 from toprank.clicks.features import AttractionByFeatures, same_features
 from toprank.clicks.harvests import HARVESTED, Graph, Propensities, assumed, graph, harvested
@@ -109,7 +110,8 @@ def propensities(
         window: leave out sessions that are older than this.
 
     Positions that nothing joins to the first are not identified: NaN, but for methods that learn from features, which
-    then rest on the form of the ranker and warn (`UnidentifiedWarning`).
+    then rest on the form of the ranker and warn (`UnidentifiedWarning`); so they do where documents that stood at
+    several positions surely say otherwise.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=50, seed=0)
@@ -154,6 +156,8 @@ def propensities(
     if method != "trust" and not identified.all():
         lost = [str(k + 1) for k in np.flatnonzero(~identified)]
         warn_user(assumed(method, lost), UnidentifiedWarning)
+    if method != "trust" and (otherwise := contradiction(Curves.of(estimated.values, method), log, seed)):
+        warn_user(otherwise, UnidentifiedWarning)
     return replace(estimated, recency=recency)
 
 

@@ -9,6 +9,7 @@ in expectation gives an estimate of the sum that is. What was never shown is not
 from __future__ import annotations
 
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,8 +28,9 @@ from toprank.clicks.corrections import (
     regression_of,
     session_queries,
 )
-from toprank.clicks.log import ClickLog, check_log, left_out_in_turn
-from toprank.clicks.recency import Recency, Span, recent
+from toprank.clicks.curves import contradiction
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, left_out_in_turn
+from toprank.clicks.recency import Recency, Span, latest, recent
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
@@ -93,6 +95,7 @@ class Estimates(Shown):
         clip: the least propensity that was divided by; 0 where all were divided by their own.
         clipped: impressions that were divided by it, since their own propensity is smaller.
         recency: how sessions were weighed by their age; None: all count alike.
+        held_out: the latest sessions, which alone were judged by, in words; empty where all were.
     """
 
     mean: dict[str, float]
@@ -110,6 +113,7 @@ class Estimates(Shown):
     clip: float = 0.0
     clipped: int = 0
     recency: Recency | None = None
+    held_out: str = ""
 
     @property
     def value(self) -> float:
@@ -145,7 +149,7 @@ class Estimates(Shown):
             "effective_sample_size": self.effective_sample_size, "counted": self.counted,
             "impressions": self.impressions, "unseen": self.unseen, "ranked": self.ranked, "unknown": self.unknown,
             "uncorrected": self.uncorrected, "clip": self.clip, "clipped": self.clipped,
-            "recency": None if self.recency is None else self.recency.to_dict(),
+            "recency": None if self.recency is None else self.recency.to_dict(), "held_out": self.held_out or None,
         }  # fmt: skip
 
     @property
@@ -187,6 +191,7 @@ class Estimates(Shown):
 
     def _sentences(self) -> list[str]:
         words = [f"Estimated from {self.impressions:,} impressions by {self.estimator}."]
+        words += [f"Judged by {self.held_out}."] if self.held_out else []
         words += [] if self.recency is None else [str(self.recency)]
         if any(self.unseen.values()):
             worth = "what the regression says" if self.estimator == "dr" else "nothing: the estimate is too low by them"
@@ -231,6 +236,8 @@ def evaluate(
     regression: Any = None,
     confidence: float = 0.95,
     order: Order | None = None,
+    by: str | None = None,
+    holdout: float = 0.2,
     half_life: Span | None = None,
     window: Span | None = None,
 ) -> Estimates:
@@ -254,6 +261,9 @@ def evaluate(
         confidence: of the intervals, by Student's t with the jackknife's standard error over queries; the degrees of
             freedom are those of so many queries with equal numbers of sessions (1/Σh² − 1, h a query's share of them).
         order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
+        by: a column of the log with times, such as ``time``: judge by the latest sessions alone, those that `train`
+            holds out of the same log.
+        holdout: their share.
         half_life: a session counts half for every such time that it is older than the newest: ``"14d"``, ``"36h"``, or
             seconds; what is estimated is then a mean over the last while (`toprank.clicks.recency`).
         window: leave out sessions that are older than this.
@@ -275,12 +285,15 @@ def evaluate(
     check_number("confidence", confidence, above=0, below=1)
     given = scores.predict(data) if hasattr(scores, "predict") else data.aligned(scores, order)
     ranks = {"": ranks_of(np.asarray(given, dtype=np.float64), data)}
-    log, recency = recent(log, half_life, window)
+    cut = None if by is None else latest(log, by, holdout)
+    log, recency = recent(log if cut is None else cut.late, half_life, window)
     judged = judge(
         ranks, log, data, wanted, estimator=estimator, propensities=propensities, context=context, clip=clip,
         regression=regression, confidence=confidence,
     )  # fmt: skip
-    estimate = replace(judged.estimates[""], recency=recency)
+    if judged.curves is not None and (otherwise := contradiction(judged.curves, log)):
+        warn_user(otherwise, UnidentifiedWarning)
+    estimate = replace(judged.estimates[""], recency=recency, held_out="" if cut is None else str(cut))
     for doubt in estimate.doubts:
         warn_user(doubt, SmallSampleWarning)
     return estimate
@@ -299,6 +312,8 @@ class JudgedRankers(NamedTuple):
     weights: dict[str, dict[str, FloatArray]]
     known: dict[str, Corrected]
     """Of each metric, what the log says of each document."""
+    curves: Curves | None
+    """What clicks were corrected by; None where nothing was."""
 
     def gain(self, one: str, other: str, metric: str) -> Interval:
         """By how much one ranker is better than another, with the interval of that: what is hard is hard for both."""
@@ -359,14 +374,17 @@ def judge_by(
     if needed and (propensities is None or isinstance(propensities, str)):
         means = _without_groups(log, parts_of)
     return {
-        estimator: _joined(estimator, known, parts, None if means is None else means[estimator], confidence)
+        estimator: _joined(
+            estimator, known, parts, None if means is None else means[estimator], confidence, curves_of_all
+        )
         for estimator, (known, parts) in whole.items()
     }
 
 
 def _joined(
-    estimator: str, of_metric: dict[str, Corrected], parts: Parts, without: _Without | None, confidence: float
-) -> JudgedRankers:
+    estimator: str, of_metric: dict[str, Corrected], parts: Parts, without: _Without | None, confidence: float,
+    curves: Curves | None,
+) -> JudgedRankers:  # fmt: skip
     """Estimates with what they rest on; `without`: of groups of queries, where propensities were found anew."""
     known = next(iter(of_metric.values()))
     weights = known.sessions[known.asked]
@@ -397,7 +415,7 @@ def _joined(
         for ranker, of in parts.items()
     }  # fmt: skip
     looks = {ranker: {name: part.weights for name, part in of.items()} for ranker, of in parts.items()}
-    return JudgedRankers(estimates, rests, shares, looks, of_metric)
+    return JudgedRankers(estimates, rests, shares, looks, of_metric, curves)
 
 
 def interval_of(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> Interval:
@@ -422,7 +440,10 @@ def _without_groups(
     by_estimator: dict[str, list[dict[str, dict[str, float]]]] = defaultdict(list)
     try:
         for kept in weights:
-            for estimator, (of_metric, parts) in parts_of(log.select(kept[log.session_query] > 0)).items():
+            with warnings.catch_warnings():  # what is worth saying was said of the whole
+                warnings.simplefilter("ignore", UnidentifiedWarning)
+                of_part = parts_of(log.select(kept[log.session_query] > 0))
+            for estimator, (of_metric, parts) in of_part.items():
                 known = next(iter(of_metric.values()))
                 sessions = known.sessions[known.asked]
                 means = {

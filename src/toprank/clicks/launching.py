@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toprank.clicks.cascading import CascadeUsers, cascade_users
+from toprank.clicks.assumptions import CascadeUsers, cascade_users, trusting_users
 from toprank.clicks.contexts import Context, Layout, contexts_of
 from toprank.clicks.corrections import correct, curves_of
+from toprank.clicks.curves import contradiction
 from toprank.clicks.evaluation import JudgedRankers, interval_of, judge_by, ranks_of
 from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedError, check_log, named
 from toprank.clicks.recency import Recency, Span, latest, moment, recent, times_of
 from toprank.clicks.reordering import Reordered, reordered
-from toprank.clicks.trusting import trusting_users
 from toprank.comparison import Comparison, compare
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
@@ -483,6 +483,7 @@ def launch(
     estimates = deciding.estimates
     examined = layout is None and users is None and not _know_trust(curves)
     trust = trusting_users(log, seed) if examined else []
+    otherwise = [] if deciding.curves is None else list(filter(None, [contradiction(deciding.curves, log, seed)]))
     return Launch(
         names=names, metric=wanted, estimator=estimator,
         estimates={name: _three(estimate, names, wanted) for name, estimate in judged.items()},
@@ -493,7 +494,8 @@ def launch(
         clip=(known.clip, known.clipped), users=users,
         reordered=reordered(ranks[names[0]], ranks[names[1]], data, known.counts, k, looks, new, shown),
         slices=() if slices is None else _in_slices(deciding, wanted, names, data, slices, confidence),
-        doubts=(*_by_context(layout), *trust, *_doubts(log, known, judged, names, wanted, version)),
+        doubts=(*_by_context(layout), *trust, *otherwise,
+                *_doubts(log, known, judged, names, wanted, version)),
         _by=_called(data, slices), **besides,
     )  # fmt: skip
 

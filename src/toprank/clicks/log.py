@@ -20,7 +20,7 @@ from toprank.errors import DataError, Remedy, UnknownNameError
 __all__ = [
     "COMPARED", "DEEPEST", "REWARDS", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "UnidentifiedError",
     "UnidentifiedWarning", "assembled", "check_compared", "check_log", "clicks_of", "ids_of", "left_out_in_turn",
-    "named", "numbered", "positions_of", "redrawn", "sums", "words_of",
+    "named", "numbered", "positions_of", "redrawn", "some_queries", "sums", "words_of",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -602,3 +602,15 @@ def left_out_in_turn(log: ClickLog, groups: int, seed: int) -> tuple[FloatArray,
     group[present] = number
     weights = (group != np.arange(number.max(initial=0) + 1)[:, None]).astype(np.float64)
     return weights, np.bincount(number, sessions) / sessions.sum()
+
+
+def some_queries(log: ClickLog, most: int, seed: int) -> ClickLog:
+    """All sessions of queries drawn at random, as many as fit in `most`: models must see documents often."""
+    sessions = sums(log.session_query, None, log.n_queries)
+    order = np.random.default_rng(seed).permutation(log.n_queries)
+    kept = np.zeros(log.n_queries, dtype=bool)
+    kept[order[np.cumsum(sessions[order]) <= most]] = True
+    if not kept.any():  # the first query alone has more
+        drawn = np.random.default_rng(seed).permutation(log.n_sessions)[:most]
+        return log.select(np.sort(drawn))
+    return log.select(kept[log.session_query])

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.log import Array, ClickLog
+from toprank.clicks.sources import first_odd
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.data.periods import borders
@@ -45,6 +46,7 @@ Span = float | str | timedelta | np.timedelta64
 _UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 _WORDS = {"w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second"}
 _SPAN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]?)\s*", re.IGNORECASE)
+_ZONE = r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$"
 _FINER = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # seconds since 1970 reach 1e11 in the year 5138, milliseconds in 1973
 _LEAST = 2.0**-50  # beside a session of today such a one is lost in the rounding of any sum: fifty half-lives
 _FEW = 30  # sessions, of which any one may count for much
@@ -146,25 +148,35 @@ def seconds_of(log: ClickLog, by: str) -> FloatArray:
 
 
 def _parsed(column: Array, by: str) -> Array:
-    """Text or objects as numbers, or as dates."""
+    """Text or objects as numbers, or as dates, of which some may say their zone and others not."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     words = [None if cell is None or cell == "" or cell != cell else cell for cell in column.tolist()]
     try:
         cells = pa.array(words)
     except (pa.ArrowException, TypeError, ValueError):
         cells = pa.array([None if word is None else str(word) for word in words])
-    for kind in (pa.float64(), pa.timestamp("us", "UTC"), pa.timestamp("us")):
+    utc, bare = pa.timestamp("us", "UTC"), pa.timestamp("us")
+    for kind in (pa.float64(), utc, bare):
         try:
             times: Array = cells.cast(kind).to_numpy(zero_copy_only=False)
         except (pa.ArrowException, ValueError):
             continue
         return times
-    odd = next(str(word) for word in words if word is not None)
-    raise DataError(
-        f"The column '{by}' of the log holds what is no time, such as {odd!r} or another cell; give dates "
-        "(2026-11-18T09:30) or seconds since 1970."
-    )
+    text, times = cells.cast(pa.string()), np.full(len(cells), "NaT", dtype="datetime64[us]")
+    zoned = pc.match_substring_regex(text, _ZONE).fill_null(False)
+    for which, kind in ((zoned, utc), (pc.invert(zoned), bare)):
+        some = text.filter(which)
+        try:
+            times[which.to_numpy(zero_copy_only=False)] = some.cast(kind).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:
+            odd = some[first_odd(some, kind)].as_py()
+            raise DataError(
+                f"The column '{by}' of the log holds what is no time, such as {odd!r}; give dates (2026-11-18T09:30) "
+                "or seconds since 1970."
+            ) from None
+    return times
 
 
 def kish(weights: npt.NDArray[Any]) -> float:

@@ -30,6 +30,7 @@ from toprank.clicks.corrections import (
     regression_of,
     session_queries,
 )
+from toprank.clicks.curves import contradiction
 from toprank.clicks.evaluation import clipped, judge, left_out, ranks_of
 from toprank.clicks.harvests import HARVESTED
 from toprank.clicks.known_sessions import KnownSessions
@@ -112,6 +113,8 @@ class Trained(Shown):
         recency: how sessions were weighed by their age; None: all count alike.
         held_out: the latest sessions, which no ranker learned from and which the estimates are from, in words; empty
             where parts of the queries were held out in turn.
+        contradiction: that documents which stood at several positions say otherwise than the propensities, in words;
+            empty where they do not.
     """
 
     ranker: Ranker
@@ -134,6 +137,7 @@ class Trained(Shown):
     reward: str = "click"
     recency: Recency | None = None
     held_out: str = ""
+    contradiction: str = ""
 
     @property
     def choice(self) -> str:
@@ -152,7 +156,7 @@ class Trained(Shown):
             "approximate": self.approximate, "assumption": self.assumption, "counts": self.counts, "folds": self.folds,
             "clip": self.clip, "choice": self.choice, "not_compared": self.not_compared or None,
             "reward": self.reward, "recency": None if self.recency is None else self.recency.to_dict(),
-            "held_out": self.held_out or None,
+            "held_out": self.held_out or None, "contradiction": self.contradiction or None,
         }  # fmt: skip
         for name, worth in self._numbers().items():
             facts[name] = {ranker: interval.to_dict() for ranker, interval in worth.items()} or None
@@ -186,6 +190,7 @@ class Trained(Shown):
             )
         if self.curves is not None and self.curves.layout is not None:
             words.append(self.curves.layout.sentence)
+        words += [self.contradiction] if self.contradiction else []
         words += left_out(counts["unknown"], counts["uncorrected"])
         words += clipped(self.clip, counts["clipped"], self.correction)
         if counts["never_shown"]:
@@ -383,7 +388,7 @@ def train(
         made, rankers["naive"], rankers.get(_FULL), correction, curves, done.part, (used or plain, asked),
         _ASSUMED[correction], task.soft and used is None, estimates, metrics, _counts(done, log, data), gains,
         valid_gains, folds if cut is None else 0, done.corrected.clip, why, reward, recency,
-        "" if cut is None else str(cut),
+        "" if cut is None else str(cut), "" if alone or curves is None else contradiction(curves, log),
     )  # fmt: skip
 
 

@@ -1,13 +1,16 @@
-"""Whether users read from the top and stop, and what two rankers would bring if they do.
+"""Whether users are such as propensities take them for: who look at a position whatever stands above, and click what
+they like there.
 
-What is corrected by propensities takes users to look at a position whatever stands above it. Where a document above
-can end the search, that is wrong: what stands below good documents is looked at less than its position says, and worth
-more than its clicks do. So models of both kinds of users are fitted to some sessions and asked about others; where one
-of users who stop is surely likelier, it also says what each ranker's lists would be clicked.
+**Who read from the top and stop.** Where a document above can end the search, what stands below good documents is
+looked at less than its position says, and worth more than its clicks do. So models of both kinds of users are fitted to
+some sessions and asked about others; where one of users who stop is surely likelier, it also says what each ranker's
+lists would be clicked. Users of whom some look far down and some do not, such as those of desktops and phones, look at
+a position the likelier the further down they clicked: like users who stop. So where positions have propensities by
+context, the models are compared within each context.
 
-Users of whom some look far down and some do not, such as those of desktops and phones, look at a position the likelier
-the further down they clicked: like users who stop. So where positions have propensities by context, the models are
-compared within each context.
+**Who click what stands first because it stands there.** P(click) is α_k R + β_k then (`toprank.clicks.trust`), and
+otherwise a multiple of R. So β is fitted to a part of the log; where that of any position is surely not 0, propensities
+alone mislead.
 """
 
 from __future__ import annotations
@@ -21,19 +24,23 @@ import numpy as np
 
 from toprank.clicks.cascades import DBN, DCM
 from toprank.clicks.contexts import Context, contexts_of
+from toprank.clicks.estimators import propensities
 from toprank.clicks.evaluation import interval_of
 from toprank.clicks.held_out import ComparedModels, compare_models, joint_gain, model_named
-from toprank.clicks.log import ClickLog, UnidentifiedWarning, sums
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, some_queries, sums
 from toprank.clicks.models import PBM, ClickModel
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.significance import Interval, means_without
 
-__all__ = ["CascadeUsers", "cascade_users", "some_queries"]
+__all__ = ["CascadeUsers", "cascade_users", "trusting_users"]
 
 _SESSIONS = 20_000  # that models are compared on: enough to tell users apart, and seconds rather than minutes
 _LEAST = 200  # sessions, below which nothing is said of users
+_DEEPEST = 10  # what stands lower is clicked too rarely to tell slopes from offsets
+_LEVEL = 0.002  # of the doubt that any position is found by chance: 50 draws do not know the far ends well
+_SMALL = 0.05  # clicks, beside those at the first position: less would hardly turn a decision
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ def cascade_users(
     model's prior draws documents towards each other, so the difference is rather too small: it is for its sign.
     """
     listed = log.select(~log.doubled) if log.doubled.any() else log
-    compared = _compared(some_queries(listed, seed), context, confidence, seed)
+    compared = _compared(some_queries(listed, _SESSIONS, seed), context, confidence, seed)
     if not compared:
         return None
     gains = {name: joint_gain(compared, name, "PBM") for name in ("DBN", "DCM")}
@@ -114,18 +121,6 @@ def _compared(log: ClickLog, context: Context | None, confidence: float, seed: i
         for part in parts
         if part.n_sessions >= _LEAST
     ]
-
-
-def some_queries(log: ClickLog, seed: int) -> ClickLog:
-    """All sessions of queries drawn at random, as many as fit: models must see documents often."""
-    sessions = sums(log.session_query, None, log.n_queries)
-    order = np.random.default_rng(seed).permutation(log.n_queries)
-    kept = np.zeros(log.n_queries, dtype=bool)
-    kept[order[np.cumsum(sessions[order]) <= _SESSIONS]] = True
-    if not kept.any():  # the first query alone has more
-        drawn = np.random.default_rng(seed).permutation(log.n_sessions)[:_SESSIONS]
-        return log.select(np.sort(drawn))
-    return log.select(kept[log.session_query])
 
 
 def _brought(
@@ -163,3 +158,26 @@ def _per_click(log: ClickLog, data: RankingData) -> FloatArray:
     clicks = sums(row[known], weight * log.clicks[known], data.n_documents)
     value = sums(row[known], weight * log.rewards("value")[known], data.n_documents)
     return np.divide(value, clicks, out=np.zeros(len(value)), where=clicks > 0)
+
+
+def trusting_users(log: ClickLog, seed: int) -> list[str]:
+    """A sentence on users who trust positions, where the log surely has them."""
+    part = some_queries(log.top(_DEEPEST), _SESSIONS, seed)
+    if part.n_sessions < _LEAST or part.depth < 2:
+        return []
+    with warnings.catch_warnings():  # what cannot be told apart, or does not come to rest, is not found
+        warnings.simplefilter("ignore")
+        found = propensities(part, "trust", confidence=1 - _LEVEL / (part.depth - 1), seed=seed)
+    if found.offsets is None or found.offset_intervals is None:
+        return []
+    low, high = found.offset_intervals
+    with np.errstate(invalid="ignore"):
+        sure = np.flatnonzero(((low > 0) | (high < 0)) & (np.abs(found.offsets) > _SMALL))
+    if not len(sure):
+        return []
+    places = ", ".join(str(place + 1) for place in sure.tolist())
+    noun = "position" if len(sure) == 1 else "positions"
+    return [
+        f"Users trust positions: at {noun} {places} clicks go otherwise by what documents are worth than at the first. "
+        "The estimates may mislead; the propensities of the method 'trust' know such users."
+    ]
