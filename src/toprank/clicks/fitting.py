@@ -117,12 +117,11 @@ def ascend(
     tolerance: float,
     max_steps: int,
     read: Callable[[FloatArray], FloatArray] = np.asarray,
-    still: float = _STILL,
 ) -> tuple[FloatArray, int, bool]:
     """Newton's method for a few probabilities of which an objective is concave in the logarithms.
 
     `profile` gives its slope and minus its curvature in the logarithms (the lower half will do). A step ends where the
-    next would raise the objective by no more than `tolerance`, and move nothing that is read off by more than `still`.
+    next would raise the objective by no more than `tolerance`, and move nothing that is read off by more than `_STILL`.
     Returns the probabilities, the number of steps, and whether they came to rest. What `profile` keeps besides belongs
     to them.
     """
@@ -141,7 +140,7 @@ def ascend(
             share /= 2
         moved = float(np.abs(read(there) - read(x)).max(initial=0.0))
         x = there
-        if share == 1.0 and promised <= 2 * tolerance and moved <= still:
+        if share == 1.0 and promised <= 2 * tolerance and moved <= _STILL:
             return x, steps, True
     return x, max_steps, False
 

@@ -446,9 +446,9 @@ def _happened(chances: FloatArray, log: ClickLog) -> FloatArray:
     return np.where(log.clicks, chances, 1 - chances)
 
 
-def blocks(n: int, size: int = _BLOCK) -> list[tuple[int, int]]:
+def blocks(n: int) -> list[tuple[int, int]]:
     """Ranges of equally many, whatever the number of threads: sums do not depend on it."""
-    return [(first, min(first + size, n)) for first in range(0, n, size)]
+    return [(first, min(first + _BLOCK, n)) for first in range(0, n, _BLOCK)]
 
 
 def by_rank(log: ClickLog) -> Iterator[tuple[IntArray, IntArray]]:

@@ -39,6 +39,7 @@ _CELLS = 1 << 24  # numbers that these rows may have together
 _CATEGORIES = 1500  # that that get rows of their own, six each
 _USUAL = 200
 _SIZES = 12  # rows of a feature with a large value
+_SEED = 0  # the same rows for the same model
 
 Usual = Callable[[int], FloatArray]
 """Makes so many rows of values as the model expects them."""
@@ -60,7 +61,7 @@ def _is_tiny(X: FloatArray, within: float) -> npt.NDArray[np.bool_]:
 
 
 def probe_rows(
-    formula: Formula, data_rows: FloatArray | None = None, *, single: bool = False, tiny: float = TINY, seed: int = 0
+    formula: Formula, data_rows: FloatArray | None = None, *, single: bool = False, tiny: float = TINY
 ) -> ProbeRows:
     """Rows for a formula.
 
@@ -69,9 +70,8 @@ def probe_rows(
         data_rows: rows of data, whose values the probe rows are built around; None: values that the formula suggests.
         single: whether the file's reader holds features in single precision; then every value is one.
         tiny: rows with a value this close to zero are of the kind ``tiny``.
-        seed: decides all that is drawn.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     functions, cuts, sets = formula.functions, formula.thresholds, _categories(formula)
     pools = [_pool(functions, cuts, sets, j, data_rows, rng) for j in range(formula.n_features)]
     pools = [np.where(np.abs(pool) <= tiny, 0.0, pool) for pool in pools]  # such values have rows of their own
@@ -90,7 +90,7 @@ def probe_rows(
         blocks["categories"] = _on(usual, sets[0], [sets[1] + shift for shift in (0.0, 0.5, -0.5, 1.0, -1.0, 1e6)])
     most = min(MOST_ROWS, _CELLS // formula.n_features)
     groves = [Grove(f.part, f.wide) for f in functions if isinstance(f.part, Forest)]
-    walked = walks(groves, usual, single=single, tiny=tiny, most=most, seed=seed)
+    walked = walks(groves, usual, single=single, tiny=tiny, most=most)
     X = np.concatenate([*blocks.values(), walked.X])
     kinds = np.concatenate([*(np.full(len(block), kind) for kind, block in blocks.items()), walked.kinds])
     X = np.where(np.isinf(X), np.copysign(LARGEST, X), X)

@@ -24,6 +24,7 @@ LARGEST = float(np.nextafter(np.float32(LARGEST_SINGLE), np.float32(0)))
 """Rows hold no larger number: the largest of all is what files hold for a threshold beyond all."""
 _ROWS_OF_A_SPLIT = 3  # on its threshold, above it, and missing; few splits get more
 _LEVELS = 2000  # of a category with a mean for each that rows are made of: a split keeps a mask of all of them
+_SEED = 0  # the same rows for the same model
 _NONE = (1.0, 0.0)  # an interval without numbers
 BoolArray = npt.NDArray[np.bool_]
 
@@ -84,9 +85,7 @@ _Value = tuple[int, int, float]
 """Row, feature, value."""
 
 
-def walks(
-    groves: list[Grove], usual: Callable[[int], FloatArray], *, single: bool, tiny: float, most: int, seed: int
-) -> Walked:
+def walks(groves: list[Grove], usual: Callable[[int], FloatArray], *, single: bool, tiny: float, most: int) -> Walked:
     """Rows for all splits of some trees.
 
     Args:
@@ -95,9 +94,8 @@ def walks(
         single: whether the file's reader holds features in single precision.
         tiny: where a split can be met with such small numbers, it is met with a zero or larger ones as well.
         most: how many rows there may be; beyond, splits are drawn at random.
-        seed: decides all that is drawn.
     """
-    rng, values = np.random.default_rng(seed), _values(groves, single)
+    rng, values = np.random.default_rng(_SEED), _values(groves, single)
     trees = [_splits(tree, grove, values, single) for grove in groves for tree in grove.forest.trees]
     total = sum(len(tree.feature) for tree in trees)
     room = max(1, most // _ROWS_OF_A_SPLIT)

@@ -25,6 +25,7 @@ __all__ = ["Features", "Moments", "Standardisation", "first_row", "parts_of", "r
 _CHUNK = 1 << 15
 _ENTRIES = 1 << 20  # of a sparse matrix at a time
 _MODEST = 1e4
+_CACHE = 1 << 21  # bytes: a core's part of the cache
 
 
 @dataclass(frozen=True)
@@ -229,10 +230,10 @@ class Features:
             block.data[missing] = self.centre[block.indices[missing]]
         return block
 
-    def blocks(self, offsets: npt.NDArray[np.int64], bytes_each: int = 1 << 21) -> list[tuple[int, int]]:
+    def blocks(self, offsets: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
         """Ranges of whole queries whose rows fit a core's part of the cache, and are worth the calls they cost."""
         per_row = max(self.n_columns, 1) * self.X.dtype.itemsize
-        return blocks_of(offsets, max(64, bytes_each // per_row))
+        return blocks_of(offsets, max(64, _CACHE // per_row))
 
 
 def _plain(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -253,7 +254,7 @@ def parts_of(rows: slice, each: int) -> list[slice]:
     return [slice(first, min(first + each, rows.stop)) for first in starts]
 
 
-def row_blocks(X: Any, bytes_each: int = 1 << 21) -> list[slice]:
+def row_blocks(X: Any, bytes_each: int = _CACHE) -> list[slice]:
     """The rows of X in blocks whose dense copies in double precision fit the cache (8192 rows at most)."""
     n, d = X.shape
     each = max(64, min(1 << 13, bytes_each // (8 * max(d, 1))))

@@ -388,11 +388,11 @@ def schema_of(data: RankingData) -> Any:
     return pa.schema(fields, metadata={METADATA_KEY: metadata.encode()})
 
 
-def batches_of(data: RankingData, rows: int = 8 * ROWS_AT_A_TIME) -> Iterator[Any]:
-    """The data as record batches of at most `rows` rows."""
+def batches_of(data: RankingData) -> Iterator[Any]:
+    """The data as record batches."""
     import pyarrow as pa
 
-    schema, roles = schema_of(data), role_columns(data)
+    schema, roles, rows = schema_of(data), role_columns(data), 8 * ROWS_AT_A_TIME
     roles |= {
         f"carried {name}": data.queries.spread(column) if len(column) == data.n_queries else column
         for name, column in data.carried.items()
