@@ -307,6 +307,36 @@ def test_why_any_two_and_a_thumb_that_is_changed(service, folder, tmp_path):
     assert sorted(set(log.columns["value"].tolist())) == [-1.0, 0.0]
 
 
+def test_the_page_asks_for_the_token_and_follows_what_is_trained(tmp_path):
+    index = tr.search.index({f"d{i}": f"{WORDS[i % 10]} {WORDS[i % 7]} wing" for i in range(20)}, tmp_path / "index")
+    (tmp_path / "token").write_text("a word of nobody".replace(" ", "-"))
+    (tmp_path / "token").chmod(0o600)
+    given = ("--token-file", tmp_path / "token")
+    with started(index.path, *given, command=("search", "serve")) as process, Browser() as browser:
+        page = browser.open(f"http://127.0.0.1:{process.address[1]}/", width=400)
+        for words, said in (("", "those who give its token"), ("wrong", "does not take this token")):
+            page.type(words)
+            if words:
+                page.press("Enter", text="\r")
+            until(page, f"document.getElementById('message').textContent.includes('{said}')")
+            assert page.run("document.activeElement.id") == "token"
+        page.type("a-word-of-nobody")  # in the place of the wrong one, which is selected
+        page.press("Enter", text="\r")
+        until(page, "document.activeElement.id == 'query'")
+        assert page.run("document.getElementById('access').hidden")
+        page.run("search('wing')")
+        until(page, "document.getElementById('about').textContent.includes('no ranker is trained yet')")
+        index.train(
+            {str(i): f"wing {WORDS[i]}" for i in range(6)}, {str(i): {f"d{i}": 1} for i in range(6)}, "RankNet-linear"
+        )
+        page.run(
+            "(async () => { while (!trained) { await search('wing', true);"
+            " await new Promise(done => setTimeout(done, 100)); } })()"
+        )
+        until(page, "document.getElementById('about').textContent.includes('RankNet-linear orders them')")
+        assert process.stop() == 0
+
+
 def test_the_command_refuses_what_is_no_index(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "toprank", "search", "serve", str(tmp_path), "--port", "0"],

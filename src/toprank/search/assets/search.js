@@ -1,7 +1,7 @@
 "use strict";
 // Everything that comes from documents or from the service is put in place as text, never as markup.
 const at = id => document.getElementById(id);
-let asked = 0, shown = null, keeps = false, collection = "";
+let asked = 0, shown = null, collection = "", trained = false;
 
 function made(name, kind, ...content) {
   const element = document.createElement(name);
@@ -48,8 +48,10 @@ async function ask(path, body) {
   } catch { /* the status says enough */ }
   if (answer.status === 401) {
     at("access").hidden = false;
-    at("token").focus();
+    at("token").select();
+    throw new Error(at("token").value ? "The service does not take this token." : "This service answers only those who give its token.");
   }
+  at("access").hidden = true;
   if (!answer.ok) throw new Error(told.error || `The service answered with status ${answer.status}.`);
   return told;
 }
@@ -61,14 +63,13 @@ const nameOf = one => one.title || one.id;
 
 async function about() {
   const told = await ask("/v1/search/about", {});
-  keeps = told.logs;
   collection = told.name;
-  document.title = `${collection} · toprank search`;
+  trained = told.model !== null;
   at("query").placeholder = `Search ${number(told.documents)} ${told.documents === 1 ? "document" : "documents"} …`;
   at("about").replaceChildren(made("b", "", collection), " · " +
     (told.model ? `${told.first_stage} finds up to ${number(told.pool)} candidates, ${told.model} orders them by ${told.features} features.`
       : `${told.first_stage} makes the order; no ranker is trained yet.`) +
-    (keeps ? " What you open and judge is logged for training." : ""));
+    (told.logs ? " What you open and judge is logged for training." : ""));
   at("examples").replaceChildren(...told.examples.map(words => button(words, "", () => search(words))));
 }
 
@@ -162,6 +163,7 @@ async function search(words, keep) {
     const told = await ask("/v1/search", { query: words });
     if (turn !== asked) return; // another search was started since
     shown = told;
+    if (told.learned !== trained) about().catch(problem => say(problem.message, true)); // it was trained meanwhile
     at("learned").replaceChildren(...told.ranking.map((one, place) => item(one, place, told)));
     at("first").replaceChildren(...told.first_stage.map(one => entry(one, one.first_stage_rank, told, false)));
     at("learned-title").textContent = told.learned ? "Learned order" : "First stage";
@@ -279,5 +281,7 @@ addEventListener("keydown", pressed => {
     at("query").select();
   }
 });
-at("token").addEventListener("change", () => about().then(fromAddress).catch(problem => say(problem.message, true)));
+at("token").addEventListener("change", () => {
+  about().then(fromAddress).then(() => at("query").focus()).catch(problem => say(problem.message, true));
+});
 about().then(fromAddress).catch(problem => say(problem.message, true));
