@@ -228,6 +228,23 @@ def test_changed_bytes_are_noticed_on_demand_and_never_crash(copied):
         (copied / name).write_bytes(content)
 
 
+def test_a_damaged_index_of_tantivy_is_refused_even_where_tantivy_panics(tmp_path):
+    pytest.importorskip("tantivy", reason="tantivy comes with the extra search")
+    texts = {f"d{i}": f"wing propeller flow{i % 7} noise{i % 3}" for i in range(40)}
+    search.index(texts, tmp_path / "x.index", first_stage="tantivy")
+    (postings,) = (tmp_path / "x.index" / "tantivy").glob("*.idx")
+    content, refused = postings.read_bytes(), []
+    for place in range(0, len(content), 3):
+        postings.unlink()  # a file of its own: Tantivy has the one before mapped, and drops it when it likes
+        postings.write_bytes(content[:place] + b"\xff" + content[place + 1 :])
+        try:
+            search.open(tmp_path / "x.index").search("wings propeller flow1 noise2")
+        except FormatError as problem:
+            refused.append(str(problem))
+    assert refused
+    assert all("The first stage of this index is damaged (" in sentence for sentence in refused)
+
+
 def test_other_versions_and_other_folders(copied, tmp_path):
     meta = json.loads((copied / "index.json").read_text())
     (copied / "index.json").write_text(json.dumps(meta | {"version": 99}))

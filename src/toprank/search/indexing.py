@@ -96,8 +96,7 @@ def index(
         for name, given_rows in (vectors or {}).items()
     }
     with step(f"Counting the words of {len(collection):,} documents …", quiet):
-        statistics = Statistics.learnt(collection.fields, analyzer, lsa=lsa, seed=seed)
-        encoded = statistics.encode(collection.fields)
+        statistics, encoded = Statistics.learnt_and_encoded(collection.fields, analyzer, lsa, seed)
     with step(f"Writing the index of {len(collection):,} documents …", quiet), new_index(path) as (folder, meta):
         meta |= {
             "name": collection.name, "documents": len(collection), "fields": list(collection.fields),

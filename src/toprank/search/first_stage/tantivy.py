@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +56,27 @@ def open_engine(folder: IndexFolder, weights: Sequence[float]) -> TantivyEngine:
     return TantivyEngine(folder, weights)
 
 
+@contextmanager
+def _damage_told(folder: IndexFolder) -> Iterator[None]:
+    """Tantivy has errors of every kind for a damaged index, and panics, which Python takes for no `Exception`."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as problem:  # noqa: BLE001
+        raise folder.fault(f"The first stage of this index is damaged ({problem}).") from None
+
+
 class TantivyEngine:
     """BM25 of each field, times its weight, added up."""
 
     def __init__(self, folder: IndexFolder, weights: Sequence[float]) -> None:
         self._tantivy, self._folder, self._weights = _tantivy(), folder, weights
         self._n = folder.entry("documents", int)
-        try:
+        with _damage_told(folder):
             self._schema = _schema(self._tantivy, len(weights))
             index = self._tantivy.Index(self._schema, path=str(folder.path / _FOLDER), reuse=True)
             self._searcher = index.searcher()
-        except Exception as problem:  # noqa: BLE001 - Tantivy has errors of every kind for a damaged index
-            raise folder.fault(f"The first stage of this index is damaged ({problem}).") from None
 
     def find(self, words: Sequence[str], k: int) -> Hits:
         """The best k documents; the words are terms, never a query's syntax."""
@@ -79,11 +89,9 @@ class TantivyEngine:
         ]
         if not terms:
             return Hits(np.empty(0, np.int64), np.empty(0))
-        try:
+        with _damage_told(self._folder):
             hits = self._searcher.search(query.boolean_query(terms), limit=k, count=False).hits
             rows = np.array([self._searcher.doc(address)[_ROW][0] for _, address in hits], dtype=np.int64)
-        except Exception as problem:  # noqa: BLE001
-            raise self._folder.fault(f"The first stage of this index is damaged ({problem}).") from None
         scores = np.array([score for score, _ in hits], dtype=np.float64)
         if len(rows) and rows.max() >= self._n:
             raise self._folder.fault("The first stage of this index is damaged: it finds documents that are not there.")
