@@ -246,6 +246,14 @@ def test_help_has_options_in_groups_and_words_that_sentences_use(words, command)
 def test_options_that_do_nothing_are_taken_but_not_shown():
     assert "--seed" not in sections("systems")[0]
     assert "--seed" in sections("train")[0]
+    for name in (
+        "--shadow",
+        "--interleave",
+        "--split",
+        "--max-documents",
+    ):  # the search page ranks by no model of these
+        assert name in sections("serve")[0]
+        assert name not in sections("search", "serve")[0]
     run = CliRunner().invoke
     assert run(app, ["systems", "--seed", "1", "--threads", "1", "-q"]).stdout == run(app, ["systems"]).stdout != ""
 
@@ -284,6 +292,12 @@ def test_output_has_one_name():
         (["cv", "data.txt", "--systems", "RankSVM", "--set", "RankSVM.l2=-1", "-q"], 1, "Every cell failed; the first"),
         (["check", "none.txt"], 1, "none.txt"),
         (["check", "data.txt", "--cutoffs", "x"], 2, "cutoffs"),
+        (["clicks", "check", "data.txt"], 1, "This is LETOR text"),
+        (
+            ["clicks", "simulate", "data.txt", "good.scores", "-o", "x.csv", "--noise", "2"],
+            1,
+            "--noise must be a number",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_a_status(files, monkeypatch, arguments, status, words):

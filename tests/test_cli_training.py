@@ -172,7 +172,7 @@ def test_networks_tell_their_epochs_to_who_watches(folder, monkeypatch):
 def test_threads_are_said_to_matter_where_they_do():
     for command in ("train", "tune", "cv"):
         said = " ".join(invoked(command, "--help").output.split())
-        assert "Does not change results, but for the last bits of networks" in said
+        assert "Does not change results, except for the last bits of networks" in said
         assert "Does not change results." not in said
     assert "Does not change results." in " ".join(invoked("evaluate", "--help").output.split())
 

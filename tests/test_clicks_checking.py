@@ -191,7 +191,7 @@ def test_the_graph_is_told_whole():
         {"first": 1, "second": 2, "pairs": 2, "impressions": 5}, {"first": 4, "second": 6, "pairs": 1, "impressions": 3}
     ]  # fmt: skip
     text = " ".join(str(report).split())
-    assert "4 groups that no document joins: 1 to 2; 3; 4, 6; 5." in text
+    assert "4 groups that no document connects: 1 to 2; 3; 4, 6; 5." in text
     assert "1 and 2 2 5 4 and 6 1 3" in text
     assert set(codes(report)["unjoined-positions"].examples) == {f"position {k}" for k in (3, 4, 5, 6)}
 
@@ -200,7 +200,7 @@ def test_many_edges_are_shown_in_part(data):
     log = simulate(data, data.X[:, 0], PBM.known([1] * 12), 4_000, k=12, exploration=1.0)
     report = check(log, resamples=2)
     assert len(report.graph.edges) == 12 * 11 / 2
-    assert "Of 66 pairs, those of neighbours and with the first, down to position 10" in str(report)
+    assert "Of 66 pairs, those of neighbours and those with the first, down to position 10" in str(report)
     assert [row[0] for row in report.edges_table().rows] == [f"1 and {k}" for k in range(2, 11)] + [
         f"{k} and {k + 1}" for k in range(2, 10)
     ]
@@ -214,10 +214,12 @@ def test_a_deep_log_is_compared_at_the_top():
     assert np.array_equal(two.propensities.values, one.propensities.values, equal_nan=True)
     assert two.graph.edges == one.graph.edges
     assert codes(two)["deep-positions"].count == 2
-    with pytest.raises(DataError, match="Nothing stands at the first 1,000 positions"):
+    with pytest.raises(DataError, match="The log shows nothing at the first 1,000 positions"):
         check(lists([("a", 5_000, 1), ("b", 5_001, 0)]))
     for deeply in (lambda log: tr.clicks.propensities(log, resamples=2), lambda log: tr.clicks.UBM().fit(log)):
-        with pytest.raises(DataError, match=r"shows position 10,000, .* 1,000 are the most\. log\.top\(1000\)"):
+        with pytest.raises(
+            DataError, match=r"shows position 10,000, .* 1,000 positions are the most\. log\.top\(1000\)"
+        ):
             deeply(deep)
         deeply(deep.top(5))
     assert deep.top(1).n_sessions == 2
@@ -318,7 +320,7 @@ def test_refusals(log):
         compare_models(log.select([0, 1]), [PBM()], holdout=0.1)
     with pytest.raises(DataError, match="ClickLog"):
         check([1, 2])
-    with pytest.raises(DataError, match="'RankCTR' is what a rate of clicks is called"):
+    with pytest.raises(DataError, match="'RankCTR' is the name of a click rate"):
         compare_models(log, {"RankCTR": PBM()})
 
 

@@ -162,7 +162,7 @@ def test_what_is_wrong_of_either_is_a_sentence(year):
         ({"context": "devise", "half_life": "8d"}, UnknownNameError, "did you mean 'device'"),
         ({"context": "device", "half_life": "soon"}, DataError, "half_life must be a time above 0"),
         ({"context": "device", "window": "1s"}, DataError, "leaves nothing but the newest"),
-        ({"propensities": LOOKS}, DataError, "need the column of the log"),
+        ({"propensities": LOOKS}, DataError, "need the name of the log's column"),
         ({"propensities": [1, 0.5, 0.4, 0.2], "context": "device"}, DataError, "given by context, as a mapping"),
     ):
         with pytest.raises(kind, match=words):

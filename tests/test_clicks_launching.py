@@ -411,7 +411,7 @@ def test_a_log_of_one_order_tells_nothing_and_the_report_says_what_would():
     log = one_order(data)
     found = tr.clicks.launch(log, data, by_column(data, 1), by_column(data, 0), k=3)
     assert (found.decision, found.status) == (CANNOT_BE_TOLD, 4)
-    assert "cannot be told: no document of the log was shown at two positions" in found.summary
+    assert ": no document of the log was shown at two positions" in found.summary
     assert "swap neighbours" in found.summary
     assert found.reordered.changed > 0.5
     assert found.sessions == 500

@@ -254,7 +254,7 @@ def test_a_file_is_read_once(tmp_path):
 def test_an_impression_told_twice_is_one():
     log = ClickLog.of(["q"] * 3, ["a", "a", "b"], [1, 1, 2], [0, 1, 0], session=[7, 7, 7])
     assert plain(log) == [("7", "q", "a", 1, True), ("7", "q", "b", 2, False)]
-    assert log.left_out == {"impressions that were told again, and count once": 1}
+    assert log.left_out == {"impressions that were logged twice, and count once": 1}
 
 
 def test_two_documents_at_one_position_are_kept_and_refused_by_models():
@@ -552,7 +552,7 @@ def test_yandex(tmp_path):
         ("1", "11", "101", 1, True), ("1", "11", "103", 2, False),
         ("2", "10", "102", 1, False), ("2", "10", "101", 2, False),
     ]  # fmt: skip
-    assert log.left_out == {"clicks on documents that no list showed before": 1}
+    assert log.left_out == {"clicks on documents that no earlier list showed": 1}
     assert log.columns["visit"].tolist() == [1] * 5 + [2] * 2
     assert log.columns["time"].tolist() == [0, 0, 0, 9, 9, 0, 0]
 
@@ -654,7 +654,7 @@ def test_ubi(form, tmp_path):
     assert log.left_out == {
         "events without a search": 1, "clicks and impressions without a document": 1,
         "impressions without a position": 1, "impressions of searches that ubi_queries does not know": 1,
-        "searches without a list": 1, "clicks on documents that no list showed before": 1,
+        "searches without a list": 1, "clicks on documents that no earlier list showed": 1,
     }  # fmt: skip
     assert read(pair, click="item_click").clicks.sum() == 1
 
@@ -667,7 +667,7 @@ def test_of_a_search_that_ubi_tells_twice_the_first_row_counts():
     log = read((pd.DataFrame([*QUERIES, *again]), pd.DataFrame(EVENTS)))
     assert plain(log) == UBI
     assert log.columns["user"].tolist() == ["c1", "c1", "c2", "c2"]
-    assert log.left_out["rows of ubi_queries that tell of a search again"] == 2
+    assert log.left_out["rows of ubi_queries that repeat a search"] == 2
 
 
 def test_a_field_that_the_first_lines_lack_is_read(tmp_path, monkeypatch):

@@ -411,9 +411,7 @@ def test_a_fit_that_ends_before_it_came_to_rest_says_so(model):
     rng = np.random.default_rng(3)
     log, *_ = simulated(model, shown(300, rng), rng)
     for steps in (2, 3) if model in (PBM, UBM) else (4, 5, 6):  # a leap may be the last step, or the one after the last
-        with pytest.warns(
-            ConvergenceWarning, match=rf"{model.__name__} had not come to rest .*max_steps \(it is {steps}"
-        ):
+        with pytest.warns(ConvergenceWarning, match=rf"{model.__name__} had not converged .*max_steps \(it is {steps}"):
             early = model(max_steps=steps).fit(log)
         assert not early.converged_
         assert early.steps_ <= steps
@@ -422,8 +420,8 @@ def test_a_fit_that_ends_before_it_came_to_rest_says_so(model):
     if model.shared and model is not PBM:  # its intervals take no such steps
         with pytest.warns(ConvergenceWarning) as told:
             model(max_steps=2).intervals(log, groups=3)
-        assert [str(one.message).partition(": what")[0] for one in told] == [
-            f"The fit of {model.__name__} had not come to rest when it ended (4 of 4 fits)"
+        assert [str(one.message).partition(", so its")[0] for one in told] == [
+            f"The fit of {model.__name__} had not converged when it ended (4 of 4 fits)"
         ]
 
 
@@ -611,7 +609,7 @@ def test_corrected_examinations_are_right_where_those_of_a_fit_are_not():
 def test_a_log_without_clicks_tells_nothing_and_that_is_said(model):
     log = shown(50, np.random.default_rng(0))
     assert not log.clicks.any()
-    with pytest.warns(UnidentifiedWarning, match=f"Nothing was clicked: all that {model.__name__} says"):
+    with pytest.warns(UnidentifiedWarning, match=f"Nothing was clicked, so {model.__name__} rests"):
         model().fit(log)
     with pytest.raises(DataError, match="query_weights are all 0"):
         model().fit(log, query_weights=np.zeros(log.n_queries))

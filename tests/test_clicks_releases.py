@@ -181,7 +181,7 @@ def with_other_shares(log, first):
 def test_shares_that_change_at_no_time_that_is_known_are_refused_in_a_sentence():
     log = with_other_shares(split(300, 0.5), 100)
     bare = {name: values for name, values in log.columns.items() if name != "time"}
-    with pytest.raises(DataError, match="no times: read a part of one plan"):
+    with pytest.raises(DataError, match="no times: read only a part"):
         ab(replace(log, columns=bare))
     for missing in (np.nan, np.where(np.arange(log.n_sessions) % 2 == 0, np.nan, 5.0)):
         times = np.full(log.n_sessions, 0.0) + missing
@@ -190,7 +190,7 @@ def test_shares_that_change_at_no_time_that_is_known_are_refused_in_a_sentence()
     for times in (np.full(log.n_sessions, 5.0), -np.arange(log.n_sessions)):  # at one moment; and clocks that go back
         changed = replace(log, columns={**log.columns, "time": times})
         if times[0] == times[-1]:
-            with pytest.raises(DataError, match="no session is later than all those of other shares"):
+            with pytest.raises(DataError, match="no session is later than all those with other shares"):
                 ab(changed)
         else:
             assert sum(ab(changed).units) > 0  # the last by their times
@@ -201,14 +201,14 @@ def test_shares_that_change_at_no_time_that_is_known_are_refused_in_a_sentence()
 
 @pytest.mark.parametrize("arms", [["new", "new"], ["new"], "new", ["new", "old", "older"], []])
 def test_two_arms_are_compared(arms):
-    with pytest.raises(DataError, match="two that differ, the new one and the current one"):
+    with pytest.raises(DataError, match="two different names, the new arm and the current one"):
         ab(split(40, 0.5), arms=arms)
 
 
 def test_few_units_say_nothing_and_logs_that_are_none_are_refused():
     found = ab(split(40, 0.5))
     assert not np.isfinite(found.interval.low)
-    assert "Nothing can be told yet" in found.summary
+    assert "It is too early to say anything" in found.summary
     assert found.to_dict()["difference"]["low"] is None
     with pytest.raises(UnknownNameError, match="metric of a release"):
         ab(split(40, 0.5), "money")

@@ -183,7 +183,7 @@ def estimates(**changed):
 def test_estimates_that_rest_on_less_than_a_tenth_are_doubted():
     assert estimates().doubts == []
     (doubt,) = estimates(effective_sample_size={"dcg": 99.0}).doubts
-    assert doubt.startswith("dcg rests on a few impressions: 99 of equal weight would tell as much as the 1,000 that")
+    assert doubt.startswith("dcg rests on few impressions: 99 of equal weight would say as much as the 1,000 that")
     assert doubt in str(estimates(effective_sample_size={"dcg": 99.0}))
 
 
@@ -192,9 +192,9 @@ def test_what_is_said_of_estimates():
     assert plain.startswith("Estimated from 2,000 impressions by snips.")
     assert "90% interval" in plain
     assert "0.5000  [0.2500, 0.7500]" in plain
-    assert "never shown where" not in plain
-    assert "worth nothing: the estimate is too low" in str(estimates(unseen={"dcg": 3}))
-    assert "worth what the regression says" in str(estimates(unseen={"dcg": 3}, estimator="dr"))
+    assert "never shown at" not in plain
+    assert "worth nothing, so the estimate is too low" in str(estimates(unseen={"dcg": 3}))
+    assert "taken to be worth what the regression says" in str(estimates(unseen={"dcg": 3}, estimator="dr"))
     assert estimates().value == 0.5
     assert tuple(estimates().interval) == (0.25, 0.75)
     both = estimates(mean={"dcg": 0.5, "ctr@1": 0.1})
@@ -208,7 +208,7 @@ def test_sentences_about_impressions_appear_where_there_are_some():
     assert [len(left_out(*counts)) for counts in ((1, 0), (0, 1), (1, 1))] == [1, 1, 2]
     assert left_out(1, 0)[0].endswith("the data do not have; they were left out.")
     assert left_out(0, 1)[0].endswith("propensity is 0 or unknown; they were left out.")
-    assert clipped(0.1, 5, "ips")[0].endswith("smaller: they count too little.")
+    assert clipped(0.1, 5, "ips")[0].endswith("(clip): they count too little.")
     assert clipped(0.1, 5, "dr")[0].endswith("the regression stands in for what that takes away.")
 
 
@@ -223,7 +223,7 @@ def test_compared_models_in_words():
     assert rows[1] == ("RankCTR", "-1.5000", "1.5000", "", "the best rate")
     assert rows[2][3:] == ("-inf", "—")
     assert "70 sessions of 7 queries" in str(found)
-    assert "holds something that happened for impossible" in str(found)
+    assert "the model says is impossible" in str(found)
     assert "impossible" not in str(replace(found, log_likelihoods=np.array([-1.0, -1.5, -2.0])))
 
 
@@ -246,9 +246,9 @@ def test_models_have_names_of_their_own():
     log, PBM = lists("a1 b0", "a0 b1"), tr.clicks.PBM
     with pytest.raises(DataError, match="Two models are called PBM"):
         tr.clicks.compare_models(log, [PBM(), PBM()])
-    with pytest.raises(DataError, match="must be a click model"):
+    with pytest.raises(DataError, match="must be click models"):
         tr.clicks.compare_models(log, {"x": 3})
-    with pytest.raises(DataError, match="'RankCTR' is what a rate of clicks is called"):
+    with pytest.raises(DataError, match="'RankCTR' is the name of a click rate"):
         tr.clicks.compare_models(log, {"RankCTR": PBM()})
     own = tr.clicks.RankCTR()
     assert set(tr.clicks.compare_models(log, {"mine": own}, holdout=0.5).names) == {"mine", "GlobalCTR", "DocumentCTR"}
@@ -277,11 +277,13 @@ def test_fifteen_pairs_of_positions_are_shown_and_of_more_some():
     assert "Of 15 pairs" not in str(a_report(edges[:15], whole))
     some = a_report(edges[:16], whole).edges_table().rows
     assert [row[0] for row in some] == [f"1 and {b}" for b in range(2, 11)] + ["2 and 3"]
-    assert "Of 16 pairs, those of neighbours and with the first, down to position 10:" in str(
+    assert "Of 16 pairs, those of neighbours and those with the first, down to position 10:" in str(
         a_report(edges[:16], whole)
     )
-    assert "join all of them" in str(a_report(edges[:3], whole))
-    assert "Positions fall into 2 groups that no document joins: 1 to 2; 3." in str(a_report(edges[:1], ((1, 2), (3,))))
+    assert "connect all positions" in str(a_report(edges[:3], whole))
+    assert "Positions fall into 2 groups that no document connects: 1 to 2; 3." in str(
+        a_report(edges[:1], ((1, 2), (3,)))
+    )
     bare = str(a_report([], ((1,), (2,))))
     assert bare.startswith("3 sessions, 2 clicks.")
     assert "Nothing was found." in bare

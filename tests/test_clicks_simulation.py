@@ -171,6 +171,7 @@ def test_rows_that_were_brought_together_are_ranked_and_liked_in_the_order_of_th
         ({"model": UBM.known(np.ones((2, 3)))}, "of this UBM has 2 numbers; 4 are needed"),
         ({"model": DCM.known([0.5])}, "of this DCM has 1 numbers; 4 are needed"),
         ({"model": CCM.known([0.5])}, "of this CCM has 1 numbers; 3 are needed"),
+        ({"model": "PBM"}, r"Users are a click model, .* not 'PBM'"),
         ({"model": PBM()}, r"give them by PBM.known\(…\), or fit it"),
         ({"model": PBM.known([1, 2, 0.3, 0.4])}, "must be probabilities"),
     ],

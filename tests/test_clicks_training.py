@@ -250,7 +250,7 @@ def test_the_debiased_ranker_approaches_full_information_and_the_naive_one_does_
     assert {name: one.value for name, one in done.metrics.items()} == {n: ndcg(one, test) for n, one in rankers.items()}
     words = str(done)
     assert "linear form" in words
-    assert "It is right where the chance of a click is α·R + β" in words
+    assert "It is right if the chance of a click is α·R + β" in words
     assert "naive" in words
 
 
@@ -504,7 +504,7 @@ def compared(gain, valid_gain=None, correction="affine"):
         ((-0.1, -0.3, 0.0), None, "naive", "not shown to be better: the choice is the naive model"),
         ((-0.2, -0.3, -0.1), None, "naive", "'affine' is worse: the choice is the naive model"),
         ((0.2, -np.inf, np.inf), None, "naive", "not shown to be better: the choice is the naive model"),
-        (None, (0.2, 0.1, 0.3), "affine", "No clicks compare the models: nothing was held out. The choice is"),
+        (None, (0.2, 0.1, 0.3), "affine", "The clicks cannot compare the models: nothing was held out. The choice is"),
         (None, None, "naive", "not shown to be better: the choice is the naive model"),
     ],
 )
@@ -545,7 +545,10 @@ def test_one_query_compares_nothing_and_positions_are_judged_by_what_the_log_tel
     log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 300, exploration=0.5, **options)
     one = train(LinearRanker("Squared"), log.select(log.session_query == 3), data, "affine", THETA, folds=5)
     assert (one.estimates, one.gains, one.choice) == ({}, {}, "naive")
-    assert "No clicks compare the models: all sessions are of one query, and none is left to learn from." in str(one)
+    assert (
+        "The clicks cannot compare the models: all sessions are of one query, so none would be left to learn from."
+        in str(one)
+    )
     assert one.to_dict()["not_compared"] == one.not_compared
     trees = TreeRanker("ListNet", n_trees=3)
     found = train(trees, log, data, "position", folds=2)
@@ -553,7 +556,7 @@ def test_one_query_compares_nothing_and_positions_are_judged_by_what_the_log_tel
     assert list(found.gains) == ["position"]
     alone = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 300, **options)
     told = train(trees, alone, data, "position", folds=2)
-    assert "No clicks compare the models: " + told.not_compared in str(told)
+    assert "The clicks cannot compare the models: " + told.not_compared in str(told)
     assert (
         "position" in told.not_compared
     )  # that no document joins them is the reason, in the words of whoever found it

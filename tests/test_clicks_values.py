@@ -77,8 +77,8 @@ def test_what_events_count_and_what_they_do_not(tmp_path):
     assert log.columns["ranker"].tolist() == ["m"] * 4
     assert log.columns["time"].tolist() == [NOW / 1000] * 4
     assert log.left_out == {
-        AGAIN: 2, UNBOUGHT: 1, UNCLICKED: 1, EARLY: 1, "clicks on documents that no list showed before": 1,
-        "events of searches that no list is of": 1,
+        AGAIN: 2, UNBOUGHT: 1, UNCLICKED: 1, EARLY: 1, "clicks on documents that no earlier list showed": 1,
+        "events of searches that have no list": 1,
     }  # fmt: skip
     assert tr.clicks.read(folder).columns["value"].tolist() == [25, 0, 0, 0]  # what was bought, unless told otherwise
     codes = {one.code for one in tr.clicks.check(log).findings}
@@ -95,7 +95,7 @@ def test_a_torn_last_line_is_left_out_and_counted_wherever_it_is_torn(tmp_path):
         log = tr.clicks.read(folder)
         assert log.clicks.sum() == 1 + (length == len(whole))
         begun = len('{"application":"toprank",') <= length < len(whole)
-        assert log.left_out == ({"lines that were torn when the service was killed": 1} if begun else {})
+        assert log.left_out == ({"lines that were cut off when the service was killed": 1} if begun else {})
     both = lines(events).encode()
     for length in range(len(lines(events[:1])), len(both)):
         (folder / "events-2.jsonl").write_bytes(both[:length])
@@ -322,7 +322,10 @@ def test_a_ranker_trained_on_values_brings_more_than_one_trained_on_clicks():
     assert brings(trained["value"].ranker) > 1.1 * brings(trained["click"].ranker)
     assert trained["value"].to_dict()["reward"] == "value"
     assert trained["value"].estimates
-    for options, words in (({"correction": "position"}, "loss of clicks"), ({"full": True}, "they say nothing")):
+    for options, words in (
+        ({"correction": "position"}, "learns from clicks, not values"),
+        ({"full": True}, "say nothing about values"),
+    ):
         ranker = tr.TreeRanker("Multicategory") if "correction" in options else tr.LinearRanker("Squared")
         with pytest.raises(DataError, match=words):
             tr.clicks.train(ranker, made, data, reward="value", **options)

@@ -59,6 +59,13 @@ def spelled(part):
     return retold(part, lambda name, _: f"-{name}", lambda name: name == "k")
 
 
+def test_a_name_among_none_is_not_followed_by_an_empty_list():
+    assert (
+        str(UnknownNameError("set of vectors", "dense", []))
+        == "There is no set of vectors called 'dense'; there is none."
+    )
+
+
 def test_every_kind_can_arrive():
     """Kinds that ask for more than a message, too; a new one is found here."""
     assert {RepeatedPairError, DifferenceError, NotFinite, RefusedError} < subclasses(ToprankError)

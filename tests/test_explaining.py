@@ -600,7 +600,7 @@ def test_features_of_text_are_called_by_their_numbers(folder):
     [
         (["--qid", "q33"], 1, "There is no query 'q33' in these data; did you mean 'q3'"),
         (["--qid", "q3", "--docs", "d1", "d9"], 1, "There is no document 'd9' in query q3; did you mean"),
-        (["--docs", "d1", "d2"], 1, "say by its qid which one to explain."),
+        (["--docs", "d1", "d2"], 1, "name the one to explain by its qid."),
         (["--feature", "prise"], 1, "did you mean 'price'?"),
         (["--feature", "price", "--qid", "q3"], 2, "leave --qid and --docs out"),
     ],

@@ -854,7 +854,7 @@ def test_the_command_says_what_was_compared(folder: Path) -> None:
         (("m.toprank", "--to", "json", "-o", "out"), 1, "no weighted sum"),
         (("m.toprank", "--to", "jsn", "-o", "out"), 2, "did you mean 'json'"),
         (("m.toprank", "--to", "c", "-o", "out", "--server-version", "3"), 1, "does not depend on a server"),
-        (("test.parquet", "--to", "c", "-o", "out"), 1, "not a whole toprank model"),
+        (("test.parquet", "--to", "c", "-o", "out"), 1, "This is not a model"),
         (("m.toprank", "--to", "c", "-o", "nowhere/out"), 1, "does not exist"),
         (("m.toprank", "--to", "c", "-o", "."), 1, "is a folder"),
         (("m.toprank", "--to", "c", "-o", "out", "--check", "linear.toprank"), 1, "linear.toprank"),

@@ -428,8 +428,8 @@ def test_what_cannot_be_read_exactly_is_refused_in_a_sentence(tmp_path):
         (b"## AdaRank\n1:1", "of the kind 'AdaRank'"),
         (b"## LambdaMART\n<!DOCTYPE x [<!ENTITY a 'b'>]><ensemble>&a;</ensemble>", "does not write"),
         (b'<?xml version="1.0"?><ensemble/>', "damaged"),
-        (b"", "not a whole toprank model"),
-        (b"nonsense", "not a whole toprank model"),
+        (b"", "This is not a model"),
+        (b"nonsense", "This is not a model"),
     ],
 )
 def test_other_files_are_refused_by_name(tmp_path, content, why):

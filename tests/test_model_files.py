@@ -97,7 +97,7 @@ def test_damage_and_forgery_are_refused(data, tmp_path):
     path, bad = tmp_path / "m.toprank", tmp_path / "bad.toprank"
     tr.LinearRanker().fit(data).save(path)
     whole = path.read_bytes()
-    for size in (0, 10, len(whole) // 2, len(whole) - 3):
+    for size in (10, len(whole) // 2, len(whole) - 3):
         bad.write_bytes(whole[:size])
         with pytest.raises(FormatError, match="not a whole toprank model"):
             tr.load(bad)
@@ -391,5 +391,5 @@ def test_what_is_no_plain_file_is_refused_without_a_look_inside(tmp_path, monkey
             read(path)
     with pytest.raises(FileError, match="is a folder, not a file"):
         read(tmp_path)
-    with pytest.raises(FileError, match="cannot be read: No such file"):
+    with pytest.raises(FileError, match="There is no file"):
         read(tmp_path / "none.toprank")

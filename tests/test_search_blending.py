@@ -70,7 +70,9 @@ def test_what_it_is_worth_is_said_by_queries_that_the_members_have_not_seen():
 
 
 def test_every_query_teaches_in_the_end_and_few_are_all_held_out():
-    assert "14 queries, each ordered by what others taught" in str(blended(drawn(14, 1.0), "ndcg@10", [GOOD], 0, 1))
+    assert "14 queries, each ranked by a model trained on the others" in str(
+        blended(drawn(14, 1.0), "ndcg@10", [GOOD], 0, 1)
+    )
     assert "80 queries" in str(blended(drawn(200, 1.0, size=8), "ndcg@10", [GOOD], 0, 1))  # two fifths are enough
 
 

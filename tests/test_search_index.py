@@ -106,8 +106,8 @@ def _shared():
 def test_empty_and_huge_queries(folder):
     index = search.open(folder)
     assert "has no words" in index.search("").note
-    assert "function words" in index.search("the of a").note
-    assert index.search("xyzzy").note == "No document has any word of the query."
+    assert "stop words" in index.search("the of a").note
+    assert index.search("xyzzy").note == "No document has any of the query's words."
     assert ids(index.search("filler words " * 100_000 + "wings")) == []  # beyond what anybody types
     assert "a" in ids(index.search("wings " + " ".join(f"w{i}" for i in range(2000))))
     with pytest.raises(DataError, match="text"):
@@ -166,7 +166,7 @@ def test_nothing_else_is_replaced(tmp_path):
         search.index({"a": "x"}, tmp_path / "mine")
     made = search.index({"a": "x"}, tmp_path / "x.index")
     (made.path / "notes.txt").write_text("keep me")
-    with pytest.raises(FileError, match="beside the index"):
+    with pytest.raises(FileError, match="which is not part of an index"):
         search.index({"a": "x"}, tmp_path / "x.index")
     assert (made.path / "notes.txt").read_text() == "keep me"
 

@@ -116,7 +116,7 @@ WRONG = {
     "nan.npy": (np.where(np.arange(N)[:, None] == 4, np.nan, DOCUMENTS), DataError, "row 5 holds NaN"),
     "infinite.npy": (np.where(np.arange(N)[:, None] > 20, np.inf, DOCUMENTS), DataError, "and so do 8 others"),
     "words.npy": (np.array([["a", "b"]] * N), DataError, "finite numbers"),
-    "objects.npy": (np.array([[1.0, None]] * N), FormatError, "only running code would read"),
+    "objects.npy": (np.array([[1.0, None]] * N), FormatError, "cannot be read without running code"),
     "other.npz": ({"x": DOCUMENTS}, FormatError, "Expected the arrays 'ids' and 'vectors'; found x"),
     "fewer.npz": ({"ids": list(TEXTS)[:9], "vectors": DOCUMENTS}, FormatError, r"shapes are \(9,\) and \(30, 2\)"),
     "twice.npz": ({"ids": ["d1"] * N, "vectors": DOCUMENTS}, FormatError, "'d1' stands there more than once"),
@@ -152,7 +152,7 @@ def test_no_file_runs_code_and_a_file_that_is_cut_off_says_so(files, tmp_path):
     (tmp_path / "cut.npy").write_bytes((files / "documents.npy").read_bytes()[:-10])
     (tmp_path / "empty.npy").write_bytes(b"")
     for name in ("trap.npy", "cut.npz", "cut.npy", "empty.npy"):
-        with pytest.raises(FormatError, match="no array of NumPy"):
+        with pytest.raises(FormatError, match="neither a NumPy array"):
             search.index(TEXTS, tmp_path / "x.index", vectors={"v": tmp_path / name})
     with pytest.raises(FileError, match="cannot be read"):
         search.index(TEXTS, tmp_path / "x.index", vectors={"v": tmp_path / "missing.npy"})

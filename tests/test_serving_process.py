@@ -135,8 +135,8 @@ def test_what_cannot_start_says_why(folder, tmp_path):
         assert "Traceback" not in done.stderr
         return done.stderr
 
-    assert "cannot be read" in fails(tmp_path / "none.toprank")
-    assert "this token file" in fails(folder / "a.toprank", "--host", "0.0.0.0")
+    assert "There is no file" in fails(tmp_path / "none.toprank")
+    assert "--token-file FILE" in fails(folder / "a.toprank", "--host", "0.0.0.0")
     assert "no model called 'x'" in fails(folder / "a.toprank", "--shadow", "x", "--port", "0")
 
 

@@ -198,7 +198,7 @@ def test_train_predict_rank_and_inspect_from_the_command_line(parts, tmp_path, m
         (["train", "train.txt", "--system", "cs-RgList", "--set", "pcf=x", "--model", "m"], 1, "pcf must be a number"),
         (["train", "train.txt", "--set", "loss=Squared", "--model", "m"], 1, "loss of its own"),
         (["train", "none.txt", "--model", "m"], 1, "none.txt"),
-        (["predict", "train.txt", "train.txt"], 1, "not a whole toprank model"),
+        (["predict", "train.txt", "train.txt"], 1, "This is not a model"),
         (["inspect", "none.toprank"], 1, "none.toprank"),
     ],
 )

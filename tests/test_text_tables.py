@@ -360,7 +360,7 @@ def test_data_without_the_words_are_refused():
     renamed = tr.RankingData.from_frame(
         FRAME.rename(columns={"title": "name"}), text={"query": "search_term", "document": ["name", "description"]}
     )
-    with pytest.raises(DataError, match="give the columns the names of the training data"):
+    with pytest.raises(DataError, match="name the columns as in the training data"):
         ranker.predict(renamed)
 
 

@@ -151,7 +151,8 @@ class UnknownNameError(ToprankError, ValueError):
     def __init__(self, kind: str, name: str, known: Iterable[str], *, command: Remedy | None = None) -> None:
         self.kind, self.name, self.known = kind, name, tuple(known)
         close = nearest(name, self.known)
-        hint = f"did you mean '{close}'?" if close else f"known: {', '.join(self.known)}."
+        every = f"known: {', '.join(self.known)}." if self.known else "there is none."
+        hint = f"did you mean '{close}'?" if close else every
         sentence = f"There is no {kind} called '{name}'; {hint}"
         super().__init__(Remedy(sentence, *command.ways, **command.arguments) if command else sentence)
 

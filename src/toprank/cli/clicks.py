@@ -22,8 +22,8 @@ Log = Annotated[
     list[Path],
     typer.Argument(
         metavar="LOG...",
-        help="A log: Parquet, CSV, JSON lines or Yandex' format; or ubi_queries and ubi_events. A folder holds files "
-        "of one log, such as that of toprank serve.",
+        help="A log: Parquet, CSV, JSON lines or Yandex' format; or ubi_queries and ubi_events; or a folder with the "
+        "files of one log, such as that of `toprank serve`.",
     ),
 ]
 _MODELS = "The click model: GlobalCTR, RankCTR, DocumentCTR, PBM, UBM, Cascade, DCM, SDBN, DBN or CCM."
@@ -31,7 +31,7 @@ Resamples = Annotated[int, typer.Option(min=2, help="Number of bootstrap resampl
 
 
 def _column(role: str, none: str = "") -> Any:
-    words = f"Column of the log that holds {role}{none}."
+    words = f"Column of the log with {role}{none}."
     return typer.Option(metavar="COLUMN", help=words, show_default=False, rich_help_panel=helping.LOG)
 
 
@@ -41,7 +41,7 @@ class _LogColumns:
     query: Annotated[str | None, _column("queries")] = None
     document: Annotated[str | None, _column("documents")] = None
     position: Annotated[str | None, _column("positions")] = None
-    click: Annotated[str | None, _column("clicks; with UBI, the action that counts as one")] = None
+    click: Annotated[str | None, _column("clicks; with UBI, the action that counts as a click")] = None
     session: Annotated[str | None, _column("sessions, one for each list", "; '' for none")] = None
     user: Annotated[str | None, _column("users", "; '' for none")] = None
     time: Annotated[str | None, _column("times", "; '' for none")] = None
@@ -49,12 +49,14 @@ class _LogColumns:
     values: Annotated[
         str | None,
         typer.Option(
-            help="Of a log of events, what each kind counts, such as click=1,cart=5,purchase=value.",
+            help="For a log of events: what each kind is worth, such as click=1,cart=5,purchase=value.",
             show_default=False,
             rich_help_panel=helping.LOG,
         ),
     ] = None
-    first_position: Annotated[int, typer.Option(min=0, max=1, help="The number of the first position.")] = 1
+    first_position: Annotated[
+        int, typer.Option(min=0, max=1, help="The number of the first position: 1 or 0.", rich_help_panel=helping.LOG)
+    ] = 1
 
 
 def _chosen(given: dict[str, Any]) -> dict[str, Any]:
@@ -78,9 +80,10 @@ Context = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
-        help="Column of the log whose values have propensities of their own, such as device or module; several, "
-        "separated by commas, are crossed.",
+        help="Column of the log, such as device or module: each of its values gets propensities of its own. Several "
+        "columns, separated by commas, are crossed.",
         show_default=False,
+        rich_help_panel=helping.PROPENSITIES,
     ),
 ]
 
@@ -106,7 +109,8 @@ def check(
     context: Context = None,
     resamples: Resamples = 100,
     width: Annotated[
-        float, typer.Option(help="How wide intervals of propensities may be, as a share of them; tells the sessions.")
+        float,
+        typer.Option(help="Say how many sessions make the intervals of propensities this narrow, as a share of them."),
     ] = 0.5,
     json: options.Json = False,
     html: options.Html = None,
@@ -159,7 +163,7 @@ def fit(
     log: Log,
     click_model: Annotated[str, typer.Option(help=_MODELS)] = "PBM",
     holdout: Annotated[
-        float, typer.Option(help="Share of sessions, above 0 and below 1, that the model is judged by.")
+        float, typer.Option(help="Share of sessions, above 0 and below 1, to judge the model by.")
     ] = 0.2,
     compare: Annotated[bool, typer.Option("--compare", help="Compare all models on held-out sessions.")] = False,
     skip_doubled: Annotated[
@@ -172,7 +176,10 @@ def fit(
         ),
     ] = None,
     groups: Annotated[
-        int, typer.Option(min=0, help="Groups of queries, each left out once for the intervals; 0: no intervals.")
+        int,
+        typer.Option(
+            min=0, help="Number of groups of queries, each left out once, for the intervals; 0: no intervals."
+        ),
     ] = 20,
     json: options.Json = False,
     html: options.Html = None,
@@ -256,14 +263,17 @@ def _parameters_text(fitted: ClickModel, ends: dict[str, Interval[Any]]) -> str:
 def simulate(
     data: Annotated[Path, typer.Argument(help="Labelled data; labels say what users like.")],
     scores: Annotated[
-        list[Path], typer.Argument(metavar="SCORES...", help="Scores to rank by; sessions alternate between them.")
+        list[Path],
+        typer.Argument(metavar="SCORES...", help="Files of scores to rank by; sessions alternate between them."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the log: .parquet, .arrow, .csv.")],
-    click_model: Annotated[str, typer.Option(help="How users click: PBM, UBM, Cascade, DCM, SDBN, DBN, CCM.")] = "PBM",
+    click_model: Annotated[
+        str, typer.Option(help="How users click: PBM, UBM, Cascade, DCM, SDBN, DBN or CCM.")
+    ] = "PBM",
     examination: Annotated[
         str | None,
         typer.Option(
-            help="P(looked at), such as 1,0.5,0.3: PBM by position, UBM by the distance to the last click. "
+            help="P(looked at), such as 1,0.5,0.3; by position for PBM, by the distance to the last click for UBM. "
             "Default: 1 / position."
         ),
     ] = None,
@@ -280,9 +290,9 @@ def simulate(
     exploration: Annotated[float, typer.Option(help="Share of sessions with an altered list.")] = 0.0,
     way: Annotated[
         str,
-        typer.Option(help="What these see: shuffle; swap: the first and another exchanged; neighbours: two of them."),
+        typer.Option(help="How lists are altered: shuffle; swap the first with another; or swap two neighbours."),
     ] = "shuffle",
-    popularity: Annotated[float, typer.Option(help="Query i is asked with frequency 1 / i^this.")] = 0.0,
+    popularity: Annotated[float, typer.Option(help="Query i is asked in proportion to 1 / i^popularity.")] = 0.0,
     disagreement: Annotated[
         float, typer.Option(help="Share of relevance shuffled among the documents of a query.")
     ] = 0.0,
@@ -311,7 +321,7 @@ def simulate(
     documents = common.read_data(data, quiet, reading)
     names = [path.stem for path in scores]
     if len(set(names)) < len(names):
-        raise typer.BadParameter("two files of scores have the same name; rankers are called by it.")
+        raise typer.BadParameter("two files of scores have the same name, which is that of the ranker; rename one.")
     rankings = {path.stem: read_scores(path, documents.n_documents) for path in scores}
     with common.progress("Simulating …", quiet):
         log = simulated(
@@ -366,49 +376,59 @@ OneLog = Annotated[Path, typer.Argument(metavar="LOG", help="A log of clicks on 
 Propensities = Annotated[
     str | None,
     typer.Option(
-        help="One for each position, such as 1,0.5,0.3; or a method: all-pairs, pivot, chain, randomisation, trust, "
+        help="One number per position, such as 1,0.5,0.3; or a method: all-pairs, pivot, chain, randomisation, trust, "
         "regression-em, dual. Default: all-pairs.",
         show_default=False,
+        rich_help_panel=helping.PROPENSITIES,
     ),
 ]
 Offsets = Annotated[
     str | None,
-    typer.Option(help="P(click) added by trust in each position: β, where --propensities are α."),
+    typer.Option(
+        help="P(click) that trust adds at each position: β, where --propensities are α.",
+        rich_help_panel=helping.PROPENSITIES,
+    ),
 ]
 Clip = Annotated[
     float | None,
     typer.Option(
-        help="The least propensity to divide by, which caps the weight of a click. Default: 0 where they are given; "
-        "else, and with dr, 10/√sessions.",
+        help="The least propensity to divide by, which caps the weight of a click. Default: 0 if the propensities "
+        "are given, otherwise and with dr 10/√sessions.",
         show_default=False,
+        rich_help_panel=helping.PROPENSITIES,
     ),
 ]
 HalfLife = Annotated[
     str | None,
     typer.Option(
         metavar="SPAN",
-        help="Sessions count half for every such time that they are older than the newest: 14d, 36h, or seconds. "
-        "Default: all count alike.",
+        help="The age at which a session counts half as much as the newest: 14d, 36h, or seconds. Default: all count "
+        "alike.",
         show_default=False,
+        rich_help_panel=helping.AGE,
     ),
 ]
 Window = Annotated[
     str | None,
     typer.Option(
         metavar="SPAN",
-        help="Leave out sessions that are older than this before the newest: 90d, 12h, or seconds.",
+        help="Leave out sessions that are older than the newest by more than this: 90d, 12h, or seconds.",
         show_default=False,
+        rich_help_panel=helping.AGE,
     ),
 ]
 Latest = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
-        help="Column of times of the log, such as time: hold out the latest sessions.",
+        help="Hold out the latest sessions, by this column of the log, such as time.",
         show_default=False,
+        rich_help_panel=helping.AGE,
     ),
 ]
-Holdout = Annotated[float, typer.Option(help="With --by: the share of the sessions that is held out.")]
+Holdout = Annotated[
+    float, typer.Option(help="With --by: the share of the sessions to hold out.", rich_help_panel=helping.AGE)
+]
 
 
 @reads_log
@@ -418,13 +438,17 @@ def train(
     data: Annotated[Path, typer.Argument(help="Features of the documents; only --full uses labels.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")],
     system: Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")] = "ListNet",
-    correction: Annotated[str, typer.Option(help="none, ips, snips, affine, dr, safe; of trees: position.")] = "affine",
+    correction: Annotated[
+        str, typer.Option(help="none, ips, snips, affine, dr or safe; for trees also position.")
+    ] = "affine",
     propensities: Propensities = None,
     offsets: Offsets = None,
     context: Context = None,
     clip: Clip = None,
-    reward: Annotated[str, typer.Option(help="What is learnt: click, or value.")] = "click",
-    within: Annotated[float, typer.Option(help="With safe: by what factor exposure may differ from the log.")] = 1.5,
+    reward: Annotated[str, typer.Option(help="What to learn: click or value.")] = "click",
+    within: Annotated[
+        float, typer.Option(help="With safe: the factor by which exposure may differ from the log's.")
+    ] = 1.5,
     approximate: Annotated[
         bool, typer.Option("--approximate", help="Train even if the loss is not linear in the gains.")
     ] = False,
@@ -435,8 +459,7 @@ def train(
         int,
         typer.Option(
             min=0,
-            help="Parts of the queries, each ranked by models that were trained on the others, to compare the models; "
-            "0: nothing is held out.",
+            help="Number of folds of queries, to compare the models on queries new to them; 0: hold out nothing.",
         ),
     ] = 5,
     by: Latest = None,
@@ -452,7 +475,7 @@ def train(
 ) -> None:
     """Train a ranker on clicks corrected for position, and a naive one without the correction for comparison.
 
-    Held-out queries tell which of the two to take. For few clicks, --correction dr is the safer one.
+    Held-out queries decide which of the two to take. With few clicks, --correction dr is the safer choice.
 
     For example:
 
@@ -505,7 +528,13 @@ def evaluate(
     log: OneLog,
     data: Annotated[Path, typer.Argument(help="The documents; labels are ignored.")],
     metrics: Annotated[
-        str, typer.Option(help="dcg@k, ctr@k, clicks@k, value@k and value-dcg@k, separated by commas.")
+        str,
+        typer.Option(
+            "--metrics",
+            "--metric",
+            "-m",
+            help="dcg@k, ctr@k, clicks@k, value@k and value-dcg@k, separated by commas.",
+        ),
     ] = "dcg@10",
     estimator: Annotated[str, typer.Option(help="ips, snips, affine, dr or none.")] = "snips",
     propensities: Propensities = None,
@@ -584,7 +613,7 @@ def _row(text: str | None, option: str) -> list[float] | str | None:
     return options.numbers_of(text, float, f"{option} takes numbers separated by commas")
 
 
-Confidence = Annotated[float, typer.Option(help="That the interval holds the truth at all looks at once.")]
+Confidence = Annotated[float, typer.Option(help="Confidence level of the interval, over all looks together.")]
 
 
 @reads_log
@@ -597,7 +626,7 @@ def interleave(
 ) -> None:
     """Say which of two interleaved models users click more, with an interval that holds whenever you look.
 
-    The unit is the query; whether both models began as many lists is checked, too.
+    The unit is the query. The command also checks that both models began equally many lists.
 
     For example:
 
@@ -613,19 +642,19 @@ def interleave(
 @reads_log
 def ab(
     log: Log,
-    metric: Annotated[str, typer.Option(help="What is compared for each unit: click, or value.")] = "click",
+    metric: Annotated[str, typer.Option(help="What to compare per unit: click or value.")] = "click",
     arms: Annotated[
         str | None,
-        typer.Option(help="The new arm and the current one, such as new,old. Default: the larger is current."),
+        typer.Option(help="The new arm and the current one, such as new,old. Default: the larger one is the current."),
     ] = None,
     confidence: Confidence = 0.95,
     json: options.Json = False,
     columns: options.Reading = options.NOTHING,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare the arms of a split for each unit, with an interval that holds whenever you look.
+    """Compare the arms of an A/B test, with an interval that holds whenever you look.
 
-    A unit is who has a key. Whether the arms have the shares that were planned is checked, too.
+    The unit is the key of a request, such as a user. The command also checks that the arms have their planned shares.
 
     For example:
 

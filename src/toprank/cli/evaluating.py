@@ -223,12 +223,14 @@ def compare(
     scores: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Two or more files of scores, or models, called after their files. With --qrels: further runs."
+            help="Two or more files of scores, or models, named after their files. With --qrels: further runs."
         ),
     ] = None,
     qrels: Annotated[
         Path | None,
-        typer.Option(help="Judgments in TREC format: the files are runs, called by their tags or else their files."),
+        typer.Option(
+            help="Judgments in TREC format; the other files are then runs, named by their tags or their files."
+        ),
     ] = None,
     metrics: options.Metrics = "ndcg@10",
     convention: Annotated[

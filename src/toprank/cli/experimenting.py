@@ -238,7 +238,13 @@ def _conventions(text: str) -> list[str]:
 def reproduce(
     study: Annotated[str, typer.Argument(help="cs-rglist, owpc or bayes-optimal.")],
     data: Annotated[
-        Path, typer.Option("--data", envvar="TOPRANK_DATA", help="Folder with the LETOR sets. Default: $TOPRANK_DATA.")
+        Path,
+        typer.Option(
+            "--data",
+            metavar="FOLDER",
+            envvar="TOPRANK_DATA",
+            help="Folder with the LETOR sets. Default: $TOPRANK_DATA.",
+        ),
     ],
     sets: Annotated[
         str | None, typer.Option(help="Sets, separated by commas, such as OHSUMED,MQ2008. Default: all that are found.")

@@ -12,32 +12,38 @@ from toprank.cli import common, options
 
 def fuse(
     runs: Annotated[
-        list[Path], typer.Argument(help="Two or more TREC runs, called by their tags, or else their files.")
+        list[Path],
+        typer.Argument(help="Two or more TREC runs, named by their tags where these differ, else by their files."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The run to write.")],
     method: Annotated[
         str,
-        typer.Option(help="rrf, combsum, combmnz, combmax, combmin, weighted, borda, condorcet or learned."),
+        typer.Option(help="How to fuse: rrf, combsum, combmnz, combmax, combmin, weighted, borda, condorcet, learned."),
     ] = "rrf",
     normalization: Annotated[
-        str | None, typer.Option(help="Of scores: none, min-max (default), max, sum, z-score, rank.")
+        str | None,
+        typer.Option(help="How to normalise scores: none, min-max, max, sum, z-score or rank. Default: min-max."),
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="Of the runs, for weighted; else chosen with --qrels.")
+        str | None, typer.Option(metavar="N,N,...", help="With weighted: a weight per run. Default: chosen on --qrels.")
     ] = None,
-    k: Annotated[float, typer.Option("-k", help="Of rrf: 1 / (k + rank).")] = 60.0,
-    depth: Annotated[int | None, typer.Option(min=1, help="Documents of each run and query that count.")] = None,
+    k: Annotated[float, typer.Option("-k", help="With rrf: a document at RANK gets 1 / (k + RANK).")] = 60.0,
+    depth: Annotated[int | None, typer.Option(min=1, help="Use only this many documents per run and query.")] = None,
     qrels: Annotated[
         Path | None,
-        typer.Option(help="Judgments, for weighted and learned: each fold is scored by what others taught."),
+        typer.Option(
+            help="Judgments in TREC format, for weighted and learned; each fold is scored by what the others taught."
+        ),
     ] = None,
-    ranker: Annotated[str, typer.Option(help="For learned: one of `toprank systems`.")] = "LambdaMART",
-    metric: Annotated[str, typer.Option(help="What weights and hyper-parameters are chosen by.")] = "ndcg@10",
+    system: Annotated[
+        str, typer.Option(help="With learned: which system; `toprank systems` lists them.")
+    ] = "LambdaMART",
+    metric: Annotated[str, typer.Option(help="Metric to choose weights and hyper-parameters by.")] = "ndcg@10",
     seed: options.Seed = 0,
     threads: options.TrainingThreads = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Make one run of several, by ranks, by normalised scores, or by what judgments teach.
+    """Fuse several runs into one: by ranks, by normalised scores, or by what judgments teach.
 
     For example:
 
@@ -63,7 +69,7 @@ def fuse(
             k=k,
             depth=depth,
             qrels=qrels,
-            ranker=ranker,
+            ranker=system,
             metric=metric,
             seed=seed,
             threads=threads,

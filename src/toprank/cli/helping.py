@@ -12,10 +12,15 @@ from typing import Annotated, Any, get_args, get_origin
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
-__all__ = ["COLUMNS", "LOG", "OUTPUT", "READING", "RUNNING", "GroupedCommands", "GroupedOptions", "hidden", "named"]
+__all__ = [
+    "AGE", "COLUMNS", "LOG", "OUTPUT", "PROPENSITIES", "READING", "RUNNING", "GroupedCommands", "GroupedOptions",
+    "hidden", "named",
+]  # fmt: skip
 
 OUTPUT, LOG, COLUMNS, READING, RUNNING = "Output", "Columns of the log", "Columns of a table", "Reading", "Running"
-_ORDER = ("Arguments", "Options", OUTPUT, LOG, COLUMNS, READING, RUNNING)
+PROPENSITIES, AGE = "Propensities", "Age of sessions"
+_FIRST, _LAST = ("Arguments", "Options"), (OUTPUT, LOG, COLUMNS, READING, RUNNING)
+"""The groups that begin and end the help of a command; those that only some commands have stand between."""
 _WORDS = {Path: "FILE", int: "N", float: "NUMBER"}
 
 
@@ -68,7 +73,8 @@ class GroupedOptions(TyperCommand):
                     RUNNING if parameter.name == "help" else getattr(parameter, "rich_help_panel", None) or "Options"
                 )
                 groups.setdefault(group, []).append(record)
-        _write(formatter, ((name, groups.get(name, [])) for name in _ORDER))
+        own = [name for name in groups if name not in (*_FIRST, *_LAST)]
+        _write(formatter, ((name, groups.get(name, [])) for name in (*_FIRST, *own, *_LAST)))
 
 
 class GroupedCommands(TyperGroup):

@@ -17,15 +17,19 @@ Level = StrEnum("Level", ["ordinal", "nominal", "interval"])
 
 def judges(
     human: Annotated[Path, typer.Argument(help="Judgments in TREC format that the others are held against.")],
-    others: Annotated[list[Path], typer.Argument(help="Judgments of other judges, who are called after their files.")],
+    others: Annotated[
+        list[Path], typer.Argument(help="Judgments of the other judges, who are named after their files.")
+    ],
     runs: Annotated[
         list[Path] | None,
-        typer.Option("--runs", metavar="RUN ...", help="Two or more runs to order under each judge."),
+        typer.Option("--runs", metavar="RUN ...", help="Two or more runs, to be ordered under each judge."),
     ] = None,
     metrics: options.Metrics = "ndcg@10",
     model: Annotated[
         list[Path] | None,
-        typer.Option(help="The model file behind a run, named like it: warns if it was trained on labels of a judge."),
+        typer.Option(
+            help="The model behind a run, its file named like the run: warns if it was trained on a judge's labels."
+        ),
     ] = None,
     weights: Annotated[Weights, typer.Option(help="Weights of the weighted kappa.")] = Weights.quadratic,
     level: Annotated[Level, typer.Option(help="Level of measurement for Krippendorff's alpha.")] = Level.ordinal,
@@ -37,7 +41,7 @@ def judges(
     threads: options.Threads = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Say how far judges agree, and whether systems come out in the same order under each.
+    """Measure how far judges agree, and whether systems come out in the same order under each.
 
     For example:
 
@@ -60,7 +64,7 @@ def judges(
         for path in others:
             name = judge_of(path)
             if name in known or name == judge_of(human):
-                raise typer.BadParameter(f"two judges are called {name} after their files; rename one.")
+                raise typer.BadParameter(f"two files name the same judge, {name}; rename one.")
             known[name] = read_qrels(path)
         systems = {path.stem: read_run(path) for path in runs or []}
         rankers = {path.stem: load(path) for path in model or []}

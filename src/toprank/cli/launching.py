@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common, options
+from toprank.cli import common, helping, options
 from toprank.cli.clicks import (
     Clip,
     Context,
@@ -36,33 +36,43 @@ if TYPE_CHECKING:
 def launch(
     log: OneLog,
     data: Annotated[Path, typer.Argument(help="The documents, with the features of both models.")],
-    new: Annotated[Path, typer.Option(help="The model that may be launched.")],
+    new: Annotated[Path, typer.Option(help="The model to decide about.")],
     current: Annotated[Path, typer.Option(help="The model that serves now.")],
-    metric: Annotated[str, typer.Option(help="What a session brings: click, or value.")] = "click",
+    metric: Annotated[str, typer.Option(help="What to count: click or value.")] = "click",
     k: Annotated[
-        int | None, typer.Option(min=1, help="Depth of the top that counts. Default: 10, or the log's.")
+        int | None,
+        typer.Option(min=1, help="Count only the first N positions. Default: 10, or as many as the log has."),
     ] = None,
-    estimator: Annotated[str, typer.Option(help="The one that decides: ips, snips or dr.")] = "snips",
+    estimator: Annotated[str, typer.Option(help="The estimator that decides: ips, snips or dr.")] = "snips",
     propensities: Propensities = None,
     offsets: Offsets = None,
     context: Context = None,
     clip: Clip = None,
     most: Annotated[
         float | None,
-        typer.Option(min=0.0, help="What a document that was never shown can be worth at most. Default: 1 for clicks."),
+        typer.Option(
+            min=0.0, help="The most that a document that was never shown can be worth. Default: 1 for clicks."
+        ),
     ] = None,
     minimum: Annotated[
-        int, typer.Option(min=1, help="The effective sample of impressions that a decision needs.")
+        int, typer.Option(min=1, help="Decide only from an effective sample of at least this many impressions.")
     ] = 1000,
     slices: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Also tell the difference by slice: a column of the data, or head:COLUMN."),
+        typer.Option(
+            metavar="COLUMN", help="Also report by slice: a column of the data, or head:COLUMN for head and tail."
+        ),
     ] = None,
     reference: Annotated[
-        Path | None, typer.Option(help="Data like those that the new model was trained for, to see what has drifted.")
+        Path | None, typer.Option(help="Data the new model was trained for, to report what has drifted since.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only sessions from then on: 2026-11-18, or seconds since 1970.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Use only sessions since then: a date such as 2026-11-18, or seconds since 1970.",
+            rich_help_panel=helping.AGE,
+        ),
     ] = None,
     by: Latest = None,
     holdout: Holdout = 0.2,
@@ -76,10 +86,10 @@ def launch(
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
 ) -> None:
-    """Decide about a new model before users see it; exit status 0: launch, 3: do not, 4: cannot be told.
+    """Decide whether to launch a new model, before users see it; exit status 0: launch, 3: do not, 4: cannot say.
 
-    LOG holds sessions that neither model learned from, and some of its lists were explored; --by time judges by the
-    latest ones alone, those that `toprank clicks train --by time` held out.
+    LOG must hold sessions that neither model learned from, and some of its lists must have been explored. With --by
+    time only the latest sessions count: the ones that `toprank clicks train --by time` held out.
 
     For example:
 

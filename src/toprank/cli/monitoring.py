@@ -80,4 +80,4 @@ def _read(path: Path, quiet: bool, reading: options.Reading, ranker: Ranker) -> 
     except UnknownNameError as problem:
         if "features" in reading:  # a name that was typed
             raise
-        raise DataError(f"{path} has not all the columns of the model. {problem}") from None
+        raise DataError(f"{path} lacks columns that the model takes. {problem}") from None

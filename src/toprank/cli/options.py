@@ -31,8 +31,8 @@ TrainingThreads = Annotated[
     int | None,
     _of_running(
         min=1,
-        help="Number of threads; by default all cores, and for large trees those that other work leaves free. "
-        "Does not change results, but for the last bits of networks and of LightGBM's own objectives.",
+        help="Number of threads; all cores by default, or for large trees those that are free. Does not change "
+        "results, except for the last bits of networks and of LightGBM's own objectives.",
     ),
 ]
 Seed = Annotated[int, _of_running(min=0, help="Random seed; the same seed gives the same bits.")]
@@ -69,7 +69,7 @@ Precision = StrEnum("Precision", ["float32", "float64"])
 
 
 def _column(role: str) -> Any:
-    words = f"Column that holds {role}; '' for none."
+    words = f"Column with {role}; '' for none."
     return typer.Option(metavar="COLUMN", help=words, show_default=False, rich_help_panel=helping.COLUMNS)
 
 
@@ -109,7 +109,7 @@ class _Keywords:
         list[str] | None,
         typer.Option(
             metavar="A,B,...",
-            help="Columns with the words of the documents: what they share with the query becomes features.",
+            help="Columns with the words of the documents; what they share with the query becomes features.",
             rich_help_panel=helping.COLUMNS,
         ),
     ] = None

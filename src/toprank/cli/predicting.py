@@ -39,6 +39,7 @@ def predict(
     """
     from toprank.data.scores import write_scores
 
+    common.check_writable(output, "model.scores")
     ranker, documents = common.load_both(model, data, quiet, {**reading, "threads": threads}, queries=False)
     with common.progress(f"Scoring {data} …", quiet):
         scores = documents.in_source_order(ranker.predict(documents))  # a file of scores follows the file of data

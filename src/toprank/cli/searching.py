@@ -13,22 +13,30 @@ from toprank.serving.settings import Settings
 Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="A folder that `toprank search index` made.")]
 Queries = Annotated[
     Path | None,
-    typer.Option(help="Queries: JSON lines, SMART, TREC topics, or id, tab, words. Default: the collection's own."),
+    typer.Option(
+        help="Queries: JSON lines, SMART, TREC topics, or lines of id, tab, words. Default: the collection's own."
+    ),
 ]
 Qrels = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Judgments: TREC, BEIR, Cranfield. Or a part of the collection's own: test."),
+    typer.Option(
+        metavar="FILE",
+        help="Judgments: TREC, BEIR or Cranfield; or the name of a part of the collection's own, such as test.",
+    ),
 ]
-Pool = Annotated[int | None, typer.Option(min=1, help="Candidates of a query. Default: what the index says.")]
+Pool = Annotated[int | None, typer.Option(min=1, help="Candidates per query. Default: as the index was made.")]
 QueryVectors = Annotated[
     list[str] | None,
     typer.Option(
         "--query-vectors",
         metavar="[NAME=]FILE",
-        help="Vectors of the queries: .npy with a row for each in their order, or .npz with ids and vectors. NAME is "
-        "that of the vectors of documents, where the index has several.",
+        help="Vectors of the queries: .npy with one row per query, in order, or .npz with ids and vectors. NAME says "
+        "which vectors of documents they go with, where the index has several.",
     ),
 ]
+
+_OF_MODELS = ("shadow", "interleave", "split", "log_features", "max_documents")
+"""Settings of a service that do nothing here, where requests bring no documents to be ranked by a model."""
 
 
 def index(
@@ -36,39 +44,41 @@ def index(
         str,
         typer.Argument(
             help="A folder of text, Markdown or HTML; JSON lines; a collection in the layout of BEIR, SMART or TREC; "
-            "python-docs, the documentation of this Python."
+            "or python-docs: the documentation of this Python. Default: python-docs.",
+            show_default=False,
         ),
     ] = "python-docs",
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="INDEX", help="The folder to make, or to make anew.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="INDEX", help="The folder to write; an index that is there is replaced."
+        ),
     ] = Path("search-index"),
     fields: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Fields to index. Default: all that are text.")
+        str | None, typer.Option(metavar="A,B,...", help="Fields to index. Default: all text fields.")
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(metavar="FIELD=N,...", help="How much a word counts in a field; 1 elsewhere.")
+        str | None, typer.Option(metavar="FIELD=N,...", help="How much a word counts in these fields; 1 in all others.")
     ] = None,
     first_stage: Annotated[
-        str, typer.Option(help="The engine that finds candidates: sqlite, or tantivy with the extra search.")
+        str, typer.Option(help="The engine that finds candidates: sqlite, or tantivy (needs toprank[search]).")
     ] = "sqlite",
     run: Annotated[
         list[Path] | None,
-        typer.Option(help="A run of another engine as the first stage instead; may be given several times."),
+        typer.Option(help="Use a run of another engine as the first stage instead. May be given several times."),
     ] = None,
-    pool: Annotated[int, typer.Option(min=1, help="Candidates of a query, which the learned order ranks.")] = 200,
+    pool: Annotated[int, typer.Option(min=1, help="Candidates per query, which the learned order ranks.")] = 200,
     vectors: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[NAME=]FILE",
-            help="Vectors of the documents, of any model: .npy with a row for each in their order, or .npz with ids "
-            "and vectors. Called NAME, or as the file; may be given several times.",
+            help="Vectors of the documents, from any model: .npy with one row per document, in order, or .npz with ids "
+            "and vectors. NAME is the file's name by default. May be given several times.",
         ),
     ] = None,
     language: Annotated[
         str | None,
-        typer.Option(
-            help="Language of stems and function words, as Snowball calls it, or none. Default: told by the documents."
-        ),
+        typer.Option(help="Language for stemming and stop words, by its Snowball name, or none. Default: detected."),
     ] = None,
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
@@ -135,7 +145,7 @@ def train(
     qrels: Qrels = None,
     clicks: Annotated[
         Path | None,
-        typer.Option(help="Learn from a log of clicks instead; its queries are words, or ids of --queries."),
+        typer.Option(help="Learn from a log of clicks instead, whose queries are words, or ids of --queries."),
     ] = None,
     values: Annotated[
         str | None,
@@ -146,20 +156,20 @@ def train(
     system: Annotated[
         str,
         typer.Option(
-            help="What to train: blend (a linear ranker and small trees; with --clicks ListNet), or one of `toprank "
+            help="What to train: blend (a linear ranker and small trees; ListNet with --clicks), or any of `toprank "
             "systems`."
         ),
     ] = "blend",
     metric: Annotated[
         str | None,
-        typer.Option(help="What hyper-parameters are chosen by; not with --clicks.", show_default="ndcg@10"),
+        typer.Option(help="Metric to choose hyper-parameters by; not with --clicks. Default: ndcg@10."),
     ] = None,
     pool: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Candidates of a query, now and in every later search. Default: what the index says; with --clicks "
-            "down to the last that was shown.",
+            help="Candidates per query, now and in every later search. Default: as the index was made; with "
+            "--clicks, as deep as the log's lists reach.",
         ),
     ] = None,
     query_vectors: QueryVectors = None,
@@ -225,10 +235,12 @@ def evaluate(
     ] = None,
     metrics: options.Metrics = "ndcg@10,map",
     convention: options.ConventionName = "trec_eval",
-    baseline: Annotated[str | None, typer.Option(help="Compare all with this one. Default: the last with all.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="Compare the others with this one. Default: the last system with all others.")
+    ] = None,
     pool: Pool = None,
     query_vectors: QueryVectors = None,
-    folds: Annotated[int, typer.Option(min=3, help="Folds of queries for learned systems.")] = 5,
+    folds: Annotated[int, typer.Option(min=3, help="Number of folds of queries, for learned systems.")] = 5,
     runs: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the run of each system here.")
     ] = None,
@@ -272,10 +284,10 @@ def evaluate(
 
 def query(
     folder: Folder,
-    words: Annotated[list[str], typer.Argument(help="The query; nothing in it is syntax.")],
-    k: Annotated[int, typer.Option("-k", "--top", min=1, help="How many documents.")] = 10,
+    words: Annotated[list[str], typer.Argument(help="The query, in plain words: there is no query syntax.")],
+    k: Annotated[int, typer.Option("-k", "--top", min=1, help="Number of documents.")] = 10,
     first_stage: Annotated[
-        bool, typer.Option("--first-stage", help="In the order of the first stage, even where a model is trained.")
+        bool, typer.Option("--first-stage", help="Keep the order of the first stage, even if a model is trained.")
     ] = False,
     query_vectors: QueryVectors = None,
     json: options.Json = False,
@@ -292,7 +304,7 @@ def query(
     common.print_result(opened.search(" ".join(words), k, learned=not first_stage, vectors=vectors), json=json)
 
 
-@serving.of_a_service
+@serving.of_a_service(without=_OF_MODELS)
 def serve(
     folder: Folder,
     settings: Settings = Settings(),  # noqa: B008 - a frozen value
@@ -300,9 +312,9 @@ def serve(
 ) -> None:
     """Open the search page of an index on this machine, until SIGTERM or Ctrl-C.
 
-    The learned order and the first stage stand side by side; each document says how far it moved and why. With --log,
-    what is opened and judged on the page goes to a log that the index can be trained on. An index that is made or
-    trained anew is opened again by itself.
+    The page shows the learned order beside the first stage's, and says how far each document moved and why. With --log,
+    the documents that people open or judge on the page are logged, and the index can be trained on that log. When the
+    index is rebuilt or retrained, the page picks up the new one by itself.
 
     For example:
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from toprank.cli import common, options
+from toprank.cli import common, helping, options
 from toprank.serving.settings import Settings
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from toprank.serving.models import Models
 
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not log each request on standard error.")]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Do not log each request on standard error.", rich_help_panel=helping.RUNNING),
+]
 
 
 def _declared() -> type:
@@ -24,24 +28,33 @@ def _declared() -> type:
     hints: dict[str, Any] = {}
     for name, hint in get_type_hints(Settings, include_extras=True).items():
         kind, option = get_args(hint)
-        hints[name] = Annotated[kind, typer.Option(min=option.least, max=option.most, help=option.help)]
+        hints[name] = Annotated[
+            kind,
+            typer.Option(
+                min=option.least,
+                max=option.most,
+                help=option.help,
+                metavar=option.metavar,
+                rich_help_panel=option.group,
+            ),
+        ]
     return type("Declared", (), {"__annotations__": hints, **{field.name: field.default for field in fields(Settings)}})
 
 
-of_a_service = options.in_place_of(
-    "settings", _declared(), [field.name for field in fields(Settings)], lambda given: Settings(**given)
-)
-"""Gives a command the options of a service, as its argument `settings`."""
+def of_a_service(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a service, as its argument `settings`, but for those that do nothing there."""
+    names = [field.name for field in fields(Settings) if field.name not in without]
+    return options.in_place_of("settings", _declared(), names, lambda given: Settings(**given))
 
 
-@of_a_service
+@of_a_service()
 def serve(
     models: Annotated[
         list[str], typer.Argument(metavar="MODEL...", help="Model files, or NAME=FILE; the first is primary.")
     ],
     settings: Settings = Settings(),  # noqa: B008 - a frozen value
     reference: Annotated[
-        Path | None, typer.Option(help="Reference data for the primary model; drift from it is reported at /metrics.")
+        Path | None, typer.Option(help="Reference data for the primary model; /metrics then reports drift from them.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:

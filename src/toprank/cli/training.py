@@ -41,18 +41,16 @@ def train(
         ),
     ] = None,
     valid: Annotated[
-        Path | None, typer.Option(help="Validation data: what the system's grid, or auto, is to choose by.")
+        Path | None, typer.Option(help="Validation data, to choose by: from the system's grid, or with auto.")
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds that auto may take. Default: 120.")] = None,
     max_trials: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Let auto try so many candidates at most; without --budget there is then no time limit."
-        ),
+        typer.Option(min=1, help="Most candidates that auto may try; without --budget there is then no time limit."),
     ] = None,
-    blend: Annotated[bool, typer.Option(help="With auto: whether it may blend the best few.")] = True,
+    blend: Annotated[bool, typer.Option(help="With auto: allow a blend of the best few.")] = True,
     by: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="With auto: column of dates; the latest quarter is held out.")
+        str | None, typer.Option(metavar="COLUMN", help="With auto: a column of dates; the latest quarter is held out.")
     ] = None,
     setting: options.Settings = None,
     metric: Annotated[

@@ -64,9 +64,13 @@ class CascadeUsers:
     def __str__(self) -> str:
         low, high = self.difference
         where = f"within each {self.by} " if self.by else ""
-        hint = "" if self.by else " Devices that are read to different depths look like that, too: give the context."
+        hint = (
+            ""
+            if self.by
+            else (" Devices whose users read to different depths look the same in a log: give the context.")
+        )
         return (
-            f"Users read from the top and stop: {self.model} is likelier than the position-based model {where}by "
+            f"Users read from the top and stop: {self.model} fits better than the position-based model {where}by "
             f"{self.gain.value:.3g} a session [{self.gain.low:.3g}, {self.gain.high:.3g}], natural logarithm, so the "
             f"estimates by propensities may mislead. By {self.model} the difference is {self.difference.value:+.4f} "
             f"[{low:+.4f}, {high:+.4f}]; the decision needs both.{hint}"

@@ -90,7 +90,7 @@ class LogReport(Shown):
     def plot(self) -> Picture:
         """How likely each position is looked at."""
         if self.propensities is None:
-            raise DataError("There is nothing to draw: the log tells no propensity.")
+            raise DataError("There is nothing to draw: the log says nothing about propensities.")
         return self.propensities.plot()
 
     def table(self) -> Table:
@@ -135,12 +135,14 @@ class LogReport(Shown):
         if not self.graph.edges:
             return parts
         groups, edges = self.graph.components, len(self.graph.edges)
-        joined = "Documents that stood at several positions join all of them."
+        joined = "Documents that stood at several positions connect all positions."
         if len(groups) > 1:
             in_words = "; ".join(_in_words(group) for group in groups)
-            joined = f"Positions fall into {len(groups)} groups that no document joins: {in_words}."
+            joined = f"Positions fall into {len(groups)} groups that no document connects: {in_words}."
         if edges > _ALL_SHOWN:
-            joined += f" Of {edges:,} pairs, those of neighbours and with the first, down to position {_TOP_SHOWN}:"
+            joined += (
+                f" Of {edges:,} pairs, those of neighbours and those with the first, down to position {_TOP_SHOWN}:"
+            )
         return [*parts, joined, self.edges_table()]
 
 

@@ -47,8 +47,8 @@ def by_context(
     contexts = contexts_of(log, context)
     if len(contexts.names) < 2:
         raise DataError(
-            f"All impressions of the log have the same {contexts.called}, '{contexts.names[0]}': there is nothing to "
-            "tell apart, so leave it out."
+            f"All impressions of the log have the same {contexts.called}, '{contexts.names[0]}': so there is nothing "
+            "to compare; leave it out."
         )
     ask = _Ask(method, resamples, confidence, seed, tested)
     return _of_cells(log, contexts, ask) if contexts.varies else _of_sessions(log, contexts, ask)
@@ -88,8 +88,8 @@ def curves_by_context(log: ClickLog, context: Context, method: str, least: float
 def _check_method(method: str) -> None:
     if method not in HARVESTED:
         raise DataError(
-            f"Propensities by context are harvested, by {', '.join(HARVESTED[:-1])} or {HARVESTED[-1]}; {method} has "
-            "no contexts. Take one of these, or the sessions of one context alone."
+            f"Propensities by context are estimated by {', '.join(HARVESTED[:-1])} or {HARVESTED[-1]}; {method} has no "
+            "contexts. Use one of these methods, or fit the sessions of one context alone."
         )
 
 
@@ -271,8 +271,8 @@ def in_cells(log: ClickLog, contexts: Contexts) -> tuple[ClickLog, IntArray]:
     number = number.reshape(-1)
     if len(known) > COMPARED:
         raise DataError(
-            f"{contexts.called} and positions make {len(known):,} cells, and of each two a number would be needed; "
-            f"{COMPARED:,} are the most. log.top(k) has the first positions."
+            f"{contexts.called} and positions make {len(known):,} cells. Every pair of cells would need a number, so "
+            f"{COMPARED:,} cells are the most; log.top(k) keeps the first positions only."
         )
     order = np.lexsort((number, log.session))
     celled = replace(

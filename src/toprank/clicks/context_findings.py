@@ -34,8 +34,8 @@ def of_contexts(log: ClickLog, context: Context | None, seed: int = 0) -> Iterat
         difference = differ(log, contexts, seed)
         if difference.is_known and difference.p <= _LEVEL / len(several):
             p_text = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
-            sentence = f"{contexts.called} changes how likely positions are looked at ({p_text})."
-            remedy = joined("One curve for all misleads there:", _give(contexts))
+            sentence = f"{contexts.called} changes how likely users look at a position ({p_text})."
+            remedy = joined("A single curve would mislead there:", _give(contexts))
             names = contexts.names
             yield Finding("contexts", "warning", sentence, len(names), examples_of(names), remedy)
 
@@ -69,10 +69,10 @@ def _mixed(log: ClickLog, contexts: Contexts) -> Iterator[Finding]:
         return
     count = int(log.doubled.sum())
     sentence = (
-        f"In {count:,} of {log.n_sessions:,} sessions several documents stand at one position, and {contexts.called} "
-        "tells them apart: positions are counted anew in each, and are not those of one list."
+        f"In {count:,} of {log.n_sessions:,} sessions several documents stand at one position, one for each "
+        f"{contexts.called}: positions start over in each, so they are not positions of one list."
     )
-    remedy = joined("A position means another place in each:", _give(contexts))
+    remedy = joined("The same position is a different place in each:", _give(contexts))
     yield Finding("mixed-positions", "warning", sentence, count, examples_of(contexts.names), remedy)
 
 

@@ -138,8 +138,9 @@ class ContextPropensities(Shown):
             ]
         else:
             words = [
-                f"Propensities by {self.method} for each {called}, each relative to its own first position, and drawn "
-                "towards the whole where data are few (own: how much of each value the context's own data say)."
+                f"Propensities by {self.method} for each {called}, each relative to its own first position, and shrunk "
+                "towards the propensities of the whole log where data are scarce (own: how much weight the context's "
+                "own data have)."
             ]
         words += [] if self.recency is None else [str(self.recency)]
         words.append(self.whether_they_differ)
@@ -147,8 +148,9 @@ class ContextPropensities(Shown):
         if lost.any():
             cells = [f"{self.names[row]} {place + 1}" for row, place in zip(*np.nonzero(lost), strict=True)]
             words.append(
-                f"The log cannot tell {len(cells)} of them ({', '.join(cells[:5])}{', …' * (len(cells) > 5)}): no "
-                "document joins them to the first. Show some documents at other places for a share of the sessions."
+                f"The log says nothing about {len(cells)} of them ({', '.join(cells[:5])}{', …' * (len(cells) > 5)}): "
+                "no document connects them to the first. Show some documents at other places in a share of the "
+                "sessions."
             )
         return words
 
@@ -158,13 +160,13 @@ class ContextPropensities(Shown):
         called, p = self.layout.called, self.difference.p
         if not self.difference.is_known:
             return (
-                f"Whether {called} changes the propensities cannot be told: documents of "
-                f"{self.difference.queries} queries stood at several positions of a context, which is too few."
+                f"The log cannot say whether {called} changes the propensities: the documents of only "
+                f"{self.difference.queries} queries stood at several positions of a context."
             )
         p_text = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
         if p < _LEVEL:
-            return f"{called} changes how likely positions are looked at ({p_text})."
-        return f"Nothing shows that {called} changes how likely positions are looked at ({p_text})."
+            return f"{called} changes how likely users look at a position ({p_text})."
+        return f"There is no evidence that {called} changes how likely users look at a position ({p_text})."
 
     def _first(self) -> str:
         places = np.flatnonzero(self._shown()[:, 0])
@@ -200,7 +202,7 @@ class ContextPropensities(Shown):
                 places = tuple((finite + 1.0).tolist())
                 lines.append(Line(self.names[row], places, tuple(self.values[row, finite].tolist()), style))
         if not lines:
-            raise DataError("There is nothing to draw: the log tells no propensity.")
+            raise DataError("There is nothing to draw: the log says nothing about propensities.")
         called = self.layout.called
         return curves(Chart(f"Propensity by position and {called}", "position", "propensity", tuple(lines)))
 

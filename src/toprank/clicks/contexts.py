@@ -87,8 +87,8 @@ def _contexts_of(log: ClickLog, columns: tuple[str, ...]) -> Contexts:
         number = crossed.number
         if len(names) > MOST:
             raise DataError(
-                f"{_BETWEEN.join(columns)} has {len(names):,} different values or more, and {MOST} are the most: a "
-                "context is what few things are, such as a device, a surface or a class of query. Join the rare ones."
+                f"{_BETWEEN.join(columns)} has {len(names):,} different values or more, and {MOST} are the most. A "
+                "context has few values, such as a device, a surface or a class of queries; merge the rare ones."
             )
     return Contexts(columns, tuple(names), number, _varies(log, _BETWEEN.join(columns), number))
 
@@ -106,11 +106,11 @@ def _numbered(log: ClickLog, column: str) -> Numbered:
         name = first if log.session_ids is None else log.session_ids[first]
         raise DataError(
             f"{int(runs[missing].sum()):,} of {log.n_impressions:,} impressions have no {column} (the first in session "
-            f"{name}): give each one, and let it be a value such as 'unknown' where it is not known."
+            f"{name}). Give each of them a value, such as 'unknown' where it is not known."
         )
     if values.dtype.kind == "f":
         if (values != np.floor(values)).any():
-            raise DataError(f"{column} has fractions, which are no contexts: cut them into a few classes.")
+            raise DataError(f"{column} holds fractions, which cannot be contexts; cut them into a few classes.")
         values = values.astype(np.int64)
     coded = numbered(values)
     ids = coded.ids if values.dtype.kind in "iu" else ids_of(words_of(coded.ids))
@@ -138,8 +138,8 @@ def _varies(log: ClickLog, called: str, number: IntArray) -> bool:
     shown = ", ".join(str(name) for name in names[:3].tolist())
     raise DataError(
         f"{called} varies within {len(mixed):,} of {several:,} sessions (such as {shown}). A device or a class of "
-        "query is that of a whole session, and modules of a page vary within most: give these sessions one, or leave "
-        "them out."
+        "queries belongs to a whole session, while modules of a page vary within most sessions. Give these sessions "
+        "one value, or leave them out."
     )
 
 

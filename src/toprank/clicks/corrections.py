@@ -102,7 +102,7 @@ def curves_of(
         return _fitting(_of_contexts(propensities, columns_of(context), log), log, context)
     if isinstance(propensities, Mapping):
         raise DataError(
-            "Propensities that are given by context need the column of the log that says it:",
+            "Propensities by context need the name of the log's column that holds the context:",
             remedy=Remedy("give {context}.", context=...),
         )
     if from_log:
@@ -129,8 +129,8 @@ def _two_rows(both: FloatArray, log: ClickLog) -> FloatArray:
     both = both if both.ndim == 2 else np.stack([both, np.zeros(len(both))])
     if both.shape[0] != 2 or both.shape[1] < log.depth or (both[0] < 0).any() or np.isinf(both).any():
         raise DataError(
-            f"propensities must be a number, 0 or more (NaN where it is not known), for each of the {log.depth} "
-            "positions of the log, or two rows, α (0 or more) and β."
+            f"propensities must be one number, 0 or more (NaN where unknown), for each of the {log.depth} positions of "
+            "the log, or two rows, α (0 or more) and β."
         )
     return both
 
@@ -140,7 +140,8 @@ def _of_contexts(given: Any, columns: tuple[str, ...], log: ClickLog) -> Curves:
     if not isinstance(given, Mapping) or not given:
         raise DataError(
             "With a context, propensities are given by context, as a mapping such as {'phone': [1, 0.4], 'desktop': "
-            "[1, 0.7]}; or by what tr.clicks.propensities gave with this context; or they are found from the log."
+            "[1, 0.7]}; or as what tr.clicks.propensities gave with this context. Without them, they are estimated "
+            "from the log."
         )
     rows = [_two_rows(_numbers(curve), log) for curve in given.values()]
     depth = min(pair.shape[1] for pair in rows)
@@ -155,9 +156,9 @@ def _fitting(curves: Curves, log: ClickLog, context: Context | None = None) -> C
     layout = curves.layout
     if context is not None and (layout is None or set(layout.columns) != set(columns_of(context))):
         known = "no context" if layout is None else f"the context {layout.called}"
-        raise DataError(f"The propensities that are given have {known}, and context={context!r} asks for another.")
+        raise DataError(f"The given propensities are by {known}, and context={context!r} asks for another.")
     if log.depth > curves.depth:
-        raise DataError(f"The propensities are those of {curves.depth} positions, and the log has {log.depth}.")
+        raise DataError(f"The propensities are for {curves.depth} positions, but the log has {log.depth}.")
     if not curves.usable[curves.cells(log)].any():
         raise UnidentifiedError(
             "All propensities of positions that were shown are 0 or unknown, so nothing can be corrected.", remedy=TELL
@@ -165,7 +166,7 @@ def _fitting(curves: Curves, log: ClickLog, context: Context | None = None) -> C
     if layout is not None and (others := layout.unknown(log)):
         takes = "those of the whole" if curves.known[: curves.depth].any() else "none, and their clicks do not count"
         warn_user(
-            f"The propensities know nothing of {layout.called} {', '.join(map(repr, others[:5]))}, which the log has: "
+            f"The propensities do not cover {layout.called} {', '.join(map(repr, others[:5]))}, which the log has: "
             f"{'they take' if len(others) > 1 else 'it takes'} {takes}.",
             UnidentifiedWarning,
         )
@@ -176,8 +177,8 @@ def _examination(model: Any, log: ClickLog) -> FloatArray:
     """The examinations of a position-based model: corrected where it was fitted, NaN where its log does not tell."""
     if np.ndim(model.examination_) != 1:
         raise DataError(
-            f"{type(model).__name__} has an examination for each last click, not for each position; give a PBM, or "
-            "propensities."
+            f"{type(model).__name__} has an examination for each last click rather than for each position; give a PBM, "
+            "or propensities."
         )
     if not hasattr(model, "log_"):
         return np.asarray(model.examination_, dtype=np.float64)
@@ -262,12 +263,12 @@ def correct(
         divides = (chance > 0) | (least > 0 and correction != "dr")  # dr knows no more of an α of 0
         usable = known & (curves.known & divides)[cells]
     if not known.any():
-        problem = "No impression of the log is of a document of the data"
+        problem = "No impression of the log shows a document of the data"
         if data.document_ids is None:
             raise DataError(f"{problem}, which has no document ids.", remedy=_IDS)
-        raise DataError(f"{problem}: check that both speak of the same query and document ids.")
+        raise DataError(f"{problem}: check that both use the same query and document ids.")
     if not usable.any():
-        raise DataError("No impression of the log stood at a position whose propensity is known and above 0.")
+        raise DataError("No impression of the log stood at a position with a known propensity above 0.")
     at, where = np.flatnonzero(usable), row[usable]
     count = None if log.weight is None else log.weight[at]
     clicks, shown = log.rewards(reward)[at], np.bincount(where, count, minlength=n).astype(np.float64)
@@ -308,9 +309,8 @@ def _refuse_trust(curves: Curves | None) -> None:
     """Values are not corrected for trust in positions."""
     if curves is not None and (np.nan_to_num(curves.offset) != 0).any():
         raise DataError(
-            "Values cannot be corrected for trust in positions (β), which would have to be told apart from what "
-            "documents are worth: give propensities without it; or take 'ips', where what is clicked out of trust "
-            "brings nothing."
+            "Values cannot be corrected for trust in positions (β). Give propensities without it; or use 'ips', if a "
+            "click out of trust brings no value."
         )
 
 

@@ -131,7 +131,7 @@ def propensities(
         return replace(crossed, recency=recency)
     if method in HARVESTED:
         if data is not None or ranker is not None:
-            raise DataError(f"The method {method} uses no features; leave data= and ranker= out.")
+            raise DataError(f"The method {method} uses no features; leave out data= and ranker=.")
         estimated = harvested(log, method, resamples=count, confidence=confidence, seed=seed)
         return replace(estimated, recency=recency)
     check_whole("resamples", count, 2)
@@ -209,7 +209,7 @@ def _with_intervals(
     best = estimate(np.ones(log.n_queries), None)
     if not best.converged:
         warn_user(
-            f"The fit of {method} had not come to rest when it ended; raise max_steps, or the tolerance.",
+            f"The fit of {method} had not converged when it ended; raise max_steps, or the tolerance.",
             ConvergenceWarning,
         )
     again = [estimate(weights, best.at) for weights in redrawn(log, resamples, seed)]  # close to where they end

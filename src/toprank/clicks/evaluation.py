@@ -158,18 +158,19 @@ class Estimates(Shown):
         usual = 1.0 if self.recency is None else self.recency.effective / self.recency.sessions  # what age alone takes
         empty = [name for name, mean in self.mean.items() if mean == 0 and [*self.intervals[name]] == [0, 0]]
         sentences = [
-            f"{name} is 0 because nothing that counts was clicked, and so is the width of its interval."
+            f"{name} is 0, and so is the width of its interval, because nothing that counts was clicked."
             for name in empty
         ]
         sentences += [
-            f"{name} rests on the regression alone: nothing that the ranker would show was shown where it "
-            "counts, and the interval is not about that."
+            f"{name} rests on the regression alone: nothing that the ranker would show was ever shown at a position "
+            "that counts, and the interval does not know that."
             for name, size in self.counted.items()
             if size == 0 and name not in empty
         ]
         return sentences + [
-            f"{name} rests on a few impressions: {size:,.0f} of equal weight would tell as much as the "
-            f"{self.counted[name]:,} that count. Few clicks far down decide it; a least propensity (clip) or dr helps."
+            f"{name} rests on few impressions: {size:,.0f} of equal weight would say as much as the "
+            f"{self.counted[name]:,} that count. A few clicks far down the list decide it; a least propensity (clip) "
+            "or dr helps."
             for name, size in self.effective_sample_size.items()
             if size < _SMALL * usual * self.counted[name]
         ]
@@ -194,8 +195,8 @@ class Estimates(Shown):
         words += [f"Judged by {self.held_out}."] if self.held_out else []
         words += [] if self.recency is None else [str(self.recency)]
         if any(self.unseen.values()):
-            worth = "what the regression says" if self.estimator == "dr" else "nothing: the estimate is too low by them"
-            words.append(f"Documents that were never shown where it tells something count as worth {worth}.")
+            worth = "what the regression says" if self.estimator == "dr" else "nothing, so the estimate is too low"
+            words.append(f"Documents that were never shown at a position that counts are taken to be worth {worth}.")
         words += left_out(self.unknown, self.uncorrected) + clipped(self.clip, self.clipped, self.estimator)
         return words + self.doubts
 
@@ -204,7 +205,7 @@ def left_out(unknown: int, uncorrected: int) -> list[str]:
     """Sentences about impressions that do not count."""
     sentences = []
     if unknown:
-        sentences.append(f"{unknown:,} impressions are of documents that the data do not have; they were left out.")
+        sentences.append(f"{unknown:,} impressions show documents that the data do not have; they were left out.")
     if uncorrected:
         sentences.append(
             f"{uncorrected:,} impressions stood at positions whose propensity is 0 or unknown; they were left out."
@@ -218,8 +219,8 @@ def clipped(clip: float, impressions: int, correction: str) -> list[str]:
         return []
     cost = "the regression stands in for what that takes away" if correction == "dr" else "they count too little"
     return [
-        f"{impressions:,} impressions were divided by the least propensity, {clip:.3g} (clip), since their own is "
-        f"smaller: {cost}."
+        f"{impressions:,} impressions have a propensity below {clip:.3g} and were divided by that instead (clip): "
+        f"{cost}."
     ]
 
 

@@ -16,7 +16,7 @@ from toprank.compute import IntArray
 
 __all__ = ["UNSHOWN", "Pieces", "first_shown", "present", "shown_at"]
 
-UNSHOWN = "clicks on documents that no list showed before"
+UNSHOWN = "clicks on documents that no earlier list showed"
 
 
 def shown_at(

@@ -64,7 +64,9 @@ def under(loss: Loss, ranker: Any, role: str) -> Any:
 def rows_of_all(log: ClickLog, data: RankingData | None, role: str) -> tuple[RankingData, IntArray]:
     """The data with queries in one piece, and the row of every pair of the log; refused where one is missing."""
     if data is None:
-        raise DataError(f"The {role} is learnt from features; give the data that have those of the log's documents.")
+        raise DataError(
+            f"The {role} is learnt from features; give the data that hold the features of the log's documents."
+        )
     check_data("a click log with features", data)
     rows = log.rows(data)
     missing = np.flatnonzero(rows < 0)
@@ -72,7 +74,7 @@ def rows_of_all(log: ClickLog, data: RankingData | None, role: str) -> tuple[Ran
         query, document = log.qids[log.pair_query[missing[0]]], log.document_ids[missing[0]]
         raise DataError(
             f"{len(missing):,} of the log's {log.n_pairs:,} documents are not in the data (query {query}, document "
-            f"{document} for one): their features are needed. Add them, or leave their sessions out."
+            f"{document} for one), so their features are missing. Add them, or leave out their sessions."
         )
     return data, rows
 

@@ -25,7 +25,7 @@ from toprank.clicks.values import numbers_in
 from toprank.compute import IntArray
 from toprank.data.bytesource import PathLike, promised_format
 from toprank.data.files import as_plain_files
-from toprank.data.frames.layout import refuse_repeated
+from toprank.data.frames.layout import in_short, refuse_repeated
 from toprank.data.tables.writing import write_batches
 from toprank.errors import DataError, Remedy, UnknownNameError
 
@@ -157,7 +157,7 @@ def _refuse_columns(format: str, given: Mapping[str, Choice], carry: Sequence[st
     leave_out = Remedy("{carry}.", "{context}.", carry=..., context=...)
     if named or carry:
         raise DataError(
-            f"The columns of {format} are known, and cannot be chosen; leave out",
+            f"The columns of {format} are fixed and cannot be chosen; leave out",
             remedy=Remedy(f"{{{named[0]}}}.", **{named[0]: ...}) if named else leave_out,
         )
 
@@ -165,9 +165,9 @@ def _refuse_columns(format: str, given: Mapping[str, Choice], carry: Sequence[st
 def _refuse_values(values: Any) -> None:
     if values is not None:
         raise DataError(
-            "values weigh the kinds of events of a log of events, and here is a table of impressions: say which column "
-            "has their values, by",
-            remedy=Remedy("{value}.", value=...),
+            "values say what each kind of event is worth, but this log is a table of impressions. Name the column that "
+            "holds the value of each impression:",
+            remedy=Remedy("{value}.", value="COLUMN"),
         )
 
 
@@ -297,9 +297,8 @@ def _no_column(role: str, names: Sequence[str]) -> DataError:
     for sign, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
         if len(names) == 1 and sign in names[0]:
             return DataError(f"The columns seem to be separated by {word}: .csv takes commas, and .tsv tabs.")
-    shown = ", ".join(names[:30]) + (f" … and {len(names) - 30} more" if len(names) > 30 else "")
     return DataError(
-        f"No column looks like the {role}. The columns are: {shown}. Give",
+        f"No column looks like the {role}. The columns are: {in_short(names)}. Give",
         remedy=Remedy(f"{{{role}}}.", **{role: "COLUMN"}),
     )
 

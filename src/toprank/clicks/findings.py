@@ -100,18 +100,24 @@ def _any(log: ClickLog, impressions: Mask) -> Mask:
     return sessions
 
 
-_RETURNS = "Look at what writes returns: each says what comes back, a number above 0."
+_RETURNS = "Look at what writes returns: each must say how much comes back, as a number above 0."
 _WORDS_OF_KINDS = {
-    TOLD_AGAIN: ("repeated-impressions", "Each was clicked where one of them was. Look at what writes the log twice."),
-    UNSHOWN: ("impossible-clicks", "They are not in the log: check that lists are logged whole, and before clicks."),
+    TOLD_AGAIN: (
+        "repeated-impressions",
+        "They count once, as clicked if any copy was. Find out why they are logged twice.",
+    ),
+    UNSHOWN: (
+        "impossible-clicks",
+        "These clicks are not counted: check that lists are logged whole, and before their clicks.",
+    ),
     TORN: ("torn-lines", "Each was the last of its file, and is left out; nothing else is lost."),
     AGAIN: ("repeated-events", "Where an event may happen twice, give each an id."),
-    EARLY: ("clocks", "Events are joined with lists by ids alone; set the clocks of the replicas."),
+    EARLY: ("clocks", "Events are joined to lists by ids alone, so nothing is lost; synchronise the clocks."),
     UNVALUED: ("returns", _RETURNS),
     OVERRETURNED: ("returns", _RETURNS),
-    UNCLICKED: ("unclicked-values", "Values are taken to come after a click: look for clicks that are not told."),
+    UNCLICKED: ("unclicked-values", "A value is expected to follow a click: look for clicks that are not logged."),
 }
-_OTHERWISE = ("left-out", "They are not in the log; look at what writes it where they are many.")
+_OTHERWISE = ("left-out", "They are left out; if there are many, look at what writes the log.")
 
 
 def _of_reading(log: ClickLog) -> Iterator[Finding]:
@@ -129,18 +135,20 @@ def _of_lists(log: ClickLog, told_apart: bool) -> Iterator[Finding]:
     inside = np.diff(log.session) == 0
     jump = np.append(inside & (np.diff(log.position) > 1), False)
     what = "has|have gaps between positions"
-    remedy = "Positions stay what they are; users who read from the top are taken to have skipped nothing there."
+    remedy = "Positions are kept as they are; click models assume that nothing was shown in the gaps."
     yield from _some_sessions(log, _any(log, jump), "gaps", "warning", what, remedy)
     late = log.position[log.offsets[:-1]] > 1
     what = "begins|begin below the first position"
-    remedy = "Later pages, or lists logged in part: cascades take their first document for looked at."
+    remedy = (
+        "These are later pages, or lists logged in part; cascade models assume that their first document was looked at."
+    )
     yield from _some_sessions(log, late, "late-start", "warning", what, remedy)
     key = np.sort(log.session * np.int64(log.n_pairs) + log.pair)
     again = key[1:][np.diff(key) == 0] // log.n_pairs
     which = np.zeros(log.n_sessions, dtype=bool)
     which[again] = True
     what = "shows|show a document at several positions"
-    remedy = "Each counts as an impression; that it was seen above is in no model."
+    remedy = "Each counts as an impression of its own; no model knows that the user has seen it above."
     yield from _some_sessions(log, which, "repeated-documents", "warning", what, remedy)
 
 
@@ -148,21 +156,21 @@ def _of_clicks(log: ClickLog) -> Iterator[Finding]:
     """Too few, too many, or without anything that could have been clicked."""
     total = int(log.clicks.sum())
     if total == 0:
-        remedy = "Check that the right column was read as the click; nothing can be learnt from it."
+        remedy = "Check that the right column was read as the click; nothing can be learnt without clicks."
         yield Finding("no-clicks", "problem", "Nothing was clicked.", log.n_impressions, (), remedy)
         return
     if total == log.n_impressions:
-        remedy = "Log what was shown and not clicked, too: without it no rate can be known."
+        remedy = "Also log what was shown and not clicked; without it no click rate can be known."
         yield Finding("only-clicks", "problem", "Everything that was shown was clicked.", total, (), remedy)
         return
     by_session = sums(log.session, log.clicks, log.n_sessions)
     what = "is|are without a click"
-    remedy = "Keep them: a list that nobody clicks says as much as one that somebody does."
+    remedy = "Keep them: a list that nobody clicks says as much as one that is clicked."
     count = int((by_session == 0).sum())
     words = f"session|sessions {what}"
     yield from about_some("sessions-without-clicks", "note", count, log.n_sessions, words, (), remedy)
     what = "has|have several clicks"
-    remedy = "The cascade model allows one click a list and ends each list there; other models explain several."
+    remedy = "The cascade model allows one click per list and ends the list there; use a model that allows several."
     yield from _some_sessions(log, by_session > 1, "several-clicks", "note", what, remedy)
     if "dwell" in log.columns and log.columns["dwell"].dtype.kind in "iuf":
         with np.errstate(invalid="ignore"):
@@ -186,12 +194,12 @@ def _one_sided(log: ClickLog) -> Iterator[Finding]:
         unclicked = np.exp(sums(log.session, np.log1p(-_rates(log))[log.position], log.n_sessions))
     if clicked.all() and unclicked.sum() > -np.log(_UNLIKELY):
         sentence = f"Every session has a click, where {unclicked.sum():,.0f} without one would be expected."
-        remedy = "Log lists that nobody clicked, too: without them all rates of clicks are too high."
+        remedy = "Also log lists that nobody clicked; without them all click rates are too high."
         yield Finding("clicked-sessions-alone", "warning", sentence, log.n_sessions, (), remedy)
     count = int(clicked.sum())
     if log.depth > 1 and count >= _SOME and log.clicks[log.offsets[1:] - 1][clicked].all():
         sentence = f"All {count:,} lists with a click end with a click."
-        remedy = "Log what stood below the last click, too: users may have looked at it, and it was not clicked."
+        remedy = "Also log what stood below the last click: users may have looked at it without clicking."
         yield Finding("cut-lists", "warning", sentence, count, (), remedy)
 
 
@@ -214,8 +222,8 @@ def unlikely(log: ClickLog, group: IntArray, n: int) -> Mask:
 def _of_robots(log: ClickLog) -> Iterator[Finding]:
     if log.clicks.all() or not log.clicks.any():
         return
-    rule = "clicks|click more than one in a million would at twice the rates of the log"
-    remedy = "Look at them, and leave out what robots and tests did."
+    rule = "clicks|click more than one user in a million would at twice the log's click rates"
+    remedy = "Look at them, and leave out robots and tests."
     which = unlikely(log, log.session, log.n_sessions)
     yield from _some_sessions(log, which, "suspect-sessions", "warning", rule, remedy)
     if "user" in log.columns:
@@ -245,8 +253,8 @@ def _of_versions(log: ClickLog) -> Iterator[Finding]:
     )
     sentence = f"Lists were ranked by {len(often):,} versions of models."
     remedy = (
-        "Several orders help to tell positions apart. What one model brought is in the sessions of its version alone: "
-        "choose them by the column 'version'."
+        "Several orders help to separate positions from documents. To see what one model brought, keep only the "
+        "sessions of its version, by the column 'version'."
     )
     yield Finding("several-versions", "note", sentence, len(often), examples, remedy)
 
@@ -262,7 +270,7 @@ def _of_times(log: ClickLog) -> Iterator[Finding]:
         yield Finding("times", "warning", str(problem), log.n_sessions, (), remedy)
         return
     known = np.isfinite(times)
-    remedy = "What goes by time refuses them: leave them out, or give them one."
+    remedy = "Commands and methods that go by time refuse them: leave them out, or give them a time."
     if known.any():
         yield from _some_sessions(log, ~known, "times", "warning", "has|have no time", remedy)
     order = np.sort(times[known])
@@ -272,16 +280,21 @@ def _of_times(log: ClickLog) -> Iterator[Finding]:
         if gaps.max() > order[-most - 1] - order[0] + _DAY:
             border = order[-most - 1 + int(np.argmax(gaps)) + 1]
             what = f"is|are dated {moment(float(border))} or later, far ahead of all others"
-            remedy = "A clock was wrong: leave them out, or all others count as old where age counts."
+            remedy = (
+                "A clock was probably wrong: leave them out, otherwise all others count as old wherever age matters."
+            )
             yield from _some_sessions(log, known & (times >= border), "clocks", "warning", what, remedy)
     if log.session_ids is None:
         earlier = np.append(False, np.diff(times) < 0)
         what = "is|are earlier than the one before in the log"
-        remedy = "A clock went back, or the log is not in the order of time: what goes by time goes by the column."
+        remedy = (
+            "A clock went back, or the log is not in order of time. This does no harm: whatever goes by time uses the "
+            "column."
+        )
         yield from _some_sessions(log, earlier, "clocks", "note", what, remedy)
 
 
-_SWAP = "Swap neighbours, or shuffle the top for a share of the sessions: then the log can tell."
+_SWAP = "Swap neighbours or shuffle the top in a share of the sessions, and the log will be able to say."
 
 
 def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width: float) -> Iterator[Finding]:
@@ -292,7 +305,7 @@ def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width
     if log.clicks.any():
         never = np.flatnonzero((shown > 0) & (clicked == 0)) + 1
         remedy = (
-            "As far as the log tells nobody looks there, and nothing can be divided by a propensity of 0: log more "
+            "As far as the log can say nobody looks there, and nothing can be divided by a propensity of 0: log more "
         )
         remedy = joined(f"{remedy}sessions, or train with a least propensity,", Remedy("{clip}.", clip=...))
         words, names = "position|positions was|were never clicked", (f"position {k}" for k in never)
@@ -300,13 +313,13 @@ def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width
     if log.depth == 1:
         return
     below = int(shown[graph.depth :].sum())
-    remedy = "They are in the log, and not compared with others here."
+    remedy = "They stay in the log, but are not compared with others here."
     words = f"impression|impressions stands|stand below position {graph.depth:,}"
     yield from about_some("deep-positions", "warning", below, log.n_impressions, words, (), remedy)
     if not graph.edges:
-        sentence = "No document was shown at two positions: one ranker, always in the same order."
+        sentence = "No document was shown at two positions: one ranker showed the same order every time."
         needed = sessions_needed(log, None, width)
-        remedy = f"Position and relevance cannot be told apart. {_SWAP}"
+        remedy = f"The effects of position and relevance cannot be separated. {_SWAP}"
         if needed:
             remedy += (
                 f" With neighbours swapped in {_SHARE:.0%} of the lists, about {needed:,} sessions make intervals of "
@@ -315,8 +328,8 @@ def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width
         yield Finding("one-order", "problem", sentence, log.n_pairs, (), remedy)
     else:
         apart = np.flatnonzero(~graph.identified & (shown[: graph.depth] > 0)) + 1
-        words = "position|positions shares|share no document with those that are joined to the first"
-        remedy = f"How likely they are looked at is not in the log. {_SWAP}"
+        words = "position|positions shares|share no document with those that are connected to the first"
+        remedy = f"The log does not say how likely users look at them. {_SWAP}"
         names = (f"position {k}" for k in apart)
         yield from about_some("unjoined-positions", "warning", len(apart), log.depth, words, names, remedy)
     if known is None:
@@ -324,9 +337,11 @@ def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width
     count = len(np.unique(log.session_query))
     if count < _FEW:
         sentence = f"The log has {count} {agreeing(count, 'query|queries')}."
-        remedy = "Intervals come from how queries differ, of which so few tell little: they are wide. Log more queries."
+        remedy = (
+            "Intervals come from the differences between queries, and so few queries make them wide. Log more queries."
+        )
         if count == 1:
-            remedy = "Intervals come from how queries differ, so that there are none. Log more queries."
+            remedy = "Intervals come from the differences between queries, so there are none. Log more queries."
         yield Finding("few-queries", "warning", sentence, count, (), remedy)
     low, high = known.intervals
     with np.errstate(invalid="ignore"):
@@ -338,7 +353,7 @@ def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width
         part = "half" if width == _WIDE else f"{width:.0%}"
         sentence = f"The propensity of {count} {noun} has an interval that is wider than {part} of it."
         needed = sessions_needed(log, known, width)
-        more = f" About {needed:,} sessions like these would do." if needed else ""
+        more = f" About {needed:,} sessions like these would be enough." if needed else ""
         yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), _SWAP + more)
 
 
@@ -350,5 +365,5 @@ def _of_features(log: ClickLog, data: RankingData) -> Iterable[Finding]:
     examples = (f"{document} of query {query}" for query, document in zip(queries, documents, strict=True))
     lost = int(missing[log.pair].sum())
     words = f"document|documents of the log has|have no row in the data, {lost:,} impressions of them"
-    remedy = "They cannot be learnt from; check that queries and documents have the same ids on both sides."
+    remedy = "Nothing can be learnt from them; check that queries and documents have the same ids on both sides."
     return about_some("no-features", "warning", int(missing.sum()), int(shown.sum()), words, examples, remedy)

@@ -39,7 +39,7 @@ __all__ = [
     "refuse_one_order", "relative_examinations", "shuffled",
 ]  # fmt: skip
 
-_SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top for a share of the sessions."
+_SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top in a share of the sessions."
 TELL = Remedy(f"Give {{propensities}}, {_SHOW}", propensities=...)
 _SURELY = 4.0  # standard errors
 _PRIOR = 1e-6  # clicks at each position, so that one without any is compared at all
@@ -202,7 +202,7 @@ class Propensities(Shown):
         """A mark with its interval for each position that the log tells."""
         (low, high), places = self.intervals, np.flatnonzero(self.identified & np.isfinite(self.values))
         if not len(places):
-            raise DataError("There is nothing to draw: the log tells no propensity.")
+            raise DataError("There is nothing to draw: the log says nothing about propensities.")
         box, depth = Box(44, 10, WIDTH - 12, 190), len(self.values)
         x = Scale(1, max(2, depth), box.left + 8, box.right - 8)
         most = 1.5 * float(np.nanmax(self.values[places]))  # intervals beyond it, or without an end, end there
@@ -237,15 +237,21 @@ class Propensities(Shown):
         if self.recency is not None:
             heading = f"{heading} {self.recency}"
         if np.isnan(self.values[self.identified]).any():
-            return [heading, "Nothing was clicked at the first position that others could be compared with."]
+            return [
+                heading,
+                (
+                    "No document that was also shown elsewhere was clicked at the first position, so there is "
+                    "nothing to compare others with."
+                ),
+            ]
         if not lost:
             return [heading]
         if not np.isnan(self.values).any():
             return [heading, assumed(self.method, lost)]
         words = (
-            f"No document joins {'position' if len(lost) == 1 else 'positions'} {', '.join(lost)} to the first: the "
-            "log cannot tell how likely they are looked at. Show some documents at other positions: swap neighbours, "
-            "or shuffle the top for a share of the sessions."
+            f"No document joins {'position' if len(lost) == 1 else 'positions'} {', '.join(lost)} to the first, so the "
+            "log cannot say how likely users look there. Show some documents at other positions: swap neighbours, or "
+            "shuffle the top in a share of the sessions."
         )
         return [heading, words]
 
@@ -269,9 +275,9 @@ def assumed(method: str, lost: Sequence[str]) -> str:
     several = len(lost) > 1
     return (
         f"No document and no feature vector joins {'positions' if several else 'position'} {', '.join(lost)} to the "
-        f"first: what {method} says of {'them' if several else 'it'} rests on the form of the ranker alone, which "
-        "must be right about documents it was never shown there. Swap neighbours, or shuffle the top for a share of "
-        "the sessions, and the log can tell."
+        f"first: what {method} says of {'them' if several else 'it'} rests on the ranker alone, which must be right "
+        "about documents that were never shown there. Swap neighbours or shuffle the top in a share of the sessions, "
+        "and the log will be able to say."
     )
 
 
@@ -323,9 +329,9 @@ def prepared(log: ClickLog, method: str) -> Prepared:
         identified = shown & (marked | of_log.identified)
         if identified[1:].any() and _keeps_its_places(log):
             warn_user(
-                "Documents stand at the same positions again and again, so not all lists of this log were shuffled: "
-                "rates of clicks tell what documents are worth besides positions. Mark the sessions that were shuffled "
-                "in a column explored, or take the method all-pairs, as for lists whose neighbours were swapped.",
+                "Documents stand at the same positions again and again, so not all lists of this log were shuffled, "
+                "and click rates also depend on what the documents are worth. Mark the shuffled sessions in a column "
+                "'explored', or use the method all-pairs, which suits lists whose neighbours were swapped.",
                 UnidentifiedWarning,
             )
 
@@ -347,8 +353,8 @@ def refuse_one_order(log: ClickLog, identified: npt.NDArray[np.bool_]) -> None:
     """Refuse a log whose documents join no positions."""
     if log.depth > 1 and not identified[1:].any():
         raise UnidentifiedError(
-            "No document of the log was shown at two positions, as when one ranker shows its list and nothing "
-            "else: the log cannot tell how likely positions are looked at.",
+            "No document of the log was shown at two positions, as happens when a single ranker shows its list: the "
+            "log cannot say how likely users look at a position.",
             remedy=TELL,
         )
 
@@ -432,8 +438,8 @@ def _all_pairs(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatAr
     examination, rests = relative_examinations(begins, place.astype(np.int32), *counts, log.depth, _PRIOR)
     if not rests:
         warn_user(
-            "The propensities by all-pairs had not come to rest: too few clicks join some positions to the others. "
-            "Show more documents at several positions, or take the method pivot.",
+            "The propensities by all-pairs did not converge: too few clicks connect some positions to the others. "
+            "Show more documents at several positions, or use the method pivot.",
             ConvergenceWarning,
         )
     values = np.where(clicks.any(axis=1), examination, 0.0)

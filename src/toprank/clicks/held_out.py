@@ -120,12 +120,12 @@ class ComparedModels(Shown):
     def summary(self) -> str:
         """What the models were judged by, and how to read the numbers."""
         words = (
-            f"{self.sessions[0]:,} sessions of {self.sessions[1]:,} queries that no model was fitted to. "
+            f"{self.sessions[0]:,} sessions of {self.sessions[1]:,} queries that no model was fitted on. "
             "Log-likelihood: of a session, natural, higher is better; perplexity: 1 is perfect, 2 a coin."
         )
         if np.isfinite(self.log_likelihoods).all():
             return words
-        return f"{words} A log-likelihood of -inf: the model holds something that happened for impossible."
+        return f"{words} A log-likelihood of -inf: something happened that the model says is impossible."
 
     def plot(self, named: bool = True) -> Picture:
         """Perplexity by rank, a curve for each model whose perplexity is finite at every rank."""
@@ -165,7 +165,7 @@ def joint_gain(parts: Sequence[ComparedModels], one: str, other: str) -> Interva
     differences, query, count = np.concatenate(each), np.concatenate(queries), np.concatenate(counts)
     confidence = parts[0].confidence
     if not np.isfinite(differences).all():
-        return Interval(np.nan, -np.inf, np.inf, confidence, 0, "one holds what happened for impossible", "gain")
+        return Interval(np.nan, -np.inf, np.inf, confidence, 0, "one says that what happened is impossible", "gain")
     sessions = sums(query, count, n)
     asked = sessions > 0
     weights = sessions[asked]
@@ -251,15 +251,13 @@ def _named(models: Models) -> dict[str, ClickModel]:
         if name in several:
             raise DataError(f"Two models are called {name}; give them names: {{'{name} with …': model, …}}.")
         several[name] = model
-    for name, model in several.items():
+    for model in several.values():
         if not isinstance(model, ClickModel):
-            raise DataError(f"{name} must be a click model, such as tr.clicks.PBM(), not a {type(model).__name__}.")
+            raise DataError(f"Models must be click models, such as tr.clicks.PBM(), not {model!r:.60}.")
     kinds = {type(model) for model in several.values()}
     rates = {kind.__name__: kind() for kind in RATES if kind not in kinds}
     if taken := rates.keys() & several.keys():
-        raise DataError(
-            f"'{min(taken)}' is what a rate of clicks is called, which is always compared; rename the model."
-        )
+        raise DataError(f"'{min(taken)}' is the name of a click rate, which is always compared; rename the model.")
     return {name: copy.copy(model) for name, model in several.items()} | rates
 
 

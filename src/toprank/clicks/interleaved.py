@@ -305,7 +305,7 @@ def _share_of_counts(part: FloatArray, whole: FloatArray, confidence: float) -> 
     """
     n, lists, share = len(whole), float(whole.sum()), float(part.sum() / whole.sum())
     if n == 1:
-        return Interval(share, 0.0, 1.0, confidence, 1, "one query says nothing of others", "share")
+        return Interval(share, 0.0, 1.0, confidence, 1, "one query says nothing about others", "share")
     rests = means_without(part / whole, whole)
     variance = (n - 1) / n * float(((rests - rests.mean()) ** 2).sum())
     level, enough = (1 + confidence) / 2, float(n)
@@ -327,17 +327,20 @@ def _check_method(method: str) -> None:
 def teams_of(log: ClickLog) -> tuple[tuple[str, str], FloatArray]:
     """The two teams, and of each impression 1 where it is of the first, -1 of the second."""
     if "team" not in log.columns:
-        raise DataError("Team draft needs to know who put each document there: give the log a column team.")
+        raise DataError(
+            "Team draft needs to know which ranker contributed each document: the log needs a column 'team', as a "
+            "service that interleaves writes it."
+        )
     names, team = np.unique(log.columns["team"], return_inverse=True)
     if len(names) != 2:
-        raise DataError(f"The column team has {len(names)} different values; two rankers are compared.")
+        raise DataError(f"The column 'team' has {len(names)} different values, but two rankers are compared.")
     return (str(names[0]), str(names[1])), np.where(team.reshape(-1) == 0, 1.0, -1.0)
 
 
 def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None, given: Order | None) -> FloatArray:
     """Of each impression P(a drew it) - P(b drew it), given what stood above."""
     if a is None or b is None or data is None:
-        raise DataError("Probabilistic interleaving shares clicks by both rankings: give a=, b= and data=.")
+        raise DataError("Probabilistic interleaving credits clicks by both rankings: give a=, b= and data=.")
     row = rows_of(log, data)
     if (row < 0).any():
         raise DataError(f"{int((row < 0).sum()):,} impressions are of documents that the data do not have.")

@@ -181,10 +181,11 @@ class Launch(Shown):
             return f"Do not launch {new}: it brings {-gain.value:.4f} {unit} less than {current} {bracket}, {rests}."
         if self.no_answer:
             tell = "" if self.reordered.changed else f" {self._tell}"  # else the reason says it
-            return f"Whether {new} is better than {current} cannot be told: {self._why_not}{tell}"
+            return f"This log cannot say whether {new} is better than {current}: {self._why_not}{tell}"
         figures = f"{gain.value:+.4f} {unit} {bracket}"
         return (
-            f"Whether {new} is better than {current} cannot be told ({figures}, {rests}): {self._why_not} {self._tell}"
+            f"This log cannot say whether {new} is better than {current} ({figures}, {rests}): {self._why_not} "
+            f"{self._tell}"
         )
 
     @property
@@ -200,11 +201,11 @@ class Launch(Shown):
         if _side(*self.difference) == CANNOT_BE_TOLD:
             return "the interval holds 0."
         if _side(*self.ends) == CANNOT_BE_TOLD:
-            return "documents that the log never showed may turn it around."
+            return "documents that the log never showed could reverse it."
         if _side(*self.ends) in self._flattered:
             return "the ranker that looks better learned from these very sessions."
         assert self.users is not None
-        return f"users read from the top and stop, and {self.users.model}, which knows such users, does not agree."
+        return f"users read from the top and stop, and {self.users.model}, which models such users, does not agree."
 
     @property
     def _tell(self) -> str:
@@ -212,14 +213,14 @@ class Launch(Shown):
             return "There is nothing to launch."
         needed = self.sessions_needed
         if not self._thin and _side(*self.ends) in self._flattered:
-            return "Sessions that it did not learn from would tell: later ones, or those that training held out."
+            return "Use sessions that it did not learn from: later ones, or those that training held out."
         if self.users is not None and _side(*self.ends) != CANNOT_BE_TOLD:
-            return "A split or interleaved lists would tell."
+            return "An A/B test or interleaving would settle it."
         if needed is not None and needed > self.sessions:
-            return f"About {needed:,} sessions like these would tell (there are {self.sessions:,})."
+            return f"About {needed:,} sessions like these would be enough (there are {self.sessions:,})."
         if self.reach != (0.0, 0.0) and not needed:
-            return "Lists that show these documents would tell: explore, split or interleave."
-        return "No log of a size that can be had would tell: the two are about as good as each other."
+            return "Show these documents to users: explore, run an A/B test, or interleave."
+        return "No log of a realistic size would be enough: the two are about equally good."
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """One row for each estimator."""
@@ -302,27 +303,30 @@ class Launch(Shown):
             rows.append((self.users.model, str(self.users), gain.value, gain.low, gain.high))
         rows += [(row.name, f"{self._by} {row.name}: {row.gain.value:+.4f} {_ends(row.gain)}", row.gain.value,
                   row.gain.low, row.gain.high) for row in self.slices]  # fmt: skip
-        return signed_bars("What the new ranker brings more", rows, f"{self.metric}, new less current")
+        return signed_bars("Gain of the new ranker", rows, f"{self.metric}, new less current")
 
     @property
     def grounds(self) -> list[str]:
         """Sentences on what the decision goes by, and on what it rests."""
         words = [
             f"{self.metric} of {self.sessions:,} sessions of {self.queries[0]:,} queries, of which {self.queries[1]:,} "
-            "have lists that differ."
+            "get different lists from the two."
         ]
         words += [] if self.recency is None else [str(self.recency)]
         if any(self.unseen) and not self.no_answer:
             low, high = self.ends
             words.append(
                 f"{self.unseen[0]:,} documents that {self.names[0]} would show and {self.unseen[1]:,} of "
-                f"{self.names[1]} were never shown where it tells something; whatever they are worth, the difference "
-                f"lies within {bracketed(low, high, 4)}, and that is what the decision goes by."
+                f"{self.names[1]} were never shown at a position that counts; whatever they are worth, the difference "
+                f"lies within {bracketed(low, high, 4)}, and the decision is based on that."
             )
         if self.clip[1]:
-            words.append(f"{self.clip[1]:,} impressions were divided by the least propensity, {self.clip[0]:.3g}.")
+            words.append(
+                f"{self.clip[1]:,} impressions have a propensity below {self.clip[0]:.3g} and were divided by that "
+                "instead."
+            )
         words += [
-            f"{name} learned from about {share:.0%} of these sessions, and looks better on them than it is."
+            f"{name} learned from about {share:.0%} of these sessions, so it looks better on them than it is."
             for name, share in zip(self.names, self.learned, strict=True)
             if share
         ]
@@ -330,8 +334,7 @@ class Launch(Shown):
         if unknown:
             words.append(
                 f"Whether {' or '.join(unknown)} learned from these sessions is not known; the estimates are right "
-                "where it did not. Models of `clicks train` say so themselves, if their logs have ids of sessions or "
-                "times."
+                "only if not. Models trained by `clicks train` record this, if the log has session ids or times."
             )
         return [*words, *([] if self.users is None else [str(self.users)]), *self.doubts]
 
@@ -455,7 +458,7 @@ def launch(
     if not (propensities is None or isinstance(propensities, str)):
         curves, context = curves_of(propensities, log, data, LinearRanker(), context), None
         if metric == "value" and (np.nan_to_num(curves.offset) != 0).any() and estimator != "ips":
-            raise DataError("Values under trust in positions are told by one estimator,", remedy=_BY_IPS)
+            raise DataError("With trust in positions, values have one estimator only,", remedy=_BY_IPS)
     trusting = metric == "value" and estimator == "ips"
     asked = (estimator,) if trusting else ESTIMATORS
     besides: dict[str, Any] = {
@@ -534,7 +537,7 @@ def _layout_of(propensities: Any, context: Context | None, log: ClickLog) -> Lay
     return Layout(contexts.columns, contexts.names, contexts.varies, log.depth)
 
 
-_BY_IPS = Remedy("{estimator}: what is clicked out of trust brings nothing.", estimator="ips")
+_BY_IPS = Remedy("{estimator}: a click out of trust brings no value.", estimator="ips")
 
 
 def _check(
@@ -559,7 +562,7 @@ def _later(log: ClickLog, since: float | None) -> ClickLog:
         return log
     kept = times_of(log) >= since
     if not kept.any():
-        raise DataError(f"No session of the log is from {moment(since)} or later.")
+        raise DataError(f"The log has no session from {moment(since)} or later.")
     return log.select(kept)
 
 
@@ -587,7 +590,7 @@ def _scored(ranker: Any, data: RankingData, name: str) -> tuple[FloatArray, Cost
         start = time.process_time()
         scores = np.asarray(ranker.predict(data), dtype=np.float64)
     except DataError as problem:
-        raise DataError(joined(f"The model '{name}' does not take these data.", problem.args[0])) from None
+        raise DataError(joined(f"The model '{name}' does not fit these data.", problem.args[0])) from None
     seconds = (time.process_time() - start) / data.n_queries
     return scores, Cost(_size(ranker), seconds)
 
@@ -671,7 +674,10 @@ def _by_context(layout: Layout | None) -> list[str]:
         return []
     if not layout.varies:
         return [layout.sentence]
-    return [layout.sentence, "Whether users read from the top and stop was not examined: cells have no one order."]
+    return [
+        layout.sentence,
+        ("Whether users read from the top and stop was not examined, since cells have no single order."),
+    ]
 
 
 def _doubts(
@@ -680,7 +686,7 @@ def _doubts(
 ) -> list[str]:  # fmt: skip
     doubts = []
     if known.unknown:
-        doubts.append(f"{known.unknown:,} impressions are of documents that the data do not have; they were left out.")
+        doubts.append(f"{known.unknown:,} impressions show documents that the data do not have; they were left out.")
     if known.uncorrected:
         doubts.append(f"{known.uncorrected:,} impressions stood at positions whose propensity is 0 or unknown.")
     sides = {name: _side(*estimate.gain(*names, metric)) for name, estimate in judged.items()}
@@ -690,8 +696,8 @@ def _doubts(
     other = _of_other_versions(log, version)
     if other:
         doubts.append(
-            f"{other:,} of {log.n_sessions:,} sessions were served by other versions than the current model: what they "
-            "show is used, but it is not what that model would have shown."
+            f"{other:,} of {log.n_sessions:,} sessions were served by other versions than the current model. They are "
+            "used, but they do not show what that model would have shown."
         )
     return doubts
 

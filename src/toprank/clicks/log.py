@@ -31,7 +31,7 @@ COMPARED = 1_000
 DEEPEST = 10_000
 """The last position that may be: what is deeper is a mistake, and would cost memory for all that lie above."""
 REWARDS = ("click", "value")
-TOLD_AGAIN = "impressions that were told again, and count once"
+TOLD_AGAIN = "impressions that were logged twice, and count once"
 _SPARSE = 4  # a table of all numbers between the ids may be so many times as long as the log
 _LONGEST = 32  # letters of ids that NumPy holds side by side; of longer ones it holds references
 
@@ -183,8 +183,8 @@ class ClickLog:
             return self.clicks.astype(np.float64)
         if "value" not in self.columns:
             raise DataError(
-                "The log has no values: read a log of events by what each kind counts, or a table with a column of "
-                "values,",
+                "The log has no values. Of a table, name the column that holds them; of a log of events, say what each "
+                "kind is worth:",
                 remedy=Remedy("{values}.", values="click=1,cart=5,purchase=value"),
             )
         values = np.asarray(self.columns["value"], dtype=np.float64)
@@ -236,7 +236,10 @@ class ClickLog:
         """
         kept = self.position <= k
         if not kept.any():
-            raise DataError(f"Nothing stands at the first {k:,} positions; check that the right column was read.")
+            raise DataError(
+                f"The log shows nothing at the first {k:,} positions; check that the right column was read as the "
+                "position."
+            )
         sizes = np.bincount(self.session[kept], minlength=self.n_sessions)
         return replace(
             self, offsets=np.concatenate([[0], np.cumsum(sizes)]), pair=self.pair[kept], position=self.position[kept],
@@ -319,9 +322,9 @@ def check_compared(log: ClickLog) -> None:
     """Refuse a log with more positions than can be compared with each other."""
     if log.depth > COMPARED:
         raise DataError(
-            f"The log shows position {log.depth:,}, and of each two positions a number would be needed; {COMPARED:,} "
-            "are the most.",
-            remedy=Remedy(f"log.top({COMPARED}) has the first ones.", "Leave the rows of lower positions out."),
+            f"The log shows position {log.depth:,}, and every pair of positions would need a number, so {COMPARED:,} "
+            "positions are the most.",
+            remedy=Remedy(f"log.top({COMPARED}) keeps the first ones.", "Leave out the rows of lower positions."),
         )
 
 
@@ -354,7 +357,7 @@ def assembled(
     """The log of impressions that are numbered, whatever their order; see `ClickLog.of` for the rules."""
     n, left = len(places), dict(left_out or {})
     if places.max(initial=0) > DEEPEST:
-        raise DataError(f"A list has {places.max():,} documents, and {DEEPEST:,} are the most; leave out the rest.")
+        raise DataError(f"A list has {places.max():,} documents, but at most {DEEPEST:,} are read; leave out the rest.")
     if session is None:
         begins = np.r_[True, (np.diff(query.number) != 0) | (np.diff(places) <= 0)] if n else np.empty(0, bool)
         session_of: IntArray = np.cumsum(begins, dtype=np.int64) - 1
@@ -413,8 +416,8 @@ def _refuse_mixed(session: Numbered | None, session_of: IntArray, query_of: IntA
         first, second = qids[query_of[mixed[0]]], qids[query_of[mixed[0] + 1]]
         raise DataError(
             f"Session {session.ids[session_of[mixed[0]]]} has several queries, '{first}' and '{second}' for two: a "
-            "session is one list of results. Give each list an id; or, where lists lie in the file one behind the "
-            "other, read without a session:",
+            "session is one list of results. Give each list an id; or, if lists follow one another in the file, read "
+            "without a session:",
             remedy=Remedy("{session}.", session=False),
         )
 
@@ -537,7 +540,7 @@ def positions_of(position: npt.ArrayLike, row_of: RowOf = int, first: int = 1) -
     fine = (numbers >= first) & (numbers < first + DEEPEST)
     bad = np.flatnonzero(~(fine if whole else fine & (numbers == np.floor(numbers))))
     if len(bad):
-        others = f", and {len(bad) - 1:,} rows behind it are no better" if len(bad) > 1 else ""
+        others = f", and {len(bad) - 1:,} later rows have positions out of range too" if len(bad) > 1 else ""
         raise DataError(
             f"Row {row_of(int(bad[0]))} (counted from 0) has the position {numbers[bad[0]]:.16g}{others}: positions "
             f"are whole numbers from {first} to {first + DEEPEST - 1:,}. Leave out rows that were not in a list.",

@@ -159,7 +159,7 @@ class ClickModel(ABC):
         self._look_at_joints(log, data)
         if not log.clicks.any():
             name = type(self).__name__
-            warn_user(f"Nothing was clicked: all that {name} says rests on its prior alone.", UnidentifiedWarning)
+            warn_user(f"Nothing was clicked, so {name} rests on its prior alone.", UnidentifiedWarning)
         return self
 
     def _learn(
@@ -200,7 +200,7 @@ class ClickModel(ABC):
                 raise DataError(f"{name} learns from features where it has a ranker: {name}(attraction=ranker).")
             return None
         if not self.by_features:
-            raise DataError(f"{name} has no attraction that could be learnt from features.")
+            raise DataError(f"{name} has no attraction to learn from features.")
         return AttractionByFeatures(self.attraction, log, data)
 
     @abstractmethod
@@ -225,7 +225,7 @@ class ClickModel(ABC):
         self._check_fitted()
         if self.attraction is None:
             name = type(self).__name__
-            raise DataError(f"This {name} knows documents by their ids alone; fit {name}(attraction=ranker) with data.")
+            raise DataError(f"This {name} knows documents by their ids only; fit {name}(attraction=ranker) with data.")
         return logistic(np.asarray(self.ranker_.predict(data), dtype=np.float64)) * self.scale_
 
     def log_likelihood(self, log: ClickLog) -> float:
@@ -396,7 +396,7 @@ def check_depth(model: ClickModel, log: ClickLog, known: int) -> None:
     """Refuse positions that a model has not seen."""
     if log.depth > known:
         raise DataError(
-            f"The log shows position {log.depth}, and this {type(model).__name__} knows {known}; fit it to lists as "
+            f"The log shows position {log.depth}, but this {type(model).__name__} knows {known}; fit it on lists that "
             "long."
         )
 
@@ -436,7 +436,7 @@ def rate_prior(
 
 def _restless(model: ClickModel, what: str) -> str:
     return (
-        f"The fit of {type(model).__name__} had not come to rest when it ended ({what}): what it says may be far off. "
+        f"The fit of {type(model).__name__} had not converged when it ended ({what}), so its numbers may be far off. "
         f"Raise max_steps (it is {model.max_steps:,}), or the tolerance."
     )
 
@@ -727,8 +727,8 @@ class _Product(ClickModel):
         which = f"position{'s' if several else ''} {', '.join(map(str, lost[:10]))}{' …' if len(lost) > 10 else ''}"
         warn_user(
             f"No document{' and no feature vector' if by_features else ''} joins {which} to the first: what "
-            f"{type(self).__name__} says of {'them' if several else 'it'} rests on {rests} alone. Swap neighbours, or "
-            "shuffle the top for a share of the sessions, and the log can tell.",
+            f"{type(self).__name__} says of {'them' if several else 'it'} rests on {rests} alone. Swap neighbours or "
+            "shuffle the top in a share of the sessions, and the log will be able to say.",
             UnidentifiedWarning,
         )
 

@@ -115,8 +115,8 @@ def times_of(log: ClickLog, by: str = "time") -> FloatArray:
     if by not in log.columns:
         if by == "time":
             raise DataError(
-                "The log has no column 'time', so nobody knows which sessions are older. Where it has times under "
-                "another name, read it",
+                "The log has no column 'time', so the age of sessions is unknown. If it has times under another name, "
+                "read it",
                 remedy=Remedy("with {time}.", time="COLUMN"),
             )
         raise UnknownNameError("column of the log", str(by), log.columns)
@@ -141,7 +141,7 @@ def seconds_of(log: ClickLog, by: str) -> FloatArray:
         whole = column.astype("datetime64[us]")
         return np.where(np.isnat(whole), np.nan, whole.astype(np.int64) / 1e6)
     if column.dtype.kind not in "iuf":
-        raise DataError(f"The column '{by}' of the log holds {column.dtype.name}, and no times.")
+        raise DataError(f"The column '{by}' of the log holds {column.dtype.name}, not times.")
     numbers = column.astype(np.float64)
     size = float(np.median(np.abs(numbers[np.isfinite(numbers)]))) if np.isfinite(numbers).any() else 0.0
     return numbers / next((per for least, per in _FINER if size >= least), 1.0)
@@ -173,8 +173,8 @@ def _parsed(column: Array, by: str) -> Array:
         except pa.ArrowInvalid:
             odd = some[first_odd(some, kind)].as_py()
             raise DataError(
-                f"The column '{by}' of the log holds what is no time, such as {odd!r}; give dates (2026-11-18T09:30) "
-                "or seconds since 1970."
+                f"The column '{by}' of the log holds something other than times, such as {odd!r}; give dates "
+                "(2026-11-18T09:30) or seconds since 1970."
             ) from None
     return times
 
@@ -202,7 +202,7 @@ def session_weights(log: ClickLog, half_life: Span | None = None, window: Span |
     newest = float(times.max())
     if len(times) > 1 and float(times.min()) == newest:
         raise DataError(
-            f"All {len(times):,} sessions are of one moment ({moment(newest)}), and none is more recent than another."
+            f"All {len(times):,} sessions have the same time ({moment(newest)}), so none is more recent than another."
         )
     age = newest - times
     weights = np.ones(len(times))
@@ -221,8 +221,8 @@ def session_weights(log: ClickLog, half_life: Span | None = None, window: Span |
         most = float(weights.max() / weights.sum())
         if len(times) >= _FEW and most > _ALONE:
             raise DataError(
-                f"With a half-life of {_words(seconds)} the newest of {len(times):,} sessions alone counts {most:.0%} "
-                f"of all, {_ahead(times)}",
+                f"With a half-life of {_words(seconds)} the newest of {len(times):,} sessions alone has {most:.0%} of "
+                f"the weight of all, {_ahead(times)}",
                 remedy=Remedy(f"{_OUT} {{half_life}}.", half_life=...),
             )
     return weights
@@ -258,13 +258,13 @@ class Recency:
     def __str__(self) -> str:
         words = []
         if self.window is not None:
-            words.append(f"{self.sessions:,} of {self.of:,} sessions are of the last {_words(self.window)} and count")
+            words.append(f"{self.sessions:,} of {self.of:,} sessions are from the last {_words(self.window)} and count")
         if self.half_life is not None:
             what = "they count" if words else f"{self.sessions:,} sessions count"
-            words.append(f"{what} half for every {_words(self.half_life)} of age")
+            words.append(f"{what} half as much for every {_words(self.half_life)} of age")
         return (
             f"{', '.join(words)}: as much as {self.effective:,.0f} of equal weight, {_words(max(self.mean_age, 1.0))} "
-            f"old in the mean when the newest came ({moment(self.newest)})."
+            f"old on average when the newest came ({moment(self.newest)})."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -320,8 +320,8 @@ def latest(log: ClickLog, by: str, holdout: float) -> HoldOut:
     moments, counts = np.unique(times, return_counts=True)
     if len(moments) < 2:
         raise DataError(
-            f"All {len(times):,} sessions are of one moment ({moment(float(times[0]))}), so that none are the latest; "
-            "hold out others without",
+            f"All {len(times):,} sessions have the same time ({moment(float(times[0]))}), so there are no latest "
+            "ones; hold out without",
             remedy=Remedy("{by}.", by=...),
         )
     border = float(moments[borders(counts, (1 - holdout, holdout))[0]])

@@ -81,7 +81,7 @@ class Release(Shown):
             return f"The assignment is broken, so the difference says nothing: {self.crossed:,} keys were in both arms."
         low, high = self.interval
         if not np.isfinite(low):
-            return f"Nothing can be told yet: each side needs {_LEAST} {self._units} at least."
+            return f"It is too early to say anything: each side needs at least {_LEAST} {self._units}."
         words = f"{self._difference} more than {current}" if low > 0 else f"{self._difference} than {current}"
         if low > 0 or high < 0:
             return f"{new} brings {words if low > 0 else self._difference + ' less than ' + current}, proven."
@@ -157,15 +157,15 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
     missing = [name for name in ("arm", "share", "user") if name not in log.columns]
     if missing:
         raise DataError(
-            f"The log has no column '{missing[0]}': a split needs arm, share and user of each session, as a service "
-            "writes them that splits by keys."
+            f"The log has no column '{missing[0]}'. An A/B test needs the arm, the share and the user of each session, "
+            "as a service with a split logs them."
         )
     arm, share, user = (log.columns[name][first] for name in ("arm", "share", "user"))
     left: dict[str, int] = {}
     assigned = arm != ""
     left["sessions in no arm, which have no key or asked for a model by name"] = int((~assigned).sum())
     if not assigned.any():
-        raise DataError("No session of the log is in an arm of a split.")
+        raise DataError("No session of the log belongs to an arm of a split.")
     assigned, earlier = _of_last_plan(log, assigned, arm, share)
     left["sessions of an earlier plan, with other shares"] = earlier
     names = _arms_of(arm[assigned], share[assigned], arms)
@@ -195,7 +195,9 @@ def _of_last_plan(log: ClickLog, assigned: Any, arm: Any, share: Any) -> tuple[A
     if len(plans) == len({name for name, _ in plans}):
         return assigned, 0
     if "time" not in log.columns:
-        raise DataError("The shares of the split change within the log, which has no times: read a part of one plan.")
+        raise DataError(
+            "The shares of the split change within the log, which has no times: read only a part with constant shares."
+        )
     time = np.full(log.n_sessions, -np.inf)
     time[assigned] = times_of(log.select(assigned))
     newest: dict[str, float] = {}
@@ -207,8 +209,8 @@ def _of_last_plan(log: ClickLog, assigned: Any, arm: Any, share: Any) -> tuple[A
     since = now & (time > time[assigned & ~now].max())
     if not since.any():
         raise DataError(
-            "The shares of the split change within the log, and no session is later than all those of other shares: "
-            "read a part of one plan."
+            "The shares of the split change within the log, and no session is later than all those with other shares: "
+            "read only a part with constant shares."
         )
     return since, int(assigned.sum() - since.sum())
 
@@ -217,14 +219,14 @@ def _arms_of(arm: Any, share: Any, given: Sequence[str] | None) -> tuple[str, st
     known = {name: float(share[arm == name][0]) for name in np.unique(arm.astype(str)).tolist()}
     if given is not None:
         if isinstance(given, str) or len(given) != 2 or given[0] == given[1]:
-            raise DataError(f"arms are two that differ, the new one and the current one, not {given!r}.")
+            raise DataError(f"arms must be two different names, the new arm and the current one, not {given!r}.")
         for name in given:
             if name not in known:
                 raise UnknownNameError("arm", name, known)
         return given[0], given[1]
     if len(known) != 2:
         listed = ", ".join(known)
-        raise DataError(f"The log has the arms {listed}, and two are compared: name the new and the current one.")
+        raise DataError(f"The log has the arms {listed}, but two are compared: name the new and the current one.")
     new, current = sorted(known, key=lambda name: known[name])
     return new, current
 

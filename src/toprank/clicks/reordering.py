@@ -60,9 +60,9 @@ class Reordered:
 
     def __str__(self) -> str:
         return (
-            f"Of the sessions {self.changed:.1%} would see another top {self.k}, and {self.first:.1%} another first "
-            f"document; {self.exchanged:.1%} of the top {self.k} would be other documents, and those that stay move by "
-            f"{self.moved:.1f} places."
+            f"{self.changed:.1%} of the sessions would see another top {self.k}, and {self.first:.1%} another first "
+            f"document; {self.exchanged:.1%} of the documents in the top {self.k} would be new, and the others would "
+            f"move by {self.moved:.1f} places."
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def simulate(
     if way not in _WAYS:
         raise UnknownNameError("way of exploration", way, _WAYS)
     if isinstance(model, Mapping) and layout is not None:
-        raise DataError("Give either several models or a layout: one column of the log says which.")
+        raise DataError("Give either several models or a layout, not both: one column of the log says which.")
     rng = np.random.default_rng(seed)
     names, lists = _rankings(scores, data, k, order)
     liked = _of_rows(relevance, data, "relevance", order) if relevance is not None else relevance_of(data)
@@ -168,6 +168,8 @@ def _laid_out(log: ClickLog, context: str, layout: Sequence[tuple[str, int]]) ->
 
 def _check_users(model: ClickModel, depth: int) -> None:
     """What all documents share must be known, and for positions as deep."""
+    if not isinstance(model, ClickModel):
+        raise DataError(f"Users are a click model, such as tr.clicks.PBM.known([1, 0.5, 0.3]), not {model!r:.60}.")
     name = type(model).__name__
     for parameter in model.shared:
         values = np.atleast_1d(np.asarray(getattr(model, f"{parameter}_", np.nan), dtype=np.float64))
@@ -184,7 +186,7 @@ def _check_users(model: ClickModel, depth: int) -> None:
 def relevance_of(data: RankingData) -> FloatArray:
     """(2^y - 1) / (2^max - 1) of each document: how likely users like it, where they see it as the judges did."""
     if not data.judged.all():
-        raise DataError("Users are simulated from labels, and not all documents are judged; give relevance=.")
+        raise DataError("Users are simulated from labels, but not all documents are judged; give relevance=.")
     gain = 2.0**data.labels - 1
     return gain / max(float(gain.max()), 1e-300)
 

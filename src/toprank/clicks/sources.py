@@ -39,7 +39,7 @@ _SERVED = b'{"application":"toprank",'
 """How every line begins that a service writes to its log."""
 _FEATURES = b'"features":{'
 _OF_FEATURES = "query_attributes.features."
-TORN = "lines that were torn when the service was killed"
+TORN = "lines that were cut off when the service was killed"
 _EVERY_LINE = "Every line is an object, and a field has one type in all of them."
 
 
@@ -72,7 +72,9 @@ def opened(source: Any, format: str | None = None) -> list[LogRows]:
         return [table for file in inside for table in opened(file, format)]
     kind = kind_of(path, format)
     if kind == "yandex":
-        raise FormatError("A log in Yandex' format is read by itself, or with others in it.", path=path)
+        raise FormatError(
+            ("A log in Yandex' format is read by itself, or together with others in that format."), path=path
+        )
     return [_of_json(path)] if kind == "jsonl" else [_of_source(source) for source in sources_of(path, kind)]
 
 
@@ -120,6 +122,14 @@ def kind_of(path: PathLike, given: str | None = None) -> str:
     words = first.split(b"\t")
     if len(words) >= 4 and words[2] in (b"Q", b"C") and words[1].isdigit():
         return "yandex"
+    from toprank.data.letor.reading import looks_like_letor
+
+    if looks_like_letor(head):
+        raise FormatError(
+            "This is LETOR text, the features and labels of documents. A log of clicks has a row for each document "
+            "that was shown.",
+            path=path,
+        )
     return _by_name(Path(path)) or "csv"
 
 
@@ -341,7 +351,7 @@ def _json_table(block: Any, schema: Any, path: Path, line: int) -> Any:
         where = filled[int(row[1])] if row and int(row[1]) < len(filled) else line
         fault = (fault[: row.start()] if row else fault).rstrip(".")
         raise FormatError(
-            f"This line cannot be read as the first ones were: {fault}. {_EVERY_LINE}", path=path, line=where
+            f"This line does not have the fields of the first ones: {fault}. {_EVERY_LINE}", path=path, line=where
         ) from None
 
 
@@ -463,7 +473,7 @@ def first_odd(words: Any, kind: Any) -> int:
             word.cast(kind)
         except pa.ArrowInvalid:
             return place
-    raise AssertionError("all can be taken for it")
+    raise AssertionError("all of them could be meant")
 
 
 def _short(text: str) -> str:

@@ -67,19 +67,27 @@ _LINEAR_FORMS: dict[str, Loss] = {
     "Logistic": LambdaLoss("arp1"),
 }
 _ASSUMED = {
-    "none": "users look at every position alike, or their clicks show what is best whatever they looked at.",
-    "ips": "a click needs a look, whose chance depends on the position alone and is known, and a look at what "
-    "is worth nothing is never clicked out of trust in its position.",
-    "affine": "the chance of a click is α·R + β with α and β of the position alone, and these are known.",
-    "position": "clicks are what a document is worth times how likely its position is looked at, and documents or "
-    "features like theirs stood at several positions.",
-    "dr": "the chance of a click is α·R + β with α and β of the position alone, and these are known; of documents that "
-    "were hardly or never looked at, the regression must be right.",
+    "none": "users look at every position alike, or click what is best wherever it stands.",
+    "ips": (
+        "users click only what they look at, the chance that they look depends on the position alone and is known, and "
+        "nobody clicks a worthless document out of trust in its position."
+    ),
+    "affine": "the chance of a click is α·R + β, where α and β depend on the position alone and are known.",
+    "position": (
+        "the chance of a click is what the document is worth times the chance that users look at its position, and "
+        "documents like it stood at several positions."
+    ),
+    "dr": (
+        "the chance of a click is α·R + β, where α and β depend on the position alone and are known; and the "
+        "regression is right about documents that were hardly or never looked at."
+    ),
 }
 _ASSUMED |= {
     "snips": _ASSUMED["affine"],
-    "safe": f"{_ASSUMED['affine'][:-1]}; where it does not hold, nothing was gained by leaving the exposure that "
-    "documents had by more than the band.",
+    "safe": (
+        f"{_ASSUMED['affine'][:-1]}; where this fails, the ranker cannot have gained by moving exposure further from "
+        "the log's than the band allows."
+    ),
 }
 
 
@@ -171,16 +179,17 @@ class Trained(Shown):
         counts, (used, asked) = self.counts, self.loss
         words = [
             f"Trained on {counts['impressions']:,} impressions of {counts['documents']:,} documents, corrected by "
-            f"{self.correction!r}. It is right where {self.assumption}"
+            f"{self.correction!r}. It is right if {self.assumption}"
         ]
         if self.recency is not None:
             words.append(str(self.recency))
         if self.held_out:
-            words.append(f"Held out: {self.held_out}; no ranker learned from them.")
+            words.append(f"Held out: {self.held_out}; neither ranker learned from them.")
         if self.approximate:
             words.append(
-                f"An approximation: {type(asked).__name__} is not linear in the gains, so relevance was held within 0 "
-                "and 1 and taken for a label; the noise of the clicks is a bias here, which more clicks make smaller."
+                f"An approximation: {type(asked).__name__} is not linear in the gains, so estimates of relevance were "
+                "clipped to [0, 1] and used as labels. Noise in the clicks becomes a bias, which shrinks as clicks "
+                "grow."
             )
         elif self.correction in ("safe", "position"):
             words.append(f"{self.correction!r} has a loss of its own; {asked} was not used.")
@@ -194,14 +203,12 @@ class Trained(Shown):
         words += left_out(counts["unknown"], counts["uncorrected"])
         words += clipped(self.clip, counts["clipped"], self.correction)
         if counts["never_shown"]:
-            known = "worth what the regression says" if self.correction == "dr" else "left out"
+            known = "taken to be worth what the regression says" if self.correction == "dr" else "left out"
             words.append(f"{counts['never_shown']:,} documents of these queries were never shown: {known}.")
             if self.estimates:
-                words.append("DCG@10 here is over the documents that the log showed.")
+                words.append("DCG@10 here counts only documents that the log showed.")
         if counts["clickless_sessions"]:
-            words.append(
-                f"{counts['clickless_sessions']:,} sessions have no click; they count as what they are: skips."
-            )
+            words.append(f"{counts['clickless_sessions']:,} sessions have no click; they count as skips.")
         return words if self.correction == "none" else [*words, self._verdict()]
 
     def _verdict(self) -> str:
@@ -215,7 +222,7 @@ class Trained(Shown):
             for where, metric, gain in comparisons
         ]
         if not self.gains:
-            words.append(f"No clicks compare the models: {self.not_compared}")
+            words.append(f"The clicks cannot compare the models: {self.not_compared}")
         if self.choice != "naive":
             return " ".join([*words, f"The choice is {self.correction!r}."])
         worse = comparisons and comparisons[0][2].high < 0
@@ -223,7 +230,7 @@ class Trained(Shown):
             f"{self.correction!r} is {'worse' if worse else 'not shown to be better'}: the choice is the naive model."
         )
         if self.correction != "dr":
-            words.append("Where clicks are few, the correction 'dr' with a linear model is the safer one.")
+            words.append("With few clicks, the correction 'dr' with a linear model is the safer choice.")
         return " ".join(words)
 
     @property
@@ -355,7 +362,7 @@ def train(
     check_number("within", within, least=1)
     check_whole("folds", folds, 0)
     if folds == 1:
-        raise DataError("folds must be 2 or more, so that there are others to learn from; or 0, to hold nothing out.")
+        raise DataError("folds must be 2 or more, or 0 to hold nothing out.")
     cut = None if by is None else latest(log, by, holdout)
     log, recency = recent(log if cut is None else cut.early, half_life, window)
     asked = _loss_of(ranker)
@@ -365,7 +372,7 @@ def train(
     task = _Task(ranker, data, correction, clip, regression, plain, used, valid, liked, reward)
     alone = correction in ("none", "position")
     if correction == "position" and context is not None:
-        raise DataError("correction='position' learns a term for each position whatever the context; take 'affine'.")
+        raise DataError("correction='position' learns one term per position, whatever the context; use 'affine'.")
     curves = None if alone and propensities is None else curves_of(propensities, log, data, ranker, context)
     _refuse_cells(curves, correction)
     if not log.rewards(reward).any():
@@ -408,19 +415,19 @@ def _check_reward(reward: str, correction: str, loss: Loss, full: bool) -> None:
     if reward == "click":
         return
     if correction == "position":
-        raise DataError("correction='position' is a loss of clicks; take 'affine' or another for values.")
+        raise DataError("correction='position' learns from clicks, not values; use 'affine' or another for values.")
     if not loss.traits.linear_in_gain:
-        raise DataError("The approximation holds relevance within 0 and 1, which values are not; choose another loss.")
+        raise DataError("The approximation clips relevance to [0, 1], which does not suit values; choose another loss.")
     if full:
-        raise DataError("Full information is what labels say of clicks; of values they say nothing.")
+        raise DataError("Training on labels (full) compares with clicks; labels say nothing about values.")
 
 
 def _refuse_cells(curves: Curves | None, correction: str) -> None:
     """Refuse what counts exposure by rank, where positions are places within contexts."""
     if correction == "safe" and curves is not None and curves.layout is not None and curves.layout.varies:
         raise DataError(
-            f"correction='safe' counts exposure by rank, and {curves.layout.called} varies within sessions, so that "
-            "positions are no ranks; take 'affine'."
+            f"correction='safe' counts exposure by rank, but {curves.layout.called} varies within sessions, so "
+            "positions are not ranks; use 'affine'."
         )
 
 
@@ -488,7 +495,7 @@ def _counts(done: _Done, log: ClickLog, data: RankingData) -> dict[str, int]:
 def _liked(data: RankingData) -> RankingData:
     """The labels as relevance from 0 to 1, as clicks estimate it."""
     if not data.judged.all():
-        raise DataError("Full information is what the labels of the data say, and not all documents are judged.")
+        raise DataError("Training on labels (full) needs a label for every document, but not all are judged.")
     return data.replace(labels=relevance_of(data))
 
 
@@ -517,7 +524,7 @@ def _usable_loss(asked: Loss, correction: str, approximate: bool) -> Loss:
         return replace(asked, **changes)
     if approximate:
         if asked.traits.space == "class":
-            raise DataError(f"{name} takes grades as classes; estimates of relevance are none. Choose Squared.")
+            raise DataError(f"{name} takes grades as classes, which estimates of relevance are not. Choose Squared.")
         return asked
     if name in _LINEAR_FORMS:
         return _LINEAR_FORMS[name]
@@ -525,8 +532,8 @@ def _usable_loss(asked: Loss, correction: str, approximate: bool) -> Loss:
         return Multicategory(gain=None)  # of the naive ranker: the other has a loss of its own
     raise DataError(
         f"{name} is not linear in the gains, so clicks that are right in expectation would train it with a bias. "
-        "Choose Squared, QuerySquared, Multicategory, LambdaLoss(scheme='arp1'), ListNet or Logistic; or take the "
-        "approximation, which trains it on relevance held within 0 and 1:",
+        "Choose Squared, QuerySquared, Multicategory, LambdaLoss(scheme='arp1'), ListNet or Logistic; or accept the "
+        "approximation, which trains it on relevance clipped to [0, 1]:",
         remedy=Remedy("{approximate}.", approximate=True),
     )
 
@@ -549,7 +556,7 @@ def _banded(
 ) -> tuple[FloatArray, FloatArray]:
     """Of ``safe``: who is better or worse than the mean of the query, and the exposure that each had."""
     if data.document_weights is not None:
-        raise DataError("The band of 'safe' is carried by document weights, but the data have weights of their own.")
+        raise DataError("'safe' needs the document weights for its band, but the data have weights of their own.")
     queries, known = data.queries, corrected.row >= 0
     sizes = np.maximum(queries.sum(kept * 1.0), 1.0)
     mean = queries.spread(queries.sum(np.where(kept, relevance, 0.0)) / sizes)
@@ -603,7 +610,7 @@ def _held_out(
     query = session_queries(log, shown)
     asked = np.unique(query[query >= 0])
     if len(asked) < 2:
-        return {}, {}, "all sessions are of one query, and none is left to learn from."
+        return {}, {}, "all sessions are of one query, so none would be left to learn from."
     fold = np.full(shown.n_queries, -1)
     fold[asked] = np.random.default_rng(0).permutation(len(asked)) % folds
     try:

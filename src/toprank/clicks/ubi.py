@@ -40,7 +40,7 @@ _LISTS = tuple(f"query_attributes.{name}" for name in (*_WORDS, *_NUMBERS))
 """What a service says of a list, as columns of the log; those that hold nothing are left out."""
 _TEAMS, _SCORES, _FEATURES = "query_attributes.teams", "query_attributes.scores", "query_attributes.features"
 _SKEW = 1.0  # seconds by which clocks of replicas may differ without a word
-UNKNOWN = "events of searches that no list is of"
+UNKNOWN = "events of searches that have no list"
 
 
 def read_ubi(
@@ -96,7 +96,7 @@ def read_ubi(
     log = _joined(asked, hits, shown, done, missing, kinds)
     for name in _CONTEXTS:
         if name in carry and name not in log.columns:
-            raise DataError(f"No list of the log has a {name}: requests to the service must say it, each of them.")
+            raise DataError(f"No list of the log has a {name}: every request to the service must give it.")
     return log
 
 
@@ -383,7 +383,7 @@ def _joined(
     further = {
         "impressions of searches that ubi_queries does not know": int((~known).sum()),
         "searches without a list": int((~listed & (row_of >= 0)).sum()),
-        "rows of ubi_queries that tell of a search again": len(of_row) - int((row_of >= 0).sum()),
+        "rows of ubi_queries that repeat a search": len(of_row) - int((row_of >= 0).sum()),
         UNKNOWN: int(unknown.sum()),
         UNSHOWN: counts.pop(UNSHOWN),
         EARLY: int((early & ~unknown).sum()),

@@ -20,10 +20,10 @@ __all__ = [
 USUAL_VALUES: Mapping[str, float | None] = {"purchase": None}
 """Where nobody says what counts: what was bought, by what it was worth."""
 RETURN, _PURCHASE = "return", "purchase"
-AGAIN = "events that were told again, and count once"
-NO_NUMBER = "values that are no numbers, which do not count"
-EARLY = "events that are earlier than their list, and count all the same: clocks differ"
-UNCLICKED = "purchases and the like of documents that were not clicked, which count all the same"
+AGAIN = "events that were logged twice, and count once"
+NO_NUMBER = "values that are not numbers, which do not count"
+EARLY = "events that are earlier than their list, which count all the same: clocks differ"
+UNCLICKED = "purchases and the like of documents that were never clicked, which count all the same"
 UNBOUGHT = "returns of what was not bought from the list, which do not count"
 UNVALUED = "returns without a value, which take nothing away"
 OVERRETURNED = "returns of more than was bought, or of less than nothing, which take away what was bought, or nothing"
@@ -53,14 +53,14 @@ def weights_of(named: str | Mapping[str, float | str]) -> dict[str, float | None
     elif isinstance(named, Mapping):
         pairs = list(named.items())
     else:
-        raise DataError(f"values must say what each kind of event counts, such as {_EXAMPLE!r}, not {named!r}.")
+        raise DataError(f"values must say what each kind of event is worth, such as {_EXAMPLE!r}, not {named!r}.")
     weights: dict[str, float | None] = {}
     for name, given in pairs:
         kind = action_of(str(name))
         if not kind or kind in weights:
             raise DataError(f"values name each kind of event once, such as {_EXAMPLE!r}; not {named!r}.")
         if kind == RETURN:
-            raise DataError("values need not name returns: they take away what the purchase counts.")
+            raise DataError("values need not name returns: a return takes away what its purchase was worth.")
         weights[kind] = None if str(given).strip().lower() == "value" else _weight(given, str(name).strip())
     if not weights:
         raise DataError(f"values name no kind of event; give them as {_EXAMPLE!r}.")
@@ -113,7 +113,7 @@ def tallied(
         kind = 0 if name in ("click", click) else kinds.index(name)
         which = done.of_kind(kind)
         at, amount = done.at[which], done.amount[which] if weight is None else np.full(int(which.sum()), weight)
-        counts[f"{name} without a value, which count nothing"] = int(np.isnan(amount).sum())
+        counts[f"{name} without a value, which count as 0"] = int(np.isnan(amount).sum())
         worth = sums(at, np.nan_to_num(amount), n)
         valued[at] = True
         if kind:
@@ -175,7 +175,7 @@ def _weight(given: Any, name: str) -> float:
         weight = np.nan
     if isinstance(given, bool) or not np.isfinite(weight):
         raise DataError(
-            f"The value of '{name}' is {given!r}; give a number, or 'value' for what each event says that it was worth."
+            f"The value of '{name}' is {given!r}; give a number, or 'value' to take the value that each event carries."
         )
     return weight
 

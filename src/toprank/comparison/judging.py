@@ -206,7 +206,7 @@ def judges(
     single = not isinstance(others, Mapping) or _is_judgments(others)
     given = {"judge": others} if single else dict(others)
     if not given:
-        raise DataError("There is no other judge; give one or more, by name.")
+        raise DataError("There is no other judge to compare with; give one or more, by name.")
     if name in given:
         raise DataError(f"Two judges are called '{name}'; give them different names.")
     everyone = {name: qrels_from(human)} | {other: qrels_from(of) for other, of in given.items()}
@@ -245,8 +245,8 @@ class _Table(NamedTuple):
         grades, codes = np.unique(np.concatenate([judge.grades for judge in each]), return_inverse=True)
         if len(grades) > _MOST_GRADES:
             raise DataError(
-                f"The judges give {len(grades):,} different grades; agreement is of grades, {_MOST_GRADES} at most. "
-                "Round scores to grades first."
+                f"The judges give {len(grades):,} different grades, but agreement takes {_MOST_GRADES} at most. Round "
+                "scores to grades first."
             )
         qids, query = np.unique(np.concatenate([judge.qids for judge in each]), return_inverse=True)
         _, document = np.unique(np.concatenate([judge.document_ids for judge in each]), return_inverse=True)
@@ -262,8 +262,8 @@ def _agreement(table: _Table, place: int, weights: str, confidence: float) -> Ag
     both = (table.codes[:, 0] >= 0) & (table.codes[:, place] >= 0)
     if not both.any():
         raise DataError(
-            f"{table.names[0]} and {table.names[place]} judged no document in common; check that query and document "
-            "ids are those of the same collection."
+            f"{table.names[0]} and {table.names[place]} have judged no document in common; check that their query and "
+            "document ids belong to the same collection."
         )
     human, other, query = table.codes[both, 0], table.codes[both, place], table.query[both]
     counts = confusions(human, other, query, table.n_queries, len(table.grades))
@@ -343,8 +343,8 @@ def _caveats(names: tuple[str, ...], trained: Mapping[str, Any]) -> Iterable[str
         for judge in getattr(ranker, "training_", {}).get("judges", ()):
             if judge in names:
                 yield (
-                    f"{system} was trained on labels of {judge}: what {judge} says of it is no evidence. Judge it by "
-                    "somebody whose labels it has not seen."
+                    f"{system} was trained on labels of {judge}, so labels of {judge} are no evidence about it. Judge "
+                    "it by somebody whose labels it has not seen."
                 )
 
 

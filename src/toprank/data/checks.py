@@ -22,7 +22,7 @@ from toprank.errors import DataError, Remedy
 
 __all__ = [
     "IN_DOUBLE", "IN_MEMORY", "PlainArguments", "check_callbacks", "check_data", "check_files", "check_finite",
-    "check_flag", "check_number", "check_whole", "is_whole", "listed_paths", "refuse_infinite", "unshortened",
+    "check_flag", "check_number", "check_whole", "is_whole", "listed_paths", "refuse_infinite", "unfit", "unshortened",
 ]  # fmt: skip
 
 IN_DOUBLE = Remedy("read with {dtype}.", "bring it into a stored copy with toprank convert {dtype}.", dtype="float64")
@@ -63,11 +63,18 @@ def is_whole(value: Any, least: int, below: int | None = None) -> bool:
     return bool(whole and least <= value and (below is None or value < below))
 
 
+def unfit(name: str, value: Any, wanted: str) -> DataError:
+    """An argument with a value that it must not have; the command line spells the argument as its option."""
+    rest = f"must be {wanted}, not {value!r}."
+    plain = f"{name} {rest}"
+    return DataError(remedy=Remedy(plain, f"{{{name}}} {rest}", plain, **{name: ...}))
+
+
 def check_whole(name: str, value: Any, least: int, below: int | None = None) -> None:
     """Refuse what is no whole number of at least `least` (and, where that is given, below `below`)."""
     if not is_whole(value, least, below):
         end = "" if below is None or not is_whole(value, below) else f" and below {below}"
-        raise DataError(f"{name} must be a whole number of at least {least}{end}, not {value!r}.")
+        raise unfit(name, value, f"a whole number of at least {least}{end}")
 
 
 def check_number(
@@ -93,13 +100,13 @@ def check_number(
     bounds = (("above", above), ("of at least", least), ("below", below), ("at most", most))
     words = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
     wanted = {"": "finite number", "above 0": "positive number"}.get(words, f"number {words}")
-    raise DataError(f"{name} must be a {wanted}, not {value!r}.")
+    raise unfit(name, value, f"a {wanted}")
 
 
 def check_flag(name: str, value: Any) -> None:
     """Refuse what is neither True nor False."""
     if not isinstance(value, bool | np.bool_):
-        raise DataError(f"{name} must be True or False, not {value!r}.")
+        raise unfit(name, value, "True or False")
 
 
 def asked(regroup: bool | None, *, default: bool) -> bool:

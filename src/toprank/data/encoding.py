@@ -433,9 +433,18 @@ def _check_whole(name: str, levels: Sequence[str]) -> None:
         raise DataError(f"the levels of the column '{name}' are not numbers in order")
 
 
+_LISTED = 12
+
+
 def listed(names: Sequence[str]) -> str:
-    """Names in a sentence."""
+    """Names in a sentence, the first of them where there are many.
+
+    >>> listed(["a"]), listed(["a", "b", "c"]), listed([str(n) for n in range(40)])[-16:]
+    ("'a'", "'a', 'b' and 'c'", "'10' and 29 more")
+    """
     quoted = [f"'{name}'" for name in names]
+    if len(quoted) > _LISTED:
+        return f"{', '.join(quoted[: _LISTED - 1])} and {len(quoted) - _LISTED + 1} more"
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
 
 

@@ -54,7 +54,7 @@ def _from_text(source: ByteSource) -> FloatArray:
         number += ends
     scores = np.concatenate(parts)
     if not len(scores):
-        raise FormatError("The file is empty; expected one score a line.", path=source.path)
+        raise FormatError("The file is empty; expected one score per line.", path=source.path)
     return scores
 
 

@@ -88,7 +88,7 @@ def fuse(
         raise DataError(f"The method '{method}' takes no weights; 'weighted' does.")
     if qrels is not None and weights is not None:
         raise DataError(
-            "The weights are given, and judgments would change nothing;",
+            "With weights given, judgments would change nothing;",
             remedy=Remedy("leave out {qrels}, or {weights}.", qrels=..., weights=...),
         )
     if qrels is not None and method not in ("weighted", "learned"):

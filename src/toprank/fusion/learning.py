@@ -53,7 +53,7 @@ def _judged(data: RankingData, qrels: Qrels, k: int) -> RankingData:
     judged = np.isin(data.qids, np.unique(qrels.qids))
     if judged.sum() < max(k, 3):
         raise DataError(
-            f"The judgments are about {int(judged.sum())} of the queries that the runs answer; to learn from them in "
+            f"The judgments are about {int(judged.sum())} of the queries that the runs answer; learning from them in "
             f"{k} folds takes at least {max(k, 3)}."
         )
     return data.select(judged)
@@ -114,6 +114,7 @@ def learnt_order(
         count[own | nobody] += 1
     called = system if isinstance(system, str) else type(system).__name__
     sentence = (
-        f"{called} over scores and ranks of {len(ballots.names)} runs, each fold scored by a ranker of the others."
+        f"{called} over scores and ranks of {len(ballots.names)} runs, each fold scored by a ranker trained on the "
+        "others."
     )
     return Learnt(total / count, sentence)

@@ -110,9 +110,7 @@ class AskedQuery:
 def _query_number(data: RankingData, qid: Any) -> int:
     if qid is None:
         if data.n_queries > 1:
-            raise DataError(
-                f"These data have {data.n_queries:,} queries; say by its qid which one to explain.",
-            )
+            raise DataError(f"These data have {data.n_queries:,} queries; name the one to explain by its qid.")
         return 0
     known = data.qids.astype(str)
     places = np.flatnonzero(known == str(qid))

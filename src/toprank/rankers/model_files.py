@@ -220,6 +220,8 @@ def _opened(path: str | PathLike[str]) -> BinaryIO:
         mode = stat(path).st_mode
         if S_ISREG(mode):
             return open(path, "rb")
+    except FileNotFoundError:
+        raise FileError(f"There is no file {fspath(path)}.") from None
     except OSError as problem:
         raise FileError(f"{fspath(path)} cannot be read: {problem.strerror}.") from None
     if S_ISDIR(mode):
@@ -306,6 +308,13 @@ class _Archive:
 
     def __init__(self, stream: BinaryIO, where: str) -> None:
         self.where = where
+        stream.seek(0)
+        if stream.read(len(_OURS)) != _OURS:
+            raise FormatError(
+                "This is not a model: neither one of toprank's own nor one of LightGBM, XGBoost, CatBoost, RankLib or "
+                "ONNX.",
+                path=where,
+            )
         try:
             self._zip = zipfile.ZipFile(stream)
             members = self._zip.infolist()

@@ -54,11 +54,13 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
     known = report.propensities is not None and np.isfinite(report.propensities.values).any()
     figures = [panel("Propensity of each position", report.plot().figure())] if known else []
     figures.append(panel("What joins positions", _drawn(report.graph)))
-    curve = "Propensities: how likely a position is looked at, relative to the first; bars are intervals over queries. "
+    curve = (
+        "Propensities: how likely users look at a position, relative to the first; bars are intervals over queries. "
+    )
     remark = (curve if known else "") + (
-        "What joins positions: a cell for each two that showed the same document of a query, the darker the more such "
-        "documents; on the diagonal, positions that nothing joins to the first have another colour: nobody can compare "
-        "them with it."
+        "What connects positions: each cell stands for two positions that showed the same document of a query, darker "
+        "for more such documents. On the diagonal, positions that nothing connects to the first have another colour: "
+        "they cannot be compared with it."
     )
     sections = [
         ("found", "Findings", "", tag("ul", *items, cls="verdicts")),
@@ -68,8 +70,8 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
         sections.append(("contexts", "Contexts", report.contexts.summary, _of_contexts(report.contexts)))
     if models is not None:
         words = (
-            "On sessions that no model was fitted to; the rates are what a model must beat. Perplexity: 2 to the mean "
-            "surprise of a rank in bits, over the sessions that have it, mean over ranks; 1 is perfect, 2 a coin."
+            "On sessions that no model was fitted on; a model must beat the click rates. Perplexity: 2 to the mean "
+            "surprise at a rank in bits, over the sessions that have it, averaged over ranks; 1 is perfect, 2 a coin."
         )
         sections.append(("models", "Models", words, join([*_surprise(models), plain_table(models.table(), "Models")])))
     sections += further
@@ -97,12 +99,12 @@ def _drawn(graph: Graph) -> Markup:
     every = max(1, math.ceil(depth / 12))
     for k in range(1, depth + 1):
         joined = bool(graph.identified[k - 1])
-        words = f"position {k}: {'joined to the first' if joined else 'not joined to the first'}"
+        words = f"position {k}: {'connected to the first' if joined else 'not connected to the first'}"
         drawn.append(cell(k, k, words, 1.0, 0 if joined else 1))
         if (k - 1) % every == 0:
             drawn.append(tag("text", str(k), x=left + side * (k - 0.5), y=top - 8, cls="tick mid"))
             drawn.append(tag("text", str(k), x=left - 6, y=top + side * (k - 0.5) + 4, cls="tick end"))
-    return figure("Positions joined by documents that both showed", top + side * depth + 10, *drawn)
+    return figure("Positions connected by documents that both showed", top + side * depth + 10, *drawn)
 
 
 def _surprise(models: ComparedModels) -> list[Markup]:
@@ -123,18 +125,19 @@ def rankers_section(done: Trained) -> Extra:
     }
     figures = [panel(headings[name], done.plot(name).figure()) for name in done.compared_by if name in headings]
     if done.curves is not None:
-        figures.append(panel("What clicks were corrected by", _corrected_by(done)))
+        figures.append(panel("The propensities used for the correction", _corrected_by(done)))
     table = done.table()
     shown = join([sentences, side_by_side(*figures), *([] if table is None else [plain_table(table, "Rankers")])])
     judged = (
-        "Clicks judge rankings of queries whose sessions trained none of the rankers that made them: each part of the "
-        "queries is ranked by rankers that were trained on the others."
+        "The queries are cut into parts, and each part is ranked by rankers trained on the others; the clicks on that "
+        "part judge these rankings."
     )
     if done.held_out:
-        judged = f"The clicks that judge are those of {done.held_out}: no ranker was trained on them."
+        judged = f"The rankers are judged by the clicks of {done.held_out}, which no ranker was trained on."
     remark = (
-        "The naive ranker takes clicks as they are; full information is the same ranker trained on labels. Bars are "
-        f"95% intervals over queries. {judged} A gain is paired by query; one whose bar holds 0 is not shown."
+        "The naive ranker is trained on raw clicks; full information is the same ranker trained on labels. Bars are "
+        f"95% intervals over queries. {judged} Gains are paired by query; a gain whose bar includes 0 has not been "
+        "shown."
     )
     return "rankers", "Rankers", remark, shown
 

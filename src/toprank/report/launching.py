@@ -30,15 +30,16 @@ def launch_page(launch: Launch, name: str) -> str:
         cls="opening",
     )
     remark = (
-        "Both models are judged by the same clicks. Bars are intervals of the difference over queries: it is a launch "
-        "where the interval that decides lies above 0, whatever documents are worth that were never shown."
+        "Both models are judged by the same clicks. Bars are intervals of the difference over queries. The decision is "
+        "to launch if the deciding interval lies above 0, whatever documents that were never shown are worth."
     )
     grounds = tag("ul", *(tag("li", ground) for ground in launch.grounds), cls="verdicts")
     drawn = [] if launch.no_answer else [side_by_side(panel("New less current", launch.plot().figure()))]
     parts = [("difference", "Difference", remark, join([*drawn, plain_table(launch.table(), "Difference"), grounds]))]
     if launch.slices:
         words = (
-            "Propensities are taken for right here, and slices are not corrected for their number: look, not decide."
+            "Here propensities are assumed to be right, and intervals are not corrected for the number of slices: look "
+            "at these, but do not decide by them."
         )
         parts.append(("slices", "Slices", words, plain_table(launch.slices_table(), "Slices")))
     lists = join([_side_by_side(affected) for affected in launch.reordered.affected])

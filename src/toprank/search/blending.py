@@ -71,7 +71,7 @@ class _Folds(NamedTuple):
         fine = [part for part in divide(data, None, folds=k, seed=seed).parts if _teaches(part.train, metric)]
         parts = tuple(fine[: max(wanted, 1)])
         if not parts:
-            raise DataError("Too few queries have candidates of different grades; judge more, to hold some out.")
+            raise DataError("Too few queries have candidates of different grades to hold some out; judge more queries.")
         judged = np.isin(data.qids, np.concatenate([part.valid.qids for part in parts]))
         judge = Judge(data.select(judged), metric, threads=1)
         return cls(data, parts, judge, np.flatnonzero(data.queries.spread(judged)))
@@ -143,7 +143,7 @@ def weighed(data: RankingData, given: Members, caution: float = _CAUTION) -> Cho
     members = [member for member, spread in zip(given.every, spreads, strict=True) if spread > 0]
     factors = [1 / spread for spread in spreads if spread > 0]
     if not members:
-        raise DataError("All candidates of a query have the same features, so that there is nothing to order them by.")
+        raise DataError("All candidates of a query have the same features, so there is nothing to order them by.")
     scores = [factor * member.unseen for member, factor in zip(members, factors, strict=True)]
     weights, value = _weights(folds, members, scores, caution)
     shares = dict(zip((member.name for member in members), np.round(weights, 3).tolist(), strict=True))
@@ -151,7 +151,7 @@ def weighed(data: RankingData, given: Members, caution: float = _CAUTION) -> Cho
     trials = [_row(place, member, folds, shares[member.name]) for place, member in enumerate(members)]
     of = dict(zip((member.name for member in members), (weights * np.array(factors)).tolist(), strict=True))
     ranker = _joined(data, given.linear, members, of)
-    judged_on = f"{folds.judge.data.n_queries:,} queries, each ordered by what others taught"
+    judged_on = f"{folds.judge.data.n_queries:,} queries, each ranked by a model trained on the others"
     return Choice(ranker, BLEND, options, folds.judge.name, "standard", value, judged_on, trials, refitted=True)
 
 

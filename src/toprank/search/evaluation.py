@@ -102,8 +102,8 @@ class SearchEvaluation(Shown):
     def _parts(self) -> Sequence[Part]:
         head = (
             f"{counted(self.queries, 'judged query')}; the {self.pool:,} candidates of each hold "
-            f"{self.pool_recall:.1%} of what is relevant. "
-            "Learned systems are judged on queries that they have not seen."
+            f"{self.pool_recall:.1%} of the relevant documents. Learned systems are judged on queries that they have "
+            "not seen."
         )
         if self.comparison is not None:
             compared = self.comparison
@@ -171,7 +171,7 @@ def evaluate(
     wanted = _checked(index, systems)
     if systems is None and index.statistics.basis.shape[1] == 0:
         wanted = {name: system for name, system in wanted.items() if name != "lsa" and (name != "rrf" or index.runs)}
-        notes += ("LSA and its fusion are left out: the documents share too few words for it to have directions.",)
+        notes += ("LSA and its fusion are left out: the documents share too few words for LSA.",)
     measures = [metrics] if isinstance(metrics, str) else list(metrics)
     depth = pool or (index.depth if _MODEL in wanted else index.pool)
     own = vectors_of(topics, asked, vectors)
@@ -295,8 +295,8 @@ def _lsa(index: Index, topics: Topics, depth: int) -> Run:
         scores.append(np.arange(len(best), 0, -1.0))
     if not rows:
         raise DataError(
-            "LSA finds nothing for any query: the index has no directions of it, or no word of the queries is known. "
-            "Leave out 'lsa' and 'rrf'."
+            "LSA finds nothing for any query: the documents share too few words for LSA, or none has a word of the "
+            "queries. Leave out 'lsa' and 'rrf'."
         )
     ids = index.documents.ids[np.concatenate(rows)].astype(str)
     return Run(np.array(qids), ids, np.concatenate(scores), "lsa")
@@ -305,16 +305,16 @@ def _lsa(index: Index, topics: Topics, depth: int) -> Run:
 def _model_scores(index: Index, topics: Topics, data: RankingData) -> FloatArray:
     model = index.model
     if model is None:
-        raise DataError("The index has no model yet: train it, or name a system, which is then learned fold by fold.")
+        raise DataError("The index has no model yet: train one, or name a system, which is then trained fold by fold.")
     lesson = learned_from(model)
     # A log of clicks knows queries by their words alone, and one query may have two ids.
     ids, words = set(lesson.names("queries")), set(lesson.names("words"))
     again = [qid for qid, text in zip(topics.ids, topics.texts, strict=True) if qid in ids or text in words]
     if again:
         raise DataError(
-            f"The model was trained on {len(again):,} of these {len(topics):,} queries ({again[0]} …): what it knows "
-            "by heart says nothing about other queries. Evaluate it on others, or name a system, which is learned "
-            "fold by fold."
+            f"The model was trained on {len(again):,} of these {len(topics):,} queries ({again[0]} …): so its results "
+            "on them say nothing about other queries. Evaluate it on other queries, or name a system, which is then "
+            "trained fold by fold."
         )
     return np.asarray(model.predict(data), dtype=np.float64)
 
@@ -333,10 +333,10 @@ def _cross_fitted(
     if data.n_queries < k:
         fewer = "choose {folds}, or " if data.n_queries >= _FEWEST_FOLDS else ""
         raise DataError(
-            f"There are candidates of {counted(data.n_queries, 'judged query')}, and a learned order that is judged on "
-            f"unseen ones in {k} folds takes at least {k}: judge more queries,",
+            f"There are candidates of {counted(data.n_queries, 'judged query')}, but evaluating a learned order in "
+            f"{k} folds takes at least {k}: judge more queries,",
             remedy=Remedy(
-                f"{fewer}name {{systems}}, which learn nothing.", folds=data.n_queries, systems=list(BASELINES[:2])
+                f"{fewer}name {{systems}}, which need no training.", folds=data.n_queries, systems=list(BASELINES[:2])
             ),
         )
     scores = np.full(data.n_documents, np.nan)

@@ -85,7 +85,7 @@ def index(
     analyzer = Analyzer(_language(collection) if language is None else language)
     notes = list(collection.notes)
     if language is None and analyzer.language != _DEFAULT_LANGUAGE:
-        notes.append(f"The documents are taken for {analyzer.language.capitalize()}, by their words.")
+        notes.append(f"The documents seem to be in {analyzer.language.capitalize()}.")
     for name in given:
         if name not in collection.fields:
             raise UnknownNameError(f"field of {collection.name}", name, collection.fields)

@@ -89,8 +89,8 @@ class ModelFile:
         """Put a model into the folder: one file, so that whoever searches meanwhile has the old or the new one."""
         if not self._still_there():
             raise FileError(
-                f"{self._folder.path} holds another index than the one that is open; nothing is kept. Open it again, "
-                "and train that."
+                f"{self._folder.path} now holds another index than the one that is open, so the model was not stored. "
+                "Open the index again and train."
             )
         ranker.save(self._path)
         with self._lock:
@@ -119,7 +119,7 @@ class ModelFile:
         ranker: Ranker = load(self._path)
         if learned_from(ranker).index != self._folder.meta["id"]:
             warn_user(
-                f"{self._path} was trained on another index than the one beside it, and is not used. Train it again."
+                f"{self._path} was trained on another index than the one beside it, so it is not used. Train again."
             )
             return None
         names = tuple(getattr(ranker, "feature_names_in_", ()))

@@ -89,7 +89,7 @@ class SearchResults(Shown):
         return frame_of({name: [row[name] for row in rows] for name in names}, kind)
 
     def _parts(self) -> Sequence[Part]:
-        by = "a learned order" if self.learned else "the first stage; nothing is trained yet"
+        by = "a learned order" if self.learned else "the first stage (no model is trained yet)"
         took = sum(self.milliseconds.values())
         sentence = f"{self.query!r:.80}: {self.found:,} candidates in {took:.0f} ms, by {by}."
         rows = [

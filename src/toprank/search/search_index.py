@@ -72,7 +72,7 @@ class Index:
             if self.folder.is_current():  # else another was put in its place while it was read: not halves of two
                 break
         else:
-            raise FileError(f"{path} is written again and again while it is opened; open it a little later.")
+            raise FileError(f"{path} keeps being rewritten while it is opened; try again a little later.")
         self.features = CandidateFeatures(
             self.documents, self.encoded, self.runs, self.vectors, _checked_functions(functions or {})
         )
@@ -163,7 +163,7 @@ class Index:
             chosen = next((name for name in (wanted, ALL) if name in self.judgments), None)
             if chosen is None and qrels is None and len(self.judgments) == 1:
                 [chosen] = self.judgments
-                alone = f"The judgments are those of the part '{chosen}', the only one there is."
+                alone = f"The judgments are those of the part '{chosen}', the only part there is."
                 return topics, self.judgments[chosen], (*self.notes, alone)
             if chosen is None:
                 known = ", ".join(self.judgments) or "none"
@@ -219,8 +219,8 @@ class Index:
             if words == query and name in self.runs.queries:
                 return name, words
         raise DataError(
-            f"The first stage of this index are runs, which answer the queries they were made for, and {query!r:.60} "
-            "is none of them. Ask for one by its id, or index with an engine."
+            "The first stage of this index consists of runs, which answer only the queries they were made for, and "
+            f"{query!r:.60} is not one of them. Ask for one by its id, or index with an engine."
         )
 
     def pool_of(self, topics: Topics, k: int | None = None) -> Pool:
@@ -355,12 +355,10 @@ class Index:
         if len(hits.rows):
             missing = [name for name in learned_from(ranker).names("vectors") if name not in vectors]
             named = ", ".join(missing)
-            return (
-                f"The order was learned with vectors of queries ({named}), of which this one has none." if named else ""
-            )
+            return f"The order was learned with query vectors ({named}), but this query has none." if named else ""
         if self.engine is not None and not self.words(query):
-            return "The query has no words, or none but function words such as 'the'."
-        return "No document has any word of the query."
+            return "The query has no words, or only stop words such as 'the'."
+        return "No document has any of the query's words."
 
     def hits(self, query: str, rows: IntArray, scores: FloatArray, best: IntArray) -> tuple[Hit, ...]:
         """Candidates as they are shown: `best` are places in `rows`, which the first stage ordered."""
@@ -386,7 +384,7 @@ class Index:
         """
         model = self.model
         if model is None:
-            raise DataError("Nothing is trained yet: the first stage alone made the order. Train the index first.")
+            raise DataError("No model is trained yet, so the order is that of the first stage. Train the index first.")
         qid, text = self._asked(query)
         data = self.data({qid: text}, pool=max(self.depth, k))
         for name in (a, b):
@@ -428,7 +426,7 @@ def _labels(qrels: Qrels, qids: npt.NDArray[Any], ids: npt.NDArray[Any]) -> Floa
 def _checked_functions(functions: Mapping[str, Function]) -> dict[str, Function]:
     for name, function in functions.items():
         if not isinstance(name, str) or not callable(function):
-            raise DataError("Features of your own are given as {name: function of (query, candidates)}.")
+            raise DataError("Give your own features as {name: function of (query, candidates)}.")
     return dict(functions)
 
 
@@ -449,7 +447,10 @@ def open_index(
     opened = Index(path, functions=functions, verify=verify)
     try:
         if opened.has_changed():
-            warn_user(f"What {path} was made from changed since; it finds what was there then. Index it again.")
+            warn_user(
+                f"The files that {path} was made from have changed since; it still finds the old ones. Index them "
+                "again."
+            )
     except ToprankError:
         pass
     return opened

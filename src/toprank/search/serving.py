@@ -36,7 +36,7 @@ _EXAMPLES = 5
 _SHORT = 60  # letters of an example; those that are longer look like no query that somebody would type
 _REASONS = 8  # features of an explanation
 
-Words = Annotated[str, Meta(max_length=_LETTERS, description="Nothing in it is syntax.")]
+Words = Annotated[str, Meta(max_length=_LETTERS, description="Plain words; there is no query syntax.")]
 
 
 class SearchRequest(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -62,7 +62,7 @@ class SearchAnswer(Struct):
     """The learned order and that of the first stage, side by side."""
 
     query: str
-    learned: Annotated[bool, Meta(description="Whether a model made the order; else both lists are one.")]
+    learned: Annotated[bool, Meta(description="Whether a model made the order; otherwise both lists are the same.")]
     found: Annotated[int, Meta(description="Candidates of the first stage, all of which were ranked.")]
     note: str
     milliseconds: dict[str, float]

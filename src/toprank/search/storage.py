@@ -92,8 +92,8 @@ def _refuse_strangers(folder: Path) -> None:
     strangers = sorted(name for name in os.listdir(folder) if not _OURS.fullmatch(name))
     if strangers:
         raise FileError(
-            f"{folder} is not replaced: beside the index it holds {strangers[0]}. Move that elsewhere, or choose "
-            "another name."
+            f"{folder} is not replaced: it also holds {strangers[0]}, which is not part of an index. Move that "
+            "elsewhere, or choose another name."
         )
 
 
@@ -153,7 +153,7 @@ class IndexFolder:
     def _described(self) -> dict[str, Any]:
         try:
             if (self.path / META).stat().st_size > _MOST_META:
-                raise self.fault("The description of this index is larger than any is.")
+                raise self.fault("The description of this index is impossibly large.")
             meta = json.loads((self.path / META).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             what = "is not a search index" if self.path.exists() else "does not exist"

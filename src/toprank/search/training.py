@@ -71,9 +71,9 @@ class SearchTraining(Shown):
             return [f"{head}{self.candidates:,} candidates.", self.facts]
         return [
             f"{self.choice.name} learned from {self.queries:,} queries with {self.candidates:,} candidates: "
-            f"{self.choice.metric} {self.choice.value:.4f} on {self.choice.judged_on}"
-            f"{f' ({options})' if options else ''}. "
-            f"The candidates hold {self.pool_recall:.1%} of what is relevant.",
+            f"{self.choice.metric} {self.choice.value:.4f} on "
+            f"{self.choice.judged_on}{f' ({options})' if options else ''}. The candidates hold {self.pool_recall:.1%} "
+            "of the relevant documents.",
             self.facts,
         ]
 
@@ -120,9 +120,9 @@ def train(
         data = index.data(asked, judged, pool=pool, vectors=own)
     if data.n_queries < _FEWEST or not data.labels.any():
         raise DataError(
-            f"There are candidates of {counted(data.n_queries, 'judged query')}, and "
-            f"{int((data.labels > 0).sum()):,} of these are relevant; learning an order takes at least {_FEWEST} "
-            "queries, and relevant candidates. Judge more."
+            f"There are candidates of {counted(data.n_queries, 'judged query')}, and {int((data.labels > 0).sum()):,} "
+            f"of these are relevant; learning an order takes at least {_FEWEST} queries, and some relevant candidates. "
+            "Judge more."
         )
     with step(f"Training {system} on {data.n_documents:,} candidates …", quiet):
         kept, held_out = split(data, (1 - _HELD_OUT, _HELD_OUT), seed=seed)
@@ -153,12 +153,14 @@ def choose(
 
     if isinstance(system, str) and system.strip().lower() == BLEND:
         if options:
-            raise DataError("A blend takes no hyper-parameters; name one of its members alone, such as YetiRank.")
+            raise DataError("A blend takes no hyper-parameters; train a single system instead, such as YetiRank.")
         return blended(given.every, metric, given.orders, seed, threads)
     if isinstance(system, str):
         return select(get(system), given.train, given.valid, metric=metric, threads=threads, **options)
     if options:
-        raise DataError("Hyper-parameters are fixed for a system by name; give a ranker its own.")
+        raise DataError(
+            "Hyper-parameters can be fixed only for a system given by name; set those of a ranker on the ranker."
+        )
     ranker = unfitted(system).fit(given.train, valid=given.valid)
     value = Judge(given.valid, metric)(ranker.predict(given.valid))
     name = type(ranker).__name__
@@ -181,14 +183,14 @@ def not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
     if not names:
         low, high = float(qrels.grades.min()), float(qrels.grades.max())
         raise DataError(
-            f"No judgment is above 0 (they go from {low:g} to {high:g}), so that no document is relevant, and no order "
-            "is better than another; check the grades."
+            f"No judgment is above 0 (they go from {low:g} to {high:g}), so no document is relevant and no order is "
+            "better than another; check the grades."
         )
     if not unknown:
         return ()
     if len(unknown) == len(names):
         raise DataError(
-            f"None of the {len(names):,} documents that are judged relevant is in the index: they are called "
+            f"None of the {len(names):,} documents that are judged relevant is in the index: their ids are "
             f"{_few(unknown)}, those of the index {_few(index.documents.ids[:4].tolist())}. Are the ids spelled alike?"
         )
     return (
@@ -304,12 +306,12 @@ def _shown(index: Index, log: ClickLog, asked: Topics, pool: int | None) -> tupl
     deepest = int(candidates.X[place[place >= 0], 0].max())
     if pool is None:
         return deepest, (
-            f"The log shows candidates down to place {deepest:,} of the first stage: so many are ranked from now on "
-            "(pool says otherwise). Of what was never shown no correction knows anything.",
+            f"The log shows candidates down to place {deepest:,} of the first stage: so only that many are ranked "
+            "from now on, unless pool says otherwise. The log says nothing about documents that were never shown.",
         )
     if pool <= deepest:
         return pool, ()
     return pool, (
-        f"{pool:,} candidates are ranked, and the log shows none below place {deepest:,} of the first stage: of those "
-        "no correction knows anything, and their order is a guess from their features.",
+        f"{pool:,} candidates are ranked, and the log shows none below place {deepest:,} of the first stage: the log "
+        "says nothing about those, and their order is a guess from their features.",
     )

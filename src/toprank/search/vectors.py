@@ -101,9 +101,12 @@ def _read(path: Path) -> tuple[list[str] | None, npt.NDArray[Any]]:
         raise
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
         if "Object arrays" in str(problem):
-            reason = "It holds Python objects, which only running code would read; save arrays of numbers and of text."
+            reason = (
+                "It holds Python objects, which cannot be read without running code; save arrays of numbers and of "
+                "text."
+            )
         else:
-            reason = "This is no array of NumPy (.npy) and no archive of arrays (.npz), or it is cut off."
+            reason = "This is neither a NumPy array (.npy) nor an archive of arrays (.npz), or it is cut off."
         raise FormatError(reason, path=path) from None
     if ids.ndim != 1 or rows.ndim != 2 or len(ids) != len(rows):
         raise FormatError(
@@ -117,7 +120,7 @@ def _places(path: Path, what: str, ids: list[str], wanted: Sequence[str]) -> lis
     place = {name: number for number, name in enumerate(ids)}
     if len(place) < len(ids):
         again = next(name for number, name in enumerate(ids) if place[name] != number)
-        raise FormatError(f"The id '{again}' stands there more than once.", path=path)
+        raise FormatError(f"The id '{again}' occurs more than once.", path=path)
     missing = [name for name in wanted if name not in place]
     if missing:
         named = ", ".join(missing[:_NAMED]) + (" …" if len(missing) > _NAMED else "")

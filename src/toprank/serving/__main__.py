@@ -72,9 +72,9 @@ def _taken(kind: Any, option: Option) -> dict[str, Any]:
     if kind is bool:
         return {"action": argparse.BooleanOptionalAction}
     if get_origin(kind) is list:
-        return {"action": "append"}
+        return {"action": "append", "metavar": option.metavar}
     if get_origin(kind) is tuple:
-        return {"nargs": len(get_args(kind))}
+        return {"nargs": len(get_args(kind)), "metavar": tuple((option.metavar or "").split())}
 
     def read(text: str) -> Any:
         value = kind(text)
@@ -85,7 +85,7 @@ def _taken(kind: Any, option: Option) -> dict[str, Any]:
         return value
 
     read.__name__ = "value" if option.least is None else f"value (at least {option.least:g})"
-    return {"type": read}
+    return {"type": read, "metavar": option.metavar}
 
 
 if __name__ == "__main__":

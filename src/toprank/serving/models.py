@@ -124,7 +124,7 @@ class Models:
             raise RefusedError(404, "This service ranks no documents that a request brings: it has no model for them.")
         if served is None:
             close = nearest(str(name), self._served)
-            hint = f"did you mean '{close}'?" if close else f"there are {', '.join(self._served)}."
+            hint = f"did you mean '{close}'?" if close else f"known: {', '.join(self._served)}."
             raise RefusedError(404, f"There is no model called '{name}'; {hint}")
         return served
 

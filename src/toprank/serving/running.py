@@ -18,7 +18,7 @@ from typing import Any
 import uvicorn
 from typing_extensions import override
 
-from toprank.errors import DataError, FileError
+from toprank.errors import DataError, FileError, Remedy, joined
 from toprank.serving.service import Service
 
 __all__ = ["listening", "read_secret", "read_token", "serve"]
@@ -27,6 +27,7 @@ _SHORTEST = 16  # characters of a token or secret
 _LOOK = 1.0  # seconds between looks at the files and the connections
 _KEEP_ALIVE = 30
 _BACKLOG = 2048
+_GIVE_TOKEN = "and give the service this token file."
 
 
 def read_token(path: Path | None, host: str) -> str | None:
@@ -34,8 +35,11 @@ def read_token(path: Path | None, host: str) -> str | None:
     if path is None:
         if not _is_loopback(host):
             raise DataError(
-                f"On {host} others can reach the service, so it needs a token: write a long random word into a file, "
-                "and give the service this token file. (On 127.0.0.1, the default, only this machine can.)"
+                f"On {host} others can reach the service, so it needs a token: write a long random word into a file,",
+                remedy=joined(
+                    Remedy(_GIVE_TOKEN, "and start with {token_file}.", _GIVE_TOKEN, token_file="FILE"),
+                    "(On 127.0.0.1, the default, only this machine can.)",
+                ),
             )
         return None
     return _word(path, "token")

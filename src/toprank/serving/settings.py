@@ -1,4 +1,4 @@
-"""What a service is told: its limits, and the options that both of its commands are made of.
+"""The settings of a service: its limits, and the options of both commands that start one.
 
 `toprank serve` and `python -m toprank.serving` have the options of `Settings`. The command line reads them whether the
 packages of a service are installed or not, so nothing is imported here.
@@ -41,12 +41,18 @@ class LogFiles:
     """Whether lists are written with the values of their documents."""
 
 
+MODELS, LOG, LIMITS = "Several models", "Log", "Limits"
+"""Groups of options in the help."""
+
+
 class Option(NamedTuple):
-    """What an option is told as, and between which values it must be."""
+    """What the help says of an option, and the bounds of its value."""
 
     help: str
     least: float | None = None
     most: float | None = None
+    metavar: str | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,42 +64,75 @@ class Settings:
     token_file: Annotated[
         Path | None, Option("A file with the token that clients must present as Authorization: Bearer.")
     ] = None
-    shadow: Annotated[list[str] | None, Option("A model that scores the same requests unseen; repeat for more.")] = None
+    shadow: Annotated[
+        list[str] | None,
+        Option(
+            "A model that scores the same requests without answering them. May be given several times.",
+            metavar="NAME",
+            group=MODELS,
+        ),
+    ] = None
     interleave: Annotated[
-        tuple[str, str] | None, Option("Two models whose rankings /v1/interleave mixes, to compare their clicks.")
+        tuple[str, str] | None,
+        Option(
+            "Two models whose rankings /v1/interleave mixes, to compare their clicks.",
+            metavar="NAME NAME",
+            group=MODELS,
+        ),
     ] = None
     secret_file: Annotated[
         Path | None,
         Option("A file with a secret that replicas share, so that each accepts events on the others' lists."),
     ] = None
     log: Annotated[
-        Path | None, Option("A folder for what was served and what users did with it, for `toprank clicks`.")
+        Path | None,
+        Option(
+            "Keep what was served and what users did with it in this folder, for `toprank clicks`.",
+            metavar="FOLDER",
+            group=LOG,
+        ),
     ] = None
-    log_days: Annotated[float, Option("Days after which files of the log are removed.", 0.01)] = LogFiles.days
-    log_megabytes: Annotated[float, Option("Size of the log at which its oldest files are removed.", 10)] = (
-        LogFiles.bytes / 1e6
-    )
-    log_features: Annotated[bool, Option("Log the values of the documents, too.")] = False
-    event_days: Annotated[float, Option("Days after which events of a list are refused; returns may come late.", 0)] = (
-        30.0
-    )
+    log_days: Annotated[float, Option("Delete files of the log after this many days.", 0.01, group=LOG)] = LogFiles.days
+    log_megabytes: Annotated[
+        float, Option("Delete the oldest files of the log once it is larger than this.", 10, group=LOG)
+    ] = LogFiles.bytes / 1e6
+    log_features: Annotated[bool, Option("Also log the feature values of the documents.", group=LOG)] = False
+    event_days: Annotated[
+        float,
+        Option("Refuse events about a list that is older than this many days; returns may come late.", 0, group=LOG),
+    ] = 30.0
     explore: Annotated[
         str | None,
         Option(
-            "swap-neighbours:SHARE: exchange two random neighbours of so many lists, such as 0.05, so that the log "
-            "can tell positions from documents; swap-neighbours:SHARE:DEPTH does so in the first DEPTH, 10 by default."
+            "swap-neighbours:SHARE swaps two random neighbours in this share of the lists, such as 0.05, so that the "
+            "log can tell positions from documents; swap-neighbours:SHARE:DEPTH swaps within the first DEPTH "
+            "documents only, 10 by default.",
+            metavar="HOW",
+            group=LOG,
         ),
     ] = None
     split: Annotated[
         list[str] | None,
-        Option("NAME=PERCENT: rank for so many percent of the keys by this model, such as new=5; repeat for more."),
+        Option(
+            "Rank for this percentage of the keys by this model, such as new=5. May be given several times.",
+            metavar="NAME=PERCENT",
+            group=MODELS,
+        ),
     ] = None
-    max_documents: Annotated[int, Option("Maximum number of documents in a request.", 1)] = Limits.documents
-    max_body: Annotated[int, Option("Maximum size of a request in bytes.", 1024)] = Limits.body
-    timeout: Annotated[float, Option("Seconds allowed for a body to arrive, and for the answer.", 0.1)] = Limits.seconds
-    threads: Annotated[int, Option("Threads for large requests and slow models; small requests need none.", 1)] = (
-        Limits.threads
+    max_documents: Annotated[int, Option("Maximum number of documents in a request.", 1, group=LIMITS)] = (
+        Limits.documents
     )
-    queue: Annotated[int, Option("Requests that may wait for a thread; any more get 503.", 0)] = Limits.queue
-    drain: Annotated[float, Option("Seconds to keep answering after SIGTERM while connections close.", 0)] = 1.0
+    max_body: Annotated[int, Option("Maximum size of a request in bytes.", 1024, group=LIMITS)] = Limits.body
+    timeout: Annotated[
+        float, Option("Seconds allowed for a body to arrive, and for the answer.", 0.1, group=LIMITS)
+    ] = Limits.seconds
+    threads: Annotated[
+        int, Option("Threads for large requests and slow models; small requests need none.", 1, group=LIMITS)
+    ] = Limits.threads
+    queue: Annotated[int, Option("Requests that may wait for a thread; any more get 503.", 0, group=LIMITS)] = (
+        Limits.queue
+    )
+    drain: Annotated[
+        float, Option("Seconds to keep answering after SIGTERM while connections close.", 0, group=LIMITS)
+    ] = 1.0
     reload: Annotated[bool, Option("Reload a model file when it is replaced.")] = True

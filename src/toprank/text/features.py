@@ -28,14 +28,14 @@ _ROWS = 1 << 15  # of a block for LSA, so that the vectors of its rows fit in th
 MEANINGS = {
     "bm25": "BM25 (k1 = 1.2, b = 0.75)",
     "tf-idf": "cosine of the tf-idf vectors, (1 + log tf) · idf",
-    "language model": "sum over its words of log(P(word | text)/P(word)) where positive, smoothed as by Dirichlet",
-    "coverage": "share of the query's words that are there",
+    "language model": "sum over its words of log(P(word | text)/P(word)) where positive, with Dirichlet smoothing",
+    "coverage": "share of the query's words that the text has",
     "idf coverage": "the same, each word weighted by its idf",
-    "largest idf": "the largest idf of a word that is there",
-    "prefixes": "share of the query's words that begin a word there",
-    "phrase": "1 where the query stands there word for word",
-    "exact": "1 where it is the query and nothing else",
-    "length": "number of words, function words left out",
+    "largest idf": "the largest idf of a query word in the text",
+    "prefixes": "share of the query's words that begin a word of the text",
+    "phrase": "1 if the text contains the query word for word",
+    "exact": "1 if the text is the query and nothing else",
+    "length": "number of words, without stop words",
     "bm25f": "BM25 of all fields, each with its own mean length",
     "lsa": "cosine in the directions of LSA",
     "query words": "number of distinct words of the query",
@@ -81,7 +81,7 @@ class MatchFeatures:
             offsets: where the candidates of each query begin, and the end of the last.
         """
         if documents.statistics is not self.statistics:
-            raise DataError("The documents were encoded in the light of other statistics; encode them by these.")
+            raise DataError("The documents were encoded with other statistics; encode them with these.")
         rows, offsets = _checked(rows, offsets, len(documents), len(queries))
         encoded = documents.queries(queries)
         query = np.repeat(np.arange(len(queries)), np.diff(offsets))

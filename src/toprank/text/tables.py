@@ -83,8 +83,8 @@ class TextFeatures:
             )
         if set(data.text.document) != set(self.roles.document):
             raise DataError(
-                f"The words of {_listed(self.roles.document)} were learnt, but these data have those of "
-                f"{_listed(data.text.document)}; give the columns the names of the training data."
+                f"The ranker was trained on the words of {_listed(self.roles.document)}, but these data have "
+                f"{_listed(data.text.document)}; name the columns as in the training data."
             )
         return self._joined(data, self.columns(_queries_of(data, data.text), _texts_of(data, data.text)))
 
@@ -245,7 +245,7 @@ def _in_words(what: str, fields: Sequence[str], value: str) -> str | None:
     where = f"{', '.join(fields[:-1])} and {fields[-1]} together cover" if several else f"the {fields[0]} covers"
     if number in (0.0, 1.0):
         return f"{where} {'all words' if number else 'no word'} of the query"
-    return f"{where} {100 * number:.0f} % of {'the words' if what == 'coverage' else 'what the words weigh'}"
+    return f"{where} {100 * number:.0f} % of {'the words' if what == 'coverage' else 'the weight of the words'}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -443,7 +443,7 @@ def table_of(frame: Any) -> Any:
     except pa.ArrowException as problem:
         raise DataError(f"The frame cannot be read: {problem}. Every column needs values of one type.") from None
     raise DataError(
-        f"A {type(frame).__name__} is not a frame that toprank knows; give a pandas or polars DataFrame "
+        f"The type {type(frame).__name__} is not a frame that toprank knows; give a pandas or polars DataFrame "
         "(collect a lazy one first) or an Arrow table."
     )
 

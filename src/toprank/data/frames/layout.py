@@ -206,6 +206,19 @@ def _carried(carry: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ..
     return (carry,) if isinstance(carry, str) else tuple(str(name) for name in carry)
 
 
+_SHOWN, _LETTERS = 30, 40
+
+
+def in_short(names: Sequence[str]) -> str:
+    """Names of columns in a sentence, the first of them where there are many, and the start of those that are long.
+
+    >>> in_short(["query", "x" * 100])
+    'query, xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'
+    """
+    shown = [name if len(name) <= _LETTERS else f"{name[:_LETTERS]}…" for name in names[:_SHOWN]]
+    return ", ".join(shown) + (f" … and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
 def refuse_repeated(names: list[str]) -> list[str]:
     """The names, which must differ."""
     if len(set(names)) < len(names):
@@ -364,9 +377,8 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None, needed: b
     if not needed:
         return None
     meaning = "for unjudged documents" if role == "label" else "if all rows are one query"
-    shown = ", ".join(names[:30]) + (f" … and {len(names) - 30} more" if len(names) > 30 else "")
     raise DataError(
-        f"No column looks like the {role}. The columns are: {shown}.",
+        f"No column looks like the {role}. The columns are: {in_short(names)}.",
         remedy=joined(
             Remedy(f"Give {{{role}}},", f"Call it '{role}'.", **{role: "COLUMN"}),
             Remedy(f"or {{{role}}} {meaning}.", "", **{role: False}),

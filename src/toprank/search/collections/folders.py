@@ -66,10 +66,10 @@ def folder(path: Path) -> Collection:
     notes: tuple[str, ...] = ()
     if others:
         named = ", ".join(f"{count:,} × {suffix}" for suffix, count in others.most_common(_MOST_NAMED))
-        notes = (f"Left out, since what is text, Markdown or HTML is told by the names of files: {named}.",)
+        notes = (f"Left out, since their names do not end as those of text, Markdown or HTML files do: {named}.",)
     if guessed:
         notes += (
-            f"Neither UTF-8 nor saying what they are, and so read as Windows' Western encoding: {guessed:,} of "
+            f"Read as Windows-1252, since they are not UTF-8 and do not state their encoding: {guessed:,} of "
             f"{len(files):,} files.",
         )
     ids = [file.relative_to(path).as_posix() for file in files]
@@ -134,8 +134,8 @@ def json_lines(path: Path, fields: Sequence[str] | None = None) -> Collection:
         if ids and not any(texts[key]):
             raise FormatError(f"No object has text under '{key}'; check the name of the field.", path=path)
     if ids and not texts:
-        raise FormatError("The objects hold no text; give each at least one text beside its id.", path=path)
-    notes = () if name else (f"No object has an id ({', '.join(ID_NAMES)}): the numbers of the lines are the ids.",)
+        raise FormatError("The objects hold no text; give each at least one text besides its id.", path=path)
+    notes = () if name else (f"No object has an id ({', '.join(ID_NAMES)}), so line numbers are used as ids.",)
     return Collection(plain_name(path).stem, ids, texts, notes=notes, stamp=Stamp.of(path.parent, [path]))
 
 

@@ -55,7 +55,7 @@ def read_judgments(path: str | os.PathLike[str], topics: Topics | None = None) -
         judged, counted = _three_columns(file, rows, header, notes)
     elif all(words[2] == "0" and is_float(words[3]) and float(words[3]) == 0 for _, words in rows):
         judged = [(words[0], words[1], 1.0) for _, words in rows]
-        notes.append("Grades are binary: this layout lists what is relevant, and nothing else.")
+        notes.append("Grades are binary: this layout lists only relevant documents.")
     else:
         judged = [(words[0], words[2], _grade(file, line, words[3])) for line, words in rows]
     if topics is not None:
@@ -129,13 +129,14 @@ def _by_id(
     ordinal = _are_ordinals(queries, topics.ids)
     if ordinal and (counted or not queries <= ids):
         notes.append(
-            f"The judgments count the queries, 1 to {len(topics):,}; their ids are others: {_few(topics.ids)}."
+            f"The judgments number the queries from 1 to {len(topics):,} instead of using their ids: "
+            f"{_few(topics.ids)}."
         )
         return [(topics.ids[int(query) - 1], document, grade) for query, document, grade in judged]
     if counted and not queries <= ids:
         raise DataError(
-            f"{path} counts the queries, up to {max(map(int, filter(str.isdigit, queries)), default=0):,}, but "
-            f"there are {len(topics):,}: give the whole file of queries that it belongs to."
+            f"{path} numbers the queries, up to {max(map(int, filter(str.isdigit, queries)), default=0):,}, but there "
+            f"are {len(topics):,}: give the whole file of queries that it belongs to."
         )
     if not queries & ids:
         raise DataError(

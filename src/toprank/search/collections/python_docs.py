@@ -68,7 +68,7 @@ def python_docs(queries: int = _QUERIES, seed: int = 0, root: Path | None = None
         topics = Topics(tuple(f"q{place}" for place in asked), tuple(_asked_as(text) for text in asked.values()))
         judged = {ALL: _judgments(entries, asked)}
     notes = (
-        f"Known-item queries: {len(asked):,} summary sentences, taken out of their documents. Grade 2 is the document "
+        f"Known-item queries: {len(asked):,} summary sentences, removed from their documents. Grade 2 is the document "
         "that lost the sentence, grade 1 any other of its module.",
     )
     ids = [entry.name for entry in entries]

@@ -105,8 +105,8 @@ def _of_file(path: Path, fields: Sequence[str] | None = None) -> Collection:
         if b"\0" in head:
             raise FormatError("This is a binary file, not documents.", path=path)
         raise FormatError(
-            "These are no documents: a file of documents is in the layout of SMART ('.I 1'), of TREC ('<doc>') or "
-            "JSON lines ('{\"id\": …}'). Of single texts, name the folder that holds them.",
+            "This file holds no documents in a known layout: SMART ('.I 1'), TREC ('<doc>') or JSON lines ('{\"id\": "
+            "…}'). To index text files, name their folder.",
             path=path,
         )
     return Collection(path.stem, ids, texts, stamp=Stamp.of(path.parent, [path]))
@@ -182,9 +182,7 @@ def _judgments(files: Sequence[Path], topics: Topics) -> tuple[dict[str, Qrels],
     parts = [next((part for part, name in _PARTS.items() if name.search(file.name)), "") for file in files]
     if not all(parts) or len(set(parts)) < len(parts):
         named = ", ".join(file.name for file in files)
-        sentence = (
-            "Judgments are left out, since several files may hold them, and their names do not say which part each is"
-        )
+        sentence = "Judgments are left out: several files may hold them, and their names do not say which part each is"
         return {}, (f"{sentence}: {named}.",) if files else ()
     read = {part: read_judgments(file, topics) for part, file in zip(parts, files, strict=True)}
     return {part: judged for part, (judged, _) in read.items()}, tuple(
