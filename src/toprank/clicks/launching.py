@@ -676,7 +676,7 @@ def _by_context(layout: Layout | None) -> list[str]:
         return [layout.sentence]
     return [
         layout.sentence,
-        ("Whether users read from the top and stop was not examined, since cells have no single order."),
+        "Whether users read from the top and stop was not examined, since cells have no single order.",
     ]
 
 
