@@ -501,6 +501,16 @@ def test_training_that_never_splits_warns():
     assert "no split" in ranker.stopped_
 
 
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [([1, 1, 1, 1], "In no query do the labels differ"), ([0, 1, 0, 1], "No split of any feature lowers the loss")],
+)
+def test_that_no_split_was_found_has_a_reason_that_fits(labels, why):
+    data = tr.RankingData(np.ones((4, 1)), labels, qid=[1, 1, 1, 1])
+    with pytest.warns(ConstantScoresWarning, match=why):
+        trees(min_data_in_leaf=1).fit(data)
+
+
 # ---- sampling and chance ----
 
 

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from objectives import Barrier, Logistic, Quadratic, Watched, classification, random_quadratic, total
 from toprank import compute
 from toprank.errors import DataError
-from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, StopSolving
+from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Redrawn, StopSolving
 
 SMOOTH = {
     "newton": Newton(),
@@ -310,6 +310,64 @@ def test_when_the_time_is_over_the_next_evaluation_is_not_made(solver, monkeypat
     assert "the time was over" in solution.message
     assert np.isfinite(solution.weights).all()
     assert compute.out_of_time() is False
+
+
+def test_when_the_time_is_over_no_further_product_is_made(monkeypatch):
+    """Each product with the curvature is a pass over the data, and a direction may ask for a thousand."""
+    clock, made = SimpleNamespace(now=0.0), []
+    monkeypatch.setattr(compute, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    objective = Quadratic(np.diag(np.logspace(0, 6, 12)), np.ones(12))  # for whose steps a few products are not enough
+    real = objective.hessian_times
+
+    def timed(weights):
+        def times(vector):
+            clock.now += 1.0
+            made.append(clock.now)
+            return real(weights)(vector)
+
+        return times
+
+    objective.hessian_times = timed
+    with compute.TimeLimit(2.5) as limit:
+        solution = Newton(cholesky_limit=0).solve(objective, np.ones(12), Penalty.uniform(12), tolerance=0.0)
+    assert limit.passed
+    assert made == [1.0, 2.0, 3.0]  # the third was begun in time
+    assert "the time was over" in solution.message
+
+
+class Wandering:
+    """(w − t)²/2 with t = 8, 0, 4, 2 … at the draws 0, 1, 2, 3 …; Newton is at t after a step."""
+
+    n_weights = 1
+
+    def __init__(self, at=0.0):
+        self.at = at
+
+    def value_and_grad(self, weights):
+        return 0.5 * float((weights[0] - self.at) ** 2), weights - self.at
+
+    def hessian(self, _):
+        return np.eye(1)
+
+    def drawn(self, draw, _):
+        return Wandering([8.0, 0.0, 4.0, 2.0, 7.0, 9.0][draw])
+
+
+@pytest.mark.parametrize("end", [StopSolving("enough"), KeyboardInterrupt()], ids=["callback", "keyboard"])
+def test_whoever_ends_drawing_early_is_given_the_mean_so_far(end):
+    seen = []
+
+    def callback(iteration, weights, *_):
+        seen.append(float(weights[0]))
+        if iteration == 4:
+            raise end
+
+    solution = Redrawn().solve(Wandering(), np.zeros(1), Penalty.uniform(1), callback=callback)
+    assert seen == [8.0, 0.0, 2.0, 3.0]
+    assert solution.weights.tolist() == [3.0]  # of 4 and 2, the later half; the last step alone was at 2
+    assert solution.interrupted == isinstance(end, KeyboardInterrupt)
+    whole = Redrawn().solve(Wandering(), np.zeros(1), Penalty.uniform(1), max_iterations=6)
+    assert whole.weights.tolist() == [6.0]
 
 
 def test_a_limit_within_another_ends_no_later():

@@ -18,9 +18,10 @@ from typing import cast
 import numpy as np
 from typing_extensions import override
 
-from toprank.compute import FloatArray
+from toprank.compute import FloatArray, out_of_time
 from toprank.errors import DataError
 from toprank.solvers.base import (
+    OUT_OF_TIME,
     Point,
     Solution,
     Solver,
@@ -115,7 +116,14 @@ def _by_products(run: SolverRun, weights: FloatArray) -> Curved:
 
     def step(grad: FloatArray, shift: float, accuracy: float) -> tuple[FloatArray, float]:
         ridge = shift * abs(float(grad @ (times(grad) + l2 * grad))) / float(grad @ grad) if shift else 0.0
-        return _conjugate_gradients(lambda v: times(v) + (l2 + ridge) * v, grad, accuracy), shift
+
+        def shifted(v: FloatArray) -> FloatArray:
+            if out_of_time():  # a product takes as long as an evaluation, and there may be a thousand
+                raise Stuck(OUT_OF_TIME)
+            product: FloatArray = times(v) + (l2 + ridge) * v
+            return product
+
+        return _conjugate_gradients(shifted, grad, accuracy), shift
 
     return step
 

@@ -73,8 +73,9 @@ class Redrawn(Solver):
                 raise KeyboardInterrupt
             weights, nothing = step.weights, np.zeros_like(step.weights)
             after.append(weights)
-            run.tell(Point(weights, step.value, nothing, step.value, nothing, step.value), f"draw {run.iterations + 1}")
-        kept = after[len(after) // 2 :]
-        run.last = run.at(np.mean(kept, axis=0))
-        draws = "1 draw" if len(after) == 1 else f"{len(after):,} draws"
-        return run.solution(f"{draws}, a step for each; the weights are the mean of the last {len(kept):,}.")
+            # Whoever ends the run here, by the time, the keyboard or a callback, is given the mean so far.
+            mean = np.mean(after[len(after) // 2 :], axis=0)
+            run.tell(Point(mean, step.value, nothing, step.value, nothing, step.value), f"draw {run.iterations + 1}")
+        run.last = run.at(mean)
+        draws, kept = "1 draw" if len(after) == 1 else f"{len(after):,} draws", len(after) - len(after) // 2
+        return run.solution(f"{draws}, a step for each; the weights are the mean of the last {kept:,}.")

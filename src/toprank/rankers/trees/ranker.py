@@ -216,11 +216,22 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         if boosted.interrupted:
             self.warn_unconverged(f"TreeRanker: {boosted.stopped} The best {boosted.rounds} rounds are kept.")
         elif not self.booster_.feature_importance().any():
-            documents = "1 document" if data.n_documents == 1 else f"{data.n_documents:,} documents"
             self.warn_constant(
-                f"TreeRanker: no tree found a split, so all documents score alike. With {documents}, try a lower "
-                f"min_data_in_leaf than {self.min_data_in_leaf}."
+                f"TreeRanker: no tree found a split, so all documents score alike. {self._why_none(data)}"
             )
+
+    def _why_none(self, data: RankingData | Source) -> str:
+        """What may keep trees from a split, in a sentence."""
+        if (
+            isinstance(data, RankingData)
+            and self._reads_labels
+            and np.array_equal(data.queries.max(data.labels), data.queries.min(data.labels))
+        ):
+            return "In no query do the labels differ."
+        if self.min_data_in_leaf == 1:
+            return "No split of any feature lowers the loss."
+        documents = "1 document" if data.n_documents == 1 else f"{data.n_documents:,} documents"
+        return f"With {documents}, try a lower min_data_in_leaf than {self.min_data_in_leaf}."
 
     def _asked_of_levels(self) -> Asked:
         by_feature = [name for name in BY_FEATURE if name in (self.extra or {})]
