@@ -1,6 +1,6 @@
 """Which system ranks best untuned: what `toprank train DATA --model M` should do when nobody names one.
 
-    TOPRANK_DATA=... python benchmarks/default_system.py [--sets MQ2008,OHSUMED] [--systems cs-RgList,LambdaMART]
+    TOPRANK_DATA=... python benchmarks/default_system.py [--sets MQ2008,OHSUMED] [--systems unasked,cs-RgList]
                                                          [--queries 500] [--folds 5] [--chosen] [--stopped]
                                                          [--processes 2] [--keep RESULTS.jsonl] [--minutes 10]
 
@@ -10,7 +10,9 @@ for other questions. LETOR sets have folds of their own; MSLR's training and val
 that comes with LightGBM, are divided into five by query. A set with more training queries than `--queries` is
 sub-sampled, by a hash of each query's id (seed 0).
 
-Candidates are all systems but networks: those need PyTorch, which the plain installation has not. `--folds 2` takes the
+Candidates are all systems but networks: those need PyTorch, which the plain installation has not; and "unasked", what
+the command trains where there is enough to choose by: the first two of `auto`'s portfolio, blended by the evidence, on
+held-out queries of the training part unless there is a fifth to choose on (`--chosen`). `--folds 2` takes the
 first two folds of each set. With `--stopped`, rankers that learn in rounds are shown a second time as "NAME, stopped
 early": trained on four fifths of the training queries and stopped on the fifth. These lines do not compete for the
 first place: they need data to stop on, which the plain command does not have. With `--chosen`, systems are judged as
@@ -41,6 +43,7 @@ import numpy as np
 
 import _resuming
 import toprank as tr
+from toprank.choosing.automatic import UNASKED, auto
 from toprank.data.dataset import concatenate
 from toprank.data.folds import Folds
 from toprank.errors import ToprankError
@@ -49,6 +52,7 @@ METRIC, SEED = "ndcg@10", 0
 SETS = ("MQ2008", "OHSUMED", "OHSUMED-null", "MSLR", "LightGBM-example")
 COLLECTION = {"OHSUMED-null": "OHSUMED"}
 STOPPED, CHOSEN, HELD_OUT = ", stopped early", ", chosen", ", held out"
+SEVERAL = "unasked"
 
 
 class Task(NamedTuple):
@@ -93,7 +97,9 @@ def work(task: Task) -> Found:
         train, stop = tr.split(train, (0.8, 0.2), seed=SEED)
     start = time.process_time()
     try:
-        if task.system.endswith((CHOSEN, HELD_OUT)):
+        if name == SEVERAL:
+            ranker = auto(train, stop, metric=METRIC, threads=1, verbose=False, **UNASKED).ranker
+        elif task.system.endswith((CHOSEN, HELD_OUT)):
             ranker = tr.select(name, train, stop, threads=1).ranker
         else:
             ranker = tr.systems.make(name).set_params(threads=1).fit(train, valid=stop)
@@ -161,11 +167,9 @@ def complete(found: dict[Task, Found], systems: list[str]) -> dict[Task, Found]:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--sets", default=",".join(SETS))
-    candidates = [
-        name
-        for name, one in tr.systems.SYSTEMS.items()
-        if one.kind.family != "networks" and not one.learns_from_teacher
-    ]
+    systems = tr.systems.SYSTEMS.items()
+    candidates = [name for name, one in systems if one.kind.family != "networks" and not one.learns_from_teacher]
+    candidates.append(SEVERAL)
     arguments.add_argument("--systems", default=",".join(candidates))
     arguments.add_argument("--queries", type=int, default=500, help="training queries at most")
     arguments.add_argument("--folds", type=int, default=5, help="folds of a set at most")
@@ -175,9 +179,11 @@ def main() -> None:
     _resuming.arguments(arguments)
     given = arguments.parse_args()
     sets = given.sets.split(",")
-    plain = [tr.systems.get(name).name + (CHOSEN if given.chosen else "") for name in given.systems.split(",")]
-    plain += [name + HELD_OUT for name in plain] if given.held_out else []
-    in_rounds = [name for name in plain if tr.systems.get(name.partition(",")[0]).kind.rounds is not None]
+    named = [name if name == SEVERAL else tr.systems.get(name).name for name in given.systems.split(",")]
+    single = [name for name in named if name != SEVERAL]
+    plain = [name + (CHOSEN if given.chosen else "") for name in named]
+    plain += [name + HELD_OUT for name in single] if given.held_out else []
+    in_rounds = [name for name in single if tr.systems.get(name).kind.rounds is not None]
     stopped = [name + STOPPED for name in in_rounds] if given.stopped and not given.chosen else []
     tasks = [  # a fold of all sets after the other, so that a run that ends early has whole folds
         Task(system, name, fold, given.queries)

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.choosing import grid
+from toprank.choosing import AUTO, grid
 from toprank.choosing.space import default_space
 from toprank.cli import common
 from toprank.cli.main import app
@@ -20,7 +20,7 @@ from toprank.cli.options import value_of
 from toprank.errors import DataError
 from toprank.experiment import Results
 from toprank.showing import progress
-from toprank.systems import CHOSEN_DEFAULT, DEFAULT
+from toprank.systems import DEFAULT
 
 
 def invoked(*arguments, status=0):
@@ -123,15 +123,32 @@ def test_without_validation_data_train_says_that_nothing_was_chosen(folder):
 
 
 @pytest.mark.parametrize(
-    ("more", "system"),
-    [((), DEFAULT), (("--valid", "vali.txt"), CHOSEN_DEFAULT), (("--system", "LeastSquares"), "LeastSquares")],
+    ("queries", "more", "system"),
+    [
+        (29, (), DEFAULT),
+        (30, (), AUTO),
+        (29, ("--valid", "vali.txt"), AUTO),
+        (30, ("--system", "LeastSquares"), "LeastSquares"),
+    ],
 )
-def test_unasked_the_system_is_the_measured_one(folder, more, system):
-    done = invoked("train", "train.txt", *more, "--model", "m.toprank", "--json")
+def test_unasked_the_measured_one_is_trained(folder, queries, more, system):
+    """Several where there is enough to choose by: validation data, or queries in which documents differ."""
+    data = tr.synthetic(n_queries=40, n_features=3, n_grades=3, seed=0)
+    told = data.replace(labels=np.where(data.queries.document_query < queries, data.labels, 1.0))
+    assert (told.queries.max(told.labels) > told.queries.min(told.labels)).sum() == queries
+    tr.write(told, "some.txt")
+    tr.write(tr.synthetic(n_queries=12, n_features=3, n_grades=3, seed=1), "vali.txt")
+    done = invoked("train", "some.txt", *more, "--model", "m.toprank", "--json", "--threads", "1")
     answer = json.loads(done.stdout)
     assert answer["system"] == system
-    assert bool(answer["trials"]) is ("--valid" in more)
-    assert ("No --valid: the system's defaults were taken" in done.stderr) is ("--valid" not in more)
+    tried = [row["name"] for row in answer["trials"] if row["state"] == "complete" and row["name"] != "blend"]
+    assert sorted(tried) == (["ListNet", "YetiRank"] if system == AUTO else [])
+    assert ("No --valid: the system's defaults were taken" in done.stderr) is (system != AUTO)
+
+
+def test_settings_are_those_of_a_system_that_is_named(folder):
+    done = invoked("train", "train.txt", "--set", "l2=1", "--model", "m.toprank", status=2)
+    assert "name that with --system" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("valid", [(), ("--valid", "vali.txt")])

@@ -18,7 +18,7 @@ from toprank.errors import DataError, Remedy, UnknownNameError
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["CHOSEN_DEFAULT", "DEFAULT", "SYSTEMS", "System", "get", "make", "names"]
+__all__ = ["DEFAULT", "SYSTEMS", "System", "get", "make", "names"]
 
 
 @dataclass(frozen=True)
@@ -230,11 +230,8 @@ for _name, _ranker, _idea, _grid in (
         _name, _ranker, "Mix", _HINTON, _idea, options={"share": 1.0}, grid={**_SHARES, **_grid}
     )  # fmt: skip
 DEFAULT = "OWPC-constant"
-"""What `toprank train` trains where nobody names a system and there are no validation data: untuned, it wins as many
-duels on the validation parts of folds as any, in little time (benchmarks/default_system.py)."""
-CHOSEN_DEFAULT = "ListNet"
-"""The same where there are validation data: with its grid searched, the best in seconds of those that take any labels
-(benchmarks/default_system.py)."""
+"""What `toprank train` trains where nobody names a system and there is too little to choose by: untuned, it wins as
+many duels on the validation parts of folds as any, in little time (benchmarks/default_system.py)."""
 _BY_KEY = {name.lower().replace("_", "-"): name for name in SYSTEMS}
 
 

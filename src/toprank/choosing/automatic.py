@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -28,7 +29,13 @@ from toprank.showing.progress import SILENCE, ProgressLine, step
 from toprank.significance.results import queries
 from toprank.systems import DEFAULT
 
-__all__ = ["AutoRanker", "auto"]
+__all__ = ["UNASKED", "AutoRanker", "auto", "enough_to_choose"]
+
+UNASKED: Mapping[str, Any] = {"budget": None, "max_trials": 2}
+"""What `toprank train` does where nobody names a system and there is enough to choose by: the first two of the
+portfolio, a linear ranker and trees, blended by the evidence. On the validation parts of folds that is ahead of every
+system by itself, in seconds (benchmarks/default_system.py)."""
+_ENOUGH = 30  # queries: the fewest that it was measured with
 
 _HELD_OUT = 0.25
 _FEWEST = 10
@@ -293,6 +300,12 @@ def auto(
         budget, max_trials, metric, seed, convention=convention, blend=blend, by=by, threads=threads, verbose=verbose
     )
     return ranker.fit(train, valid=valid).choice_
+
+
+def enough_to_choose(train: RankingData, valid: RankingData | None) -> bool:
+    """Whether there are validation data, or queries enough to hold some out: `_ENOUGH` in which documents differ."""
+    several = train.queries.max(train.labels) > train.queries.min(train.labels)
+    return valid is not None or int(several.sum()) >= _ENOUGH
 
 
 def _check_data(data: Any, valid: Any) -> None:

@@ -37,7 +37,7 @@ def train(
         str | None,
         typer.Option(
             help="Which system; `toprank systems` lists them. auto: try several and choose. "
-            "Default: ListNet with --valid, else OWPC-constant."  # as in systems
+            "Default: a linear ranker and trees, blended; without --valid and with few queries, OWPC-constant."
         ),
     ] = None,
     valid: Annotated[
@@ -74,6 +74,7 @@ def train(
     For example:
 
     \b
+      toprank train train.txt --valid vali.txt --model m.toprank
       toprank train train.txt --system cs-RgList --valid vali.txt --model m.toprank
       toprank train train.txt --system RankSVM --set l2=0.01 --model m.toprank
       toprank train train.txt --system auto --budget 60 --model m.toprank
@@ -81,24 +82,31 @@ def train(
       toprank train train.txt --system PlugIn --calibrate vali.txt --model m.toprank
     """
     from toprank.choosing import AUTO
+    from toprank.choosing.automatic import UNASKED, enough_to_choose
     from toprank.data.typed import typed_command
+    from toprank.systems import DEFAULT
 
     automatic, settings = system is not None and system.strip().lower() == AUTO, settings_of(setting)
     _check_judge(metric, convention)
-    _check_auto(automatic, budget, max_trials, blend, by, valid is not None, settings)
+    _check_auto(automatic, budget, max_trials, blend, by, valid is not None)
     _check_settings(settings, valid is not None)
+    if settings and (automatic or system is None):
+        raise typer.BadParameter("--set fixes a hyper-parameter of one system; name that with --system.")
     common.check_writable(model, "model.toprank")
-    chosen = None if automatic else _system(_named(system, valid is not None), settings, seed)
+    chosen = None if automatic or system is None else _system(system, settings, seed)
     if calibrate is not None:
         _check_grades(chosen, settings)
     how = common.carrying(data, () if by is None else (by,), {**reading, "threads": threads})
     documents, held_out = common.read_both(data, valid, quiet, how, unjudged)
     judge = {"metric": metric, "convention": convention, "threads": threads}
-    if chosen is None:
+    if automatic:
         seconds = _BUDGET if budget is None and max_trials is None else budget
-        more = {"budget": seconds, "max_trials": max_trials, "blend": blend, "seed": seed, "by": by}
-        done = _choose(documents, held_out, judge, more, quiet)
+        more = {"budget": seconds, "max_trials": max_trials, "blend": blend, "by": by}
+        done = _choose(documents, held_out, judge, {**more, "seed": seed}, quiet)
+    elif chosen is None and enough_to_choose(documents, held_out):
+        done = _choose(documents, held_out, judge, {**UNASKED, "seed": seed}, quiet)
     else:
+        chosen = chosen or _system(DEFAULT, settings, seed)
         done = _train(chosen, documents, held_out, judge, settings, quiet)
     cut_off = done.interrupted or bool(main.requested()) or done.ranker.was_interrupted
     done.ranker.training_ |= {"system": done.system, "convention": convention, "command": typed_command()}
@@ -176,14 +184,11 @@ def _check_auto(
     blend: bool,
     by: str | None,
     valid: bool,
-    settings: dict[str, Any],
 ) -> None:
     if not automatic and (budget is not None or max_trials is not None or not blend or by is not None):
         raise typer.BadParameter("--budget, --max-trials, --no-blend and --by belong to --system auto.")
     if by is not None and valid:
         raise _TWICE
-    if automatic and settings:
-        raise typer.BadParameter("--set fixes a hyper-parameter of one system, but auto tries several; leave it out.")
     if budget is not None and not budget > 0:
         raise typer.BadParameter(f"--budget takes a number of seconds above 0, not {budget:g}.")
 
@@ -194,7 +199,7 @@ def _check_grades(system: System | None, settings: dict[str, Any]) -> None:
 
     ranker = None if system is None else system.make(**settings)
     if not isinstance(ranker, GradeProbabilities) or not has_grades(ranker):
-        name = "What auto chooses" if system is None else system.name
+        name = "what is chosen of several" if system is None else system.name
         raise typer.BadParameter(
             f"--calibrate sets P(grade | x) right, and {name} gives scores alone; PlugIn and McRank give both."
         )
@@ -223,14 +228,6 @@ def _system(name: str, settings: dict[str, Any], seed: int) -> System:
     if "seed" in of_ranker or ("seed" in of_loss and "loss.seed" not in settings):
         settings["seed"] = seed
     return system
-
-
-def _named(system: str | None, chooses: bool) -> str:
-    """The system that was asked for; unasked, the one that measured best, with validation data or without."""
-    from toprank.systems import CHOSEN_DEFAULT, DEFAULT
-
-    unasked = CHOSEN_DEFAULT if chooses else DEFAULT
-    return unasked if system is None else system
 
 
 def _choose(
