@@ -149,7 +149,8 @@ def test_what_lies_outside_of_the_reference_is_strictly_outside():
 
 
 def expectation(values):
-    return SimpleNamespace(mean=np.asarray(values), overall_interval=lambda: (0.0, 9.0))
+    interval = Interval(float(np.mean(values)), 0.0, 9.0, 0.9, len(values), "")
+    return SimpleNamespace(mean=np.asarray(values), overall_interval=lambda: interval)
 
 
 def test_the_interval_of_the_expected_dcg_is_welchs():

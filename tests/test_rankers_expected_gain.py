@@ -394,7 +394,7 @@ def test_calibration_in_odd_corners(truth, loss, grade):
     assert np.isin([low, high], GAINS).all()  # what one document can bring
     narrow = ranker.expected_dcg(test, confidence=0.5).interval()
     wide = ranker.expected_dcg(test, confidence=0.99).interval()
-    assert (narrow[1] - narrow[0] <= wide[1] - wide[0]).all()
+    assert (narrow.high - narrow.low <= wide.high - wide.low).all()
 
 
 def test_the_map_finds_lines_that_are_known(truth):

@@ -14,7 +14,7 @@ from toprank.errors import DataError
 from toprank.losses import triton as native_room
 from toprank.losses.triton import gpu_loss_names
 from toprank.rankers.neural import scoring as neural_scoring
-from toprank.rankers.neural.inputs import Inputs, padding_waste, plan_epoch, plan_prediction
+from toprank.rankers.neural.inputs import Inputs, plan_epoch, plan_prediction
 from toprank.rankers.neural.objective import NetworkObjective, NotFinite, _gpu_loss, bridged
 from toprank.rankers.neural.parameters import architecture, check_combination
 from toprank.rankers.neural.scoring import chosen_device, torch_threads
@@ -308,6 +308,13 @@ def test_epochs_differ_and_chance_is_even():
     assert len(set(first)) == 20
     again = [plan_epoch(queries, 6, np.random.default_rng(7)).order for _ in range(2)]
     np.testing.assert_array_equal(*again)
+
+
+def padding_waste(plan):
+    """Padded places for each document, where every batch is padded to its longest query."""
+    sizes = plan.queries.sizes
+    padded = sum(int(sizes[first:last].max()) * (last - first) for first, last in plan.batches)
+    return padded / plan.queries.n_documents - 1.0
 
 
 def test_attention_pads_little():

@@ -409,17 +409,7 @@ def _change(values: tuple[ExpectedValue, ExpectedValue], k: int, confidence: flo
     change = means[1] - means[0]
     changed = bool(p <= 1 - confidence and abs(change) >= _MATTERS * abs(means[0]))
     n = len(values[1].mean)
-    ends = [
-        Interval(
-            mean,
-            *side_values.overall_interval(),
-            confidence,
-            len(side_values.mean),
-            "grades drawn as calibrated",
-            f"DCG@{k}",
-        )
-        for mean, side_values in zip(means, values, strict=True)
-    ]
+    ends = [replace(value.overall_interval(), of=f"DCG@{k}") for value in values]
     welch = Interval(change, change - half, change + half, confidence, n, "Welch's t", f"change of DCG@{k}")
     return ExpectedChange(k, means[0], ends[0], means[1], ends[1], change, welch, p, changed)
 

@@ -39,6 +39,7 @@ from toprank.rankers.formula import Forest, GradeGains, LinearFunction, Network
 from toprank.rankers.model_files import State
 from toprank.rankers.outputs import gain_table
 from toprank.scorers.expected_gain import expected_gains
+from toprank.significance import Interval
 
 __all__ = [
     "Calibration", "CalibrationCurve", "ExpectedValue", "GradeProbabilities", "calibration_curve", "expected_dcg",
@@ -49,6 +50,7 @@ _TINY = 1e-12  # a probability of 0 has no log odds
 _MOST = 0.95  # beyond it all documents of a query would have practically one grade
 _KNOWN, _MOSTLY = 5, 0.8  # of the rows that can be told from those of training: enough to speak of, and nearly all
 _DRAWS = 2000
+_DETAIL = "grades drawn as calibrated"
 _SEED = 0  # the same question gets the same answer
 _QUERIES, _DOCUMENTS = 512, 1024  # held at a time, times the draws
 
@@ -261,10 +263,10 @@ class ExpectedValue:
     def __iter__(self) -> Iterator[FloatArray]:
         return iter((self.mean, self.deviation))
 
-    def interval(self) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends, one of each per query: of all intervals at the confidence asked for, the shortest."""
+    def interval(self) -> Interval[FloatArray]:
+        """One for each query: of all intervals at the confidence asked for, the shortest."""
         known = self._known()
-        return known.low, known.high
+        return Interval(self.mean, known.low, known.high, known.confidence, len(self.mean), _DETAIL, "DCG")
 
     def overall(self) -> tuple[float, float]:
         """Expectation and standard deviation of the mean over queries."""
@@ -272,11 +274,11 @@ class ExpectedValue:
             return float(self.mean.mean()), float(np.sqrt((self.deviation**2).sum()) / len(self.mean))
         return float(self.mean.mean()), float(self.spread.means.std())
 
-    def overall_interval(self) -> tuple[float, float]:
-        """Lower and upper end for the mean over queries: they are independent but for the level of the calibration."""
-        known = self._known()
+    def overall_interval(self) -> Interval:
+        """That of the mean over queries: they are independent but for the level of the calibration."""
+        known, (mean, _) = self._known(), self.overall()
         low, high = np.quantile(known.means, [(1 - known.confidence) / 2, (1 + known.confidence) / 2])
-        return float(low), float(high)
+        return Interval(mean, float(low), float(high), known.confidence, len(self.mean), _DETAIL, "mean DCG")
 
     def _known(self) -> SimulatedGains:
         if self.spread is None:

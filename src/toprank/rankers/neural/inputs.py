@@ -25,7 +25,7 @@ from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.checks import refuse_infinite, unshortened
 from toprank.data.queries import Queries
 
-__all__ = ["TRANSFORMS", "EpochPlan", "Inputs", "Transform", "padding_waste", "plan_epoch", "plan_prediction"]
+__all__ = ["TRANSFORMS", "EpochPlan", "Inputs", "Transform", "plan_epoch", "plan_prediction"]
 
 Single = npt.NDArray[np.float32]
 
@@ -175,13 +175,6 @@ def plan_prediction(queries: Queries, budget: int) -> EpochPlan:
     """Batches for prediction by attention: queries by length, so that next to nothing is padded."""
     order = np.argsort(queries.sizes, kind="stable")
     return _with_rows(queries, order, _padded_blocks(queries.sizes[order], budget))
-
-
-def padding_waste(plan: EpochPlan) -> float:
-    """Padded places for each document, where every batch is padded to its longest query."""
-    sizes = plan.queries.sizes
-    padded = sum(int(sizes[first:last].max()) * (last - first) for first, last in plan.batches)
-    return padded / plan.queries.n_documents - 1.0
 
 
 def _with_rows(queries: Queries, order: IntArray, batches: list[tuple[int, int]]) -> EpochPlan:
