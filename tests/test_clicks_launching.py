@@ -253,7 +253,8 @@ def test_what_a_good_ranker_knows_is_not_taken_for_looks_without_a_word():
             learnt = tr.clicks.propensities(log, method, data, tr.LinearRanker(l2=1e-6), resamples=5)
         assert (learnt.intervals.high[1:] < LOOKS[1:5]).all()
     with pytest.warns(UnidentifiedWarning, match="say otherwise"):
-        tr.clicks.evaluate(new, log, data, "clicks@3", propensities=learnt)
+        estimate = tr.clicks.evaluate(new, log, data, "clicks@3", propensities=learnt)
+    assert estimate.to_dict()["contradiction"] in estimate.summary
     done = tr.clicks.train(ranker, log, data, propensities=learnt, folds=0)
     assert done.contradiction in str(done)
     assert done.contradiction == done.to_dict()["contradiction"]

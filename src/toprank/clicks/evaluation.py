@@ -96,6 +96,8 @@ class Estimates(Shown):
         clipped: impressions that were divided by it, since their own propensity is smaller.
         recency: how sessions were weighed by their age; None: all count alike.
         held_out: the latest sessions, which alone were judged by, in words; empty where all were.
+        contradiction: that documents which stood at several positions say otherwise than the propensities, in words;
+            empty where they do not.
     """
 
     mean: dict[str, float]
@@ -114,6 +116,7 @@ class Estimates(Shown):
     clipped: int = 0
     recency: Recency | None = None
     held_out: str = ""
+    contradiction: str = ""
 
     @property
     def value(self) -> float:
@@ -150,6 +153,7 @@ class Estimates(Shown):
             "impressions": self.impressions, "unseen": self.unseen, "ranked": self.ranked, "unknown": self.unknown,
             "uncorrected": self.uncorrected, "clip": self.clip, "clipped": self.clipped,
             "recency": None if self.recency is None else self.recency.to_dict(), "held_out": self.held_out or None,
+            "contradiction": self.contradiction or None,
         }  # fmt: skip
 
     @property
@@ -198,7 +202,7 @@ class Estimates(Shown):
             worth = "what the regression says" if self.estimator == "dr" else "nothing, so the estimate is too low"
             words.append(f"Documents that were never shown at a position that counts are taken to be worth {worth}.")
         words += left_out(self.unknown, self.uncorrected) + clipped(self.clip, self.clipped, self.estimator)
-        return words + self.doubts
+        return words + self.doubts + ([self.contradiction] if self.contradiction else [])
 
 
 def left_out(unknown: int, uncorrected: int) -> list[str]:
@@ -292,9 +296,12 @@ def evaluate(
         ranks, log, data, wanted, estimator=estimator, propensities=propensities, context=context, clip=clip,
         regression=regression, confidence=confidence,
     )  # fmt: skip
-    if judged.curves is not None and (otherwise := contradiction(judged.curves, log)):
+    otherwise = "" if judged.curves is None else contradiction(judged.curves, log)
+    estimate = replace(
+        judged.estimates[""], recency=recency, held_out="" if cut is None else str(cut), contradiction=otherwise
+    )
+    if otherwise:
         warn_user(otherwise, UnidentifiedWarning)
-    estimate = replace(judged.estimates[""], recency=recency, held_out="" if cut is None else str(cut))
     for doubt in estimate.doubts:
         warn_user(doubt, SmallSampleWarning)
     return estimate
