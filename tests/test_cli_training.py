@@ -383,6 +383,7 @@ run()
         ),
         (("predict", "least.toprank", "vali.txt"), ["Scoring vali.txt …"]),
         (("cv", "train.txt", "--systems", "LeastSquares", "--threads", "1"), ["Reading the folds, and training"]),
+        (("clicks", "check", "log.csv"), ["toprank clicks check is at work …"]),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -390,11 +391,12 @@ def test_a_step_that_takes_long_says_what_it_does_into_a_pipe_too(folder, argume
     for name in ("vali.scores", "other.scores"):
         tr.write_scores(np.arange(tr.read("vali.txt").n_documents), name)
     tr.LinearRanker("Squared").fit(tr.read("train.txt")).save("least.toprank")
+    tr.clicks.write(tr.clicks.ClickLog.of(["q"] * 2, ["a", "b"], [1, 2], [0, 1]), "log.csv")
     command = [sys.executable, "-c", AT_ONCE, *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     said = done.stderr.splitlines()
-    assert said[0] == f"toprank {arguments[0]} is at work …"
+    assert said[0] == f"toprank {' '.join(arguments[: 1 + (arguments[0] == 'clicks')])} is at work …"
     for step in steps:
         assert sum(line.startswith(step) for line in said) == 1, said
     if arguments[0] in ("evaluate", "train"):

@@ -44,9 +44,14 @@ class Command(helping.GroupedOptions):
         """Run it, once it is sure that it writes onto nothing that it reads."""
         quiet = bool(ctx.params.get("quiet")) or ctx.info_name in _JSON_LINES
         options = [option for parameter in self.params for option in parameter.opts]
-        with speaking_of(options), step(f"toprank {ctx.info_name} is at work …", quiet):
+        with speaking_of(options), step(f"{_called(ctx)} is at work …", quiet):
             check_outputs(ctx.params, {str(each.name) for each in self.params if _WRITTEN & set(each.opts)})
             return super().invoke(ctx)
+
+
+def _called(ctx: Any) -> str:
+    """A command with the groups that it is in, as it is typed."""
+    return "toprank" if ctx.parent is None else f"{_called(ctx.parent)} {ctx.info_name}"
 
 
 class SeveralRuns(Command):

@@ -22,7 +22,7 @@ from toprank.clicks.assumptions import CascadeUsers, cascade_users, trusting_use
 from toprank.clicks.contexts import Context, Layout, contexts_of
 from toprank.clicks.corrections import correct, curves_of
 from toprank.clicks.curves import contradiction
-from toprank.clicks.evaluation import JudgedRankers, interval_of, judge_by, ranks_of
+from toprank.clicks.evaluation import JudgedRankers, interval_of, judge_by, left_out, ranks_of
 from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedError, check_log, named
 from toprank.clicks.recency import Recency, Span, latest, moment, recent, times_of
@@ -684,11 +684,7 @@ def _doubts(
     log: ClickLog, known: Any, judged: dict[str, JudgedRankers], names: tuple[str, str], metric: str,
     version: str | None,
 ) -> list[str]:  # fmt: skip
-    doubts = []
-    if known.unknown:
-        doubts.append(f"{known.unknown:,} impressions show documents that the data do not have; they were left out.")
-    if known.uncorrected:
-        doubts.append(f"{known.uncorrected:,} impressions stood at positions whose propensity is 0 or unknown.")
+    doubts = left_out(known.unknown, known.uncorrected)
     sides = {name: _side(*estimate.gain(*names, metric)) for name, estimate in judged.items()}
     if {LAUNCH, DO_NOT_LAUNCH} <= set(sides.values()):
         listed = ", ".join(f"{name}: {side}" for name, side in sides.items())
