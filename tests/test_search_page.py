@@ -300,6 +300,8 @@ def test_why_any_two_and_a_thumb_that_is_changed(service, folder, tmp_path):
         assert page.run("document.querySelectorAll('.tools [aria-pressed=true]').length") == 1
         assert page.run("[...document.querySelectorAll('.title, .passage, #query')].every(e => e.dir == 'auto')")
         assert page.complaints() == []
+        page.run("shown.request = 'x'.repeat(60); document.querySelector('.tools button').click()")
+        until(page, "document.querySelector('.wrong')?.textContent.includes('search again')")
         assert process.stop() == 0
         page.run("search('heat')")
         until(page, "document.querySelector('.wrong')?.textContent.includes('does not answer')")

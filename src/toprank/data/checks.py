@@ -440,7 +440,7 @@ def teacher(given: npt.ArrayLike | None, n: int, first_row: int = 0) -> FloatArr
     if given is None:
         return None
     array = numbers(given, "teacher").astype(np.float64, copy=False)
-    check_length(array, n, "teacher", "documents")
+    check_length(array, n, "scores of the teacher", "documents")
     if not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array)))
         raise DataError(

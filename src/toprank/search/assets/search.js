@@ -52,7 +52,7 @@ async function ask(path, body) {
     throw new Error(at("token").value ? "The service does not take this token." : "This service answers only those who give its token.");
   }
   at("access").hidden = true;
-  if (!answer.ok) throw new Error(told.error || `The service answered with status ${answer.status}.`);
+  if (!answer.ok) throw Object.assign(new Error(told.error || `The service answered with status ${answer.status}.`), { status: answer.status });
   return told;
 }
 
@@ -92,9 +92,13 @@ function passage(pieces) {
   return element;
 }
 
-function event(kind, id) {
-  if (!shown || !shown.request || !shown.ranking.some(one => one.id === id)) return Promise.resolve(false);
-  return ask("/v1/events", { request: shown.request, events: [{ kind, document: id }] }).then(() => true);
+async function event(kind, id) {
+  if (!shown || !shown.request || !shown.ranking.some(one => one.id === id)) return;
+  try {
+    await ask("/v1/events", { request: shown.request, events: [{ kind, document: id }] });
+  } catch (problem) {
+    throw problem.status === 404 ? new Error("These results are too old to be judged; search again.") : problem;
+  }
 }
 
 function entry(one, rank, told, here) {
