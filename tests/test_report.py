@@ -23,6 +23,7 @@ from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.report.content import Content, Documents, JudgedComparison, RankedCollection
 from toprank.report.headline import headline, turned_around
 from toprank.report.page import page
+from toprank.report.panels import PANELS
 from toprank.report.panels.curves import at_cutoffs, curves_of_rankers
 from toprank.report.panels.queries import _rounded, explorer
 from toprank.report.panels.scores import spreads
@@ -637,6 +638,12 @@ def test_compare_writes_a_report(data, scores, tmp_path):
     invoked("compare", tmp_path / "data.txt", *files, "--model", tmp_path / "good.toprank", status=2)
     missing = CliRunner().invoke(app, ["compare", str(tmp_path / "data.txt"), *map(str, files), "--html", "no/r.html"])
     assert isinstance(missing.exception, FileError)
+
+
+def test_headings_are_words_and_no_names_of_classes():
+    for panel in PANELS:
+        assert re.fullmatch("[A-Z][a-z, ]+", panel.heading), panel.heading
+        assert re.fullmatch("[A-Z][a-z, ]+", panel.link), panel.link
 
 
 def test_the_demo_ends_with_the_report(tmp_path, monkeypatch):

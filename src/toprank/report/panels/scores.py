@@ -180,4 +180,4 @@ _CALIBRATION = (
     "Documents in ten groups by predicted probability of being relevant, against the share that is. On the dashed "
     "diagonal a prediction can be taken at its word."
 )
-CALIBRATION = Panel("calibration", "DrawnCalibration", "DrawnCalibration", _CALIBRATION, _calibrations_shown)
+CALIBRATION = Panel("calibration", "Calibration", "Calibration", _CALIBRATION, _calibrations_shown)
