@@ -642,8 +642,8 @@ def test_compare_writes_a_report(data, scores, tmp_path):
 
 def test_headings_are_words_and_no_names_of_classes():
     for panel in PANELS:
-        assert re.fullmatch("[A-Z][a-z, ]+", panel.heading), panel.heading
-        assert re.fullmatch("[A-Z][a-z, ]+", panel.link), panel.link
+        assert re.fullmatch("[A-Z][a-z, -]+", panel.heading), panel.heading
+        assert re.fullmatch("[A-Z][a-z, -]+", panel.link), panel.link
 
 
 def test_the_demo_ends_with_the_report(tmp_path, monkeypatch):
