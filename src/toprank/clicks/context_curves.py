@@ -20,9 +20,17 @@ from toprank.clicks.context_propensities import ContextPropensities, of_layout
 from toprank.clicks.context_scales import scales
 from toprank.clicks.contexts import Context, Contexts, Layout, contexts_of
 from toprank.clicks.curves import Curves
-from toprank.clicks.harvests import HARVESTED, Prepared, Propensities, harvested, prepared, refuse_one_order, shuffled
+from toprank.clicks.harvests import (
+    HARVESTED,
+    Prepared,
+    Propensities,
+    harvested,
+    least_noise,
+    prepared,
+    refuse_one_order,
+    shuffled,
+)
 from toprank.clicks.log import COMPARED, ClickLog, redrawn, sums
-from toprank.clicks.recency import kish
 from toprank.clicks.shrinking import drawn, shrunk
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
@@ -32,7 +40,6 @@ from toprank.significance import Interval, redrawn_interval
 
 __all__ = ["by_context", "curves_by_context", "in_cells"]
 
-_NOTHING = 1e-9  # clicks' worth of information, which keeps what has none at all invertible
 _DRAWS = 50  # of queries, where they only say how much of a curve is its own
 
 
@@ -135,7 +142,7 @@ class _Ready(NamedTuple):
         noise = np.full(each.shape, np.inf)
         for number, part in enumerate(self.parts):
             if part is not None:
-                noise[number] = _least_noise(part.log, each[number])
+                noise[number] = least_noise(part.log, each[number])
         return noise
 
     def counts(self) -> tuple[FloatArray, FloatArray]:
@@ -155,30 +162,6 @@ class _Ready(NamedTuple):
         like_whole = shown * (clicks.sum(axis=0) / np.maximum(shown.sum(axis=0), 1))
         as_many: FloatArray = clicks.sum(axis=1) / np.maximum(like_whole.sum(axis=1), 1e-300)
         return np.asarray(like_whole * as_many[:, None])
-
-
-def _least_noise(log: ClickLog, curve: FloatArray) -> FloatArray:
-    """The variance of the logarithms of a curve that clicks alone make, were all documents what they are.
-
-    It is the inverse of the information of where the clicks of each document fell (`relative_examinations`), at the
-    curve itself: a curve that runs away because nothing holds it has none, however much its draws agree.
-    """
-    from scipy.sparse import csr_matrix
-
-    depth = len(curve)
-    used = np.nan_to_num(curve)[log.position - 1] > 0
-    document = np.unique(log.pair[used], return_inverse=True)[1].reshape(-1)
-    position, n = log.position[used] - 1, int(document.max(initial=0)) + 1
-    weight = np.ones(len(position))
-    if log.weights is not None and log.weight is not None:  # as many clicks as sessions of equal weight would have
-        weight = log.weight[used] * (kish(log.weights) / log.weights.sum())
-    mass = csr_matrix((curve[position] * weight, (document, position)), shape=(n, depth))  # impressions add up
-    share = mass.multiply(1 / np.maximum(mass.sum(axis=1), 1e-300)).tocsr()
-    expected = share.multiply(sums(document, log.clicks[used] * weight, n)[:, None]).tocsr()
-    information = np.diag(np.asarray(expected.sum(axis=0)).ravel()) - (share.T @ expected).toarray()
-    least = np.zeros(depth)
-    least[1:] = np.diag(np.linalg.inv(information[1:, 1:] + _NOTHING * np.eye(depth - 1)))
-    return least
 
 
 def _deviations(whole: FloatArray, each: FloatArray) -> FloatArray:

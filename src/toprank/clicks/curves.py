@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.contexts import Layout
-from toprank.clicks.harvests import HARVESTED, harvested
+from toprank.clicks.harvests import HARVESTED, harvested, least_noise, prepared
 from toprank.clicks.log import ClickLog, UnidentifiedError, some_queries
 from toprank.compute import FloatArray, IntArray
 from toprank.showing.tables import bracketed
@@ -118,6 +118,8 @@ def contradiction(curves: Curves, log: ClickLog, seed: int = 0) -> str:
     a good ranker, rates of clicks take what documents are worth for how likely they were looked at, and so does a model
     by features of all that its features do not tell. Nothing is said of curves of contexts and of offsets.
     """
+    from scipy.special import ndtri
+
     if curves.layout is not None or (np.nan_to_num(curves.offset) != 0).any() or curves.origin in HARVESTED:
         return ""
     if log.depth < 2 or log.position.min() > 1 or not curves.usable[0]:
@@ -125,13 +127,17 @@ def contradiction(curves: Curves, log: ClickLog, seed: int = 0) -> str:
     part = some_queries(log.top(_DEEPEST), _SESSIONS, seed)
     if part.n_sessions < _LEAST or part.depth < 2:
         return ""
-    with warnings.catch_warnings():  # what does not come to rest contradicts nothing
-        warnings.simplefilter("ignore")
-        found = harvested(part, resamples=_DRAWS, confidence=1 - _LEVEL / (part.depth - 1), seed=seed)
-    given, (low, high) = curves.slope[: part.depth] / curves.slope[0], found.intervals
-    with np.errstate(divide="ignore", invalid="ignore"):
-        otherwise = ((given < low) | (given > high)) & (np.abs(np.log(found.values / given)) > _FAR)
-    places = np.flatnonzero(otherwise & found.identified & np.isfinite(given)).tolist()
+    given, level = curves.slope[: part.depth] / curves.slope[0], _LEVEL / (part.depth - 1)
+    with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
+        warnings.simplefilter("ignore")  # what does not come to rest contradicts nothing
+        ready = prepared(part, "all-pairs")
+        values = np.where(ready.identified, ready.estimate(np.ones(part.n_queries)), np.nan)
+        apart = np.abs(np.log(values / given))
+        far = np.isfinite(given) & (apart > np.maximum(_FAR, ndtri(1 - level / 2) * np.sqrt(least_noise(part, values))))
+        if not far.any():  # and no draws of queries would tell them apart
+            return ""
+        low, high = harvested(part, resamples=_DRAWS, confidence=1 - level, seed=seed).intervals
+    places = np.flatnonzero(far & ((given < low) | (given > high))).tolist()
     if not places:
         return ""
     said = "; ".join(

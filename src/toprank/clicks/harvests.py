@@ -24,7 +24,7 @@ from toprank.clicks.log import (
     redrawn,
     sums,
 )
-from toprank.clicks.recency import Recency
+from toprank.clicks.recency import Recency, kish
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.drawing import WIDTH, Box, Scale, axes, marker, path, tag, ticks
@@ -35,7 +35,8 @@ from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of
 from toprank.significance import Interval, redrawn_interval
 
 __all__ = [
-    "HARVESTED", "TELL", "Edge", "Graph", "Prepared", "Propensities", "components", "graph", "harvested", "prepared",
+    "HARVESTED", "TELL", "Edge", "Graph", "Prepared", "Propensities", "components", "graph", "harvested", "least_noise",
+    "prepared",
     "refuse_one_order", "relative_examinations", "shuffled",
 ]  # fmt: skip
 
@@ -46,6 +47,7 @@ _PRIOR = 1e-6  # clicks at each position, so that one without any is compared at
 _MOST_STEPS = 100
 _STILL = 1e-10  # of log θ: steps are Newton's, so that the next one would be shorter than rounding
 _ROUNDING = 1e-15  # of the likelihood: less than this a step cannot be seen to raise it
+_NOTHING = 1e-9  # clicks' worth of information, which keeps what has none at all invertible
 _LONGEST = 3.0  # of log θ in one step: far from the maximum the curvature tells little
 HARVESTED: tuple[str, ...] = ("all-pairs", "pivot", "chain", "randomisation")
 
@@ -507,6 +509,30 @@ def relative_examinations(
         if np.abs(step).max() <= _STILL or gradient @ step <= _ROUNDING * (1 + abs(reached)):
             return np.exp(log_theta), True
     return np.exp(log_theta), False
+
+
+def least_noise(log: ClickLog, curve: FloatArray) -> FloatArray:
+    """The variance of the logarithms of a curve that clicks alone make, were all documents what they are.
+
+    It is the inverse of the information of where the clicks of each document fell (`relative_examinations`), at the
+    curve itself: a curve that runs away because nothing holds it has none, however much its draws agree.
+    """
+    from scipy.sparse import csr_matrix
+
+    depth = len(curve)
+    used = np.nan_to_num(curve)[log.position - 1] > 0
+    document = np.unique(log.pair[used], return_inverse=True)[1].reshape(-1)
+    position, n = log.position[used] - 1, int(document.max(initial=0)) + 1
+    weight = np.ones(len(position))
+    if log.weights is not None and log.weight is not None:  # as many clicks as sessions of equal weight would have
+        weight = log.weight[used] * (kish(log.weights) / log.weights.sum())
+    mass = csr_matrix((curve[position] * weight, (document, position)), shape=(n, depth))  # impressions add up
+    share = mass.multiply(1 / np.maximum(mass.sum(axis=1), 1e-300)).tocsr()
+    expected = share.multiply(sums(document, log.clicks[used] * weight, n)[:, None]).tocsr()
+    information = np.diag(np.asarray(expected.sum(axis=0)).ravel()) - (share.T @ expected).toarray()
+    least = np.zeros(depth)
+    least[1:] = np.diag(np.linalg.inv(information[1:, 1:] + _NOTHING * np.eye(depth - 1)))
+    return least
 
 
 _ESTIMATES = {"all-pairs": _all_pairs, "pivot": _pivot, "chain": _chain, "randomisation": _randomised}
