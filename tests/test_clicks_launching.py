@@ -271,6 +271,15 @@ def test_what_is_right_is_hardly_ever_contradicted():
     assert wrong <= binom.ppf(0.999, 10, 0.01)
 
 
+def test_a_log_of_later_pages_is_asked_nothing_of_its_first_positions():
+    data, liked = world(0)
+    log = served(data, liked, 500)
+    later = replace(log, position=log.position + 10)
+    curves = np.append(np.full(10, np.nan), LOOKS)
+    assert trusting_users(later, 0) == []
+    assert contradiction(curves_of(curves, later), later) == ""
+
+
 def test_values_are_compared_as_clicks_are():
     data, liked = world(2, 300, 0.4)
     log = served(data, liked, 12_000)

@@ -166,6 +166,8 @@ def _per_click(log: ClickLog, data: RankingData) -> FloatArray:
 
 def trusting_users(log: ClickLog, seed: int) -> list[str]:
     """A sentence on users who trust positions, where the log surely has them."""
+    if log.position.min() > 1:  # nothing to compare with
+        return []
     part = some_queries(log.top(_DEEPEST), _SESSIONS, seed)
     if part.n_sessions < _LEAST or part.depth < 2:
         return []
