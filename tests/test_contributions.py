@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import product
 from math import factorial
 
@@ -463,3 +464,12 @@ def test_large_trees_are_explained_as_small_ones(seed):
             expected[j] += share * (earned[number | 1 << j] - earned[number])
     found = forest.contributions(np.stack([a, b]), np.array([0]), np.array([1]))
     np.testing.assert_allclose(found[0], expected, atol=1e-12)
+
+
+def test_contributions_that_differ_by_rounding_alone_keep_the_order_of_the_features():
+    X = np.random.default_rng(0).normal(size=(20, 4))
+    ranker = tr.LinearRanker().fit(X, np.tile([0, 1], 10), qid=np.repeat(np.arange(10), 2))
+    explained = ranker.explain(tr.RankingData(X[:2], qid=[0, 0]), 0, a=0, b=1)
+    half = -0.5
+    explained = replace(explained, values=np.array([half, np.nextafter(half, -1.0), 2.0, 0.0]))
+    assert list(explained.contributions) == [explained.features[place] for place in (2, 0, 1, 3)]

@@ -202,7 +202,9 @@ class Explanation(Shown):
 
     def _order(self, everything: bool = False) -> list[int]:
         """The features, the largest contribution first; without those that contribute nothing, unless all are asked."""
-        order = np.argsort(-np.abs(self.values), kind="stable")
+        sizes = np.abs(self.values)
+        # Columns that are alike count alike but for rounding, which is another on other machines.
+        order = np.argsort(-np.round(sizes / (sizes.max(initial=0.0) or 1.0), 9), kind="stable")
         return [i for i in order.tolist() if everything or self.values[i] != 0]
 
     @property

@@ -101,7 +101,7 @@ class SearchEvaluation(Shown):
 
     def _parts(self) -> Sequence[Part]:
         head = (
-            f"{counted(self.queries, 'judged query')}; the {self.pool:,} candidates of each hold "
+            f"{counted(self.queries, 'judged query')}; the candidates of each, {self.pool:,} at most, hold "
             f"{self.pool_recall:.1%} of the relevant documents. Learned systems are judged on queries that they have "
             "not seen."
         )

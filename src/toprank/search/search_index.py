@@ -18,7 +18,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError, UnknownNameError, warn_user
 from toprank.search.collections import Topics
-from toprank.search.collections.collection import ALL, Stamp
+from toprank.search.collections.collection import ALL, Stamp, few
 from toprank.search.collections.sources import changed
 from toprank.search.documents import Documents
 from toprank.search.features import CandidateFeatures, Function, Pool
@@ -175,8 +175,8 @@ class Index:
         judged = Qrels.of(qrels)
         if not np.isin(judged.qids, np.array(topics.ids)).any():
             raise DataError(
-                f"No query has judgments: the queries are {', '.join(topics.ids[:3])} …, the judgments are about "
-                f"{', '.join(judged.qids[:3])} …. Are the ids spelled alike?"
+                f"No query has judgments: the queries are {few(topics.ids)}, the judgments are about "
+                f"{few(np.unique(judged.qids))}. Are the ids spelled alike?"
             )
         return topics, judged, ()
 

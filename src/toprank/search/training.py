@@ -17,6 +17,7 @@ from toprank.data.trec import Qrels
 from toprank.errors import DataError, warn_user
 from toprank.search.blending import BLEND, blended
 from toprank.search.collections import Topics
+from toprank.search.collections.collection import few
 from toprank.search.vectors import rows_of_ids
 from toprank.showing.progress import step
 from toprank.showing.tables import Part, Shown
@@ -191,16 +192,12 @@ def not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
     if len(unknown) == len(names):
         raise DataError(
             f"None of the {len(names):,} documents that are judged relevant is in the index: their ids are "
-            f"{_few(unknown)}, those of the index {_few(index.documents.ids[:4].tolist())}. Are the ids spelled alike?"
+            f"{few(unknown)}, those of the index {few(index.documents.ids[:4].tolist())}. Are the ids spelled alike?"
         )
     return (
         f"{len(unknown):,} of {len(names):,} documents that are judged relevant are not in the index "
-        f"({_few(unknown)}); they count as not found.",
+        f"({few(unknown)}); they count as not found.",
     )
-
-
-def _few(names: Sequence[Any]) -> str:
-    return ", ".join(map(str, names[:3])) + (" …" if len(names) > 3 else "")
 
 
 def judged_only(qrels: Qrels, topics: Topics) -> Qrels:

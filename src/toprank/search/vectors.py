@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from toprank.data.bytesource import os_errors
 from toprank.errors import DataError, FormatError
+from toprank.search.collections.collection import few
 
 __all__ = ["rows_of_ids", "unit_rows"]
 
 _IDS, _ROWS = "ids", "vectors"  # arrays of an archive
-_NAMED = 3  # ids in a sentence
 
 
 def unit_rows(what: str, given: npt.ArrayLike, n: int, width: int | None = None) -> npt.NDArray[np.float32]:
@@ -123,9 +123,9 @@ def _places(path: Path, what: str, ids: list[str], wanted: Sequence[str]) -> lis
         raise FormatError(f"The id '{again}' occurs more than once.", path=path)
     missing = [name for name in wanted if name not in place]
     if missing:
-        named = ", ".join(missing[:_NAMED]) + (" …" if len(missing) > _NAMED else "")
         raise FormatError(
-            f"It has no vector for {len(missing):,} of {len(wanted):,} {what}: {named}. Are the ids spelled alike?",
+            f"It has no vector for {len(missing):,} of {len(wanted):,} {what}: {few(missing)}. Are the ids spelled "
+            "alike?",
             path=path,
         )
     return [place[name] for name in wanted]

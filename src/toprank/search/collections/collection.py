@@ -8,14 +8,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["ALL", "QUERY_NAMES", "Collection", "Stamp", "Topics", "first_again", "qrels_of_rows", "whole_text"]
+__all__ = ["ALL", "QUERY_NAMES", "Collection", "Stamp", "Topics", "few", "first_again", "qrels_of_rows", "whole_text"]
 
 ALL = "all"
 """The name of judgments that are not divided into parts such as train and test."""
@@ -164,6 +165,15 @@ def qrels_of_rows(rows: Sequence[tuple[str, str, float]]) -> Qrels:
     """Judgments from rows of query, document and grade."""
     queries, documents, grades = zip(*rows, strict=True)
     return Qrels(np.array(queries), np.array(documents), np.array(grades, dtype=np.float64))
+
+
+def few(names: Sequence[Any] | npt.NDArray[Any]) -> str:
+    """The first names of many, for a sentence.
+
+    >>> few(["a", "b", "c", "d"])
+    'a, b, c …'
+    """
+    return ", ".join(map(str, names[:3])) + (" …" if len(names) > 3 else "")
 
 
 def first_again(ids: Sequence[str]) -> int | None:

@@ -23,7 +23,7 @@ from toprank.data.bytesource import is_float, open_bytes, plain_name
 from toprank.data.trec import Qrels
 from toprank.data.trec.files import RepeatedPairError
 from toprank.errors import DataError, FormatError
-from toprank.search.collections.collection import QUERY_NAMES, Topics, qrels_of_rows
+from toprank.search.collections.collection import QUERY_NAMES, Topics, few, qrels_of_rows
 
 __all__ = ["read_judgments"]
 
@@ -129,8 +129,7 @@ def _by_id(
     ordinal = _are_ordinals(queries, topics.ids)
     if ordinal and (counted or not queries <= ids):
         notes.append(
-            f"The judgments number the queries from 1 to {len(topics):,} instead of using their ids: "
-            f"{_few(topics.ids)}."
+            f"The judgments number the queries from 1 to {len(topics):,} instead of using their ids: {few(topics.ids)}."
         )
         return [(topics.ids[int(query) - 1], document, grade) for query, document, grade in judged]
     if counted and not queries <= ids:
@@ -140,7 +139,7 @@ def _by_id(
         )
     if not queries & ids:
         raise DataError(
-            f"No query has judgments: {path} judges {_few(sorted(queries))}, the queries are {_few(topics.ids)}. Are "
+            f"No query has judgments: {path} judges {few(sorted(queries))}, the queries are {few(topics.ids)}. Are "
             "the ids spelled alike in both?"
         )
     return judged
@@ -163,7 +162,3 @@ def _are_ordinals(queries: set[str], ids: Sequence[str]) -> bool:
     numbers = all(name.isdecimal() for name in (*queries, *ids))
     own = [str(place) for place in range(1, len(ids) + 1)]
     return numbers and list(ids) != own and max(map(int, ids)) > len(ids) and queries <= set(own)
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")

@@ -11,6 +11,7 @@ import numpy as np
 from toprank.compute import FloatArray, IntArray
 from toprank.data.trec import Run
 from toprank.errors import DataError
+from toprank.search.collections.collection import few
 from toprank.search.documents import Documents
 from toprank.search.first_stage.engines import Hits
 
@@ -37,8 +38,8 @@ class RunPool:
             self.foreign += int((rows < 0).sum())
             if (rows < 0).all():
                 raise DataError(
-                    f"No document of the run '{name}' is in the index: it names {', '.join(run.document_ids[:3])} …, "
-                    f"the index {documents.id(0)} …. Are the ids spelled alike?"
+                    f"No document of the run '{name}' is in the index: it names {few(run.document_ids)}, "
+                    f"the index {few(documents.ids)}. Are the ids spelled alike?"
                 )
             order = np.lexsort((run.ranks(), run.qids))
             order = order[rows[order] >= 0]
