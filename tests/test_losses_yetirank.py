@@ -289,6 +289,8 @@ def test_what_cannot_be_drawn_for_is_refused():
         YetiRank().on(["good", "bad"], tr.Queries([0, 2]))
     with pytest.raises(DataError, match="label of document 1 is nan; training needs judged documents only"):
         YetiRank().on([1.0, np.nan], tr.Queries([0, 2]))
+    with pytest.raises(DataError, match="scores must hold numbers"):
+        YetiRank().on([1, 0], tr.Queries([0, 2])).at(["high", "low"])
     with pytest.raises(DataError, match="draw must be"):
         YetiRank().on([1, 0], tr.Queries([0, 2])).at([0.0, 0.0], draw=-1)
     with pytest.raises(DataError, match="objectives that are drawn; use Newton"):

@@ -378,7 +378,7 @@ class BoundLoss(ABC):
         return grad, diagonal
 
     def _checked(self, scores: npt.ArrayLike) -> FloatArray:
-        values = np.ascontiguousarray(scores, dtype=np.float64)
+        values = np.ascontiguousarray(numbers(scores, "scores"), dtype=np.float64)
         if len(values) != self.queries.n_documents:
             raise DataError(
                 f"There are {len(values)} scores for {self.queries.n_documents} documents; there must be one for each."
