@@ -81,7 +81,7 @@ class AutoRanker(Ranker):
 
     takes_categories: ClassVar[bool] = True  # each candidate sees to them by itself
 
-    ranker_: Any
+    ranker_: Ranker
     choice_: Choice
 
     def __init__(
@@ -188,55 +188,49 @@ class AutoRanker(Ranker):
     def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
         """Scores of the chosen ranker; see `Ranker.predict`."""
         check_is_fitted(self)
-        scores: FloatArray = self.ranker_.predict(X, qid)
-        return scores
+        return self.ranker_.predict(X, qid)
 
     @override
     def query_scores(self, X: FloatArray) -> FloatArray:
-        scores: FloatArray = self.ranker_.query_scores(X)
-        return scores
+        return self.ranker_.query_scores(X)
 
     def _scores(self, X: Any) -> FloatArray:
-        scores: FloatArray = self.ranker_._scores(X)
-        return scores
+        return self.ranker_._scores(X)
 
     @override
     def formula(self) -> Part:
         check_is_fitted(self)
-        formula: Part = self.ranker_.formula()
-        return formula
+        return self.ranker_.formula()
 
     @override
     def contributions(
         self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
     ) -> Contributions:
-        parts: Contributions = self.ranker_.contributions(query, of, against, sampling)
-        return parts
+        return self.ranker_.contributions(query, of, against, sampling)
 
     @override
     def course(self, feature: int) -> Course | None:
-        course: Course | None = self.ranker_.course(feature)
-        return course
+        return self.ranker_.course(feature)
 
     @property
     def category_columns(self) -> frozenset[int]:
         """Those of the chosen ranker."""
-        return frozenset(self.ranker_.category_columns)
+        return self.ranker_.category_columns
 
     @property
     def takes_missing(self) -> bool:  # type: ignore[override]
         """Where the chosen ranker does; before, some of the portfolio do."""
-        return not is_fitted(self) or bool(self.ranker_.takes_missing)
+        return not is_fitted(self) or self.ranker_.takes_missing
 
     @property
     def sees_queries(self) -> bool:
         """Where the chosen ranker does."""
-        return bool(self.ranker_.sees_queries)
+        return self.ranker_.sees_queries
 
     @property
     def explains_exactly(self) -> bool:
         """Where the chosen ranker does."""
-        return bool(self.ranker_.explains_exactly)
+        return self.ranker_.explains_exactly
 
     @property
     def feature_importances_(self) -> FloatArray:
@@ -249,8 +243,7 @@ class AutoRanker(Ranker):
     def to_save(self) -> Ranker:
         """The ranker that was chosen: a model file holds that alone."""
         check_is_fitted(self)
-        chosen: Ranker = self.ranker_.to_save()
-        return chosen
+        return self.ranker_.to_save()
 
 
 def auto(

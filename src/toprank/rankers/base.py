@@ -491,6 +491,12 @@ class Ranker(Recorded):
         """The features whose numbers are codes of categories, as far as the ranker knows."""
         return frozenset(() if self.encoding_ is None else self.encoding_.categories)
 
+    def shares_of_features(self, of_columns: FloatArray) -> FloatArray:
+        """What the columns count, as shares of 1; a category has the sum of its columns."""
+        counts = of_columns if self.columns_ is None else self.columns_.by_feature(of_columns)
+        total = counts.sum()
+        return np.asarray(counts / total if total > 0 else counts)
+
     def course(self, feature: int) -> Course | None:
         """How the score runs along a feature that holds numbers, where that is known exactly."""
         del feature

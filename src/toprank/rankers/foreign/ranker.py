@@ -14,7 +14,7 @@ from toprank.data.encoding import Encoding
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite
 from toprank.rankers.contributions import ForestTerms
-from toprank.rankers.estimator import available_if, check_is_fitted
+from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.formula import Part, before_rounding
 from toprank.rankers.linear.weighted_sum import WeightedSum
 from toprank.rankers.model_files import State
@@ -169,16 +169,13 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
         check_is_fitted(self)
         return self._forest
 
-    @available_if(lambda ranker: hasattr(ranker, "_forest") and bool(ranker._forest.feature_gains.any()))
-    def _shares(self) -> FloatArray:
-        gains = self.forest_.feature_gains
-        return np.asarray(gains / gains.sum())
-
     @property
     def feature_importances_(self) -> FloatArray:
         """How much each feature's splits lowered the objective, as shares of 1; not every format tells it."""
-        shares: FloatArray = self._shares()
-        return shares
+        gains = self.forest_.feature_gains
+        if not gains.any():
+            raise AttributeError(f"The file of {self.as_fitted.source} does not tell what its splits have gained.")
+        return self.shares_of_features(gains)
 
     def state(self) -> State:
         """See `Ranker.state`; the trees are written as LightGBM's text."""

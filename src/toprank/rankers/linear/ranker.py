@@ -246,10 +246,7 @@ class LinearRanker(WeightedSum, PathRanker):
 
         A category has the sum of its levels.
         """
-        size = np.abs(self.coef_ * self.standardisation_.spread)
-        size = size if self.columns_ is None else self.columns_.by_feature(size)
-        total = size.sum()
-        return size / total if total > 0 else size
+        return self.shares_of_features(np.abs(self.coef_ * self.standardisation_.spread))
 
 
 def _tell(progress: ProgressLine, iteration: int, _: FloatArray, value: float, message: str) -> None:

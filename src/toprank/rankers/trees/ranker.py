@@ -357,11 +357,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     @property
     def feature_importances_(self) -> FloatArray:
         """How much each feature's splits lowered the objective, as shares of 1."""
-        check_is_fitted(self)
-        gains = self.forest_.feature_gains
-        gains = gains if self.columns_ is None else self.columns_.by_feature(gains)
-        total = gains.sum()
-        return gains / (total if total > 0 else 1.0)
+        return self.shares_of_features(self.forest_.feature_gains)
 
     # ---- files ----
 

@@ -11,7 +11,7 @@ from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker, finite
-from toprank.rankers.estimator import available_if, check_is_fitted, unfitted
+from toprank.rankers.estimator import check_is_fitted, unfitted
 from toprank.rankers.foreign.ranker import TrainedElsewhere
 from toprank.rankers.formula import Part
 from toprank.rankers.wrapping.libraries import library_of
@@ -119,18 +119,10 @@ class WrappedRanker(Ranker):
     def _scores(self, X: Any) -> FloatArray:
         return finite(library_of(self.estimator_).scores(X))
 
-    @available_if(lambda ranker: hasattr(getattr(ranker, "estimator_", None), "feature_importances_"))
-    def _importances(self) -> FloatArray:
-        importances = library_of(self.estimator_).importances()
-        importances = importances if self.columns_ is None else self.columns_.by_feature(importances)
-        total = importances.sum()
-        return importances / (total if total > 0 else 1.0)
-
     @property
     def feature_importances_(self) -> FloatArray:
-        """The estimator's own, as shares of 1."""
-        shares: FloatArray = self._importances()
-        return shares
+        """The estimator's own, as shares of 1; not every estimator has them."""
+        return self.shares_of_features(library_of(self.estimator_).importances())
 
     # ---- files ----
 
