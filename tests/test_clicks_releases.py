@@ -143,6 +143,16 @@ def test_a_broken_assignment_is_found_and_the_difference_then_says_nothing():
     assert not ab(split(20_000, 0.1)).broken
 
 
+def test_an_arm_whose_model_was_replaced_is_said_to_be_of_several_versions():
+    log = split(500, 0.5)
+    new = log.columns["arm"] == "new"
+    version = np.where(new & (np.arange(log.n_impressions) > 200), "two", "one")
+    (doubt,) = ab(replace(log, columns={**log.columns, "version": version})).doubts
+    assert doubt.startswith("new was 2 versions of a model")
+    one = ab(replace(log, columns={**log.columns, "version": np.where(new, "one", "two")}))
+    assert not one.doubts
+
+
 def test_keys_in_both_arms_are_found():
     log = split(500, 0.5)
     log.columns["user"][:] = np.arange(log.n_impressions) % 100

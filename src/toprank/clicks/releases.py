@@ -43,6 +43,7 @@ class Release(Shown):
         ratio_p: p of the units under the shares, at all looks at once.
         crossed: units that were in several arms; they are left out.
         left_out: sessions of no arm, or of a plan that is no longer, in words and how often.
+        doubts: sentences on what the difference is of.
     """
 
     names: tuple[str, str]
@@ -55,6 +56,7 @@ class Release(Shown):
     ratio_p: float
     crossed: int
     left_out: dict[str, int]
+    doubts: tuple[str, ...] = ()
 
     @property
     def broken(self) -> bool:
@@ -103,6 +105,7 @@ class Release(Shown):
             "means": json_numbers(list(self.means)), "difference": self.interval.to_dict(),
             "confidence": self.interval.confidence, "units": list(self.units), "shares": list(self.shares),
             "ratio_p": self.ratio_p, "broken": self.broken, "crossed": self.crossed, "left_out": self.left_out,
+            "doubts": list(self.doubts),
         }  # fmt: skip
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
@@ -129,7 +132,13 @@ class Release(Shown):
         sentence = f"Difference per {self.unit}: {self.difference:+.4f}, {ends} at {self.interval.confidence:.0%}"
         left = [f"{words[0].upper()}{words[1:]}: {count:,}." for words, count in self.left_out.items()]
         table = Table(("model", head, "planned", f"{what} a {self.unit}"), rows, names=1)
-        return [self.summary, table, f"{sentence}, whenever you look. Sample ratio: p = {self.ratio_p:.2g}.", *left]
+        return [
+            self.summary,
+            table,
+            f"{sentence}, whenever you look. Sample ratio: p = {self.ratio_p:.2g}.",
+            *self.doubts,
+            *left,
+        ]
 
 
 def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = None, confidence: float = 0.95) -> Release:
@@ -185,8 +194,21 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
     means = tuple(float(values.mean()) if len(values) else np.nan for values in of)
     return Release(
         names, metric, "key", (means[0], means[1]), _difference(of[0], of[1], confidence), counts, shares, p,
-        int(crossed.sum()), kept,
+        int(crossed.sum()), kept, _of_versions(log, among, arm, names),
     )  # fmt: skip
+
+
+def _of_versions(log: ClickLog, among: Any, arm: Any, names: tuple[str, str]) -> tuple[str, ...]:
+    """Sentences on arms whose model was replaced meanwhile."""
+    if "version" not in log.columns:
+        return ()
+    version = log.columns["version"][log.offsets[:-1]]
+    counts = {name: len(np.unique(version[among & (arm == name)].astype(str))) for name in names}
+    return tuple(
+        f"{name} was {count} versions of a model in turn; the difference is that of all of them together."
+        for name, count in counts.items()
+        if count > 1
+    )
 
 
 def _of_last_plan(log: ClickLog, assigned: Any, arm: Any, share: Any) -> tuple[Any, int]:

@@ -32,8 +32,7 @@ def application(models: str | PathLike[str] | Sequence[str | PathLike[str]], **o
 
     Args:
         models: a model file, or several, each a path or ``NAME=PATH``; the first is the primary one.
-        **options: ``token``, ``limits``, ``shadows``, ``interleave``, ``secret``, ``reference`` and ``log`` of
-            `Service`.
+        **options: keywords of `toprank.serving.service.Service`.
 
     >>> import tempfile, toprank as tr
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -32,7 +32,7 @@ class Split:
 
     Args:
         primary: the model that all others get.
-        told: NAME=PERCENT.
+        texts: NAME=PERCENT, of each.
 
     >>> split = Split("old", ["new=25"])
     >>> arms = [split.arm(key) for key in range(1000)]
@@ -87,7 +87,7 @@ class Exploration:
     """Exchanges two random neighbours of some lists.
 
     Args:
-        told: ``swap-neighbours:SHARE``, or ``swap-neighbours:SHARE:DEPTH``.
+        text: ``swap-neighbours:SHARE``, or ``swap-neighbours:SHARE:DEPTH``.
         rng: draws.
 
     >>> exploration = Exploration("swap-neighbours:0.2:3", random.Random(0))
