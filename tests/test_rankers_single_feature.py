@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 
 import toprank as tr
 from toprank.metrics.evaluation import Judge
@@ -129,3 +130,11 @@ def test_three_rankers_share_one_weighted_sum(data, monkeypatch):
         at_zero = getattr(fitted, "intercept_", -fitted.coef_ @ fitted.standardisation_.centre)
         expected = at_zero + filled @ fitted.coef_
         np.testing.assert_allclose(fitted.predict(data.replace(X=X)), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_chose_is_kept_with_the_rules_of_its_metric(data, valid, name):
+    ranker = clone(SMALL[name]).set_params(metric="ndcg@5", convention="letor4").fit(data, valid=valid)
+    kept = ranker.training_["valid"]
+    assert kept["convention"] == "letor4"
+    assert isinstance(kept["ndcg@5"], float)
