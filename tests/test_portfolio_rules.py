@@ -259,7 +259,7 @@ def test_what_was_left_out_in_words():
     assert _left_out(a_search(done), facts(Refit(None, interrupted=True))) == []
     assert _left_out(a_search(done, interrupted=True), facts()) == [stopped]
     assert _left_out(a_search(done, *late), facts()) == ["Not tried for lack of time: b, c.", short]
-    long = "a alone took 61.0 s: the first is fitted to its end, for there to be an answer."
+    long = "a alone took 61.0 s: the first candidate is always fitted to the end, so that there is an answer."
     assert _left_out(a_search(trial("a", 1.0, seconds=61.0), late[0]), facts())[:2] == [
         long, "Not tried for lack of time: b."
     ]  # fmt: skip

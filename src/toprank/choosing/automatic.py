@@ -284,8 +284,8 @@ def auto(
     train, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
     if valid is not None and same_content(train, valid):
         raise DataError(
-            "The validation data are the training data, on which learning by heart would win. Leave",
-            remedy=Remedy("{valid} out: a quarter of the queries is held out then.", valid=...),
+            "The validation data are the training data, where memorising would win. Leave out",
+            remedy=Remedy("{valid}: a quarter of the queries is then held out.", valid=...),
         )
     if valid is not None:
         divide(train, valid, by=by)  # refused in the words of a search

@@ -228,7 +228,8 @@ def _left_out(search: PortfolioSearch, facts: StoryFacts) -> list[str]:
     first = next((trial for trial in search.trials if trial.seconds is not None), None)
     if first is not None and facts.budget is not None and (first.seconds or 0.0) > facts.budget:
         parts.append(
-            f"{first.name} alone took {first.seconds:.1f} s: the first is fitted to its end, for there to be an answer."
+            f"{first.name} alone took {first.seconds:.1f} s: the first candidate is always fitted to the end, so that "
+            "there is an answer."
         )
     skipped = search.of("not tried")
     if late := [trial for trial in skipped if trial.remark == NO_TIME]:

@@ -33,7 +33,7 @@ def _importance_bars(choice: Choice) -> Iterator[Markup]:
     yield _text(_MARGIN, 30, f"What mattered to {choice.metric} of {choice.name}", "title")
     yield _text(_MARGIN, 50, "share of the variance over complete trials that each explains by itself", "muted")
     if not choice.importance:
-        yield _text(_MARGIN, _TITLE + 18, "Too few trials were complete to tell.")
+        yield _text(_MARGIN, _TITLE + 18, "Too few trials are complete to say.")
     x = Scale(0.0, 1.0, _LEFT, _WIDTH - _RIGHT)
     for number, (name, share) in enumerate(choice.importance.items()):
         y, end = _TITLE + number * _BAR, max(_LEFT + 1.0, x(share))

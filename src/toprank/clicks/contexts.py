@@ -64,8 +64,8 @@ def contexts_of(log: ClickLog, context: Context) -> Contexts:
     """The contexts of a log, by its columns; several columns are crossed.
 
     >>> log = ClickLog.of(["q", "q", "r"], list("abc"), [1, 2, 1], [0, 1, 0], device=["tv", "tv", "phone"])
-    >>> found = contexts_of(log, "device")
-    >>> found.names, found.number.tolist(), found.varies
+    >>> contexts = contexts_of(log, "device")
+    >>> contexts.names, contexts.number.tolist(), contexts.varies
     (('phone', 'tv'), [1, 1, 0], False)
     """
     columns = columns_of(context)

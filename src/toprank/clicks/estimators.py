@@ -117,8 +117,8 @@ def propensities(
     >>> data = tr.synthetic(n_queries=50, seed=0)
     >>> rankers = {"a": data.X[:, 0], "b": data.X[:, 1]}
     >>> log = tr.clicks.simulate(data, rankers, tr.clicks.PBM.known([1, 0.5, 0.25]), sessions=20_000, k=3)
-    >>> found = tr.clicks.propensities(log)
-    >>> found.values.shape, found.identified.tolist()
+    >>> curve = tr.clicks.propensities(log)
+    >>> curve.values.shape, curve.identified.tolist()
     ((3,), [True, True, True])
     """
     if method not in METHODS:

@@ -234,8 +234,8 @@ def interleaving(
         order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
 
     >>> log = ClickLog.of(["q"] * 4, list("xyxy"), [1, 2, 1, 2], [1, 0, 1, 0], team=["new", "old", "new", "old"])
-    >>> found = interleaving(log)
-    >>> found.names, found.wins, found.losses
+    >>> preferred = interleaving(log)
+    >>> preferred.names, preferred.wins, preferred.losses
     (('new', 'old'), 2, 0)
     """
     _check_method(method)
@@ -269,8 +269,8 @@ def preference(
 ) -> Interleaving:
     """What counts of lists say: of each query, or group of queries, how many a won and how many b.
 
-    >>> found = preference(np.array([1.0] * 9 + [0.0] * 3), np.array([0.0] * 9 + [1.0] * 3), 5, 100, ("new", "old"))
-    >>> round(found.p, 3), [round(end, 3) for end in found.interval], found.summary
+    >>> preferred = preference(np.array([1.0] * 9 + [0.0] * 3), np.array([0.0] * 9 + [1.0] * 3), 5, 100, ("new", "old"))
+    >>> round(preferred.p, 3), [round(end, 3) for end in preferred.interval], preferred.summary
     (0.146, [0.428, 0.945], 'No preference is proven (p = 0.15, team-draft).')
     """
     wins, losses = float(for_a.sum()), float(for_b.sum())

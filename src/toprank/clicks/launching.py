@@ -434,8 +434,8 @@ def launch(
     >>> data = tr.synthetic(n_queries=60, n_documents=5, seed=0)
     >>> users = tr.clicks.PBM.known([1, 0.6, 0.4, 0.3, 0.2])
     >>> log = tr.clicks.simulate(data, data.X[:, 0], users, sessions=4_000, k=5, exploration=0.5)
-    >>> found = tr.clicks.launch(log, data, -data.labels, data.labels, propensities=[1, 0.6, 0.4, 0.3, 0.2])
-    >>> found.decision, found.status
+    >>> report = tr.clicks.launch(log, data, -data.labels, data.labels, propensities=[1, 0.6, 0.4, 0.3, 0.2])
+    >>> report.decision, report.status
     ('do not launch', 3)
     """
     _check(log, data, metric, estimator, minimum, confidence, most)

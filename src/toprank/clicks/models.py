@@ -267,8 +267,8 @@ class ClickModel(ABC):
         of the log tells may be anything: from 0 to 1, or without an upper end where it is relative to another.
 
         >>> log = ClickLog.of(["q", "q", "r", "r"], ["a", "b", "a", "c"], [1, 2, 1, 2], [1, 0, 1, 1])
-        >>> found = PBM().intervals(log)["examination"]
-        >>> bool(found.low[1] < found.value[1] < found.high[1])
+        >>> interval = PBM().intervals(log)["examination"]
+        >>> bool(interval.low[1] < interval.value[1] < interval.high[1])
         True
         """
         check_whole("groups", groups, 2)

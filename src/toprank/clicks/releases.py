@@ -154,8 +154,8 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
     >>> arm = np.where(np.arange(n) % 4 == 0, "new", "old")
     >>> log = ClickLog.of(["q"] * n, ["a"] * n, [1] * n, np.arange(n) % 3 == 0, session=np.arange(n),
     ...                   arm=arm, share=np.where(arm == "new", 0.25, 0.75), user=np.arange(n))
-    >>> found = ab(log)
-    >>> found.names, found.units, found.broken, found.interval.low < 0 < found.interval.high
+    >>> release = ab(log)
+    >>> release.names, release.units, release.broken, release.interval.low < 0 < release.interval.high
     (('new', 'old'), (100, 300), False, True)
     """
     check_log(log)

@@ -57,8 +57,8 @@ def shrunk(deviation: FloatArray, noise: FloatArray, expected: FloatArray, share
         expected: clicks that the whole would expect.
         shares: of each context, its part of the clicks.
 
-    >>> found = shrunk(np.array([[1.0], [np.nan]]), np.array([[1e-9], [np.inf]]), np.zeros((2, 1)), np.array([0.5, 0]))
-    >>> found.deviation.ravel().round(3).tolist(), found.own.ravel().round(3).tolist()
+    >>> curves = shrunk(np.array([[1.0], [np.nan]]), np.array([[1e-9], [np.inf]]), np.zeros((2, 1)), np.array([0.5, 0]))
+    >>> curves.deviation.ravel().round(3).tolist(), curves.own.ravel().round(3).tolist()
     ([1.0, 0.0], [1.0, 0.0])
     """
     known = np.isfinite(deviation) & np.isfinite(noise)

@@ -198,8 +198,8 @@ def judges(
 
     >>> human = {"q1": {"a": 2, "b": 0, "c": 1}, "q2": {"a": 1, "b": 0}, "q3": {"a": 0, "b": 2}}
     >>> model = {"q1": {"a": 2, "b": 0, "c": 2}, "q2": {"a": 1, "b": 0}, "q3": {"a": 0, "b": 1}}
-    >>> found = judges(human, {"model": model})
-    >>> round(found.agreements[0].kappa, 4), round(found.agreements[0].weighted_kappa, 4), round(found.alpha, 4)
+    >>> result = judges(human, {"model": model})
+    >>> round(result.agreements[0].kappa, 4), round(result.agreements[0].weighted_kappa, 4), round(result.alpha, 4)
     (0.5625, 0.7941, 0.8514)
     """
     check_number("confidence", confidence, above=0, below=1)

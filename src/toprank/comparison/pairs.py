@@ -181,8 +181,8 @@ def compare(
 
     >>> qrels = {"q1": {"a": 1, "b": 0}, "q2": {"a": 0, "b": 1}, "q3": {"a": 1, "b": 0}}
     >>> runs = {"x": {"q1": {"a": 2, "b": 1}, "q2": {"b": 1}}, "y": {q: {"a": 1, "b": 2} for q in qrels}}
-    >>> found = compare(runs, qrels, "rr")
-    >>> found.means["x"]["rr"], found.differences[0].n, found.missing
+    >>> comparison = compare(runs, qrels, "rr")
+    >>> comparison.means["x"]["rr"], comparison.differences[0].n, comparison.missing
     (1.0, 2, {'x': ('q3',)})
     """
     plan = Plan(baseline, test, correction, confidence, margin, power, flips, resamples, (), seed)

@@ -69,8 +69,8 @@ class ExpectedChange:
             return ""
         few = ", ".join(self.drifted[:3]) + (f" and {len(self.drifted) - 3} more" if len(self.drifted) > 3 else "")
         return (
-            f"Do not believe the DCG that is expected now: {few} drifted, and P(grade | x) was calibrated on documents "
-            "of before. Judge some of the new queries."
+            f"Do not rely on the expected DCG: {few} drifted, and P(grade | x) was calibrated on earlier documents. "
+            "Judge some of the new queries."
         )
 
     def __str__(self) -> str:
@@ -322,7 +322,7 @@ def monitor(
     for side, data in (("reference", reference), ("new", new)):
         check_data("monitor", data)
         if data.n_queries < 2:
-            raise DataError(f"monitor compares queries, and the {side} data have one; give it two at least.")
+            raise DataError(f"monitor compares queries, but the {side} data have only one; give at least two.")
         sides.append(data.select(sampled(data.queries, rng)))
     draws = Draws(sides[0].n_queries, sides[1].n_queries, resamples, rng)
     blocks = tuple(block[data.queries.document_query] for block, data in zip(draws.block_of, sides, strict=True))
@@ -383,7 +383,7 @@ def _expected(
     """What the ranker expects of the queries before and now, or why it cannot tell."""
     if not hasattr(ranker, "expected_dcg"):
         return None, (
-            f"No DCG can be expected without labels: {type(ranker).__name__} gives scores, not P(grade | x) "
+            f"The DCG cannot be estimated without labels: {type(ranker).__name__} gives scores, not P(grade | x) "
             "(ExpectedGainRanker does, and so do trees and networks with outputs='grades')."
         )
     try:
@@ -392,7 +392,7 @@ def _expected(
         )
         before.overall_interval()  # refused, with the reason, where nothing was calibrated
     except DataError as error:
-        return None, joined("No DCG is expected without labels.", error.args[0])
+        return None, joined("The DCG is not estimated without labels.", error.args[0])
     return (before, after), ""
 
 
@@ -420,7 +420,7 @@ def _disagreement(
     try:
         theirs = shadow.predict(data)
     except DataError as error:
-        raise DataError(joined("The shadow does not take the new data.", error.args[0])) from None
+        raise DataError(joined("The shadow does not fit the new data.", error.args[0])) from None
     first, second = (ranking(scores, data.queries, k) for scores in (ours, theirs))
     n, offsets = data.n_queries, data.queries.offsets
     of_query = np.repeat(np.arange(n), np.minimum(data.queries.sizes, k))

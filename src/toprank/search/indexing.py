@@ -68,8 +68,8 @@ def index(
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found = index({"a": "wings in a slipstream", "b": "heated plates"}, f"{folder}/index").search("wing")
-    >>> [hit.id for hit in found]
+    ...     results = index({"a": "wings in a slipstream", "b": "heated plates"}, f"{folder}/index").search("wing")
+    >>> [hit.id for hit in results]
     ['a']
     """
     check_target(path)

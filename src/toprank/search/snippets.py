@@ -34,8 +34,8 @@ class Snippet(NamedTuple):
 def snippet(text: str, words: Sequence[str], analyzer: Analyzer, letters: int = _LETTERS) -> Snippet:
     """The passage of about so many letters with most of the different words (as the analyzer makes them).
 
-    >>> found = snippet("A wing. In the slipstream of a propeller, wings stall.", ["wing", "stall"], Analyzer(), 30)
-    >>> found.text, [found.text[a:b] for a, b in found.marks]
+    >>> piece = snippet("A wing. In the slipstream of a propeller, wings stall.", ["wing", "stall"], Analyzer(), 30)
+    >>> piece.text, [piece.text[a:b] for a, b in piece.marks]
     ('…slipstream of a propeller, wings stall.', ['wings', 'stall'])
     """
     flat = " ".join(text[:LOOKED_AT].split())
