@@ -268,6 +268,16 @@ def test_output_has_one_name():
 
 
 @pytest.mark.parametrize(
+    "words", [["--threads", "0"], ["--seed", "x"], ["--unjudged", "no"]], ids=lambda words: words[0]
+)
+def test_a_value_of_the_wrong_kind_is_refused_in_our_words(words):
+    done = CliRunner().invoke(app, ["evaluate", "data.txt", "a.scores", *words])
+    assert done.exit_code == 2
+    assert f"Invalid value for '{words[0]}'" in done.output
+    assert not re.search("Input should|Value error|unable to parse", done.output)
+
+
+@pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
         (["evaluate", "none.txt", "none.scores"], 1, "none.txt"),

@@ -335,7 +335,7 @@ def test_runs_make_the_pool(tmp_path):
     row = dict(zip(data.feature_names, data.X[data.document_ids.tolist().index("a")].tolist(), strict=True))
     assert (row["one score"], row["one rank"]) == (3.0, 1.0)
     assert np.isnan(row["two score"])
-    with pytest.raises(DataError, match="none of them"):
+    with pytest.raises(DataError, match="not one of them"):
         index.search("wings")
     with pytest.raises(DataError, match="spelled alike"):
         search.index(TEXTS, tmp_path / "y.index", first_stage={"x": {"q": {"zzz": 1.0}}})

@@ -76,7 +76,7 @@ def test_the_commands_take_them(files, tmp_path):
     told = json.loads(run("query", made, *words, "--query-vectors", files / "one.npy", "--json"))
     assert {hit["id"] for hit in told["results"]} == set(WANTED["q0"])
     assert told["note"] == ""
-    assert "learned with vectors of queries (mine)" in json.loads(run("query", made, *words, "--json"))["note"]
+    assert "learned with query vectors (mine)" in json.loads(run("query", made, *words, "--json"))["note"]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -40,6 +40,15 @@ _JSON_LINES = ("serve",)  # commands whose standard error programs read, from it
 class Command(helping.GroupedOptions):
     """What goes wrong is told with the options of the command; it says that it works."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Read the words; a value of the wrong kind is refused in our words, not in those of the parser's library."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as problem:
+            words = problem.message.removeprefix("Value error, ").partition(", unable to parse")[0]
+            problem.message = words.replace("Input should be", "it must be")
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         """Run it, once it is sure that it writes onto nothing that it reads."""
         quiet = bool(ctx.params.get("quiet")) or ctx.info_name in _JSON_LINES
