@@ -119,7 +119,7 @@ WRONG = {
     "objects.npy": (np.array([[1.0, None]] * N), FormatError, "cannot be read without running code"),
     "other.npz": ({"x": DOCUMENTS}, FormatError, "Expected the arrays 'ids' and 'vectors'; found x"),
     "fewer.npz": ({"ids": list(TEXTS)[:9], "vectors": DOCUMENTS}, FormatError, r"shapes are \(9,\) and \(30, 2\)"),
-    "twice.npz": ({"ids": ["d1"] * N, "vectors": DOCUMENTS}, FormatError, "'d1' stands there more than once"),
+    "twice.npz": ({"ids": ["d1"] * N, "vectors": DOCUMENTS}, FormatError, "'d1' occurs more than once"),
     "strange.npz": (
         {"ids": [f"D{i}" for i in range(N)], "vectors": DOCUMENTS}, FormatError, "no vector for 30 of 30 documents: d0",
     ),
