@@ -161,7 +161,7 @@ def test_clicks_on_what_no_list_showed_are_impossible(tmp_path):
     (tmp_path / "log.txt").write_text("1\t0\tQ\tq\t0\ta\tb\n1\t1\tC\tb\n1\t2\tC\tz\n1\t3\tC\ty\n")
     found = codes(check(read(tmp_path / "log.txt"), resamples=5))
     assert found["impossible-clicks"].count == 2
-    assert "no list showed before: 2" in found["impossible-clicks"].summary
+    assert "no earlier list showed: 2" in found["impossible-clicks"].summary
 
 
 USERS = [PBM.known(1 / np.arange(1, 6) ** 0.5), PBM.known([0.9, 0.9, 0.8, 0.7, 0.7]), DBN.known(0.9), SDBN(),

@@ -412,7 +412,7 @@ def test_bad_input_is_refused_in_a_sentence():
     with pytest.raises(DataError, match="No session"):
         tr.clicks.launch(timed, data, *scores, since=1e9)
     other = tr.LinearRanker().fit(tr.synthetic(n_queries=5, n_features=7, seed=0))
-    with pytest.raises(DataError, match="'new' does not take these data"):
+    with pytest.raises(DataError, match="'new' does not fit these data"):
         tr.clicks.launch(log, data, other, scores[1])
 
 
@@ -505,7 +505,7 @@ def test_rankers_of_other_columns_are_read_and_compared_as_their_scores_are(tmp_
     expected = tr.clicks.launch(log, read["new"], *scores, k=3, propensities=LOOKS).to_dict()
     assert json.loads(found.stdout)["estimates"] == expected["estimates"]
     rankers = [tr.load(f"{name}.toprank") for name in read]
-    with pytest.raises(DataError, match="'current' does not take these data"):
+    with pytest.raises(DataError, match="'current' does not fit these data"):
         tr.clicks.launch(log, read["new"], *rankers, k=3, propensities=LOOKS)
     with pytest.raises(DataError, match="current_data has other documents"):
         tr.clicks.launch(log, read["new"], *rankers, current_data=read["old"].select(np.arange(299)))

@@ -441,7 +441,7 @@ def test_a_line_of_another_type_is_named(bad, message, tmp_path, monkeypatch):
         monkeypatch.setattr("toprank.clicks.sources._JSON_BLOCK", block)
         (tmp_path / "log.jsonl").write_text(lines(ROW, ROW) + "\n" + lines(ROW | bad, ROW))
         with pytest.raises(
-            FormatError, match=rf"log\.jsonl:4: This line cannot be read as the first ones were: {message}"
+            FormatError, match=rf"log\.jsonl:4: This line does not have the fields of the first ones: {message}"
         ):
             read(tmp_path / "log.jsonl")
 

@@ -133,7 +133,7 @@ def test_propensities_of_late_sessions_are_found_where_positions_changed(method)
     whole = tr.clicks.propensities(log, method, resamples=2)
     np.testing.assert_allclose(found.values, LOOKS, atol=0.06)
     assert np.abs(whole.values - LOOKS).max() > 0.1
-    assert "half for every 5 days" in found.summary
+    assert "half as much for every 5 days" in found.summary
     json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -376,7 +376,7 @@ def test_a_window_is_the_log_of_these_days():
     assert one.value == other.value
     assert tuple(one.interval) == tuple(other.interval)
     assert one.recency.sessions == part.n_sessions
-    assert f"{part.n_sessions:,} of 2,000 sessions are of the last 20 days" in str(one)
+    assert f"{part.n_sessions:,} of 2,000 sessions are from the last 20 days" in str(one)
 
 
 @pytest.mark.parametrize("correction", ["none", "ips", "snips", "affine", "dr", "safe", "position"])
@@ -619,11 +619,11 @@ def test_what_has_no_times_is_refused_in_a_sentence():
         latest(replace(log, columns={}), "time", 0.2)
     with pytest.raises(UnknownNameError, match="column of the log"):
         latest(log, "tiem", 0.2)
-    with pytest.raises(DataError, match="no time, such as 'soon'"):
+    with pytest.raises(DataError, match="other than times, such as 'soon'"):
         recent(timed(np.array(["soon", "later"] * 3)), "1d", None)
-    with pytest.raises(DataError, match="no time, such as 'soon'"):
+    with pytest.raises(DataError, match="other than times, such as 'soon'"):
         recent(timed(np.array(["2026-01-01T00:00:00Z", "2026-01-02", "soon"])), "1d", None)
-    with pytest.raises(DataError, match="holds bool, and no times"):
+    with pytest.raises(DataError, match="holds bool, not times"):
         recent(timed(np.ones(5, dtype=bool)), "1d", None)
     for empty in (np.nan, np.inf):
         with pytest.raises(DataError, match="1 of 3 sessions have no time in the column 'time', such as session 1"):
@@ -631,9 +631,9 @@ def test_what_has_no_times_is_refused_in_a_sentence():
     with pytest.raises(DataError, match="2 of 3 sessions have no time"):
         recent(timed(np.array(["2026-01-01", "", None], dtype=object)), "1d", None)
     for how in (("1d", None), (None, "1d")):
-        with pytest.raises(DataError, match="All 9 sessions are of one moment"):
+        with pytest.raises(DataError, match="All 9 sessions have the same time"):
             recent(timed(np.full(9, 5.0)), *how)
-    with pytest.raises(DataError, match=r"of one moment.*hold out others without by"):
+    with pytest.raises(DataError, match=r"the same time.*hold out without by"):
         latest(timed(np.full(9, 5.0)), "time", 0.2)
     for share in (0, 1, -0.1, np.nan):
         with pytest.raises(DataError, match="holdout"):
@@ -695,7 +695,7 @@ def test_the_commands_take_them(tmp_path):
                 "--window", "20d")  # fmt: skip
     assert found.exit_code == 0, found.output
     assert "Judged by the latest 1,600 sessions" in found.stdout
-    assert "are of the last 20 days" in found.stdout
+    assert "are from the last 20 days" in found.stdout
 
 
 def test_the_doctor_counts_clocks_that_are_wrong_and_sessions_without_a_time():

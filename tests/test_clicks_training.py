@@ -611,7 +611,7 @@ def test_other_bad_input_is_refused_in_sentences():
         (lambda: train(LinearRanker("Squared"), "log.csv", data, "affine", THETA), "from a ClickLog .* not from a str"),
         (
             lambda: train(LinearRanker("Squared"), log, data.replace(labels=None), full=True),
-            "not all documents are judged",
+            "not all are judged",
         ),
         (lambda: train(LinearRanker("Squared"), log, data, "affine", THETA, clip=2), "clip"),
     ):

@@ -116,7 +116,7 @@ def test_tables_need_no_labels(files):
     assert told["bare"] == told["judged"]
     done = run("train", folder / "log.csv", folder / "bare.parquet", *given, "--full")
     assert done.exit_code == 1
-    assert "not all documents are judged" in str(done.exception)
+    assert "not all are judged" in str(done.exception)
 
 
 def test_what_one_query_does_not_tell_is_null(files):
