@@ -163,7 +163,7 @@ def test_sparse_data_are_explained_as_dense_ones():
         ({"qid": "zzzz"}, r"There is no query 'zzzz' in these data; there are 'q0', 'q1', 'q2' …\."),
         ({"qid": "q3", "a": "d11"}, "There is no document 'd11' in query q3; did you mean 'd1'"),
         ({"qid": "q3", "a": "d1", "b": "d1"}, "'d1' was given twice"),
-        ({}, r"These data have 10 queries; say by its qid which one to explain\."),
+        ({}, r"These data have 10 queries; name the one to explain by its qid\."),
     ],
 )
 def test_what_is_not_there_is_refused_with_near_names(linear, asked, message):
