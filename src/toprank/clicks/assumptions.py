@@ -173,6 +173,9 @@ def trusting_users(log: ClickLog, seed: int) -> list[str]:
         return []
     with warnings.catch_warnings():  # what cannot be told apart, or does not come to rest, is not found
         warnings.simplefilter("ignore")
+        found = propensities(part, "trust", resamples=2, seed=seed)
+        if found.offsets is None or not (np.abs(found.offsets) > _SMALL).any():  # intervals are dear
+            return []
         found = propensities(part, "trust", confidence=1 - _LEVEL / (part.depth - 1), seed=seed)
     if found.offsets is None or found.offset_intervals is None:
         return []
