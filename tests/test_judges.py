@@ -104,7 +104,7 @@ def test_perfect_opposite_and_empty_agreement():
 @pytest.mark.parametrize(
     ("human", "others", "sentence"),
     [
-        ({"q": {"a": 1}}, {"m": {"q": {"b": 1}}}, "human and m judged no document in common"),
+        ({"q": {"a": 1}}, {"m": {"q": {"b": 1}}}, "human and m have judged no document in common"),
         ({"q": {"a": 1}}, {"human": {"q": {"a": 1}}}, "Two judges are called 'human'"),
         ({"q": {"a": 1}}, {}, "There is no other judge"),
         ({"q": {f"d{i}": i / 7 for i in range(30)}}, {"m": {"q": {"d0": 1}}}, "give 30 different grades.*Round"),
@@ -214,7 +214,7 @@ def test_a_shared_judge_is_told():
     grades, runs = collection()
     told = tr.judges(grades, {"gpt": grades, "ann": grades}, runs=runs, trained={"good": ranker}).caveats
     assert len(told) == 1
-    assert told[0].startswith("good was trained on labels of gpt: what gpt says of it is no evidence.")
+    assert told[0].startswith("good was trained on labels of gpt, so labels of gpt are no evidence about it.")
     assert tr.judges(grades, {"ann": grades}, runs=runs, trained={"good": ranker}).caveats == ()
 
 

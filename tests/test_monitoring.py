@@ -437,7 +437,7 @@ def test_infinite_values_are_refused():
 def test_a_shadow_that_does_not_fit_is_named():
     data = tr.synthetic(n_queries=10, n_features=4, seed=0)
     other = tr.LinearRanker().fit(tr.synthetic(n_queries=10, n_features=5, seed=0))
-    with pytest.raises(DataError, match=r"^The shadow does not take the new data\. "):
+    with pytest.raises(DataError, match=r"^The shadow does not fit the new data\. "):
         tr.monitor(tr.LinearRanker().fit(data), data, data, shadow=other, resamples=99)
 
 
