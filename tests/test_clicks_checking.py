@@ -502,9 +502,9 @@ def test_the_page_shows_curve_graph_and_models(files, log):
 def test_positions_that_nothing_joins_to_the_first_have_another_colour():
     log = ClickLog.of(["q"] * 4 + ["r"], [*"abba", "c"], [1, 2, 1, 2, 3], [1, 0, 1, 0, 1])
     page = clicks_page(check(log, resamples=2), "log")
-    found = re.findall(r"<rect([^>]*)><title>position (\d): (not joined|joined) to the first", page)
+    found = re.findall(r"<rect([^>]*)><title>position (\d): (not connected|connected) to the first", page)
     colours = {place: re.search(r"\bs\d\b", marks)[0] for marks, place, _ in found}
-    assert [joined for *_, joined in found] == ["joined", "joined", "not joined"]
+    assert [joined for *_, joined in found] == ["connected", "connected", "not connected"]
     assert colours["1"] == colours["2"] != colours["3"]
 
 

@@ -109,7 +109,7 @@ def test_lists_that_nothing_says_were_shuffled_are_looked_at(data):
     bare = replace(shuffled, columns={})
     found = [harvested(log, "randomisation", resamples=2).values for log in (shuffled, bare)]
     np.testing.assert_array_equal(*found)
-    with pytest.warns(UnidentifiedWarning, match=r"not all lists of this log were shuffled.* column explored"):
+    with pytest.warns(UnidentifiedWarning, match=r"not all lists of this log were shuffled.* column 'explored'"):
         harvested(replace(turns(data, 4_000), columns={}), "randomisation", resamples=2)
     alone = replace(simulate(data, data.X[:, 0], PBM.known(TRUTH), 500, k=4), columns={})
     one = harvested(alone, "randomisation", resamples=2)

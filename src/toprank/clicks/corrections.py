@@ -156,7 +156,7 @@ def _fitting(curves: Curves, log: ClickLog, context: Context | None = None) -> C
     layout = curves.layout
     if context is not None and (layout is None or set(layout.columns) != set(columns_of(context))):
         known = "no context" if layout is None else f"the context {layout.called}"
-        raise DataError(f"The given propensities are by {known}, and context={context!r} asks for another.")
+        raise DataError(f"The given propensities have {known}, and context={context!r} asks for another.")
     if log.depth > curves.depth:
         raise DataError(f"The propensities are for {curves.depth} positions, but the log has {log.depth}.")
     if not curves.usable[curves.cells(log)].any():
