@@ -223,7 +223,12 @@ def test_the_openapi_document_has_the_endpoints(service):
 
 
 def until(page, condition):
-    page.run(f"new Promise(done => {{ const look = () => ({condition}) ? done() : setTimeout(look, 20); look(); }})")
+    """Wait until something holds on the page, for two minutes at most."""
+    page.run(
+        "new Promise((done, failed) => { const end = Date.now() + 120000; const look = () => "
+        f"({condition}) ? done() : Date.now() > end ? failed({json.dumps(condition)}) : setTimeout(look, 20);"
+        " look(); })"
+    )
 
 
 def test_the_page_by_keyboard_on_a_phone_escapes_everything(folder, tmp_path):
