@@ -86,7 +86,7 @@ KERNEL(void, session_keys)(i8 s, i8 n, const i8 offsets[s + 1], const i8 query[s
     for (i8 session = 0; session < s; session++) {
         u8 hash = (u8)(offsets[session + 1] - offsets[session]);
         for (i8 at = offsets[session]; at < offsets[session + 1]; at++) {
-            hash = (hash ^ ((u8)pair[at] * 2 + clicks[at])) * 0x9e3779b97f4a7c15;
+            hash = (hash ^ ((u8)pair[at] * 2 + clicks[at])) * GOLDEN;
             hash = ((hash ^ (hash >> 32)) + (u8)position[at]) * 0xbf58476d1ce4e5b9;
             hash ^= hash >> 29;
         }

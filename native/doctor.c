@@ -2,13 +2,6 @@
 add up over their non-zero values, so that dense and sparse data agree. */
 #include "vectors.h"
 
-/* A bijection of words in which every bit of the result depends on every bit of x (the finish of splitmix64). */
-INLINE u8 mixed(u8 x) {
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 /* The bits of a number; every NaN has the same. */
 INLINE u8 word_of(f8 x) { return x == x ? bits_of(x) : 0x7FF8000000000000u; }
 

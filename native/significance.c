@@ -7,10 +7,7 @@ CODES(Flips, GROUP = 8, FLIPS_PER_BLOCK = 2048)
 
 /* Random word number i of the stream that begins at `start`. */
 INLINE u8 word(u8 start, u8 i) {
-    u8 z = start + i * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    return mixed(start + i * GOLDEN);
 }
 
 /* table[m] = Σ_j ±differences[j], the sign of j being bit j of m; added in the order of j. */

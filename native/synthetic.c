@@ -2,13 +2,6 @@
 One set of instructions is enough. */
 #include "toprank.h"
 
-/* A bijection of words in which every bit of the result depends on every bit of x. */
-INLINE u8 mixed(u8 x) {
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 /* The ideal DCG of so many documents of each grade: the ideal order takes the grades in blocks, so nothing is sorted.
 */
 INLINE f8 ideal_of(i8 g, i8 cut, const i8 *counts, const f8 *gains, const i8 *by_gain, const f8 *depth) {
@@ -28,7 +21,6 @@ INLINE f8 ideal_of(i8 g, i8 cut, const i8 *counts, const f8 *gains, const i8 *by
 KERNEL(i8, sample_ratios)(i8 n, i8 g, i8 d, i8 q, const f8 cumulative[n][g], const f8 gains[g], const i8 by_gain[g],
                           const f8 depth[d], const i8 offsets[q + 1], i8 first, i8 last, i8 samples, u8 seed,
                           f8 total[n], f8 squares[n]) {
-    const u8 step = 0x9E3779B97F4A7C15u;
     first = least(most(first, 0), q);
     last = most(first, least(last, q));
     i8 *counts = scratch(g + longest_query(last - first, offsets + first), sizeof(i8)), *drawn;
@@ -36,11 +28,11 @@ KERNEL(i8, sample_ratios)(i8 n, i8 g, i8 d, i8 q, const f8 cumulative[n][g], con
     drawn = counts + g;
     for (i8 query = first; query < last; query++) {
         i8 start = offsets[query], stop = offsets[query + 1];
-        u8 state = mixed(mixed(seed + step) + (u8)query * step);
+        u8 state = mixed(mixed(seed + GOLDEN) + (u8)query * GOLDEN);
         for (i8 sample = 0; sample < samples; sample++) {
             memset(counts, 0, (size_t)g * sizeof(i8));
             for (i8 j = start; j < stop; j++) {
-                state += step;
+                state += GOLDEN;
                 f8 u = (f8)(mixed(state) >> 11) * 0x1p-53;
                 i8 grade = 0;
                 while (grade < g - 1 && u >= cumulative[j][grade]) grade++;

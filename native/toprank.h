@@ -66,6 +66,16 @@ INLINE i8 most(i8 a, i8 b) { return a > b ? a : b; }
 INLINE f8 smaller(f8 a, f8 b) { return a < b ? a : b; }
 INLINE f8 larger(f8 a, f8 b) { return a > b ? a : b; }
 
+/* Randomness is a counter, not a state: word i of a stream is mixed(start + i GOLDEN). The finish of SplitMix64 is a
+bijection in which every bit of the word moves every bit of the result; 2^64 over the golden ratio takes steps that are
+far apart in all bits. */
+#define GOLDEN 0x9e3779b97f4a7c15u
+INLINE u8 mixed(u8 word) {
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9u;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111ebu;
+    return word ^ (word >> 31);
+}
+
 /* Room for `count` things of `size` bytes, aligned to a cache line; NULL where there is none. Ends with give_back. */
 INLINE void *scratch(i8 count, size_t size) {
     if (count < 0 || (u8)count > (SIZE_MAX - 64 - sizeof(void *)) / size) return NULL;

@@ -18,22 +18,13 @@ orders come from `base`, the losses from `scores`: two arrays, so that a line se
 
 CODES(RankState, PLAIN, HITS, FIRST, READING)
 
-#define STEP_OF_PLACES 0x9e3779b97f4a7c15 /* 2^64 over the golden ratio: places far apart in all bits */
-
-/* The finaliser of SplitMix64: every bit of the word moves every bit of the result. */
-INLINE u8 mixed(u8 word) {
-    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
-    word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
-    return word ^ (word >> 31);
-}
-
 /* A number for each place of a query, uniform in (0, 1): 52 bits and a half, so strictly between, without rounding. */
 INLINE f8 uniform_at(u8 key, i8 place) {
-    return ((f8)(i8)(mixed(key + (u8)(place + 1) * STEP_OF_PLACES) >> 12) + 0.5) * 0x1p-52;
+    return ((f8)(i8)(mixed(key + (u8)(place + 1) * GOLDEN) >> 12) + 0.5) * 0x1p-52;
 }
 
 /* The key of a query's order (or sample) number `number`. */
-INLINE u8 key_of(u8 key, i8 number) { return mixed(key + (u8)(number + 1) * STEP_OF_PLACES); }
+INLINE u8 key_of(u8 key, i8 number) { return mixed(key + (u8)(number + 1) * GOLDEN); }
 
 /* Gumbel noise −log(−log u) of a sample, by the queries' keys and the documents' places (losses/composed.py). */
 KERNEL(void, gumbel_noise)

@@ -266,7 +266,10 @@ def test_what_was_left_out_in_words():
     assert _left_out(a_search(trial("a", 1.0, seconds=60.0), trial("b", 1.0, seconds=70.0)), facts()) == [same]
     assert _left_out(a_search(trial("a", 1.0, seconds=61.0)), facts(budget=None)) == [same]
     unasked = Trial("d", state="not tried", remark="enough")
-    assert _left_out(a_search(done, unasked, max_trials=1), facts()) == ["Not tried, since max_trials is 1: d.", same]
+    assert _left_out(a_search(done, unasked, max_trials=1), facts()) == [
+        "Not tried, since no more than 1 were asked for: d.",
+        same,
+    ]
     cut = [trial("a", 1.0, state="cut short"), trial("b", 1.0)]
     assert _left_out(a_search(*cut), facts()) == ["Cut short for lack of time: a.", short]
     refused = _left_out(a_search(done, Trial("b", state="refused", remark="why.")), facts())

@@ -235,7 +235,7 @@ def _left_out(search: PortfolioSearch, facts: StoryFacts) -> list[str]:
     if late := [trial for trial in skipped if trial.remark == NO_TIME]:
         parts.append(f"Not tried for lack of time: {_names(late)}.")
     if unasked := [trial for trial in skipped if trial.remark != NO_TIME]:
-        parts.append(f"Not tried, since max_trials is {search.max_trials}: {_names(unasked)}.")
+        parts.append(f"Not tried, since no more than {search.max_trials} were asked for: {_names(unasked)}.")
     if search.budget_bound or facts.refit.out_of_time:
         parts.append(f"The budget of {facts.budget:g} s was too short for all, so another run may choose otherwise.")
     elif not search.interrupts.happened and not facts.refit.interrupted:
