@@ -20,6 +20,7 @@ from toprank.clicks.contexts import Layout, contexts_of
 from toprank.clicks.corrections import curves_of
 from toprank.clicks.curves import Curves
 from toprank.clicks.evaluation import judge_by
+from toprank.clicks.harvests import least_noise
 from toprank.clicks.log import named
 from toprank.clicks.recency import kish
 from toprank.clicks.shrinking import drawn, shrunk
@@ -405,7 +406,7 @@ def test_clicks_of_sessions_that_count_less_tell_less_and_are_counted_as_they_ar
     weights = 0.5 ** np.linspace(0, 8, log.n_sessions)
     curve = np.array([1, 0.6, 0.4, 0.3])
     least, even, weighed, more = (
-        context_curves._least_noise(one, curve)
+        least_noise(one, curve)
         for one in (log, *(replace(log, weights=w) for w in (np.ones(log.n_sessions), weights, 7 * weights)))
     )
     np.testing.assert_allclose(even, least)

@@ -366,10 +366,10 @@ def test_a_logger_that_is_right_hides_the_positions_from_a_ranker_that_is_not():
     data = world(0, 200)
     log = clicked(data, 20_000, scores=logistic(data))
     blind = data.replace(X=data.X[:, 2:], feature_names=None)  # the feature that matters least
-    with pytest.warns(UnidentifiedWarning, match="positions 2, 3, 4 .* form of the ranker"):
+    with pytest.warns(UnidentifiedWarning, match="positions 2, 3, 4 .* rests on the ranker alone"):
         found = tr.clicks.propensities(log, "regression-em", blind, linear, resamples=2)
     assert found.identified.tolist() == [True, False, False, False]
-    assert "form of the ranker" in str(found)
+    assert "rests on the ranker alone" in str(found)
     assert (found.values[1:] < TRUTH[1:] - 0.05).all()
     swapped = clicked(data, 20_000, scores=logistic(data), exploration=1.0)
     shuffled = tr.clicks.propensities(swapped, "all-pairs", resamples=20)
@@ -459,7 +459,7 @@ def test_refusals():
         tr.clicks.propensities(log, "dual", data.select(np.arange(10)), linear)
     with pytest.raises(DataError, match="attraction=ranker"):
         PBM().fit(log, data)
-    with pytest.raises(DataError, match="ids alone"):
+    with pytest.raises(DataError, match="by their ids only"):
         PBM().fit(log).predict(data)
     with pytest.raises(DataError, match="no attraction"):
         RankCTR(attraction=linear).fit(log, data)

@@ -346,7 +346,7 @@ def test_the_effective_sample_is_kishs_and_enters_the_minimum():
     assert "effective sample" in thin.summary
     assert kish(np.full(7, 0.3)) == pytest.approx(7)
     json.dumps(found.to_dict(), allow_nan=False)
-    assert any("half for every 10 days" in one for one in found.grounds)
+    assert any("half as much for every 10 days" in one for one in found.grounds)
 
 
 def test_queries_that_are_left_out_weigh_as_their_sessions_do():
@@ -391,7 +391,7 @@ def test_every_correction_learns_from_weighted_sessions(correction):
     plain = tr.clicks.train(ranker, log, data, correction, LOOKS, folds=0, clip=0.0)
     assert np.abs(weighed.ranker.predict(data) - plain.ranker.predict(data)).max() > 1e-3
     assert weighed.ranker.training_["clicks"]["half_life"] == 20 * DAY
-    assert "half for every 20 days" in weighed.summary
+    assert "half as much for every 20 days" in weighed.summary
     json.dumps(weighed.to_dict(), allow_nan=False)
 
 

@@ -588,7 +588,7 @@ def test_positions_without_propensity_and_documents_without_features_are_counted
     assert done.counts["uncorrected"] == ((row >= 0) & ((at == 3) | (at == 4))).sum()
     assert done.counts["impressions"] == ((row >= 0) & (at != 3) & (at != 4)).sum()
     assert f"{done.counts['uncorrected']:,} impressions stood at positions" in str(done)
-    assert f"{done.counts['unknown']:,} impressions are of documents that the data do not have" in str(done)
+    assert f"{done.counts['unknown']:,} impressions show documents that the data do not have" in str(done)
 
 
 @pytest.mark.parametrize("propensities", [[1.0], [1, -0.5, 0.4, 0.25, 0.15], "steep", [[1] * 5] * 3, object()])

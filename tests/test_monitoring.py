@@ -274,7 +274,7 @@ def test_more_queries_than_are_looked_at(monkeypatch, calibrated, parts):
 
 def test_refusals(calibrated, parts):
     _, _, reference, new = parts
-    with pytest.raises(DataError, match="new data have one"):
+    with pytest.raises(DataError, match="new data have only one"):
         tr.monitor(calibrated, reference, new.select([0]))
     with pytest.raises(DataError, match="resamples"):
         tr.monitor(calibrated, reference, new, resamples=3)

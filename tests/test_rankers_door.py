@@ -126,7 +126,7 @@ def test_choosing_on_the_training_data(data):
     with pytest.warns(SameDataWarning, match="The validation data are the training data") as told:
         tr.LinearRanker(l2=[1.0, 0.1]).fit(data, valid=data.select(np.arange(data.n_queries)))
     assert told[0].filename == __file__
-    with pytest.raises(DataError, match="Leave valid= out"):
+    with pytest.raises(DataError, match="Leave out valid="):
         tr.auto(data, data, budget=5)
 
 

@@ -415,7 +415,7 @@ def test_the_language_of_a_collection_is_that_of_its_documents(tmp_path):
     }
     index = search.index(german, tmp_path / "x.index")
     assert index.statistics.analyzer.language == "german"
-    assert "taken for German" in " ".join(index.notes)
+    assert "seem to be in German" in " ".join(index.notes)
     assert [hit.id for hit in index.search("die gekühlten Platten")] == ["platte"]
     assert index.search("und der die").note.startswith("The query has no words")
     english = search.index(german, tmp_path / "x.index", language="english")
