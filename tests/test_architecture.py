@@ -162,6 +162,16 @@ def test_no_module_needs_itself_to_be_imported():
         visit(name)
 
 
+def test_a_class_name_means_one_thing():
+    homes: dict[str, list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(f"{path.relative_to(SOURCE)}:{node.lineno}")
+    assert len(homes) > 500
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
 def test_every_public_name_is_there():
     for name in toprank.__all__:
         assert getattr(toprank, name) is not None

@@ -16,7 +16,7 @@ from toprank.clicks import PBM, ClickLog, UnidentifiedWarning, context_curves, p
 from toprank.clicks.context_curves import by_context, in_cells
 from toprank.clicks.context_differences import differ
 from toprank.clicks.context_scales import scales
-from toprank.clicks.contexts import Layout, contexts_of
+from toprank.clicks.contexts import ContextCells, contexts_of
 from toprank.clicks.corrections import curves_of
 from toprank.clicks.curves import Curves
 from toprank.clicks.evaluation import judge_by
@@ -490,7 +490,7 @@ def test_at_ranks_is_the_mean_over_sessions_one_by_one(seed, varies, deepest):
     log = ClickLog.of(query, document, position, np.zeros(len(query)), session, where=context)
     weights = np.ones(log.n_sessions) if seed % 2 else rng.random(log.n_sessions)
     log = replace(log, weights=None if seed % 2 else weights)
-    layout = Layout(("where",), names, varies, 5)
+    layout = ContextCells(("where",), names, varies, 5)
     values = rng.random(3 * 5)
     asking = np.array([int(str(log.qids[q])[1]) for q in log.session_query])
     (found,) = layout.at_ranks(log, asking, 3, deepest, (values,))

@@ -21,7 +21,7 @@ from toprank.clicks.values import (
     UNBOUGHT,
     UNCLICKED,
     UNVALUED,
-    Done,
+    ValueEvents,
     tallied,
     weights_of,
 )
@@ -195,7 +195,7 @@ def test_tallies_are_what_a_loop_makes_of_the_events(events):
     at, kind, event, amount = (np.array(one, dtype=np.int64) for one in zip(*events, strict=True)) if events else (
         np.empty(0, np.int64),
     ) * 4  # fmt: skip
-    clicks, columns, counts = tallied(Done(at, at + 1, kind, amount * 1.0, event), 4, kinds, weights, None, True)
+    clicks, columns, counts = tallied(ValueEvents(at, at + 1, kind, amount * 1.0, event), 4, kinds, weights, None, True)
     seen, value, clicked, bought, again, unbought = set(), [0.0] * 4, [False] * 4, [False] * 4, 0, 0
     back, paid, returned = [], [0.0] * 4, [0.0] * 4
     for one in events:

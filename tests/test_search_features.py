@@ -18,7 +18,9 @@ from toprank.cli.main import app
 from toprank.clicks import ClickLog
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, FileError, UnknownNameError
+from toprank.search.features import CandidateFeatures
 from toprank.search.feedback import Neighbours
+from toprank.search.first_stage import RunPool
 from toprank.search.proximity import Positions
 from toprank.text import Statistics
 from toprank.text.documents import cosine_values
@@ -123,6 +125,42 @@ def test_search_and_evaluation_compute_the_same_features(judged):
         rows = slice(*data.queries.offsets[place : place + 2])
         assert alone.document_ids.tolist() == data.document_ids[rows].tolist()
         assert np.array_equal(alone.X, data.X[rows], equal_nan=True)
+
+
+def test_every_feature_of_a_candidate_has_a_meaning(judged):
+    index, queries, _ = judged
+    runs = {"dense": {qid: {"d3-0": 1.0} for qid in queries}}
+    known = CandidateFeatures(
+        index.documents, index.encoded, RunPool(runs, index.documents), {"small": np.ones((120, 2), dtype=np.float32)},
+        {"own": lambda words, candidates: np.zeros(len(candidates.ids))},
+    )  # fmt: skip
+    assert list(known.meanings) == list(known.names)
+    assert known.meanings["lsa feedback zscore in pool"] == (
+        "standard deviations above the mean of the candidates, of: cosine with the mean of the best ten candidates, in "
+        "the directions of LSA"
+    )
+    assert known.meanings["title bm25"] == "BM25 (k1 = 1.2, b = 0.75), in title"
+    assert known.meanings["dense rank"] == "place in the run dense"
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("a,b\n1,2\n", "looks like the query. The columns are: a, b. Call the one that holds it 'query'."),
+        ("qid,query,document,position,click\n", "'query'. Leave all but one out of the file."),
+        ("query,document,position,click\nq,d,0,1\n", "Where the log counts from 0, add 1."),
+        ("session,query,document,position,click\n1,q,d,1,1\n1,r,e,2,1\n", "Give each list an id of its own."),
+        (
+            "query,document,position,click,value\nq,d,1,1,dear\n",
+            "is 'dear', which is no number. Leave such cells empty.",
+        ),
+    ],
+)
+def test_a_log_that_cannot_teach_is_refused_with_what_the_command_takes(judged, tmp_path, log, said):
+    (tmp_path / "log.csv").write_text(log)
+    result = CliRunner().invoke(app, ["search", "train", str(judged[0].path), "--clicks", str(tmp_path / "log.csv")])
+    assert result.exit_code == 1
+    assert said in " ".join(str(result.exception or result.output).split())
 
 
 def test_labels_that_mean_nothing_are_not_learned(judged):

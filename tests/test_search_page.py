@@ -109,6 +109,8 @@ def test_why_is_the_explanation_of_the_model(service, folder):
     assert status == 200
     assert why["total"] == pytest.approx(a["score"] - b["score"], abs=1e-9)
     assert sum(one["contribution"] for one in why["reasons"]) + why["others"] == pytest.approx(why["total"])
+    meanings = tr.search.open(folder).features.meanings
+    assert all(one["meaning"] == meanings[one["feature"]] for one in why["reasons"])
     for wrong in ({"a": "nobody", "b": b["id"]}, {"a": a["id"], "b": a["id"]}):
         status, refused = asked(service, "/v1/search/why", {"query": "shock wave", **wrong})
         assert status == 422, refused
@@ -285,6 +287,7 @@ def test_why_any_two_and_a_thumb_that_is_changed(service, folder, tmp_path):
         assert page.run("document.documentElement.scrollWidth <= innerWidth")
         widths = "Math.min(...[...document.querySelectorAll('.why %s')].map(e => e.getBoundingClientRect().width))"
         assert page.run(widths % "th") > 100
+        assert page.run("[...document.querySelectorAll('.why small')].every(e => e.textContent.length > 10)")
         assert page.run(widths % ".drawn") > 90
         total = "document.querySelector('.why .sum .number').textContent"
         parts = "[...document.querySelectorAll('.why tr:not(.sum) .number')].map(e => +e.textContent.replace('−', '-'))"

@@ -32,7 +32,7 @@ from toprank.serving.impressions import Seal, name_of
 from toprank.serving.journal import Journal, ShownAttributes, ShownList
 from toprank.serving.logs import Log
 from toprank.serving.settings import LogFiles
-from toprank.serving.trials import Exploration, Split
+from toprank.serving.trials import Exploration, TrafficSplit
 
 SECRET = "a long random word"
 
@@ -454,7 +454,7 @@ def test_a_split_gives_each_key_one_model_in_all_replicas_and_as_many_as_told(fo
     with serving(folder, "linear", "other", **options) as one, serving(folder, "linear", "other", **options) as two:
         for key in range(200):
             first, second = (ask(client, key=key)["model"] for client in (one, two))
-            assert first == second == Split("linear", ["other=20"]).arm(key).model
+            assert first == second == TrafficSplit("linear", ["other=20"]).arm(key).model
         assert ask(one)["model"] == "linear"  # without a key
         assert ask(one, model="other", key=1)["model"] == "other"  # asked for by name: in no arm
         assert (
@@ -472,13 +472,13 @@ def test_a_split_gives_each_key_one_model_in_all_replicas_and_as_many_as_told(fo
 
 
 def test_shares_of_a_split_are_kept_and_who_had_a_model_keeps_it_when_more_get_it():
-    few, more = Split("old", ["new=5", "third=10"]), Split("old", ["new=20", "third=10"])
+    few, more = TrafficSplit("old", ["new=5", "third=10"]), TrafficSplit("old", ["new=20", "third=10"])
     n = 20_000
     arms = Counter(few.arm(key).model for key in range(n))
     for name, share in (("new", 0.05), ("third", 0.1), ("old", 0.85)):
         assert 1e-4 < binom.cdf(arms[name], n, share) < 1 - 1e-4
     assert all(more.arm(key).model == "new" for key in range(n) if few.arm(key).model == "new")
-    assert all(Split("old", ["new=100"]).arm(key).model == "new" for key in range(100))
+    assert all(TrafficSplit("old", ["new=100"]).arm(key).model == "new" for key in range(100))
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_shares_of_a_split_are_kept_and_who_had_a_model_keeps_it_when_more_get_i
 )  # fmt: skip
 def test_splits_that_are_none_are_refused(told, words):
     with pytest.raises(DataError, match=words):
-        Split("old", told)
+        TrafficSplit("old", told)
 
 
 def test_trials_that_cannot_be_are_refused_at_the_start(folder, tmp_path):

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.clicks.context_differences import Difference, differ
+from toprank.clicks.context_differences import ContextTest, differ
 from toprank.clicks.context_propensities import ContextPropensities, of_layout
 from toprank.clicks.context_scales import scales
-from toprank.clicks.contexts import Context, Contexts, Layout, contexts_of
+from toprank.clicks.contexts import Context, ContextCells, Contexts, contexts_of
 from toprank.clicks.curves import Curves
 from toprank.clicks.harvests import (
     HARVESTED,
-    Prepared,
     Propensities,
+    PropensityEstimator,
     harvested,
     least_noise,
     prepared,
@@ -70,8 +70,8 @@ class _Ask(NamedTuple):
     seed: int
     tested: bool
 
-    def difference(self, log: ClickLog, contexts: Contexts) -> Difference:
-        return differ(log, contexts, self.seed) if self.tested else Difference(np.nan, 0)
+    def difference(self, log: ClickLog, contexts: Contexts) -> ContextTest:
+        return differ(log, contexts, self.seed) if self.tested else ContextTest(np.nan, 0)
 
 
 def curves_by_context(log: ClickLog, context: Context, method: str, least: float, like: Curves | None = None) -> Curves:
@@ -103,8 +103,8 @@ def _check_method(method: str) -> None:
 class _Ready(NamedTuple):
     """The log, and the sessions of each context, made ready for a method."""
 
-    whole: Prepared
-    parts: tuple[Prepared | None, ...]
+    whole: PropensityEstimator
+    parts: tuple[PropensityEstimator | None, ...]
     contexts: Contexts
     depth: int
 
@@ -200,7 +200,7 @@ def _of_sessions(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropens
     intervals = _intervals(values, again, unknown, few, confidence)
     of_whole = redrawn_interval(whole, list(wholes), n, confidence, ratios=True)
     pooled = ready.whole
-    layout = Layout(contexts.columns, contexts.names, False, log.depth)
+    layout = ContextCells(contexts.columns, contexts.names, False, log.depth)
     own = np.where(np.isfinite(values), own, 0.0)
     return ContextPropensities(
         layout, values, intervals, own, np.isfinite(values),
@@ -281,7 +281,7 @@ def _of_cells(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropensiti
     values, of = table(estimate.values, np.nan), estimate.intervals
     in_session = np.unique(log.session * np.int64(several) + contexts.number) % several
     return ContextPropensities(
-        Layout(contexts.columns, contexts.names, True, depth), values,
+        ContextCells(contexts.columns, contexts.names, True, depth), values,
         Interval(values, low, high, confidence, of.n, of.detail, of.of), table(np.ones(len(estimate.values)), 0.0),
         table(estimate.identified, False), estimate, np.ones(several), np.bincount(in_session, minlength=several),
         sums(contexts.number, log.clicks, several).astype(np.int64), ask.difference(log, contexts), 0.0,

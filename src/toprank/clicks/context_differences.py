@@ -19,7 +19,7 @@ from toprank.clicks.harvests import relative_examinations
 from toprank.clicks.log import ClickLog, sums
 from toprank.compute import FloatArray, IntArray
 
-__all__ = ["Difference", "differ"]
+__all__ = ["ContextTest", "differ"]
 
 _DEEPEST = 50  # what lies below is clicked too rarely to add anything, and would cost more than all above
 _GROUPS = 500  # of queries, whose signs are drawn together where there are more: enough for signs to be normal
@@ -29,7 +29,7 @@ _PRIOR = 1e-6  # clicks at each position, as `harvests` has it
 _ROUNDING = 1e-9
 
 
-class Difference(NamedTuple):
+class ContextTest(NamedTuple):
     """Whether contexts differ: the p-value, NaN where the log cannot tell, and how many queries said something."""
 
     p: float
@@ -52,7 +52,7 @@ class _Cells(NamedTuple):
     query: IntArray
 
 
-def differ(log: ClickLog, contexts: Contexts, seed: int = 0) -> Difference:
+def differ(log: ClickLog, contexts: Contexts, seed: int = 0) -> ContextTest:
     """Test whether contexts change how likely positions are looked at.
 
     >>> rng = np.random.default_rng(0)
@@ -67,18 +67,18 @@ def differ(log: ClickLog, contexts: Contexts, seed: int = 0) -> Difference:
     depth, several = min(log.depth, _DEEPEST), len(contexts.names)
     cells = _cells(log, contexts, depth)
     if several < 2 or not len(cells.document):
-        return Difference(np.nan, 0)
+        return ContextTest(np.nan, 0)
     scores, clicks = _scores(cells, several, depth)
     speaking = np.flatnonzero(np.abs(scores).max(axis=1, initial=0) > _ROUNDING * max(cells.clicked.sum(), 1))
     if len(speaking) < _FEWEST:
-        return Difference(np.nan, len(speaking))
+        return ContextTest(np.nan, len(speaking))
     weight = np.repeat(1 / np.maximum(clicks, 1), depth)
     statistic = float(scores.sum(axis=0) ** 2 @ weight)
     if not statistic > 0:
-        return Difference(np.nan, len(speaking))
+        return ContextTest(np.nan, len(speaking))
     signs = np.random.default_rng(seed).integers(0, 2, (_FLIPS, len(speaking))) * 2.0 - 1
     by_lot = (signs @ scores[speaking]) ** 2 @ weight
-    return Difference(float((1 + (by_lot >= statistic * (1 - _ROUNDING)).sum()) / (1 + _FLIPS)), len(speaking))
+    return ContextTest(float((1 + (by_lot >= statistic * (1 - _ROUNDING)).sum()) / (1 + _FLIPS)), len(speaking))
 
 
 def _cells(log: ClickLog, contexts: Contexts, depth: int) -> _Cells:

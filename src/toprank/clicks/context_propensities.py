@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.clicks.context_differences import Difference
-from toprank.clicks.contexts import Layout
+from toprank.clicks.context_differences import ContextTest
+from toprank.clicks.contexts import ContextCells
 from toprank.clicks.curves import Curves, Shrinkage
 from toprank.clicks.harvests import Propensities
 from toprank.clicks.recency import Recency
@@ -50,7 +50,7 @@ class ContextPropensities(Shown):
         recency: how sessions were weighed by their age; None: all count alike.
     """
 
-    layout: Layout
+    layout: ContextCells
     values: FloatArray
     intervals: Interval[FloatArray]
     own: FloatArray
@@ -59,7 +59,7 @@ class ContextPropensities(Shown):
     scales: FloatArray
     sizes: IntArray
     clicks: IntArray
-    difference: Difference
+    difference: ContextTest
     between: float
     variance: FloatArray
     method: str
@@ -211,7 +211,7 @@ class ContextPropensities(Shown):
 
 
 def of_layout(
-    others: FloatArray, values: FloatArray, layout: Layout, origin: str, least: float, shrunken: Shrinkage | None
+    others: FloatArray, values: FloatArray, layout: ContextCells, origin: str, least: float, shrunken: Shrinkage | None
 ) -> Curves:
     """Curves of cells: first those of contexts that nothing is known of, then each context's."""
     slope = np.concatenate([others[None, :], values]).reshape(-1)

@@ -16,7 +16,7 @@ from toprank.clicks.log import Array, ClickLog, Numbered, ids_of, numbered, word
 from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["MOST", "Context", "Contexts", "Layout", "columns_of", "contexts_of", "filled"]
+__all__ = ["MOST", "Context", "Contexts", "ContextCells", "columns_of", "contexts_of", "filled"]
 
 MOST = 100
 """Contexts that are told apart: of each, positions must have been clicked often."""
@@ -144,7 +144,7 @@ def _varies(log: ClickLog, called: str, number: IntArray) -> bool:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ContextCells:
     """Which cell an impression stood in, whatever the log: a row of cells for each context, the first for all others.
 
     Attributes:
@@ -175,7 +175,7 @@ class Layout:
         """Of each impression the row of its context; 0 where there is none.
 
         >>> log = ClickLog.of(["q", "q"], ["a", "a"], [1, 1], [0, 1], session=[1, 2], device=["tv", "phone"])
-        >>> Layout(("device",), ("desktop", "phone"), False, 3).rows(log).tolist()
+        >>> ContextCells(("device",), ("desktop", "phone"), False, 3).rows(log).tolist()
         [0, 2]
         """
         here = contexts_of(log, self.columns)

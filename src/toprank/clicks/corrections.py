@@ -40,7 +40,7 @@ import numpy.typing as npt
 
 from toprank.clicks.context_curves import curves_by_context
 from toprank.clicks.context_propensities import ContextPropensities
-from toprank.clicks.contexts import Context, Layout, columns_of, contexts_of
+from toprank.clicks.contexts import Context, ContextCells, columns_of, contexts_of
 from toprank.clicks.curves import Curves
 from toprank.clicks.estimators import propensities as estimated
 from toprank.clicks.harvests import TELL, refuse_one_order
@@ -147,7 +147,7 @@ def _of_contexts(given: Any, columns: tuple[str, ...], log: ClickLog) -> Curves:
     depth = min(pair.shape[1] for pair in rows)
     table = np.stack([np.full((2, depth), np.nan), *(pair[:, :depth] for pair in rows)], axis=1)
     names = tuple(str(name) for name in given)
-    layout = Layout(columns, names, contexts_of(log, columns).varies, depth)
+    layout = ContextCells(columns, names, contexts_of(log, columns).varies, depth)
     return Curves(table[0].reshape(-1), table[1].reshape(-1), f"given, by {layout.called}", 0.0, layout)
 
 

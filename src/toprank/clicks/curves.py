@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.clicks.contexts import Layout
+from toprank.clicks.contexts import ContextCells
 from toprank.clicks.harvests import HARVESTED, harvested, least_noise, prepared
 from toprank.clicks.log import ClickLog, UnidentifiedError, some_queries
 from toprank.compute import FloatArray, IntArray
@@ -45,7 +45,7 @@ class Curves:
     offset: FloatArray
     origin: str
     least: float = 0.0
-    layout: Layout | None = None
+    layout: ContextCells | None = None
     shrunk: Shrinkage | None = None
 
     @classmethod

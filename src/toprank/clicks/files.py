@@ -165,9 +165,13 @@ def _refuse_columns(format: str, given: Mapping[str, Choice], carry: Sequence[st
 def _refuse_values(values: Any) -> None:
     if values is not None:
         raise DataError(
-            "values say what each kind of event is worth, but this log is a table of impressions. Name the column that "
-            "holds the value of each impression:",
-            remedy=Remedy("{value}.", value="COLUMN"),
+            "values say what each kind of event is worth, but this log is a table of impressions.",
+            remedy=Remedy(
+                "Name the column that holds the value of each impression: {value}.",
+                "Leave out {values}: clicks are what it teaches.",
+                value="COLUMN",
+                values=...,
+            ),
         )
 
 
@@ -279,10 +283,8 @@ def _roles(names: Sequence[str], given: Mapping[str, Choice], carry: Sequence[st
         matches = [name for name in free if name.lower() in USUAL_NAMES[role]]
         if len(matches) > 1:
             several = ", ".join(f"'{name}'" for name in matches)
-            raise DataError(
-                f"Several columns could be the {role}: {several}. Say which with",
-                remedy=Remedy(f"{{{role}}}.", **{role: "COLUMN"}),
-            )
+            say = Remedy(f"Say which with {{{role}}}.", "Leave all but one out of the file.", **{role: "COLUMN"})
+            raise DataError(f"Several columns could be the {role}: {several}.", remedy=say)
         if matches:
             roles[role] = matches[0]
         elif role in _NEEDED:
@@ -297,10 +299,8 @@ def _no_column(role: str, names: Sequence[str]) -> DataError:
     for sign, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
         if len(names) == 1 and sign in names[0]:
             return DataError(f"The columns seem to be separated by {word}: .csv takes commas, and .tsv tabs.")
-    return DataError(
-        f"No column looks like the {role}. The columns are: {in_short(names)}. Give",
-        remedy=Remedy(f"{{{role}}}.", **{role: "COLUMN"}),
-    )
+    give = Remedy(f"Give {{{role}}}.", f"Call the one that holds it '{role}'.", **{role: "COLUMN"})
+    return DataError(f"No column looks like the {role}. The columns are: {in_short(names)}.", remedy=give)
 
 
 def _is_list(kind: Any) -> bool:

@@ -35,8 +35,8 @@ from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of
 from toprank.significance import Interval, redrawn_interval
 
 __all__ = [
-    "HARVESTED", "TELL", "Edge", "Graph", "Prepared", "Propensities", "components", "graph", "harvested", "least_noise",
-    "prepared",
+    "HARVESTED", "TELL", "Edge", "Graph", "PropensityEstimator", "Propensities", "components", "graph", "harvested",
+    "least_noise", "prepared",
     "refuse_one_order", "relative_examinations", "shuffled",
 ]  # fmt: skip
 
@@ -306,7 +306,7 @@ def harvested(
     return Propensities(values, over_queries, identified, ready.graph, method, confidence, resamples)
 
 
-class Prepared(NamedTuple):
+class PropensityEstimator(NamedTuple):
     """A log made ready for a method, which gives propensities for how often each query counts."""
 
     log: ClickLog
@@ -315,7 +315,7 @@ class Prepared(NamedTuple):
     identified: npt.NDArray[np.bool_]
 
 
-def prepared(log: ClickLog, method: str) -> Prepared:
+def prepared(log: ClickLog, method: str) -> PropensityEstimator:
     """What a method needs of a log: of ``randomisation`` the sessions that were shuffled."""
     if method not in HARVESTED:
         raise UnknownNameError("method of propensities", method, HARVESTED)
@@ -340,7 +340,7 @@ def prepared(log: ClickLog, method: str) -> Prepared:
     def estimate(weights: FloatArray) -> FloatArray:
         return _ESTIMATES[method](log, harvest, weights)
 
-    return Prepared(log, estimate, of_log, identified)
+    return PropensityEstimator(log, estimate, of_log, identified)
 
 
 def shuffled(log: ClickLog) -> ClickLog:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.assumptions import CascadeUsers, cascade_users, trusting_users
-from toprank.clicks.contexts import Context, Layout, contexts_of
+from toprank.clicks.contexts import Context, ContextCells, contexts_of
 from toprank.clicks.corrections import correct, curves_of
 from toprank.clicks.curves import contradiction
 from toprank.clicks.evaluation import JudgedRankers, interval_of, judge_by, left_out, ranks_of
@@ -529,12 +529,12 @@ def _know_trust(curves: Any) -> bool:
     return bool((np.nan_to_num(curves.offset) != 0).any())
 
 
-def _layout_of(propensities: Any, context: Context | None, log: ClickLog) -> Layout | None:
+def _layout_of(propensities: Any, context: Context | None, log: ClickLog) -> ContextCells | None:
     """The contexts that propensities belong to."""
     if context is None:
         return getattr(propensities, "layout", None)
     contexts = contexts_of(log, context)
-    return Layout(contexts.columns, contexts.names, contexts.varies, log.depth)
+    return ContextCells(contexts.columns, contexts.names, contexts.varies, log.depth)
 
 
 _BY_IPS = Remedy("{estimator}: a click out of trust brings no value.", estimator="ips")
@@ -669,7 +669,7 @@ def _offline(scores: dict[str, FloatArray], data: RankingData, seed: int) -> Com
     return compare(scores, data, ["ndcg@10"], order="data", flips=10_000, resamples=2_000, seed=seed)
 
 
-def _by_context(layout: Layout | None) -> list[str]:
+def _by_context(layout: ContextCells | None) -> list[str]:
     if layout is None:
         return []
     if not layout.varies:

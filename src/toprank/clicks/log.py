@@ -416,9 +416,12 @@ def _refuse_mixed(session: Numbered | None, session_of: IntArray, query_of: IntA
         first, second = qids[query_of[mixed[0]]], qids[query_of[mixed[0] + 1]]
         raise DataError(
             f"Session {session.ids[session_of[mixed[0]]]} has several queries, '{first}' and '{second}' for two: a "
-            "session is one list of results. Give each list an id; or, if lists follow one another in the file, read "
-            "without a session:",
-            remedy=Remedy("{session}.", session=False),
+            "session is one list of results. Give each list an id",
+            remedy=Remedy(
+                "of its own; or, if lists follow one another in the file, read without a session: {session}.",
+                "of its own.",
+                session=False,
+            ),
         )
 
 
@@ -549,7 +552,10 @@ def positions_of(position: npt.ArrayLike, row_of: RowOf = int, first: int = 1) -
     return numbers.astype(np.int64) + (1 - first)
 
 
-_FROM_ZERO = Remedy("Where the log counts from 0, add 1, or read it with {first_position}.", first_position=0)
+_FROM_ZERO = Remedy(
+    "Where the log counts from 0, add 1, or read it with {first_position}.", "Where the log counts from 0, add 1.",
+    first_position=0,
+)  # fmt: skip
 
 
 def clicks_of(array: Array, row_of: RowOf = int) -> npt.NDArray[np.bool_]:

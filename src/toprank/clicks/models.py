@@ -488,7 +488,11 @@ class _Rate(ClickModel):
         self.attraction_ = np.full(log.n_pairs, float(self.rate_.mean()))
 
     def posterior_interval(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends of each rate, from its Beta posterior."""
+        """Lower and upper ends of each rate, from its Beta posterior.
+
+        They are no `Interval`: that promises how often its ends hold the truth, log after log, while these say where a
+        rate lies for who believes the prior, which is itself learned from the log where none is given.
+        """
         from scipy.special import betaincinv
 
         self._check_fitted()

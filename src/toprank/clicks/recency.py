@@ -28,7 +28,7 @@ from toprank.data.periods import borders
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 __all__ = [
-    "HoldOut",
+    "TimeCut",
     "Recency",
     "Span",
     "kish",
@@ -290,7 +290,7 @@ def recent(log: ClickLog, half_life: Span | None, window: Span | None) -> tuple[
 
 
 @dataclass(frozen=True)
-class HoldOut:
+class TimeCut:
     """A log cut in time: what came before the border, and the sessions from it on.
 
     Attributes:
@@ -307,7 +307,7 @@ class HoldOut:
         return f"the latest {self.late.n_sessions:,} sessions, from {moment(self.border)} on"
 
 
-def latest(log: ClickLog, by: str, holdout: float) -> HoldOut:
+def latest(log: ClickLog, by: str, holdout: float) -> TimeCut:
     """Hold out the latest share of the sessions; sessions of one moment stay together.
 
     >>> log = ClickLog.of(["a"] * 4, ["x"] * 4, [1] * 4, [0] * 4, session=[0, 1, 2, 3], time=[30, 10, 40, 20])
@@ -326,4 +326,4 @@ def latest(log: ClickLog, by: str, holdout: float) -> HoldOut:
         )
     border = float(moments[borders(counts, (1 - holdout, holdout))[0]])
     late = times >= border
-    return HoldOut(log.select(~late), log.select(late), border)
+    return TimeCut(log.select(~late), log.select(late), border)

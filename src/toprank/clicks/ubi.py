@@ -20,7 +20,7 @@ from toprank.clicks.values import (
     NO_NUMBER,
     RETURN,
     USUAL_VALUES,
-    Done,
+    ValueEvents,
     action_of,
     tallied,
     weights_of,
@@ -454,7 +454,7 @@ def _tallied(
     amount = done.given_up("amount", np.float64)
     named = numbered(pa.chunked_array(done.text("event"))).number if "event" in done else np.empty(0, np.int64)
     done.parts["event"] = []
-    events = Done(
+    events = ValueEvents(
         at, of_done * np.int64(documents) + of_event, done.given_up("kind", np.int8), amount, named
     )  # fmt: skip
     unshown = int(((at < 0) & ~unknown).sum())

@@ -14,7 +14,7 @@ from toprank.errors import DataError, Remedy
 
 __all__ = [
     "AGAIN", "EARLY", "NO_NUMBER", "OVERRETURNED", "RETURN", "UNBOUGHT", "UNCLICKED", "UNVALUED", "USUAL_VALUES",
-    "Done", "action_of", "numbers_in", "tallied", "weights_of",
+    "ValueEvents", "action_of", "numbers_in", "tallied", "weights_of",
 ]  # fmt: skip
 
 USUAL_VALUES: Mapping[str, float | None] = {"purchase": None}
@@ -67,7 +67,7 @@ def weights_of(named: str | Mapping[str, float | str]) -> dict[str, float | None
     return weights
 
 
-class Done(NamedTuple):
+class ValueEvents(NamedTuple):
     """Events: of each its impression (-1: none), search and document as one number, kind, amount (or NaN) and id."""
 
     at: IntArray
@@ -82,7 +82,7 @@ class Done(NamedTuple):
 
 
 def tallied(
-    done: Done, n: int, kinds: Sequence[str], weights: Mapping[str, float | None], click: str | None, once: bool
+    done: ValueEvents, n: int, kinds: Sequence[str], weights: Mapping[str, float | None], click: str | None, once: bool
 ) -> tuple[npt.NDArray[np.bool_], dict[str, Array], dict[str, int]]:
     """What was done with each of n impressions: clicks; columns ``value`` and ``dwell``, where there are any; counts.
 
@@ -94,7 +94,7 @@ def tallied(
         click: the name of clicks, where they are called otherwise.
         once: whether a click counts once for each document of a search and id; events with a value do in any case.
 
-    >>> done = Done(*map(np.array, ([0, 0, 0], [0, 0, 0], [0, 1, 1], [np.nan, 5.0, 5.0], [0, 0, 0])))
+    >>> done = ValueEvents(*map(np.array, ([0, 0, 0], [0, 0, 0], [0, 1, 1], [np.nan, 5.0, 5.0], [0, 0, 0])))
     >>> clicks, columns, counts = tallied(done, 2, ["click", "purchase"], {"purchase": None}, None, True)
     >>> clicks.tolist(), columns["value"].tolist(), counts[AGAIN]
     ([True, False], [5.0, 0.0], 1)
@@ -103,7 +103,7 @@ def tallied(
     first |= (done.kind == 0) & (not once)
     again = int((~first & (done.at >= 0)).sum())
     if not first.all():
-        done = Done(*(column[first] for column in done))
+        done = ValueEvents(*(column[first] for column in done))
     clicks = np.zeros(n, dtype=bool)
     clicks[done.at[done.of_kind(0)]] = True
     counts, columns = {AGAIN: again}, dict[str, Array]()
@@ -133,7 +133,7 @@ def tallied(
 
 
 def _returned(
-    done: Done, kind: int, worth: FloatArray, purchases: npt.NDArray[np.bool_], weight: float | None
+    done: ValueEvents, kind: int, worth: FloatArray, purchases: npt.NDArray[np.bool_], weight: float | None
 ) -> tuple[FloatArray, dict[str, int]]:
     """What returns take away from what was bought, of each impression (no more than all, nor less than 0); counts."""
     sold = np.zeros(len(worth), dtype=bool)
@@ -151,7 +151,7 @@ def _returned(
     return back, counts
 
 
-def _first(done: Done) -> npt.NDArray[np.bool_]:
+def _first(done: ValueEvents) -> npt.NDArray[np.bool_]:
     """Whether each event is the first of its kind, search, document and id."""
     spans = [int(codes.max(initial=0)) + 1 for codes in (done.kind, done.event)]
     of = done.of if int(done.of.max(initial=0)) < 2**62 // (spans[0] * spans[1]) else _dense(done.of)
@@ -188,7 +188,9 @@ def numbers_in(column: Array) -> FloatArray:
         odd = next(place for place, value in enumerate(column.tolist()) if not _is_number(value))
         raise DataError(
             f"The value of impression {odd} is {column[odd]!r}, which is no number.",
-            remedy=Remedy("Give the column of values by {value}; False: there is none.", value=...),
+            remedy=Remedy(
+                "Give the column of values by {value}; False: there is none.", "Leave such cells empty.", value=...
+            ),
         ) from None
     values = np.where(np.isnan(values), 0.0, values)
     if not np.isfinite(values).all():

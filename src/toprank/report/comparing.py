@@ -19,7 +19,7 @@ from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.experiment.provenance import COMPUTING, versions
 from toprank.metrics.evaluation import Evaluation, evaluate
-from toprank.report.content import Content, DataSource, Documents, Fact, JudgedComparison, RankedCollection
+from toprank.report.content import Content, DataSource, Fact, JudgedComparison, JudgedDocuments, RankedCollection
 from toprank.report.panels.curves import at_cutoffs, curves_of_rankers
 from toprank.report.panels.explained import explained_ranker
 from toprank.report.panels.features import weights_of_rankers
@@ -163,7 +163,7 @@ def _part(
         judgements=(JudgedComparison(comparison, per_query, intervals),),
         at_k=at_cutoffs(scores, data, evaluation.measures, styles, **options),
         spreads=spreads(scores, data, styles),
-        documents=Documents(data.labels, data.queries, ids, scores),
+        documents=JudgedDocuments(data.labels, data.queries, ids, scores),
         hardest=hardest(firsts, metric in comparison.lower_is_better, solvable),
         caveats=notes_of(comparison, solvable),
     )

@@ -23,7 +23,7 @@ from toprank.showing.pictures import Chart, Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval
 
-__all__ = ["Content", "Documents", "Fact", "JudgedComparison", "RankedCollection", "DataSource", "Titled"]
+__all__ = ["Content", "JudgedDocuments", "Fact", "JudgedComparison", "RankedCollection", "DataSource", "Titled"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class JudgedComparison:
 
 
 @dataclass(frozen=True)
-class Documents:
+class JudgedDocuments:
     """The documents behind the per-query numbers, for the explorer.
 
     Attributes:
@@ -155,7 +155,7 @@ class RankedCollection:
     calibrations: tuple[DrawnCalibration, ...] = ()
     weights: tuple[WeightsShown, ...] = ()
     explained: Explained | None = None
-    documents: Documents | None = None
+    documents: JudgedDocuments | None = None
     hardest: tuple[int, ...] = ()
     caveats: tuple[str, ...] = ()
     against_leader: bool = False

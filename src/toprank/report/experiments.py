@@ -23,10 +23,10 @@ from toprank.report.comparing import facts_of, judged_intervals, nothing_to_gain
 from toprank.report.content import (
     Content,
     DataSource,
-    Documents,
     DrawnCalibration,
     Fact,
     JudgedComparison,
+    JudgedDocuments,
     RankedCollection,
     Titled,
 )
@@ -166,11 +166,11 @@ def _scores(results: Results, dataset: str, systems: tuple[str, ...]) -> dict[st
         return {}
 
 
-def _documents(folds: tuple[str, ...], tests: list[RankingData], scores: Mapping[str, FloatArray]) -> Documents:
+def _documents(folds: tuple[str, ...], tests: list[RankingData], scores: Mapping[str, FloatArray]) -> JudgedDocuments:
     labels = np.concatenate([test.labels for test in tests])
     queries = Queries.from_sizes(np.concatenate([test.queries.sizes for test in tests]))
     names = np.concatenate([_names(fold, test) for fold, test in zip(folds, tests, strict=True)])
-    return Documents(labels, queries, names, scores)
+    return JudgedDocuments(labels, queries, names, scores)
 
 
 def _names(fold: str, test: RankingData) -> npt.NDArray[Any]:
@@ -180,7 +180,7 @@ def _names(fold: str, test: RankingData) -> npt.NDArray[Any]:
     return np.array([f"{fold} row {row + 1}" for row in test.row_names.tolist()], dtype=object)
 
 
-def _whole(tests: list[RankingData], documents: Documents) -> RankingData:
+def _whole(tests: list[RankingData], documents: JudgedDocuments) -> RankingData:
     """The test documents of all folds as one set; ties that go by document id need the ids."""
     known = all(test.document_ids is not None for test in tests)
     return RankingData(

@@ -17,7 +17,7 @@ from toprank.data.trec import Qrels, Run, data_of_qrels, data_of_run
 from toprank.metrics.measure import Measure
 from toprank.metrics.runs import evaluate_run
 from toprank.report.comparing import check_same, facts_of, judged_intervals, notes_of, versions_fact
-from toprank.report.content import Content, DataSource, Documents, JudgedComparison, RankedCollection, ScoreSpread
+from toprank.report.content import Content, DataSource, JudgedComparison, JudgedDocuments, RankedCollection, ScoreSpread
 from toprank.report.panels.curves import curves_at
 from toprank.report.panels.queries import hardest
 from toprank.report.panels.scores import spreads
@@ -63,7 +63,7 @@ def content_of_runs(
         judgements=(JudgedComparison(comparison, per_query, judged_intervals(comparison, per_query, threads)),),
         at_k=curves_at(means, int(data.queries.sizes.max()), first.measures, styles),
         spreads=_spreads(scores, data, styles),
-        documents=Documents(data.labels, data.queries, names, scores),
+        documents=JudgedDocuments(data.labels, data.queries, names, scores),
         hardest=hardest(firsts, metric in comparison.lower_is_better, solvable),
         caveats=notes_of(comparison, solvable),
     )

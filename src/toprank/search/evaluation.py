@@ -30,7 +30,7 @@ from toprank.search.collections import Topics
 from toprank.search.model_file import learned_from
 from toprank.search.training import (
     DEFAULT_SYSTEM,
-    Queries,
+    TrainingQueries,
     choose,
     counted,
     judged_only,
@@ -344,7 +344,9 @@ def _cross_fitted(
     def fitted(fold: Fold) -> tuple[float, dict[str, Any]]:
         # A thread for each fold: a few hundred queries are too few to share one training among several.
         own = np.isin(data.qids, fold.test.qids)
-        choice = choose(system, Queries(data.select(~own), fold.train, fold.valid, orders), metric, seed, 1, options)
+        choice = choose(
+            system, TrainingQueries(data.select(~own), fold.train, fold.valid, orders), metric, seed, 1, options
+        )
         scores[data.queries.spread(own)] = choice.ranker.predict(fold.test)
         return choice.value, dict(choice.options)
 

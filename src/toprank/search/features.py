@@ -21,10 +21,13 @@ from toprank.text import EncodedDocuments, MatchFeatures
 
 __all__ = ["CandidateFeatures", "Candidates", "Function", "Pool"]
 
-_FIRST = ("first stage score", "first stage rank")
+_FIRST = {"first stage score": "score of the first stage", "first stage rank": "place in the first stage's list"}
 _POOLED = ("first stage score", "bm25", "lsa", *FEEDBACK)
 """Features of which the pool says how a candidate stands among the others."""
-_STATISTICS = ("rank", "zscore")
+_STATISTICS = {
+    "rank": "place among the candidates, the largest first, by",
+    "zscore": "standard deviations above the mean of the candidates, of",
+}
 
 
 class Candidates(NamedTuple):
@@ -116,6 +119,20 @@ class CandidateFeatures:
         """All features, in the order of the columns."""
         return (*self.own, *(f"{name} {what} in pool" for name in self.pooled for what in _STATISTICS))
 
+    @cached_property
+    def meanings(self) -> dict[str, str]:
+        """What each feature is, by name."""
+        own = {**dict(zip(self.match.names, self.match.meanings, strict=True)), **_FIRST, **FEEDBACK, **PROXIMITY}
+        for run in self.runs.names if self.runs else ():
+            own |= {f"{run} score": f"score in the run {run}", f"{run} rank": f"place in the run {run}"}
+        own |= {
+            f"{name} similarity": f"cosine of the vectors of query and document, of {name}"
+            for name in self.vectors or ()
+        }
+        own |= dict.fromkeys(self.functions or (), "a feature of your own")
+        statistics = [(name, what) for name in self.pooled for what in _STATISTICS]
+        return own | {f"{name} {what} in pool": f"{_STATISTICS[what]}: {own[name]}" for name, what in statistics}
+
     def matrix(
         self, pool: Pool, vectors: Mapping[str, npt.NDArray[np.float32]] | None = None
     ) -> npt.NDArray[np.float32]:
@@ -133,7 +150,7 @@ class CandidateFeatures:
         idf = self.encoded.statistics.idf(self.encoded.known)
         numbers = np.full(len(self.encoded.vocabulary) + 1, -1, dtype=np.int64)
         counted = np.append(self.encoded.counted, False)
-        out[:, columns[_FIRST[0]]] = pool.scores
+        out[:, columns["first stage score"]] = pool.scores
         for query, text in enumerate(pool.texts):
             here = pool.of(query)
             rows = pool.rows[here]
@@ -154,7 +171,7 @@ class CandidateFeatures:
                 out[here, at] = self._called(name, function, text, rows)
                 at += 1
         chosen = out[:, [columns[name] for name in self.pooled]].T.astype(np.float64)
-        out[:, len(self.own) :] = statistics_in(chosen, pool.offsets, _STATISTICS)
+        out[:, len(self.own) :] = statistics_in(chosen, pool.offsets, tuple(_STATISTICS))
         return out
 
     def _called(self, name: str, function: Function, text: str, rows: IntArray) -> Any:

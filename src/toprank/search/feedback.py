@@ -12,9 +12,11 @@ from toprank.text.documents import cosine_values
 
 __all__ = ["FEEDBACK", "Neighbours"]
 
-FEEDBACK = ("feedback", "lsa feedback")
-"""Cosine with the mean of the best ten candidates, in words (tf-idf) and in the directions of LSA. What is one of the
-ten is compared with the nine others: it would be like itself."""
+FEEDBACK = {
+    "feedback": "cosine with the mean of the best ten candidates, in words (tf-idf)",
+    "lsa feedback": "cosine with the mean of the best ten candidates, in the directions of LSA",
+}
+"""What is one of the ten is compared with the nine others: it would be like itself."""
 _BEST = 10
 
 

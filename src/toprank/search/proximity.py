@@ -12,9 +12,11 @@ from toprank.text import EncodedDocuments
 
 __all__ = ["PROXIMITY", "Positions"]
 
-PROXIMITY = ("bigrams", "proximity")
-"""The share of the query's neighbouring words that stand side by side, at most one word between; and how many of its
-words a document has, divided by the length of the shortest passage that has them all (0 for fewer than two)."""
+PROXIMITY = {
+    "bigrams": "share of the query's neighbouring words that stand side by side, at most one word between",
+    "proximity": "how many of the query's words the document has, divided by the length of the shortest passage that "
+    "has them all; 0 for fewer than two",
+}
 _BETWEEN = 2  # distance of neighbours
 _MOST_WORDS = 16  # of a query: the rarest, where it has more
 _MOST_TOKENS = 5_000  # of a document that are looked at, so that one long document does not hold up a query

@@ -84,6 +84,7 @@ class Reason(Struct):
     """What a feature contributes to the difference of the scores, and its value for both."""
 
     feature: str
+    meaning: Annotated[str, Meta(description="What the feature is, in words.")]
     a: str
     b: str
     contribution: float
@@ -208,14 +209,19 @@ class SearchService:
     def _why(self, asked: WhyRequest) -> WhyAnswer:
         if asked.a == asked.b:
             raise RefusedError(422, "An explanation compares two documents; a and b are the same.")
+        index = self._state.index
         try:
-            explanation = self._state.index.explain(asked.query.strip(), asked.a, asked.b, asked.top)
+            explanation = index.explain(asked.query.strip(), asked.a, asked.b, asked.top)
         except DataError as problem:
             raise RefusedError(422, str(problem)) from None
         plain = explanation.to_dict()
         rows = [row for row in plain["contributions"] if row["contribution"] != 0.0]
         rows.sort(key=lambda row: -abs(row["contribution"]))
-        reasons = [Reason(row["feature"], row["a"], row["b"], row["contribution"]) for row in rows[:_REASONS]]
+        meanings = index.features.meanings
+        reasons = [
+            Reason(row["feature"], meanings[row["feature"]], row["a"], row["b"], row["contribution"])
+            for row in rows[:_REASONS]
+        ]
         others = float(sum(row["contribution"] for row in rows[_REASONS:]))
         return WhyAnswer(explanation.summary, float(explanation.total), bool(plain["exact"]), reasons, others)
 

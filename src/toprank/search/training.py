@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from toprank.search.search_index import Index
 
 __all__ = [
-    "DEFAULT_SYSTEM", "Queries", "SearchTraining", "choose", "counted", "judged_only", "not_indexed", "recall_of",
-    "train", "train_on_clicks", "vectors_of",
+    "DEFAULT_SYSTEM", "SearchTraining", "TrainingQueries", "choose", "counted", "judged_only", "not_indexed",
+    "recall_of", "train", "train_on_clicks", "vectors_of",
 ]  # fmt: skip
 
 DEFAULT_SYSTEM = BLEND
@@ -127,14 +127,14 @@ def train(
         )
     with step(f"Training {system} on {data.n_documents:,} candidates …", quiet):
         kept, held_out = split(data, (1 - _HELD_OUT, _HELD_OUT), seed=seed)
-        given = Queries(data, kept, held_out, index.features.orders)
+        given = TrainingQueries(data, kept, held_out, index.features.orders)
         choice = choose(system, given, metric, seed, threads, options)
     _keep(index, choice, asked, pool, own)
     recall = float(np.mean(recall_of(judged, data)))
     return SearchTraining(choice, data.n_queries, data.n_documents, recall, notes)
 
 
-class Queries(NamedTuple):
+class TrainingQueries(NamedTuple):
     """Queries to learn from, as what learns takes them."""
 
     every: RankingData
@@ -146,7 +146,7 @@ class Queries(NamedTuple):
 
 
 def choose(
-    system: Any, given: Queries, metric: str, seed: int, threads: int | None, options: Mapping[str, Any]
+    system: Any, given: TrainingQueries, metric: str, seed: int, threads: int | None, options: Mapping[str, Any]
 ) -> Choice:
     """A fitted ranker, its hyper-parameters chosen on queries that were held out."""
     from toprank.metrics.evaluation import Judge

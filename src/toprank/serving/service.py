@@ -41,7 +41,7 @@ from toprank.serving.requests import (
 )
 from toprank.serving.settings import Limits, LogFiles
 from toprank.serving.shadowing import Shadow
-from toprank.serving.trials import Arm, Exploration, Split, Swap
+from toprank.serving.trials import Arm, Exploration, Swap, TrafficSplit
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -93,7 +93,7 @@ class Service:
         files: where lists and events are written; None: nowhere.
         event_days: how old a list may be when something is told of it.
         explore: which lists are changed a little (`Exploration`).
-        split: models that some keys get instead of the primary one (`Split`).
+        split: models that some keys get instead of the primary one (`TrafficSplit`).
         reference: queries as the primary model was trained for; drift from them is told at /metrics.
         extension: further endpoints and pages, of a room above; a service that has some may be without models.
         log: where lines are written.
@@ -123,7 +123,7 @@ class Service:
         # What takes too long goes on for minutes after its client was told so; it must not keep others waiting.
         self._threads = Threads(self.limits.threads, self.limits.queue, "serving")
         self._explaining, self._telling = Threads(1, self.limits.queue, "explaining"), Threads(1, _SCRAPES, "telling")
-        self._split = Split(models.primary, split) if split else None
+        self._split = TrafficSplit(models.primary, split) if split else None
         self._exploration = None if explore is None else Exploration(explore)
         self._check_roles(shadows, interleave)
         self._check_trials(files)

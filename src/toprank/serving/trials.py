@@ -11,7 +11,7 @@ import msgspec
 
 from toprank.errors import DataError
 
-__all__ = ["Arm", "Exploration", "Split", "Swap"]
+__all__ = ["Arm", "Exploration", "TrafficSplit", "Swap"]
 
 _DEPTH = 10
 _WAY = "swap-neighbours"
@@ -24,7 +24,7 @@ class Arm(NamedTuple):
     share: float
 
 
-class Split:
+class TrafficSplit:
     """Models that share the keys of users.
 
     Whose key it is depends on the names of the models and on nothing else: all replicas agree, and where the share of a
@@ -34,7 +34,7 @@ class Split:
         primary: the model that all others get.
         texts: NAME=PERCENT, of each.
 
-    >>> split = Split("old", ["new=25"])
+    >>> split = TrafficSplit("old", ["new=25"])
     >>> arms = [split.arm(key) for key in range(1000)]
     >>> 200 < sum(arm.model == "new" for arm in arms) < 300, arms[0].share
     (True, 0.75)

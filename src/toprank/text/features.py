@@ -30,7 +30,7 @@ MEANINGS = {
     "tf-idf": "cosine of the tf-idf vectors, (1 + log tf) · idf",
     "language model": "sum over its words of log(P(word | text)/P(word)) where positive, with Dirichlet smoothing",
     "coverage": "share of the query's words that the text has",
-    "idf coverage": "the same, each word weighted by its idf",
+    "idf coverage": "share of the query's words that the text has, each weighted by its idf",
     "largest idf": "the largest idf of a query word in the text",
     "prefixes": "share of the query's words that begin a word of the text",
     "phrase": "1 if the text contains the query word for word",
@@ -39,9 +39,9 @@ MEANINGS = {
     "bm25f": "BM25 of all fields, each with its own mean length",
     "lsa": "cosine in the directions of LSA",
     "query words": "number of distinct words of the query",
-    "query idf": "sum of their idf",
-    "query largest idf": "the largest idf among them",
-    "query mean idf": "their mean idf",
+    "query idf": "sum of the idf of the query's words",
+    "query largest idf": "the largest idf of the query's words",
+    "query mean idf": "mean idf of the query's words",
 }
 """What each feature is; those of a field are called ``title bm25``."""
 
@@ -68,6 +68,19 @@ class MatchFeatures:
         """Over all fields first, then field by field where there are several, then those of the query alone."""
         fields = self.statistics.fields if len(self.statistics.fields) > 1 else ()
         return (*self.of_field, *(f"{field} {name}" for field in fields for name in self.of_field), *self.over_all)
+
+    @cached_property
+    def meanings(self) -> tuple[str, ...]:
+        """What each feature is, in the order of `names`."""
+        fields = self.statistics.fields
+        alone = fields if len(fields) > 1 else ()
+        texts = " and ".join(fields)
+        of_query = [name for name in self.over_all if name.startswith("query ")]
+        return (
+            *(f"{MEANINGS[name]}, in {texts}" for name in self.of_field),
+            *(f"{MEANINGS[name]}, in {field}" for field in alone for name in self.of_field),
+            *(MEANINGS[name] + ("" if name in of_query else f", in {texts}") for name in self.over_all),
+        )
 
     def matrix(
         self, queries: Sequence[str], documents: EncodedDocuments, rows: npt.ArrayLike, offsets: npt.ArrayLike

@@ -15,7 +15,7 @@ from toprank.data.frames.layout import numbered
 from toprank.data.texts import TextRoles
 from toprank.errors import DataError
 from toprank.text.documents import EncodedDocuments
-from toprank.text.features import MEANINGS, MatchFeatures
+from toprank.text.features import MatchFeatures
 from toprank.text.statistics import Statistics
 from toprank.text.words import Analyzer
 
@@ -116,16 +116,7 @@ class TextFeatures:
 
     def meanings(self) -> dict[str, str]:
         """What each of the columns is, for who must compute it elsewhere."""
-        meanings = {}
-        for name, plain in zip(self.names, self.match.names, strict=True):
-            field = next((column for column in self.roles.document if plain.startswith(f"{column} ")), None)
-            if field is not None and plain.removeprefix(f"{field} ") in MEANINGS:
-                meanings[name] = f"{MEANINGS[plain.removeprefix(f'{field} ')]}, in {field}"
-            elif plain.startswith("query "):
-                meanings[name] = f"{MEANINGS[plain]}"
-            else:
-                meanings[name] = f"{MEANINGS[plain]}, in {' and '.join(self.roles.document)}"
-        return meanings
+        return dict(zip(self.names, self.match.meanings, strict=True))
 
     def sentence(self, name: str, value: str) -> str | None:
         """What a value of one of the columns says, where a person would say it in words."""

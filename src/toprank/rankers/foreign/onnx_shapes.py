@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from toprank.errors import DataError
 
-__all__ = ["ELEMENTWISE", "KNOWN", "LEARNED", "TREES", "Cost", "TooLargeError", "cost_of"]
+__all__ = ["ELEMENTWISE", "KNOWN", "LEARNED", "TREES", "BatchCost", "TooLargeError", "cost_of"]
 
 Shape = tuple[int, ...]
 
@@ -39,7 +39,7 @@ class TooLargeError(DataError):
     """A batch takes too much; a smaller one may not."""
 
 
-class Cost(NamedTuple):
+class BatchCost(NamedTuple):
     """What a batch takes."""
 
     cells: int
@@ -78,7 +78,7 @@ class _Node(NamedTuple):
         return _within(self.kind, int(self.options.get("axis", otherwise)), axes)
 
 
-def cost_of(onnx: Any, graph: Any, input_name: str, shape: Shape, most_cells: int, most_work: int) -> Cost:
+def cost_of(onnx: Any, graph: Any, input_name: str, shape: Shape, most_cells: int, most_work: int) -> BatchCost:
     """What the graph takes for an input of this shape; DataError where that is more than allowed."""
     shapes: dict[str, Shape] = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     lists = {tensor.name: numbers for tensor in graph.initializer if (numbers := _short_list(onnx, tensor)) is not None}
@@ -111,7 +111,7 @@ def cost_of(onnx: Any, graph: Any, input_name: str, shape: Shape, most_cells: in
             )
         if any(len(shape) > _MOST_AXES for shape in made):
             raise DataError(f"its operator {node.op_type} makes an array of more than {_MOST_AXES} axes")
-    return Cost(cells, work, shapes)
+    return BatchCost(cells, work, shapes)
 
 
 def _counted(rows: int) -> str:

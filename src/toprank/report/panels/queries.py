@@ -16,7 +16,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
 from toprank.drawing import Markup, join, safe_json, shortened, tag
 from toprank.metrics.sorting import ranking
-from toprank.report.content import Documents, RankedCollection
+from toprank.report.content import JudgedDocuments, RankedCollection
 from toprank.report.panels.verdicts import LEVEL
 from toprank.report.parts import Panel, scrolling
 from toprank.significance.results import number
@@ -248,7 +248,7 @@ def _rounded(values: FloatArray) -> FloatArray:
     return result
 
 
-def _documents(documents: Documents, order: IntArray, budget: int) -> dict[str, Any]:
+def _documents(documents: JudgedDocuments, order: IntArray, budget: int) -> dict[str, Any]:
     """Query number → names and grades of its top documents, and each system's ranking of them, while there is room."""
     ranked = {name: ranking(scores, documents.queries, DEPTH) for name, scores in documents.scores.items()}
     shown: dict[str, Any] = {}
@@ -263,7 +263,7 @@ def _documents(documents: Documents, order: IntArray, budget: int) -> dict[str, 
     return shown
 
 
-def _entry(documents: Documents, tops: list[IntArray]) -> dict[str, Any]:
+def _entry(documents: JudgedDocuments, tops: list[IntArray]) -> dict[str, Any]:
     rows = np.unique(np.concatenate(tops))
     return {
         "d": [shortened(str(name), _NAME) for name in documents.names[rows].tolist()],

@@ -228,7 +228,7 @@ function chart(why) {
     bar.style.marginLeft = `${value < 0 ? 50 - half : 50}%`;
     return made("tr", kind, words, made("td", drawn ? "drawn" : "", ...(drawn ? [bar] : [])), made("td", "number", signed(value, digits)));
   };
-  const rows = why.reasons.map(one => line(made("th", "", one.feature, made("span", "", `${brief(one.a)} against ${brief(one.b)}`)), one.contribution, "", true));
+  const rows = why.reasons.map(one => line(made("th", "", one.feature, made("span", "", `${brief(one.a)} against ${brief(one.b)}`), made("small", "", one.meaning)), one.contribution, "", true));
   if (why.others) rows.push(line(made("th", "", "all other features"), why.others, "", true));
   return [...rows, line(made("th", "", "difference of the scores"), why.total, "sum", false)];
 }
