@@ -359,6 +359,7 @@ def test_ids_of_any_type_are_joined():
         ({"query": [1.0, np.nan, 1.0]}, "is empty in row 1"),
         ({"query": pd.Categorical(["a", None, "a"])}, "is empty in row 1"),
         ({"query": ["a", 1, 2.5]}, "'query' holds values of several kinds"),
+        ({"dwell": ["a", 1, 2.5]}, "'dwell' holds values of several kinds"),
         ({"position": [True, False, True]}, "must hold numbers, not bool"),
         ({"document": pd.to_datetime(["2026-01-01"] * 3)}, "whole numbers or text, not timestamp"),
     ],

@@ -18,14 +18,14 @@ from toprank.clicks.sources import (
     numbers_of,
     opened,
     plain,
-    refuse_mixed,
     refuse_nulls,
 )
 from toprank.clicks.values import numbers_in
 from toprank.compute import IntArray
 from toprank.data.bytesource import PathLike, promised_format
+from toprank.data.checks import refuse_repeated
 from toprank.data.files import as_plain_files
-from toprank.data.frames.layout import in_short, refuse_repeated
+from toprank.data.frames.layout import in_short
 from toprank.data.tables.writing import write_batches
 from toprank.errors import DataError, Remedy, UnknownNameError
 
@@ -244,7 +244,6 @@ class _Strips:
         self._pieces["click"].append(clicks_of(numbers_of(*cells("click"), row_of), row_of))
         for name in self._columns:
             values = plain(columns[name])
-            refuse_mixed(values, name)
             self._pieces[name].append(values.dictionary_encode() if pa.types.is_string(values.type) else values)
 
     def _assembled(self) -> ClickLog:

@@ -26,7 +26,7 @@ from toprank.errors import DataError, FormatError, UnknownNameError
 
 __all__ = [
     "FORMATS", "TORN", "LogRows", "are_events", "column", "field_names", "first_odd", "ids_in", "is_ubi", "kind_of",
-    "numbers_of", "opened", "plain", "refuse_mixed", "refuse_nulls",
+    "numbers_of", "opened", "plain", "refuse_nulls",
 ]  # fmt: skip
 
 FORMATS = ("parquet", "arrow", "csv", "jsonl", "yandex")
@@ -145,7 +145,13 @@ def _of_frame(frame: Any) -> LogRows:
 
     def batches(columns: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         del texts
-        yield from table.select(list(columns)).to_batches(max_chunksize=1 << 18)
+        chosen = table.select(list(columns))
+        for field in chosen.schema:
+            if field.type == unreadable():
+                raise DataError(
+                    f"Column '{field.name}' holds values of several kinds; make all of them text, or numbers."
+                )
+        yield from chosen.to_batches(max_chunksize=1 << 18)
 
     return LogRows(table.schema, batches, None, False)
 
@@ -403,7 +409,6 @@ def refuse_nulls(values: Any, name: str, role: str, row_of: RowOf) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    refuse_mixed(values, name)
     empty = pc.is_null(values, nan_is_null=pa.types.is_floating(values.type))
     if pa.types.is_string(values.type):
         empty = pc.or_(empty, pc.equal(values, "").fill_null(True))
@@ -412,12 +417,6 @@ def refuse_nulls(values: Any, name: str, role: str, row_of: RowOf) -> None:
         raise DataError(
             f"Column '{name}' ({role}) is empty in row {row_of(row)} (counted from 0); every impression needs one."
         )
-
-
-def refuse_mixed(values: Any, name: str) -> None:
-    """Refuse a column of a frame that Arrow cannot hold."""
-    if values.type == unreadable():
-        raise DataError(f"Column '{name}' holds values of several kinds; make all of them text, or numbers.")
 
 
 def plain(values: Any) -> Any:

@@ -22,7 +22,8 @@ from toprank.errors import DataError, Remedy
 
 __all__ = [
     "IN_DOUBLE", "IN_MEMORY", "PlainArguments", "check_callbacks", "check_data", "check_files", "check_finite",
-    "check_flag", "check_number", "check_whole", "is_whole", "listed_paths", "refuse_infinite", "unfit", "unshortened",
+    "check_flag", "check_number", "check_whole", "is_whole", "listed_paths", "refuse_infinite", "refuse_repeated",
+    "unfit", "unshortened",
 ]  # fmt: skip
 
 IN_DOUBLE = Remedy("read with {dtype}.", "bring it into a stored copy with toprank convert {dtype}.", dtype="float64")
@@ -463,6 +464,14 @@ def names(given: Sequence[str] | None, width: int) -> tuple[str, ...] | None:
         twice = next(name for name in given if given.count(name) > 1)
         raise DataError(f"Two features are called '{twice}'; names must differ.")
     return given
+
+
+def refuse_repeated(columns: list[str]) -> list[str]:
+    """Names of columns, which must differ."""
+    if len(set(columns)) < len(columns):
+        twice = next(name for name in columns if columns.count(name) > 1)
+        raise DataError(f"Two columns are called '{twice}'; rename one of them.")
+    return columns
 
 
 def first_repeat(ids: Array) -> int | None:

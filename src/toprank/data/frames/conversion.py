@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data import checks
-from toprank.data.checks import Array
+from toprank.data.checks import Array, refuse_repeated
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Encoding, Strangers, is_text, kind_of
 from toprank.data.frames.carrying import carried_values, type_of
@@ -30,7 +30,6 @@ from toprank.data.frames.layout import (
     layout_of,
     learnt,
     numbered,
-    refuse_repeated,
     role_takes,
     unreadable,
 )

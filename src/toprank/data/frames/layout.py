@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data.checks import precision
+from toprank.data.checks import precision, refuse_repeated
 from toprank.data.encoding import TRAINING, Column, Encoding, is_text, kind_of, levels_of
 from toprank.data.texts import TextRoles
 from toprank.errors import DataError, Remedy, UnknownNameError, joined, warn_user
@@ -217,14 +217,6 @@ def in_short(names: Sequence[str]) -> str:
     """
     shown = [name if len(name) <= _LETTERS else f"{name[:_LETTERS]}…" for name in names[:_SHOWN]]
     return ", ".join(shown) + (f" … and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-
-
-def refuse_repeated(names: list[str]) -> list[str]:
-    """The names, which must differ."""
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"Two columns are called '{twice}'; rename one of them.")
-    return names
 
 
 def known_columns(like: Any) -> tuple[tuple[str, ...] | None, Encoding | None]:
