@@ -17,3 +17,8 @@ def shared_data(*parts: str) -> Path:
     if not path.exists():
         pytest.skip(f"{path} does not exist")
     return path
+
+
+def nightly(*values: object) -> list[object]:
+    """Values of a parameter that take long: left out of `make test`. A tuple is several."""
+    return [pytest.param(*(v if isinstance(v, tuple) else (v,)), marks=pytest.mark.nightly) for v in values]

@@ -11,6 +11,7 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 import toprank as tr
+from support import nightly
 from toprank.cli.commands import app
 from toprank.clicks import PBM, ClickLog, UnidentifiedWarning, context_curves, propensities, simulate, training
 from toprank.clicks.context_curves import by_context, in_cells
@@ -176,7 +177,7 @@ def coverage(data, runs, kind):
     return np.array([covered(shown(data, sessions=4_000, seed=seed, shares=shares), DEVICES) for seed in range(runs)])
 
 
-@pytest.mark.parametrize("kind", ["devices", "few", "cells"])
+@pytest.mark.parametrize("kind", ["cells", *nightly("devices", "few")])
 def test_intervals_hold_the_truth(data, kind):
     held(coverage(data, 12, kind), 0.93, 0.97)
 
@@ -274,6 +275,7 @@ def few(data, seed):
     return relabelled(log, "device", np.char.add(np.char.add(device.astype("U8"), " "), model.astype("U2")))
 
 
+@pytest.mark.nightly
 def test_shrunk_curves_are_nearer_to_the_truth_than_the_whole_and_than_what_each_says(data, monkeypatch):
     shrunken = np.mean([errors(few(data, seed)) for seed in range(3)], axis=0)
 
@@ -334,7 +336,7 @@ def rejected(data, kind, runs):
 KINDS = ("dealt", "scale", "class", "taste", "cells")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS[:2], *nightly(*KINDS[2:])])
 def test_the_test_holds_its_level(data, kind):
     runs = 100
     assert rejected(data, kind, runs) <= binom.ppf(1 - 1e-3, runs, 0.05)
@@ -531,6 +533,7 @@ def skewed_log(data, seed):
     )
 
 
+@pytest.mark.nightly
 def test_the_whole_curve_misleads_where_devices_ask_other_queries_and_their_own_do_not(small):
     """By every estimator; and curves of contexts that were dealt by lot are no better than that of the whole."""
     part, scores, truth = turned(named(small))
@@ -591,6 +594,7 @@ def test_train_and_launch_take_a_context(data, monkeypatch):
     assert "Propensities are those of each position by device." in done.summary
 
 
+@pytest.mark.nightly
 def test_a_launch_is_told_right_where_devices_have_rankers_of_their_own(small):
     """Phones click a fifth as often, so that by the whole curve what their ranker likes looks bad."""
     rng = np.random.default_rng(0)
@@ -625,6 +629,7 @@ def deep_and_shallow(kinds, looks, sessions=16_000):
     return data, simulate(data, X[:, 0], users, sessions, **how)
 
 
+@pytest.mark.nightly
 def test_devices_that_look_to_different_depths_are_not_taken_for_users_who_stop():
     """Without the device they are: who clicked far down is likelier to have looked at what stands between."""
     data, log = deep_and_shallow(PBM.known, ([1, 0.95, 0.9, 0.85], [1, 0.3, 0.1, 0.05]))

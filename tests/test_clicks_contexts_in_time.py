@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binom
 
 import toprank as tr
+from support import nightly
 from toprank.clicks import PBM, ClickLog
 from toprank.clicks.evaluation import ranks_of
 from toprank.clicks.recency import latest
@@ -87,6 +88,7 @@ def covered(runs, **how):
 BOTH = {"propensities": LOOKS, "context": "device", "half_life": f"{HALF_LIFE}d"}
 
 
+@pytest.mark.nightly
 def test_intervals_by_device_and_age_hold_the_truth_and_without_age_they_do_not():
     runs = 30
     assert all(binom.ppf(0.0005, runs, 0.95) <= one for one in covered(runs, **BOTH).values())
@@ -121,7 +123,7 @@ def test_propensities_are_found_by_device_whatever_users_like(year):
 
 
 @pytest.mark.parametrize("age", [{"half_life": "8d"}, {"window": "25d"}])
-@pytest.mark.parametrize("given", [LOOKS, None])
+@pytest.mark.parametrize("given", [LOOKS, *nightly(None)])
 def test_a_launch_by_device_and_age_says_what_holds_today(year, age, given):
     data, log, before, after = year
     new, current = data.X[:, 1], data.X[:, 0]
@@ -138,7 +140,7 @@ def test_a_launch_by_device_and_age_says_what_holds_today(year, age, given):
     assert tr.clicks.launch(log, data, new, current, k=3, context="device", propensities=given).decision != "launch"
 
 
-@pytest.mark.parametrize("correction", ["ips", "snips", "dr"])
+@pytest.mark.parametrize("correction", ["ips", *nightly("snips", "dr")])
 def test_what_a_ranker_learns_by_device_and_age_is_what_is_liked_today(year, correction):
     data, log, before, after = year
     how = {"context": "device", "half_life": "5d", "by": "time", "holdout": 0.1}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import toprank as tr
+from support import nightly
 from toprank.clicks import (
     CCM,
     DBN,
@@ -97,9 +98,9 @@ def covered(method, logs, sessions, confidence, **options):
         ("pivot", 10, 2_000, {"resamples": 40}),
         ("chain", 10, 2_000, {"resamples": 40}),
         ("randomisation", 10, 2_000, {"resamples": 40}),
-        ("dual", 8, 2_000, {"resamples": 8}),
-        ("trust", 6, 20_000, {"resamples": 8}),
-        ("regression-em", 4, 2_000, {"resamples": 4, "tolerance": 1e-6}),
+        *nightly(("dual", 8, 2_000, {"resamples": 8})),
+        *nightly(("trust", 6, 20_000, {"resamples": 8})),
+        *nightly(("regression-em", 4, 2_000, {"resamples": 4, "tolerance": 1e-6})),
     ],
 )
 def test_intervals_hold_the_truth(method, logs, sessions, options):

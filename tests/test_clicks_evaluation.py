@@ -12,6 +12,7 @@ from scipy.stats import binomtest
 from scipy.stats import t as student
 
 import toprank as tr
+from support import nightly
 from toprank.clicks import PBM, ClickLog
 from toprank.clicks.corrections import preferences
 from toprank.clicks.evaluation import SmallSampleWarning, evaluate
@@ -69,7 +70,7 @@ def many_estimates():
     return errors, inside
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("estimator", ["snips", *nightly(*(name for name in ESTIMATORS if name != "snips"))])
 def test_estimates_of_another_ranker_are_right_and_intervals_cover_as_they_say(many_estimates, estimator):
     errors, inside = (np.array(one[estimator]) for one in many_estimates)
     if estimator == "none":  # clicks as they are

@@ -432,7 +432,8 @@ def _write_products(path, n_rows, width):
     writer.close()
 
 
-@pytest.mark.parametrize(("n_rows", "width"), [(4_000, 8), pytest.param(1_000_000, 50, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize(("n_rows", "width"), [(4_000, 8), (1_000_000, 50)])
 def test_a_table_with_a_category_is_stored_and_trained_on_two_workers(two, tmp_path, n_rows, width):
     path, stored = tmp_path / "products.parquet", tmp_path / "products.toprank-data"
     _write_products(path, n_rows, width)

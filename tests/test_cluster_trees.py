@@ -286,6 +286,7 @@ def test_the_scheduler_goes_away(train, monkeypatch):
         own.client.close(timeout=1)
 
 
+@pytest.mark.nightly
 def test_a_training_that_fails_leaves_no_network_and_the_logger_of_the_process(train, monkeypatch, capfd):
     """LightGBM's connections belong to the worker's thread; here that is one of this process, as its logger is.
 

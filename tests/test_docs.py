@@ -64,8 +64,17 @@ def blocks_in(page, language):
     return [block for block in blocks_of(page) if block.language == language]
 
 
-def pages_with(language):
-    return [pytest.param(page, id=page.name) for page in PAGES if blocks_in(page, language)]
+SLOW = {
+    "python": ["launching", "learning-from-clicks", "search", "experiments", "propensities", "tuning", "auto"],
+    "sh": ["cli", "auto", "monitoring"],
+}  # to run them takes two seconds and more of a processor each, up to eleven
+
+
+def pages_with(language, slow=()):
+    """Parameters: the pages that have such blocks; those that are slow are left to the night."""
+    late = pytest.mark.nightly
+    pages = [page for page in PAGES if blocks_in(page, language)]
+    return [pytest.param(page, id=page.name, marks=[late] * (page.stem in slow)) for page in pages]
 
 
 def run_python(page):
@@ -78,7 +87,7 @@ def run_python(page):
         yield block, printed.getvalue()
 
 
-@pytest.mark.parametrize("page", pages_with("python"))
+@pytest.mark.parametrize("page", pages_with("python", SLOW["python"]))
 def test_python_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert page.read_text().count("```python") == len(blocks_in(page, "python"))  # none hides from the pattern
@@ -216,7 +225,7 @@ def _run_shell(page, start):
         yield block, printed
 
 
-@pytest.mark.parametrize("page", pages_with("sh"))
+@pytest.mark.parametrize("page", pages_with("sh", SLOW["sh"]))
 def test_commands_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     furnish(tmp_path)

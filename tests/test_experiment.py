@@ -24,7 +24,7 @@ import pytest
 from sklearn.base import BaseEstimator
 
 import toprank as tr
-from support import shared_data
+from support import nightly, shared_data
 from toprank import systems
 from toprank.data.folds import Fold
 from toprank.errors import DataError, FileError, FormatError, UnknownNameError
@@ -120,7 +120,7 @@ def test_values_are_those_of_evaluate(results):
                 np.testing.assert_array_equal(values["LeastSquares"][fold.name], expected)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, *nightly(2)])
 def test_poisoned_test_labels_change_no_choice_and_no_score(threads):
     """Test labels turned upside down: what is learned and chosen must be the same, to the bit."""
     honest = list(tr.folds(DATA, 3))

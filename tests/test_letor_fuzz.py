@@ -114,6 +114,7 @@ for number in range(1500):
 """
 
 
+@pytest.mark.nightly
 def test_any_bytes_mean_the_same_with_all_sets_of_instructions():
     """Rows of numbers, whole or damaged: wide registers read what the plain way reads, and refuse what it refuses."""
     found = kernels.library()

@@ -107,7 +107,7 @@ def usable(loss, labels):
 
 @pytest.mark.parametrize("kind", DTYPES)
 @every_case
-@settings(max_examples=3, deadline=None)  # the interpreter takes its time
+@settings(max_examples=2, deadline=None)  # the interpreter takes its time
 @given(data=st.data())
 def test_value_and_gradient_are_the_references(name, loss, options, kind, data):
     labels, queries, scores, weights = data.draw(problems(options))

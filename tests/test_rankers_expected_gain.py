@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 
 import toprank as tr
+from support import nightly
 from toprank.data.warnings import SameDataWarning
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.conventions import Discount
@@ -180,7 +181,7 @@ def by_loss(loss, data):
 
 
 @pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
-@pytest.mark.parametrize("loss", RANKING_LOSSES)
+@pytest.mark.parametrize("loss", [*RANKING_LOSSES[:3], *nightly(*RANKING_LOSSES[3:])])
 def test_a_ranking_loss_is_no_forecast_until_it_is_calibrated(truth, loss):
     """The truth is known: E[DCG] of the ranker's order, to which only the calibrated forecast comes close."""
     train, valid, test = tr.split(truth, (0.4, 0.4, 0.2))

@@ -230,6 +230,7 @@ def test_the_test_of_leaks_can_fail(planted, tmp_path):
     assert made.search("quokkas")[0].id == "package.things.target"
 
 
+@pytest.mark.nightly
 def test_the_documentation_of_this_python():
     found = search.python_docs(queries=40)
     assert len(found) > 2000

@@ -10,6 +10,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from support import nightly
 from toprank.cli.main import app
 from toprank.errors import ToprankError
 
@@ -239,7 +240,7 @@ def test_judgments_about_what_is_not_there(tmp_path):
         assert "REFUSED None of the 2 documents that are judged relevant is in the index" in said
 
 
-@pytest.mark.parametrize("n", [1, 5, 8])
+@pytest.mark.parametrize("n", [1, *nightly(5, 8)])
 def test_few_queries(n, tmp_path):
     queries = asked(n)
     trec(tmp_path / "made", TEXTS, asked(n + 3), {"my.qrels": judged(queries)})  # three have no judgments
@@ -260,7 +261,7 @@ def test_few_queries(n, tmp_path):
     "texts",
     [
         {f"d{i}": f"{WORDS[i % 16]}{i}" for i in range(40)},
-        dict.fromkeys(TEXTS, "the same words"),
+        *nightly(dict.fromkeys(TEXTS, "the same words")),
         {"d0": "same words wing0 own0"},
     ],
     ids=["one word", "all alike", "one document"],

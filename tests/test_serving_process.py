@@ -301,6 +301,7 @@ def memory(process):
     return int(re.search(r"VmRSS:\s+(\d+)", told)[1])  # kB
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
 def test_nothing_is_dropped_and_memory_stays_flat(folder):
     with started(
