@@ -20,7 +20,7 @@ from toprank.cli.main import app
 from toprank.comparison import compare_values
 from toprank.drawing import Scale, safe_json, tag, ticks
 from toprank.errors import DataError, FileError, UnknownNameError
-from toprank.report.content import Content, Documents, JudgedComparison, RankedCollection
+from toprank.report.content import Content, JudgedComparison, JudgedDocuments, RankedCollection
 from toprank.report.headline import headline, turned_around
 from toprank.report.page import page
 from toprank.report.panels import PANELS
@@ -346,7 +346,7 @@ def many(n_queries, per_query, n_systems, name):
     compared = compare_values(values, convention="standard", baseline=systems[0], flips=10, resamples=10)
     interval = compared.differences[0].interval
     n = n_queries * per_query
-    documents = Documents(
+    documents = JudgedDocuments(
         rng.integers(0, 5, n).astype(float),
         tr.Queries.from_sizes(np.full(n_queries, per_query)),
         np.arange(n).astype(str),
@@ -373,7 +373,7 @@ def test_thousands_of_queries_stay_under_three_megabytes(n_queries, name):
     assert str(n_queries - 1) in found["documents"]
     kept, listed = len(found["documents"]), len(found["id"])
     assert kept < listed <= n_queries
-    assert f"Documents are embedded for {kept:,} of them" in shown.text
+    assert f"JudgedDocuments are embedded for {kept:,} of them" in shown.text
     assert (f"{listed:,} of {n_queries:,} queries are listed" in shown.text) == (listed < n_queries)
     gap = np.abs(np.subtract(*[made.parts[0].judgements[0].per_query[f"system {i}"]["ndcg@10"] for i in (1, 0)]))
     with_documents = [q for q in map(int, found["documents"]) if q not in (n_queries - 1, 7)]
