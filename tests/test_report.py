@@ -373,7 +373,7 @@ def test_thousands_of_queries_stay_under_three_megabytes(n_queries, name):
     assert str(n_queries - 1) in found["documents"]
     kept, listed = len(found["documents"]), len(found["id"])
     assert kept < listed <= n_queries
-    assert f"JudgedDocuments are embedded for {kept:,} of them" in shown.text
+    assert f"Documents are embedded for {kept:,} of them" in shown.text
     assert (f"{listed:,} of {n_queries:,} queries are listed" in shown.text) == (listed < n_queries)
     gap = np.abs(np.subtract(*[made.parts[0].judgements[0].per_query[f"system {i}"]["ndcg@10"] for i in (1, 0)]))
     with_documents = [q for q in map(int, found["documents"]) if q not in (n_queries - 1, 7)]
