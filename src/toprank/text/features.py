@@ -28,7 +28,7 @@ _ROWS = 1 << 15  # of a block for LSA, so that the vectors of its rows fit in th
 MEANINGS = {
     "bm25": "BM25 (k1 = 1.2, b = 0.75)",
     "tf-idf": "cosine of the tf-idf vectors, (1 + log tf) · idf",
-    "language model": "sum over its words of log(P(word | text)/P(word)) where positive, with Dirichlet smoothing",
+    "language model": "sum over the query's words of log(P(word | text)/P(word)), Dirichlet smoothed, where positive",
     "coverage": "share of the query's words that the text has",
     "idf coverage": "share of the query's words that the text has, each weighted by its idf",
     "largest idf": "the largest idf of a query word in the text",
