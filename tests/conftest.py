@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from toprank.errors import MissingExtraError
 
 # Timings have no place in tests. A change is judged by the same examples
 # every time; `make nightly` draws new ones (HYPOTHESIS_PROFILE=explore), and what it finds becomes a test.
@@ -28,6 +32,29 @@ def pytest_configure(config):
     """Let Ctrl-C be heard, whoever started the tests."""
     # Started in the background by a shell, a process ignores SIGINT, and so would every process that tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def skipped_without_torch():
+    """A test of many rankers, networks among them, says where PyTorch is not at hand what it wanted; the others run."""
+    try:
+        yield
+    except MissingExtraError as problem:
+        if find_spec("torch") is not None or "needs torch" not in str(problem):
+            raise
+        pytest.skip(str(problem))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    with skipped_without_torch():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    with skipped_without_torch():
+        return (yield)
 
 
 @pytest.fixture(autouse=True, scope="session")

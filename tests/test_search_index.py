@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
@@ -169,6 +171,23 @@ def test_nothing_else_is_replaced(tmp_path):
     with pytest.raises(FileError, match="which is not part of an index"):
         search.index({"a": "x"}, tmp_path / "x.index")
     assert (made.path / "notes.txt").read_text() == "keep me"
+
+
+def test_connections_are_closed_with_their_thread_and_with_their_index(folder):
+    opened = search.open(folder)
+    opened.search("wing", k=1)
+    with ThreadPoolExecutor(1) as pool:
+        elsewhere = pool.submit(opened.engine._connection).result()
+    here = opened.engine._connection()
+    assert elsewhere is not here
+    gc.collect()
+    here.execute("SELECT 1")
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        elsewhere.execute("SELECT 1")
+    del opened
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        here.execute("SELECT 1")
 
 
 def test_two_processes_write_one_index(tmp_path):

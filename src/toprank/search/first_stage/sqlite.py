@@ -69,6 +69,16 @@ def open_engine(folder: IndexFolder, weights: Sequence[float]) -> SqliteEngine:
     return SqliteEngine(folder)
 
 
+class _Connection:
+    """A connection that is closed when nobody holds it any more: with its thread, or with the engine."""
+
+    def __init__(self, sqlite: sqlite3.Connection) -> None:
+        self.sqlite = sqlite
+
+    def __del__(self) -> None:
+        self.sqlite.close()  # whichever thread that is; Python 3.13 warns of those that are left open
+
+
 class SqliteEngine:
     """One connection a thread: SQLite's own may not be shared."""
 
@@ -78,13 +88,13 @@ class SqliteEngine:
         self.find(["a"], 1)  # damage shows now
 
     def _connection(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._own, "connection", None)
-        if connection is None:
+        own: _Connection | None = getattr(self._own, "connection", None)
+        if own is None:
             # Immutable: nobody writes into this file, so SQLite need neither lock it nor look for a journal.
             address = f"file:{quote(str((self._folder.path / _FILE).resolve()))}?mode=ro&immutable=1"
-            connection = self._own.connection = sqlite3.connect(address, uri=True, check_same_thread=False)
-            connection.execute("PRAGMA trusted_schema = OFF")  # a forged file might hold more than a table
-        return connection
+            own = self._own.connection = _Connection(sqlite3.connect(address, uri=True, check_same_thread=False))
+            own.sqlite.execute("PRAGMA trusted_schema = OFF")  # a forged file might hold more than a table
+        return own.sqlite
 
     def find(self, words: Sequence[str], k: int) -> Hits:
         """The best k documents by FTS5's BM25, each word quoted."""
