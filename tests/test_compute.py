@@ -135,30 +135,57 @@ def test_blocks_inside_blocks_do_not_wait_for_each_other():
         assert each_block(lambda i: sum(each_block(lambda j: i * j, range(20), 2)), range(64), 2) == inner
 
 
-def test_an_interrupt_while_waiting_is_raised_when_no_thread_writes_any_more(monkeypatch):
+def test_an_interrupt_while_waiting_is_raised_when_no_thread_writes_any_more():
     """Ctrl-C that comes when the caller's own blocks are done, and another thread still has one."""
-    begun, written, calls = threading.Event(), [], []
+    begun, written = threading.Event(), []
 
     def work(_):
         if threading.current_thread() is not threading.main_thread():
             begun.set()
-            time.sleep(0.3)
+            time.sleep(0.1)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(0.2)
         else:
             assert begun.wait(10)
         written.append(time.monotonic())
 
-    def interrupted(helpers):
-        calls.append(helpers)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        return plain(helpers)
-
-    plain = compute.wait
-    monkeypatch.setattr(compute, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         each_block(work, range(2), 2)
-    assert len(calls) > 1
     assert len(written) == 2  # nobody is at work any more
+
+
+INTERRUPTED_EVERYWHERE = """
+import sys
+from toprank.compute import each_block
+
+def interrupt(frame, event, _):
+    global left
+    left -= 1
+    if left == 0:
+        sys.settrace(None)
+        raise KeyboardInterrupt
+    frame.f_trace_lines = False
+    return interrupt
+
+interrupted, left = 0, 0
+while left <= 0:
+    left = interrupted + 1
+    try:
+        sys.settrace(interrupt)
+        each_block(abs, range(-9, 0), 2)
+        sys.settrace(None)
+    except KeyboardInterrupt:
+        interrupted += 1
+    assert each_block(abs, range(-9, 0), 2) == list(range(9, 0, -1))
+print(interrupted)
+"""
+
+
+def test_whoever_is_interrupted_while_handing_out_work_can_hand_it_out_again():
+    """At the entry to each function and the return from it, ours and the interpreter's own: no lock stays locked."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_EVERYWHERE], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10
 
 
 class Interrupted(list):

@@ -18,10 +18,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
+from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -119,37 +119,80 @@ def each_block(function: Callable[[Block], T], blocks: Sequence[Block], threads:
     return [results[i] for i in range(len(blocks))]
 
 
-_POOL: list[tuple[int, ThreadPoolExecutor]] = []
-"""The pool and the process that made it: a forked child inherits the object, but none of its threads."""
+class _Helpers:
+    """Threads that call what is handed to them; started when they are first needed, and lasting.
+
+    Ctrl-C at the wrong moment leaves a lock of Python's own pool locked, and whoever uses that afterwards waits for
+    ever. Here is none: whatever two threads share, they change in one step of the interpreter.
+    """
+
+    def __init__(self) -> None:
+        self.process = os.getpid()  # a forked child inherits the object, but none of its threads
+        self.tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.idle: list[None] = []
+        self.size = 0
+
+    def hand(self, task: Callable[[], None]) -> None:
+        """Have a thread call it; where all are busy and no other can be started, when one of them is done."""
+        self.tasks.put(task)
+        try:
+            self.idle.pop()
+        except IndexError:
+            if self.size < _most_threads():
+                with suppress(RuntimeError):  # the system starts no more of them (memory, limits); fewer do the same
+                    threading.Thread(target=self._serve, name=f"toprank_{self.size}", daemon=True).start()
+                    self.size += 1
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                task = self.tasks.get_nowait()
+            except Empty:
+                self.idle.append(None)
+                task = self.tasks.get()
+            task()
+            del task  # and the arrays that it holds
+
+
+_POOL: list[_Helpers] = []
 
 
 def _on_pool(work: Callable[[], None], helpers: int) -> None:
     """Call `work` here and on some of the pool's threads, until all of them have nothing left to do."""
-    if not _POOL or _POOL[0][0] != os.getpid():
-        # Threads are started when they are first needed; two callers at once may make two pools, of which one is lost.
-        _POOL[:] = [(os.getpid(), ThreadPoolExecutor(_most_threads(), thread_name_prefix="toprank"))]
-    started: list[Future[None]] = []
+    begun: list[None] = []
+    ended: list[None] = []
+    over: list[None] = []
+    news: SimpleQueue[None] = SimpleQueue()
+
+    def help_out() -> None:
+        begun.append(None)
+        try:
+            if not over:
+                work()
+        finally:
+            ended.append(None)
+            news.put(None)
+
     interrupt: BaseException | None = None
     try:
+        if not _POOL or _POOL[0].process != os.getpid():
+            _POOL[:] = [_Helpers()]  # two callers at once may make two, of which one is lost
         for _ in range(helpers):
-            try:
-                started.append(_POOL[0][1].submit(work))
-            except RuntimeError:  # the system starts no more of them (memory, limits); fewer do the same work
-                break
+            _POOL[0].hand(help_out)
         work()
     except BaseException as asked:  # noqa: BLE001 - raised below; `work` itself raises nothing
         interrupt = asked
-    for helper in started:
-        # One that all threads were too busy for is not needed. Whoever is interrupted waits for the others all the
-        # same: they write into the arrays that the caller takes back.
-        waiting = True
-        while waiting:
-            try:
-                while not helper.cancel() and not helper.done():
-                    wait([helper])
-                waiting = False
-            except KeyboardInterrupt as asked:
-                interrupt = asked
+    # A helper that all threads were too busy for is not needed: it will see that all is over. Whoever is interrupted
+    # waits for the others all the same: they write into the arrays that the caller takes back.
+    waiting = True
+    while waiting:
+        try:
+            over.append(None)
+            while len(ended) < len(begun):
+                news.get()
+            waiting = False
+        except KeyboardInterrupt as asked:
+            interrupt = asked
     if interrupt is not None:
         raise interrupt
 
