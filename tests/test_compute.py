@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -135,8 +136,14 @@ def test_blocks_inside_blocks_do_not_wait_for_each_other():
         assert each_block(lambda i: sum(each_block(lambda j: i * j, range(20), 2)), range(64), 2) == inner
 
 
-def test_an_interrupt_while_waiting_is_raised_when_no_thread_writes_any_more():
-    """Ctrl-C that comes when the caller's own blocks are done, and another thread still has one."""
+@pytest.mark.parametrize("leaving", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_while_waiting_is_raised_when_no_thread_writes_any_more(leaving, request):
+    """Ctrl-C or SIGTERM that comes when the caller's own blocks are done, and another thread still has one."""
+
+    def leave(*_):
+        raise leaving
+
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, leave)))
     begun, written = threading.Event(), []
 
     def work(_):
@@ -149,7 +156,7 @@ def test_an_interrupt_while_waiting_is_raised_when_no_thread_writes_any_more():
             assert begun.wait(10)
         written.append(time.monotonic())
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(leaving):
         each_block(work, range(2), 2)
     assert len(written) == 2  # nobody is at work any more
 

@@ -191,7 +191,7 @@ def _on_pool(work: Callable[[], None], helpers: int) -> None:
             while len(ended) < len(begun):
                 news.get()
             waiting = False
-        except KeyboardInterrupt as asked:
+        except BaseException as asked:  # noqa: BLE001 - raised below: Ctrl-C, or what a handler of SIGTERM raises
             interrupt = asked
     if interrupt is not None:
         raise interrupt
