@@ -58,13 +58,13 @@ def workers(monkeypatch):
 
     class Recorded(subprocess.Popen):
         def __init__(self, *args, **kwargs):
-            started.append(self)  # at once: an interrupted start has a process, but no object that the launcher knows
             super().__init__(*args, **kwargs)
+            started.append(self)
 
     monkeypatch.setattr(subprocess_handler, "Popen", Recorded)
     yield started
     for worker in started:
-        worker.wait(timeout=60)  # one whose start was interrupted ends by itself: its folder is gone
+        worker.wait(timeout=60)  # those that the launcher had no list of yet end by themselves: their folder is gone
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
@@ -145,7 +145,9 @@ def test_the_process_that_was_killed_is_named_not_the_one_that_missed_it(tmp_pat
 
 def test_ctrl_c_ends_all(train, workers):
     def interrupt():
-        workers_of(os.getpid())
+        deadline = time.monotonic() + 300.0
+        while len(workers) < 2 and time.monotonic() < deadline:  # a process is there before its `Popen` is
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
     ranker, said = tr.NeuralRanker(epochs=10**6, threads=1), "Training by 2 processes was interrupted"

@@ -276,6 +276,8 @@ def _fit_in_group(ranker: NeuralRanker, data: Any, valid: Any, patience: float) 
 def work(folder: str, launcher: str) -> None:
     """Be one process of a training: `folder` says of what, `launcher` is the process that started it."""
     status, rank = 1, int(os.environ["RANK"])
+    if not Path(folder).exists():  # interrupted while we were started, before the launcher could know of us
+        os._exit(status)
     with _log(Path(folder), rank).open("wb") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
     if os.name == "posix":  # elsewhere a process is not told that its parent is gone
