@@ -162,6 +162,22 @@ def test_no_module_needs_itself_to_be_imported():
         visit(name)
 
 
+def private_imports(tree: ast.Module) -> list[str]:
+    """The names with an underscore that a module takes from another one of ours."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in imports if (node.module or "").startswith("toprank")]
+    return [part.name for node in ours for part in node.names if re.match(r"_(?!_)", part.name)]
+
+
+def test_an_underscore_keeps_a_name_in_its_module():
+    """So no module lists its public names: they are the others, and a room's stub says which of them it exports."""
+    assert private_imports(ast.parse("from toprank.errors import _Parts, DataError")) == ["_Parts"]
+    taken = {path: private_imports(ast.parse(path.read_text())) for path in SOURCE.rglob("*.py")}
+    assert {path: names for path, names in taken.items() if names} == {}
+    listing = [path for path in taken if path.name != "__init__.py" and "\n__all__ = " in path.read_text()]
+    assert listing == [SOURCE / "systems.py"]  # a room of one module, which is its own door
+
+
 def test_a_class_name_means_one_thing():
     homes: dict[str, list[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):

@@ -25,13 +25,13 @@ from toprank.data.converting import convert as convert
 from toprank.data.dataset import RankingData as RankingData
 from toprank.data.dataset import concatenate as concatenate
 from toprank.data.files import read as read
-from toprank.data.files import read_scores as read_scores
 from toprank.data.files import write as write
-from toprank.data.files import write_scores as write_scores
 from toprank.data.folds import folds as folds
 from toprank.data.folds import split as split
 from toprank.data.pool import PoolFeatures as PoolFeatures
 from toprank.data.queries import Queries as Queries
+from toprank.data.scores import read_scores as read_scores
+from toprank.data.scores import write_scores as write_scores
 from toprank.data.synthetic import synthetic as synthetic
 from toprank.data.trec import read_qrels as read_qrels
 from toprank.data.trec import read_run as read_run

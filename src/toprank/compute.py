@@ -29,18 +29,6 @@ import numpy.typing as npt
 
 from toprank.errors import DataError
 
-__all__ = [
-    "FloatArray",
-    "IntArray",
-    "TimeLimit",
-    "available_threads",
-    "blocks_of",
-    "each_block",
-    "on_threads_of",
-    "one_blas_thread",
-    "out_of_time",
-]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

@@ -15,12 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = [
-    "COLOURS", "WIDTH", "Box", "Markup", "Scale", "axes", "colour", "dashes", "figure", "join", "marker", "path",
-    "plain", "safe_json", "shortened", "swatch", "tag", "ticks", "title",
-]  # fmt: skip
-
-
 _VOID = frozenset({"br", "hr", "input", "meta", "link"})
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")  # no place in a page
 

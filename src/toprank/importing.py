@@ -14,8 +14,6 @@ from threading import RLock
 from types import FrameType
 from typing import Any
 
-__all__ = ["door", "exports", "first_use", "installed"]
-
 _ONE_AT_A_TIME = RLock()
 
 

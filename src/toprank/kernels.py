@@ -27,8 +27,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Kernel", "KernelLibrary", "library"]
-
 _C_TYPES: dict[str, Any] = {
     **{name: getattr(ctypes, f"c_int{8 * int(name[1])}") for name in ("i1", "i2", "i4", "i8")},
     **{name: getattr(ctypes, f"c_uint{8 * int(name[1])}") for name in ("u1", "u2", "u4", "u8")},

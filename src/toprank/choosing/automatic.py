@@ -29,8 +29,6 @@ from toprank.showing.progress import SILENCE, ProgressLine, step
 from toprank.significance.results import queries
 from toprank.systems import DEFAULT
 
-__all__ = ["UNASKED", "AutoRanker", "auto", "enough_to_choose"]
-
 UNASKED: Mapping[str, Any] = {"budget": None, "max_trials": 2}
 """What `toprank train` does where nobody names a system and there is enough to choose by: the first two of the
 portfolio, a linear ranker and trees, blended by the evidence. On the validation parts of folds that is ahead of every

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
     from toprank.significance import Interval
 
-__all__ = ["Choice"]
-
 _SHOWN = 20  # trials of a table in print
 
 

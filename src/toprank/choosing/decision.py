@@ -26,8 +26,6 @@ from toprank.significance.results import queries
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["MOST_MEMBERS", "Decision", "StoryFacts", "decide", "rows_of", "story_of"]
-
 MOST_MEMBERS = 12
 """Members of a blend at most: each makes prediction slower, and more did not help."""
 

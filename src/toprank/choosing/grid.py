@@ -29,8 +29,6 @@ from toprank.systems import System, get
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
-__all__ = ["select"]
-
 _ROUGH = 1e-4  # relative duality gap that suffices to tell candidates apart
 _STEPS = 5  # beyond an edge of the grid
 _NAMED = 5  # candidates in a sentence

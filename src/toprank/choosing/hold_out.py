@@ -14,8 +14,6 @@ from toprank.data.periods import periods
 from toprank.errors import DataError, Remedy
 from toprank.significance.results import queries
 
-__all__ = ["as_data", "divide"]
-
 
 def as_data(given: Any, name: str) -> RankingData:
     """Ranking data, which may be given as (X, y, qid)."""

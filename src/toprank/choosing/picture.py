@@ -12,8 +12,6 @@ from toprank.showing.pictures import Picture
 if TYPE_CHECKING:
     from toprank.choosing.choice import Choice
 
-__all__ = ["picture_of"]
-
 _WIDTH, _MARGIN, _BAR, _TITLE, _HISTORY = 760.0, 24, 26, 66, 240
 _LEFT, _RIGHT = 170.0, 60.0  # room for names, room for numbers
 

@@ -22,8 +22,6 @@ from toprank.systems import System, get
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["NO_TIME", "PortfolioEntry", "PortfolioSearch", "portfolio"]
-
 NO_TIME = "There was no time for it."
 """Why an entry is not tried that does not fit into the budget."""
 _ENOUGH = "As many were tried as were asked for."

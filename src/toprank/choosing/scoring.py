@@ -15,8 +15,6 @@ from toprank.metrics.evaluation import evaluate
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import Ranker
 
-__all__ = ["MetricScorer", "scorer"]
-
 
 class MetricScorer:
     """A callable ``(estimator, X, y, qid=None) -> float``; larger is better, as scikit-learn wants it."""

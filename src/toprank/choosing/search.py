@@ -29,24 +29,6 @@ if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
     from toprank.rankers.base import Ranker
 
-__all__ = [
-    "JUDGED",
-    "Candidate",
-    "Clock",
-    "Division",
-    "HoldOut",
-    "Interrupts",
-    "PrunedError",
-    "Refit",
-    "Search",
-    "State",
-    "Trial",
-    "TrialJudge",
-    "fit_again",
-    "noting",
-    "unconverged",
-]
-
 State = Literal["complete", "cut short", "pruned", "failed", "interrupted", "refused", "not tried"]
 """How a trial ended: judged; stopped for lack of time, and judged; given up behind the others; with an error; by
 Ctrl-C; by data that it cannot learn from; before it began."""

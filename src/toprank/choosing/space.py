@@ -14,8 +14,6 @@ from typing import Any
 from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.systems import System, get
 
-__all__ = ["OneOf", "Range", "Space", "default_space", "read_space"]
-
 Plain = dict[str, Any]
 
 _LOSSES: Mapping[str, Plain] = {

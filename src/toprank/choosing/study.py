@@ -15,8 +15,6 @@ from toprank.choosing.search import State, Trial
 from toprank.choosing.space import Space
 from toprank.errors import DataError, FileError, FormatError, Remedy
 
-__all__ = ["NAME", "open_study", "process", "storage_path", "trials_of"]
-
 NAME = "tune"
 _IDENTITY = "toprank"
 _DIFFERS = {

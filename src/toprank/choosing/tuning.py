@@ -42,8 +42,6 @@ from toprank.showing.progress import SILENCE, ProgressLine, step
 from toprank.significance import Interval, t_interval
 from toprank.systems import SYSTEMS, System, get
 
-__all__ = ["Standing", "StudySearch", "tune"]
-
 _TELLING = 10
 _TELLING_EACH = 2
 """Complete trials, in all and for each hyper-parameter, below which its share of the variance is chance."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
     from toprank.significance import Interval
 
-__all__ = ["COMMANDS", "ab", "check", "evaluate", "fit", "interleave", "simulate", "train"]
-
 Log = Annotated[
     list[Path],
     typer.Argument(

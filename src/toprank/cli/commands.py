@@ -26,8 +26,6 @@ from toprank.cli import (
     training,
 )
 
-__all__ = ["app"]
-
 
 def _commands(words: str, **settings: Any) -> typer.Typer:
     """A command that consists of others."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from toprank.report.content import Content
     from toprank.search import Index, SearchEvaluation
 
-__all__ = ["INDEX", "advise", "demonstrate"]
-
 INDEX = "python.index"
 _METRIC = "ndcg@10"
 _BETTER, _WORSE = 3, 1  # queries whose first page is shown

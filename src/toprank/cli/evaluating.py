@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from toprank.compute import FloatArray
     from toprank.data.dataset import RankingData
     from toprank.data.trec import Qrels, Run
-    from toprank.metrics.evaluation import Evaluation
+    from toprank.metrics.result import Evaluation
     from toprank.report import Content
 
 
@@ -176,7 +176,7 @@ def _evaluate_run(
 def _print(
     results: dict[str, Evaluation | str], per_query: bool, json: bool, by: str | None, intervals: dict[str, Any]
 ) -> None:
-    from toprank.metrics.evaluation import Evaluation
+    from toprank.metrics.result import Evaluation
 
     result = next(iter(results.values()))
     if by is not None and isinstance(result, Evaluation):
@@ -200,7 +200,7 @@ def _print(
 
 def side_by_side(results: dict[str, Evaluation | str]) -> str:
     """A table of conventions by metrics; where a convention cannot be applied, the reason below it."""
-    from toprank.metrics.evaluation import Evaluation
+    from toprank.metrics.result import Evaluation
 
     done = {name: result for name, result in results.items() if isinstance(result, Evaluation)}
     metrics = next(iter(done.values())).names
@@ -339,7 +339,7 @@ def _read_scored(
 
 def _scores(path: Path, data: Path, documents: RankingData, reading: dict[str, Any], quiet: bool) -> FloatArray:
     """The scores in a file, or what a model gives the documents; in the order of the file of data."""
-    from toprank.data.files import read_scores
+    from toprank.data.scores import read_scores
     from toprank.rankers.model_files import is_model
 
     if not is_model(path):

@@ -12,11 +12,6 @@ from typing import Annotated, Any, get_args, get_origin
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
-__all__ = [
-    "AGE", "COLUMNS", "LOG", "OUTPUT", "PROPENSITIES", "READING", "RUNNING", "GroupedCommands", "GroupedOptions",
-    "hidden", "named",
-]  # fmt: skip
-
 OUTPUT, LOG, COLUMNS, READING, RUNNING = "Output", "Columns of the log", "Columns of a table", "Reading", "Running"
 PROPENSITIES, AGE = "Propensities", "Age of sessions"
 _FIRST, _LAST = ("Arguments", "Options"), (OUTPUT, LOG, COLUMNS, READING, RUNNING)

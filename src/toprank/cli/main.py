@@ -24,9 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from toprank.errors import ToprankError, UnknownNameError
 
 if TYPE_CHECKING:
-    from toprank.cli.commands import app
-
-__all__ = ["app", "requested", "run", "status"]
+    pass
 
 _PASS_ON = 1.0  # seconds after the signal: by then Python itself has told whoever can hear it
 _END = 4.0  # seconds after the signal: about as long as a person waits before closing the window

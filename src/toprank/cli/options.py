@@ -15,11 +15,6 @@ import typer
 
 from toprank.cli import helping
 
-__all__ = [
-    "COLUMNS", "NOTHING", "Reading", "complete", "in_place_of", "numbers_of", "reads_data", "refuse_set",
-    "settings_of", "value_of",
-]  # fmt: skip
-
 # ---- what means the same everywhere ----
 
 _of_running = partial(typer.Option, rich_help_panel=helping.RUNNING)

@@ -34,8 +34,6 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.significance import Interval, means_without
 
-__all__ = ["CascadeUsers", "cascade_users", "trusting_users"]
-
 _SESSIONS = 20_000  # that models are compared on: enough to tell users apart, and seconds rather than minutes
 _LEAST = 200  # sessions, below which nothing is said of users
 _DEEPEST = 10  # what stands lower is clicked too rarely to tell slopes from offsets

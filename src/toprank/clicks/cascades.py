@@ -31,8 +31,6 @@ from toprank.clicks.log import ClickLog, sums
 from toprank.clicks.models import ClickModel, blocks, by_rank, check_depth, rate_prior
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 
-__all__ = ["CCM", "DBN", "DCM", "SDBN", "Cascade"]
-
 _SESSIONS = 1 << 14  # that a thread takes at a time, where their sums belong to the pairs of whole queries
 
 

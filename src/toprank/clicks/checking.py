@@ -22,8 +22,6 @@ from toprank.errors import DataError
 from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, json_rows
 
-__all__ = ["LogReport", "check"]
-
 _ALL_SHOWN = 15  # pairs of positions that a table shows; of more,
 _TOP_SHOWN = 10  # those of neighbours and with the first, down to here
 

@@ -38,8 +38,6 @@ from toprank.errors import DataError
 from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import Interval, redrawn_interval
 
-__all__ = ["by_context", "curves_by_context", "in_cells"]
-
 _DRAWS = 50  # of queries, where they only say how much of a curve is its own
 
 

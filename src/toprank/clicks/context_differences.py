@@ -19,8 +19,6 @@ from toprank.clicks.harvests import relative_examinations
 from toprank.clicks.log import ClickLog, sums
 from toprank.compute import FloatArray, IntArray
 
-__all__ = ["ContextTest", "differ"]
-
 _DEEPEST = 50  # what lies below is clicked too rarely to add anything, and would cost more than all above
 _GROUPS = 500  # of queries, whose signs are drawn together where there are more: enough for signs to be normal
 _FLIPS = 1_999

@@ -12,8 +12,6 @@ from toprank.clicks.log import ClickLog
 from toprank.doctor.findings import Finding, examples_of
 from toprank.errors import DataError, Remedy, UnknownNameError, joined
 
-__all__ = ["of_contexts", "resolved"]
-
 _NO_CONTEXTS = frozenset({
     "ranker", "explored", "time", "dwell", "user", "value", "team", "arm", "share", "propensity", "version", "score",
     "query", "document", "session", "position", "click",

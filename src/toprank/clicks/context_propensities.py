@@ -20,8 +20,6 @@ from toprank.showing.pictures import Chart, Line, Picture, curves
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_rows
 from toprank.significance import Interval
 
-__all__ = ["ContextPropensities", "of_layout"]
-
 _LEVEL = 0.05  # of the sentence that says whether contexts differ
 _DRAWN = 10  # curves in a picture: more cannot be told apart
 

@@ -9,8 +9,6 @@ from toprank.clicks.log import ClickLog, sums
 from toprank.clicks.shrinking import shrunk
 from toprank.compute import FloatArray, IntArray
 
-__all__ = ["scales"]
-
 _JOINED = 1e-6  # clicks that join contexts: none but those of documents do
 
 

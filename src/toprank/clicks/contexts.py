@@ -16,8 +16,6 @@ from toprank.clicks.log import Array, ClickLog, Numbered, ids_of, numbered, word
 from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["MOST", "Context", "Contexts", "ContextCells", "columns_of", "contexts_of", "filled"]
-
 MOST = 100
 """Contexts that are told apart: of each, positions must have been clicked often."""
 _SLIP = 0.01  # a context that varies within fewer of the lists is that of whole sessions, and some are mistaken

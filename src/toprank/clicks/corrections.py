@@ -52,19 +52,6 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError, warn_user
 
-__all__ = [
-    "CORRECTIONS",
-    "Corrected",
-    "Curves",
-    "correct",
-    "curves_of",
-    "judged",
-    "preferences",
-    "regression_of",
-    "rows_of",
-    "session_queries",
-]
-
 CORRECTIONS = ("none", "ips", "snips", "affine", "dr")
 _FOLDS = 5  # of queries: the regression of one is learnt from the others
 

@@ -16,8 +16,6 @@ from toprank.clicks.log import ClickLog, UnidentifiedError, some_queries
 from toprank.compute import FloatArray, IntArray
 from toprank.showing.tables import bracketed
 
-__all__ = ["Curves", "Shrinkage", "contradiction"]
-
 _SESSIONS = 20_000  # that a curve is held against
 _LEAST = 200  # sessions, below which nothing is said of one
 _DEEPEST = 10

@@ -18,8 +18,6 @@ from toprank.data.dataset import RankingData
 from toprank.losses import Multicategory
 from toprank.rankers.estimator import unfitted
 
-__all__ = ["Dual"]
-
 _STEPS = 500  # of the propensities, which lists of several lengths make no closed form
 _LEAST = 1e-9
 

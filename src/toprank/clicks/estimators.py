@@ -27,8 +27,6 @@ from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import redrawn_interval
 
-__all__ = ["METHODS", "propensities"]
-
 METHODS: dict[str, int] = {**dict.fromkeys(HARVESTED, 200), "regression-em": 20, "dual": 20, "trust": 50}
 """How often each method draws queries again unless it is told: learning anew is dear."""
 _PRIOR = (0.01, 0.01)  # of the relevances under trust, which a larger one would draw together

@@ -19,16 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.contexts import Context
-from toprank.clicks.corrections import (
-    CORRECTIONS,
-    Corrected,
-    Curves,
-    correct,
-    curves_of,
-    regression_of,
-    session_queries,
-)
-from toprank.clicks.curves import contradiction
+from toprank.clicks.corrections import CORRECTIONS, Corrected, correct, curves_of, regression_of, session_queries
+from toprank.clicks.curves import Curves, contradiction
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, left_out_in_turn
 from toprank.clicks.recency import Recency, Span, latest, recent
 from toprank.compute import FloatArray, IntArray
@@ -41,11 +33,6 @@ from toprank.metrics.sorting import ranking
 from toprank.rankers.linear.ranker import LinearRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
 from toprank.significance import Interval, jackknife, means_without
-
-__all__ = [
-    "Estimates", "JudgedRankers", "SmallSampleWarning", "clipped", "evaluate", "interval_of", "judge", "judge_by",
-    "left_out", "ranks_of",
-]  # fmt: skip
 
 _GROUPS = 20  # of queries, each left out once where propensities are found from the log
 _SMALL = 0.1  # an estimate that rests on a smaller share of the impressions that count is a few of them
@@ -65,6 +52,7 @@ class Metric(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> Metric:
+        """Read the name of a metric, such as "dcg@10" or "value-ctr"."""
         match = re.fullmatch(r"(value-)?(dcg|ctr|clicks|value)(?:@(\d+))?", name.strip().lower())
         kind = "" if match is None else match[2]
         if match is None or match[3] == "0" or (kind != "dcg" and (match[1] or match[3] is None)):

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from toprank.clicks.log import Array, Numbered, numbered
 from toprank.compute import IntArray
 
-__all__ = ["UNSHOWN", "Pieces", "first_shown", "present", "shown_at"]
-
 UNSHOWN = "clicks on documents that no earlier list showed"
 
 

@@ -19,8 +19,6 @@ from toprank.losses import CrossEntropy, Loss
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import unfitted
 
-__all__ = ["AttractionByFeatures", "logistic", "rows_of_all", "same_features", "under"]
-
 
 class AttractionByFeatures:
     """The maximisation of attractions: expected likes and looks of each pair become σ(f(x)) of each pair.

@@ -29,8 +29,6 @@ from toprank.data.frames.layout import in_short
 from toprank.data.tables.writing import write_batches
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = ["USUAL_NAMES", "read", "write"]
-
 Choice = str | Literal[False] | None
 USUAL_NAMES = {
     "query": ("query", "query_id", "qid", "q_id", "user_query", "search_term"),

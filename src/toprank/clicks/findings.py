@@ -26,8 +26,6 @@ from toprank.doctor.findings import Finding, Severity, about_some, agreeing, exa
 from toprank.errors import DataError, Remedy, joined
 from toprank.showing.tables import bracketed
 
-__all__ = ["found_in", "sessions_needed", "unlikely"]
-
 Mask = npt.NDArray[np.bool_]
 _SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
 _LEAST_CLICKS = 5  # of a session or user that is suspected

@@ -14,8 +14,6 @@ import numpy as np
 
 from toprank.compute import FloatArray
 
-__all__ = ["Maximum", "ascend", "climb", "maximise", "product"]
-
 _LEAST = 1e-9  # probabilities stay so far from 0 and 1, where a step of the algorithm could not leave again
 _HALVINGS = 60  # of a step: the sixtieth moves nothing
 _STILL = 1e-5  # of a probability that has no farther to go, it may be said that it has come to rest

@@ -34,12 +34,6 @@ from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_rows
 from toprank.significance import Interval, redrawn_interval
 
-__all__ = [
-    "HARVESTED", "TELL", "Edge", "Graph", "PropensityEstimator", "Propensities", "components", "graph", "harvested",
-    "least_noise", "prepared",
-    "refuse_one_order", "relative_examinations", "shuffled",
-]  # fmt: skip
-
 _SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top in a share of the sessions."
 TELL = Remedy(f"Give {{propensities}}, {_SHOW}", propensities=...)
 _SURELY = 4.0  # standard errors

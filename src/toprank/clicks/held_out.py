@@ -29,8 +29,6 @@ from toprank.showing.pictures import Chart, Line, Picture, curves
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows
 from toprank.significance import Interval, jackknife, means_without, redrawn_interval
 
-__all__ = ["MODELS", "RATES", "ComparedModels", "compare_models", "joint_gain", "model_named"]
-
 RATES: tuple[type[ClickModel], ...] = (GlobalCTR, RankCTR, DocumentCTR)  # what every model must beat
 _ALL: tuple[type[ClickModel], ...] = (*RATES, PBM, UBM, Cascade, DCM, SDBN, DBN, CCM)
 MODELS: dict[str, type[ClickModel]] = {kind.__name__: kind for kind in _ALL}

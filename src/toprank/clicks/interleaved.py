@@ -31,8 +31,6 @@ from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval, jackknife, means_without, randomization_test
 from toprank.significance.tails import beta_quantile, student_quantile
 
-__all__ = ["Interleaving", "interleave", "interleaving", "preference", "team_draft", "teams_of"]
-
 METHODS = ("team-draft", "probabilistic")
 _FALL = 3.0  # chances fall as 1/rank³
 

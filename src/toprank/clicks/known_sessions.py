@@ -17,8 +17,6 @@ from toprank.clicks.recency import times_of
 from toprank.data.row_hashes import as_text, from_text, id_hashes, is_numbering, mixed
 from toprank.errors import DataError
 
-__all__ = ["KnownSessions"]
-
 Hashes = npt.NDArray[np.uint64]
 _KEPT = 256  # hashes of a log that are kept: 2 KB
 _AT_ONCE = 1 << 16  # ids whose letters lie side by side

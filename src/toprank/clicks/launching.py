@@ -39,8 +39,6 @@ from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
 from toprank.significance import Interval, means_without
 
-__all__ = ["CANNOT_BE_TOLD", "DO_NOT_LAUNCH", "LAUNCH", "Cost", "Launch", "SliceGain", "launch"]
-
 LAUNCH, DO_NOT_LAUNCH, CANNOT_BE_TOLD = "launch", "do not launch", "cannot be told"
 ESTIMATORS = ("ips", "snips", "dr")
 _QUERIES = 30  # with lists that differ: means of fewer are not near enough to normal for an interval

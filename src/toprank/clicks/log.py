@@ -17,12 +17,6 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = [
-    "COMPARED", "DEEPEST", "REWARDS", "TOLD_AGAIN", "ClickLog", "Numbered", "RowOf", "UnidentifiedError",
-    "UnidentifiedWarning", "assembled", "check_compared", "check_log", "clicks_of", "ids_of", "left_out_in_turn",
-    "named", "numbered", "positions_of", "redrawn", "some_queries", "sums", "words_of",
-]  # fmt: skip
-
 Array = npt.NDArray[Any]
 RowOf = Callable[[int], int]
 """The row of the table that a place in an array is of."""

@@ -32,21 +32,6 @@ from toprank.errors import DataError, Remedy, warn_user
 from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import Interval, jackknife
 
-__all__ = [
-    "PBM",
-    "UBM",
-    "ClickModel",
-    "DocumentCTR",
-    "GlobalCTR",
-    "Perplexity",
-    "RankCTR",
-    "blocks",
-    "by_rank",
-    "check_depth",
-    "check_lists",
-    "rate_prior",
-]
-
 WITHOUT_DOUBLED = Remedy(
     "log.select(~log.doubled) leaves them out.",
     "{skip_doubled} leaves them out.",

@@ -23,8 +23,6 @@ from toprank.data.queries import Queries
 from toprank.losses.base import Answer, Block, BoundLoss, Judgments, Loss, Traits, Want
 from toprank.losses.softmax import SoftmaxBound
 
-__all__ = ["PositionCells", "PositionSoftmax"]
-
 _DAMPED = 0.3  # of a Newton step of all biases at once, which know nothing of each other
 
 

@@ -27,20 +27,6 @@ from toprank.data.checks import check_number
 from toprank.data.periods import borders
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = [
-    "TimeCut",
-    "Recency",
-    "Span",
-    "kish",
-    "latest",
-    "moment",
-    "recent",
-    "seconds_of",
-    "session_weights",
-    "span_of",
-    "times_of",
-]
-
 Span = float | str | timedelta | np.timedelta64
 """A length of time: seconds, or text such as ``14d`` and ``36h``."""
 _UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}

@@ -22,8 +22,6 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
 from toprank.significance import Interval, always_half_width, means_without, ratio_p
 
-__all__ = ["Release", "ab", "interleaved_release"]
-
 _BROKEN = 0.01  # a sample ratio that would ever be as odd in fewer than so many splits is no chance
 _LEAST = 30  # units of each arm, below which nothing is said: means of fewer are not near enough to normal
 

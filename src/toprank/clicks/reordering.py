@@ -12,8 +12,6 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.showing.tables import Table
 
-__all__ = ["AffectedQuery", "Reordered", "reordered"]
-
 _REASONS = 3  # features that are named for each query
 
 

@@ -24,8 +24,6 @@ import numpy as np
 
 from toprank.compute import FloatArray
 
-__all__ = ["Shrunk", "drawn", "shrunk"]
-
 _STEPS = 400  # of the sum over τ; sums over twice as many differ in the fourth digit
 _WIDEST = 4.0  # scales of the half-normal: beyond it less than 1 in 10,000 lies
 

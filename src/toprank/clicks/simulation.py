@@ -19,8 +19,6 @@ from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
 
-__all__ = ["relevance_of", "simulate"]
-
 _WAYS = ("shuffle", "swap", "neighbours")
 
 

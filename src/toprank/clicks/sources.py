@@ -24,11 +24,6 @@ from toprank.data.frames.layout import Layout, unreadable
 from toprank.data.tables.sources import TableSource, about, by_number, sources_of
 from toprank.errors import DataError, FormatError, UnknownNameError
 
-__all__ = [
-    "FORMATS", "TORN", "LogRows", "are_events", "column", "field_names", "first_odd", "ids_in", "is_ubi", "kind_of",
-    "numbers_of", "opened", "plain", "refuse_nulls",
-]  # fmt: skip
-
 FORMATS = ("parquet", "arrow", "csv", "jsonl", "yandex")
 _JSON_BLOCK = 8 << 20  # bytes of text at a time
 _AHEAD = 2  # blocks that are read while the one before them is looked at

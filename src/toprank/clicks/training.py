@@ -23,14 +23,13 @@ from toprank.clicks.contexts import Context
 from toprank.clicks.corrections import (
     CORRECTIONS,
     Corrected,
-    Curves,
     correct,
     curves_of,
     judged,
     regression_of,
     session_queries,
 )
-from toprank.clicks.curves import contradiction
+from toprank.clicks.curves import Curves, contradiction
 from toprank.clicks.evaluation import clipped, judge, left_out, ranks_of
 from toprank.clicks.harvests import HARVESTED
 from toprank.clicks.known_sessions import KnownSessions
@@ -55,8 +54,6 @@ from toprank.rankers.trees.ranker import TreeRanker
 from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of
 from toprank.significance import Interval, bootstrap_interval
-
-__all__ = ["Trained", "train"]
 
 _METRICS = {"click": "dcg@10", "value": "value-dcg@10"}
 _FULL = "full information"

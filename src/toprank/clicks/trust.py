@@ -17,8 +17,6 @@ from toprank.clicks.log import ClickLog, sums
 from toprank.clicks.models import ProductCells
 from toprank.compute import FloatArray
 
-__all__ = ["Affine", "affine"]
-
 _STILL = 1e-3  # ratios of differences creep in the fourth digit for ten thousands of steps, far below what a log tells
 
 

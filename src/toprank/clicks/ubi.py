@@ -28,8 +28,6 @@ from toprank.clicks.values import (
 from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = ["read_ubi"]
-
 _OBJECT, _ORDINAL = "event_attributes.object.object_id", "event_attributes.position.ordinal"
 _VALUE, _EVENT = "event_attributes.value", "event_attributes.event_id"
 _INNER = (_OBJECT, _ORDINAL, _VALUE, _EVENT)

@@ -12,11 +12,6 @@ from toprank.clicks.log import Array, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError, Remedy
 
-__all__ = [
-    "AGAIN", "EARLY", "NO_NUMBER", "OVERRETURNED", "RETURN", "UNBOUGHT", "UNCLICKED", "UNVALUED", "USUAL_VALUES",
-    "ValueEvents", "action_of", "numbers_in", "tallied", "weights_of",
-]  # fmt: skip
-
 USUAL_VALUES: Mapping[str, float | None] = {"purchase": None}
 """Where nobody says what counts: what was bought, by what it was worth."""
 RETURN, _PURCHASE = "return", "purchase"

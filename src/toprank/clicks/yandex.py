@@ -16,8 +16,6 @@ from toprank.compute import IntArray
 from toprank.data.bytesource import PathLike, open_bytes
 from toprank.errors import FormatError
 
-__all__ = ["read_yandex"]
-
 _BLOCK = 8 << 20  # bytes of text at a time
 _LINES = "A line is session, time, Q, query, region and URLs, or session, time, C and a URL, with tabs between"
 

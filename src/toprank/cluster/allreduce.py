@@ -21,8 +21,6 @@ import numpy as np
 
 from toprank.compute import FloatArray
 
-__all__ = ["LeftAloneError", "AllReduce", "free_port"]
-
 _FIRST_PORT, _LAST_PORT = 12_000, 32_768
 """Above what services commonly use, below what Linux, macOS and Windows give to outgoing connections."""
 _GREETING = 2.0

@@ -32,8 +32,6 @@ from toprank.metrics.parsing import parse_all
 from toprank.metrics.result import Evaluation
 from toprank.rankers.base import Ranker, by_row
 
-__all__ = ["Cluster", "Parts", "connect", "read"]
-
 R = TypeVar("R", bound=Ranker)
 _PATIENCE = 60.0
 _CHECKPOINT = 20

@@ -36,8 +36,6 @@ from toprank.scorers.linear import Scorer
 if TYPE_CHECKING:
     from toprank.cluster.cluster import Parts
 
-__all__ = ["ClusterObjective", "Placed", "QueriesMovedWarning"]
-
 _FULL = 1.25
 """A partition with so many times the average of rows takes no more from others, where another one can."""
 _WHOLE_FILES = 3

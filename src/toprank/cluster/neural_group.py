@@ -47,8 +47,6 @@ from toprank.rankers.neural.inputs import EpochPlan
 from toprank.rankers.neural.objective import NotFinite
 from toprank.rankers.neural.ranker import NeuralRanker
 
-__all__ = ["GlooGroup", "fit_distributed"]
-
 _LONGEST = 1e8
 """Seconds, about three years: more than anybody waits, and not too many milliseconds for gloo."""
 _LOOK = 0.05

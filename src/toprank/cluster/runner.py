@@ -17,8 +17,6 @@ from typing_extensions import override
 
 from toprank.errors import ClusterError, needs
 
-__all__ = ["LostError", "Partitions", "Placement", "Runner", "SourcePartitions", "added"]
-
 T = TypeVar("T")
 
 FAN_IN = 16

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from toprank.cluster.dataset import Placed
     from toprank.rankers.base import Ranker
 
-__all__ = ["judged_top", "part_extremes", "part_values", "predicted", "settled_top", "write_predicted"]
-
 
 class Values(NamedTuple):
     """What an evaluation found in a partition."""

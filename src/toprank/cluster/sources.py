@@ -27,8 +27,6 @@ from toprank.data.tables.reading import refuse_drift
 from toprank.data.tables.sources import about, common_layout, sources_of, with_levels
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 
-__all__ = ["DataPart", "FilePart", "FramePart", "StorePart", "agreed"]
-
 
 @dataclass(frozen=True)
 class FilePart:

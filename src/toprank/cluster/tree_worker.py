@@ -30,8 +30,6 @@ from toprank.rankers.watching import RoundWatch
 if TYPE_CHECKING:
     from toprank.rankers.trees.ranker import TreeRanker
 
-__all__ = ["train_share"]
-
 
 @in_sentences
 def train_share(

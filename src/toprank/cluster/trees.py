@@ -40,8 +40,6 @@ from toprank.rankers.trees.training import (
 )
 from toprank.rankers.watching import Round, TrainingProgress
 
-__all__ = ["Trainers", "WorkerLostWarning", "boost"]
-
 _ASK = 0.5
 """Seconds between two looks at what the client wants."""
 _TELL = 1.0

@@ -27,8 +27,6 @@ from toprank.rankers.source import RankingObjective
 from toprank.scorers.features import Features, Moments, Standardisation, first_row
 from toprank.scorers.linear import Scorer
 
-__all__ = ["Facts", "WorkerRows", "Whole", "bound_part", "facts_of", "in_sentences", "part_objective"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

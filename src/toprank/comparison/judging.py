@@ -21,8 +21,6 @@ from toprank.significance.agreement import coincidences, confusions, kappa, krip
 from toprank.significance.leaving_out import jackknife
 from toprank.significance.results import Interval, queries
 
-__all__ = ["Agreement", "Judges", "Order", "judges"]
-
 _MOST_GRADES = 20
 """Different grades at most: with more, hardly two judgments agree, and tables of all pairs grow by the square."""
 

@@ -13,21 +13,20 @@ import numpy.typing as npt
 from toprank import significance
 from toprank.comparison.results import CORRECTIONS, Comparison, Difference, Plan
 from toprank.comparison.runs import JudgedRuns, are_runs, judged_runs
-from toprank.comparison.slices import LEAST, SlicedComparison, SliceDifference
+from toprank.comparison.slices import SlicedComparison, SliceDifference
 from toprank.compute import FloatArray
 from toprank.data.bytesource import PathLike
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
+from toprank.data.query_values import QueryValues, by_query
 from toprank.data.row_order import Order
-from toprank.data.slices import By, Slices, slices_of_values
+from toprank.data.slices import LEAST, By, Slices, slices_of_values
 from toprank.data.trec.files import Qrels, Run
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import evaluate
-from toprank.metrics.result import Evaluation, QueryValues, by_query
+from toprank.metrics.result import Evaluation
 from toprank.significance.effects import queries_for_effect
 from toprank.significance.tests import column
-
-__all__ = ["compare", "compare_values"]
 
 Scored = npt.ArrayLike | Run | PathLike | Mapping[str, Mapping[str, float]]
 PerQuery = Evaluation | Mapping[str, npt.ArrayLike | Mapping[str, float]]

@@ -13,8 +13,6 @@ from toprank.significance.results import signed
 if TYPE_CHECKING:
     from toprank.comparison.results import Difference
 
-__all__ = ["intervals"]
-
 _ROW = 40.0
 _WORDS = 19.0  # of a row, for the names above the interval
 _NAME = 26

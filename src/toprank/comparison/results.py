@@ -23,9 +23,6 @@ from toprank.significance.tests import ROUNDING
 if TYPE_CHECKING:
     from toprank.comparison.slices import SlicedComparison
 
-__all__ = ["CORRECTIONS", "Comparison", "Difference", "Plan", "finite", "plain"]
-
-
 TESTS = ("randomization", "t", "wilcoxon")
 CORRECTIONS: dict[str, Callable[[npt.ArrayLike], FloatArray]] = {
     "holm": holm,

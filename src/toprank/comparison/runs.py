@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data.dataset import RankingData
+from toprank.data.query_values import listed
 from toprank.data.trec import Qrels, Run, qrels_of
 from toprank.errors import DataError, FormatError, Remedy
 from toprank.metrics.conventions import Convention
-from toprank.metrics.result import Evaluation, listed
+from toprank.metrics.result import Evaluation
 from toprank.metrics.runs import evaluate_run
-
-__all__ = ["JudgedRuns", "are_runs", "judged_runs", "qrels_from"]
 
 
 class JudgedRuns(NamedTuple):

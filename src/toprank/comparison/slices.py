@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from toprank.comparison.results import CORRECTED_BY, Difference, Plan, plain
-from toprank.data.slices import LEAST, Slices
+from toprank.data.slices import Slices
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, latex_text
 from toprank.significance.results import number, p_value
-
-__all__ = ["LEAST", "SliceDifference", "SlicedComparison"]
 
 
 @dataclass(frozen=True)

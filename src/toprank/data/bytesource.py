@@ -34,11 +34,6 @@ import numpy.typing as npt
 
 from toprank.errors import DataError, FileError, FormatError, joined
 
-__all__ = [
-    "MOST_LINE", "TABLES", "ByteSource", "Bytes", "abandoned", "became_shorter", "check_name", "check_size", "head_of",
-    "open_bytes", "os_errors", "output", "plain_name", "promised_format", "temporary_sibling",
-]  # fmt: skip
-
 Bytes = npt.NDArray[np.uint8]
 _Numbered = tuple[int, bytes]
 PathLike = str | os.PathLike[str]

@@ -19,8 +19,6 @@ from toprank.data.queries import Queries
 from toprank.data.texts import TextRoles, packed_texts, text_column, unpacked_texts
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["NOTHING", "Carried", "carried_of", "column_of", "for_each_query", "judges_of", "same_values", "settled"]
-
 _PREFIX = "carried."
 
 

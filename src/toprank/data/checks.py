@@ -20,12 +20,6 @@ from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy
 
-__all__ = [
-    "IN_DOUBLE", "IN_MEMORY", "PlainArguments", "check_callbacks", "check_data", "check_files", "check_finite",
-    "check_flag", "check_number", "check_whole", "is_whole", "listed_paths", "refuse_infinite", "refuse_repeated",
-    "unfit", "unshortened",
-]  # fmt: skip
-
 IN_DOUBLE = Remedy("read with {dtype}.", "bring it into a stored copy with toprank convert {dtype}.", dtype="float64")
 """What to do about a number that is too large for float32."""
 IN_MEMORY = Remedy("convert with {regroup}, which holds all data in memory.", regroup=True)

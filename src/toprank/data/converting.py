@@ -21,8 +21,6 @@ from toprank.data.store.writing import Block, StartAgain, StoreWriter, Stream
 from toprank.data.texts import TextRoles
 from toprank.errors import DataError
 
-__all__ = ["convert"]
-
 
 def convert(
     source: Paths,

@@ -24,8 +24,6 @@ from toprank.data.row_order import Order, places_of
 from toprank.data.texts import TextRoles
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = ["RankingData", "concatenate", "same_content"]
-
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class RankingData:

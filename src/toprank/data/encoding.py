@@ -17,11 +17,6 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.errors import DataError, Remedy, warn_user
 
-__all__ = [
-    "FLOOR", "TRAINING", "Column", "Encoding", "Kind", "Level", "Strangers", "UnknownLevelsWarning", "codes_of",
-    "is_text", "kind_of", "levels_of", "listed",
-]  # fmt: skip
-
 Kind = Literal["number", "date", "duration", "text", "whole"]
 """What a column holds; ``text`` and ``whole`` are categories, whose levels are texts or numbers."""
 Level = str | int | float

@@ -22,12 +22,9 @@ from toprank.data.bytesource import TABLES, PathLike, check_name, head_of, no_ro
 from toprank.data.checks import check_data, listed_paths
 from toprank.data.dataset import RankingData, concatenate
 from toprank.data.letor.survey import SIDES, beside
-from toprank.data.scores import read_scores, write_scores
 from toprank.data.store import SUFFIX, check_content, is_store, open_described, open_store, write_store
 from toprank.data.store.streaming import open_together
 from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNameError
-
-__all__ = ["carrying", "cached", "format_of", "is_readable_folder", "read", "read_scores", "write", "write_scores"]
 
 Paths = PathLike | Sequence[PathLike]
 

@@ -24,8 +24,6 @@ from toprank.data.dataset import RankingData, concatenate
 from toprank.data.periods import periods
 from toprank.errors import DataError, FileError
 
-__all__ = ["Fold", "Folds", "folds", "split"]
-
 _PARTS = {"train": ("train", "trainingset"), "valid": ("vali", "validationset", "valid"), "test": ("test", "testset")}
 _SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
 _N_PARTITIONS = 5

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import FloatArray
 
-__all__ = ["Grades"]
-
 
 class Grades(NamedTuple):
     """Grades in rising order, and for each document the index of its own.

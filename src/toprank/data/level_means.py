@@ -35,8 +35,6 @@ from toprank.errors import DataError, UnknownNameError
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
-__all__ = ["MANY", "Asked", "LevelMean", "LevelMeans", "Places", "chosen", "out_of_fold", "refuse_unknown"]
-
 MANY = 128
 """A category with more levels has many: trees that sort them by gradients overfit, and one-hot columns are sparse."""
 FOLDS = 5

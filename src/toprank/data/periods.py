@@ -16,8 +16,6 @@ from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = ["borders", "periods"]
-
 
 def periods(data: RankingData, by: str, shares: Sequence[float]) -> IntArray:
     """The period of each query, 0 being the earliest; `shares` are the fractions of the queries in each.

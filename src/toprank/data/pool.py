@@ -24,8 +24,6 @@ from toprank.data.encoding import Column, Encoding
 from toprank.data.pool_statistics import PER_COLUMN, statistic_codes
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["PoolFeatures"]
-
 Array = npt.NDArray[Any]
 
 _BLOCK = 1 << 16  # values of a block: half a megabyte, which stays in the cache

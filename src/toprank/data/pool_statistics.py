@@ -11,8 +11,6 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import IntArray
 
-__all__ = ["PER_COLUMN", "statistic_codes", "statistics_in"]
-
 PER_COLUMN = ("mean", "std", "min", "max", "rank", "zscore")
 """The statistics of a column in a query; in capitals they are the kernel's `ColumnStatistic`."""
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from toprank.errors import DataError
 
-__all__ = ["Queries"]
-
 _MOST = 2**62  # documents: more than any memory holds, and far enough from where 64 bits end
 
 

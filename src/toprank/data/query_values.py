@@ -11,8 +11,6 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.errors import DataError
 
-__all__ = ["QueryValues", "by_query", "listed"]
-
 _NAMED = 5  # ids of queries that a message lists
 
 Column = TypeVar("Column", bound=npt.ArrayLike)

@@ -17,11 +17,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
-__all__ = [
-    "QUERIES", "ROWS", "KnownQueries", "KnownRows", "Met", "as_text", "from_text", "id_hashes", "is_numbering", "mixed",
-    "row_hashes",
-]  # fmt: skip
-
 Hashes = npt.NDArray[np.uint64]
 
 ROWS, QUERIES = "rows", "known_queries"

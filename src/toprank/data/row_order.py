@@ -18,8 +18,6 @@ from toprank.errors import DataError, UnknownNameError
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
-__all__ = ["Order", "order_beside_labels", "places_of"]
-
 Order = Literal["data", "source"]
 """How plain values lie: as the rows of `data.X`, or as the rows of the file, frame or array that the data came from."""
 

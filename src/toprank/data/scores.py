@@ -12,8 +12,6 @@ from toprank.compute import FloatArray
 from toprank.data.bytesource import ByteSource, PathLike, open_bytes, output
 from toprank.errors import DataError, FormatError, Remedy
 
-__all__ = ["read_scores", "write_scores"]
-
 _AT_A_TIME = 1 << 16
 _PIECE = 1 << 20  # bytes of text at a time
 _SHORT = 1 << 12  # bytes of a line that is quoted, or told from a run's

@@ -19,8 +19,6 @@ from toprank.data.encoding import FLOOR, Column, Encoding, codes_of
 from toprank.data.level_means import LevelMean
 from toprank.errors import DataError
 
-__all__ = ["TABLE", "SeenColumns"]
-
 _DENSE = 128  # columns of a one-hot matrix at most, where it may be sparse: 512 bytes a row in float32
 TABLE = "level_mean_"  # and its number: what a table is called among the arrays of a model's file
 

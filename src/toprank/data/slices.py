@@ -16,8 +16,6 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError, joined
 
-__all__ = ["LEAST", "By", "Sliceable", "Slices", "columns_of", "pooled_slices", "slices_of_values"]
-
 LEAST = 20
 """Queries that a slice needs to be tested: with fewer, intervals promise more than they keep, and tests miss much."""
 By = str | npt.ArrayLike | Mapping[Any, Any]

@@ -21,8 +21,6 @@ from toprank.data.files import carrying, format_of, read, write
 from toprank.data.folds import split
 from toprank.errors import DataError
 
-__all__ = ["split_file"]
-
 _NAMES = {2: ("train", "test"), 3: ("train", "vali", "test")}
 _SUFFIX = {"letor": ".txt", "parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "store": ".toprank-data"}
 

@@ -23,8 +23,6 @@ from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["SyntheticData", "Words", "mixed_words", "synthetic"]
-
 Words = npt.NDArray[np.uint64]
 
 

@@ -15,8 +15,6 @@ from toprank.data import checks
 from toprank.data.checks import Array
 from toprank.errors import DataError
 
-__all__ = ["TextRoles", "packed_texts", "text_column", "unpacked_texts"]
-
 _END = b"\xff"  # a byte that UTF-8 never has
 
 

@@ -10,8 +10,6 @@ import shlex
 import sys
 from pathlib import Path
 
-__all__ = ["typed_command", "without_place"]
-
 _FULL_PATH = re.compile(r"(?:^|(?<=[=,;]))(?:~[^/\\,;=]*|[A-Za-z]:|\.\.)?[/\\][^,;=]*")
 
 

@@ -11,8 +11,6 @@ from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold, Folds
 from toprank.errors import DataError, Remedy, UnknownNameError
 
-__all__ = ["UNJUDGED", "Unjudged", "choose_a_rule", "settled", "settled_folds"]
-
 Unjudged = Literal["refuse", "irrelevant", "condense", "drop"]
 UNJUDGED: tuple[str, ...] = get_args(Unjudged)
 _REST = "condense (take them out of the lists) or drop (leave their queries out)."

@@ -8,16 +8,6 @@ from toprank.data.dataset import RankingData
 from toprank.data.encoding import listed
 from toprank.errors import warn_user
 
-__all__ = [
-    "CodesWarning",
-    "OneQueryWarning",
-    "SameDataWarning",
-    "SameJudgeWarning",
-    "SplitQueriesWarning",
-    "warn_codes",
-    "warn_one_query",
-]
-
 FEW = 200
 """Documents: a single list of more than that is rare where `qid` was left out on purpose."""
 

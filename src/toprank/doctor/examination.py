@@ -34,8 +34,6 @@ from toprank.metrics.evaluation import Judge
 from toprank.metrics.graded import NDCG
 from toprank.metrics.pairs import PairwiseAccuracy
 
-__all__ = ["Finding", "Report", "check", "check_file", "scan"]
-
 Mask = npt.NDArray[np.bool_]
 _ROWS = 4096  # looked at at a time; only so many are copied where the rows of X are not contiguous
 

@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 from toprank.showing.tables import Kind, Part, Shown, frame_of
 
-__all__ = ["Finding", "Report", "Subject"]
-
 Severity = Literal["problem", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
 _SHOWN = 5

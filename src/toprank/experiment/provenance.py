@@ -35,8 +35,6 @@ from toprank.kernels import library
 if TYPE_CHECKING:
     from toprank.experiment.spec import Experiment
 
-__all__ = ["COMPUTING", "described", "experiment_key", "fold_facts", "key_of", "provenance_of", "versions"]
-
 _FORMAT = 2  # of the cells' files; a higher number makes all earlier ones strangers
 # The version alone would do for releases, but not for those who change a loss and want its new numbers.
 _ROOMS = (

@@ -26,8 +26,6 @@ from toprank.significance.two_level import two_level_interval
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
-__all__ = ["Results"]
-
 Name = str | None
 """None: the only one there is, or the first."""
 

@@ -25,11 +25,10 @@ from toprank.experiment.spec import Dataset, Entry, Experiment
 from toprank.experiment.store import Cell, CellStore, Failure
 from toprank.experiment.tables import ResultBlock, table_of
 from toprank.experiment.training import Outcome, Task, blind, compute_apart, compute_here, write_copies
-from toprank.metrics.evaluation import Evaluation, evaluate
+from toprank.metrics.evaluation import evaluate
 from toprank.metrics.parsing import parse
+from toprank.metrics.result import Evaluation
 from toprank.showing.progress import NOW_AND_THEN, ProgressLine
-
-__all__ = ["Progress", "run"]
 
 
 class Progress:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from toprank.experiment.results import Results
     from toprank.rankers.base import Ranker
 
-__all__ = ["Chosen", "Dataset", "Entry", "Experiment", "entries_of"]
-
 
 class Chosen(NamedTuple):
     """A fitted ranker and how it was chosen."""

@@ -30,8 +30,6 @@ from toprank.errors import FileError, FormatError, ToprankError
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["Cell", "CellStore", "Failure", "plain"]
-
 
 @dataclass(frozen=True)
 class Cell:

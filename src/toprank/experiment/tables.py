@@ -28,11 +28,6 @@ from toprank.significance.results import number
 if TYPE_CHECKING:
     from toprank.experiment.results import Results
 
-__all__ = [
-    "ResultBlock", "blocks_of_table", "dictionary", "number_or_dash", "parts_of", "pooled_queries", "read_table",
-    "table_of", "write_table",
-]  # fmt: skip
-
 _METADATA = b"toprank"
 _FORMAT, _VERSION = "toprank results", 1
 _COLUMNS = ("dataset", "fold", "qid", "documents", "relevant", "system", "seed", "convention", "metric", "value")

@@ -40,10 +40,6 @@ from toprank.metrics.conventions import Convention
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = [
-    "Outcome", "Task", "blind", "compute", "compute_apart", "compute_here", "signed_weights", "write_copies",
-]  # fmt: skip
-
 
 def signed_weights(ranker: Ranker) -> tuple[str, FloatArray] | None:
     """What the numbers mean, and one for each feature; None where the ranker has no coefficients."""

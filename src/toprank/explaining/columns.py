@@ -17,8 +17,6 @@ from toprank.rankers.explanation import cells, feature_names
 _DIGITS = range(6, 18)
 _TICK = 1e-6 / 86400  # dates and durations are days, told to the microsecond
 
-__all__ = ["Feature", "FeatureColumns", "feature_named", "feature_number"]
-
 
 class Feature:
     """A column of data that are in the columns of training."""

@@ -22,8 +22,6 @@ from toprank.rankers.contributions import Course, with_rows
 from toprank.rankers.explanation import AskedQuery, ExplainedDocument
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
-__all__ = ["FeatureChange", "Changes", "changes", "changes_of"]
-
 _GRID = 65  # values of a feature at which other rankers are searched
 _FINER = 17  # and within a step of it, again and again
 _ROUNDS = 5

@@ -21,8 +21,6 @@ from toprank.rankers.explanation import signed
 from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows
 
-__all__ = ["Effect", "effect"]
-
 _MISSING = "missing"
 
 

@@ -25,8 +25,6 @@ from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows
 from toprank.significance import Interval, bootstrap_interval, holm, randomization_test
 
-__all__ = ["Importance", "importance"]
-
 _RULES = ("within", "across")
 _RESAMPLES = 2_000
 _SHOWN = 20

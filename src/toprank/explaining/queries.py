@@ -19,8 +19,6 @@ from toprank.rankers.explanation import AskedQuery, ExplainedDocument, signed
 from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
-__all__ = ["QueryExplanation", "query"]
-
 _BACKGROUNDS = 8  # documents that each is compared with where contributions are estimated
 _PAIRS = 1 << 16  # of documents that trees are asked about: some seconds
 _PERMUTATIONS = 16  # at most, of each pair

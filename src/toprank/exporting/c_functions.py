@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FUNCTIONS", "HEAD", "TAIL"]
-
 HEAD = """/* The model {name}, written by toprank {version}. C99; link with -lm.
 
      double {name}_score(const double x[{d}])

@@ -22,9 +22,8 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.exporting.c_functions import FUNCTIONS, HEAD, TAIL
 from toprank.exporting.formats import Format, Prepared
-from toprank.rankers.formula import Blend, Forest, Formula, GradeGains, LinearFunction, Network, Part, Wide
-
-__all__ = ["FORMATS"]
+from toprank.rankers.formula import Blend, Formula, GradeGains, LinearFunction, Network, Part, Wide
+from toprank.rankers.trees.forest import Forest
 
 
 class _CWriter:

@@ -12,9 +12,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
-from toprank.rankers.formula import MISSING_NAN, Forest, Tree
-
-__all__ = ["DEEPEST", "GROWTH", "most_leaves", "neighbourly_numbers", "with_ranges"]
+from toprank.rankers.trees.forest import MISSING_NAN, Forest, Tree
 
 GROWTH = 16
 """Times the leaves at most that plain splits may make of a model: with many more, one of some megabytes outgrows what

@@ -45,8 +45,6 @@ from toprank.exporting.splits import (
 from toprank.exporting.weights import CentredWeights, centred_weights, linear_remarks
 from toprank.rankers.formula import Formula
 
-__all__ = ["FORMATS", "missing_rules"]
-
 _FEATURES = 10_000  # of a model, in both plug-ins
 _GROWTH = 16  # a split that is asked first whether there is a value writes one of its sides twice
 _LARGE = 10_000_000  # bytes: caches of compiled models hold about as much

@@ -22,8 +22,6 @@ from toprank.exporting.parity import ComparedRows, Parity, compared, rows_to_com
 from toprank.rankers.base import Ranker
 from toprank.rankers.formula import formula_of
 
-__all__ = ["DifferenceError", "DifferenceWarning", "export", "refusals"]
-
 _SELF_TEST = 60  # rows beside the model
 
 

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.rankers.formula import Forest, Formula, LinearFunction
-
-__all__ = ["FAR", "LARGEST_SINGLE", "coarse_features", "next_single", "single_below"]
+from toprank.rankers.formula import Formula, LinearFunction
+from toprank.rankers.trees.forest import Forest
 
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 FAR = 1e30

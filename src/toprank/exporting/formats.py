@@ -18,9 +18,8 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError, joined
 from toprank.importing import first_use
-from toprank.rankers.formula import TINY, Formula
-
-__all__ = ["Format", "Prepared", "format_named", "names", "release"]
+from toprank.rankers.formula import Formula
+from toprank.rankers.trees.forest import TINY
 
 _DOUBLE, _SINGLE = 1e-9, 1e-5
 """Tolerances. A sum of n terms in another order differs by some n·2⁻⁵³ of its size in double precision, n·2⁻²⁴ in

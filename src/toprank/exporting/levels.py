@@ -19,12 +19,8 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Level, codes_of, listed
 from toprank.exporting.code_ranges import neighbourly_numbers, with_ranges
-from toprank.rankers.formula import Forest, Formula, LinearFunction, Wide
-
-__all__ = [
-    "LEVELS_FILE", "LevelColumns", "LevelNumbers", "NumbersOfTerms", "cells_of", "column_refusal", "level_columns",
-    "numbered_forest", "one_hot_remarks", "table_categories",
-]  # fmt: skip
+from toprank.rankers.formula import Formula, LinearFunction, Wide
+from toprank.rankers.trees.forest import Forest
 
 LEVELS_FILE = ".levels.json"
 NumbersOfTerms = dict[int, tuple[str, dict[Level, int]]]

@@ -11,10 +11,9 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.formats import Format, Prepared, name_refusal, name_remarks, renamed
 from toprank.exporting.splits import not_trees
-from toprank.rankers.formula import Forest, Formula, Tree
+from toprank.rankers.formula import Formula
+from toprank.rankers.trees.forest import Forest, Tree
 from toprank.rankers.trees.text import written_trees
-
-__all__ = ["FORMATS"]
 
 _MARKS = r'[\s",:\[\]{}\x00-\x1f\x7f]'
 

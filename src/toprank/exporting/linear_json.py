@@ -12,8 +12,6 @@ from toprank.data.dataset import RankingData
 from toprank.exporting.formats import Format, Prepared
 from toprank.rankers.formula import Formula, Wide
 
-__all__ = ["FORMATS"]
-
 
 def _refuses(formula: Formula, _server: str | None) -> str | None:
     if formula.linear is not None:

@@ -19,9 +19,8 @@ from toprank.exporting.formats import Format, Prepared
 from toprank.exporting.onnx_nodes import GraphNodes
 from toprank.exporting.onnx_trees import forest_outputs, ranks_up_to, too_deep
 from toprank.importing import installed
-from toprank.rankers.formula import Blend, Forest, Formula, GradeGains, LinearFunction, Network, Part, Wide
-
-__all__ = ["FORMATS"]
+from toprank.rankers.formula import Blend, Formula, GradeGains, LinearFunction, Network, Part, Wide
+from toprank.rankers.trees.forest import Forest
 
 _OPSETS = {"": 18, "ai.onnx.ml": 5}
 _ROWS = 1 << 12  # scored at a time

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["GraphNodes"]
-
 
 class GraphNodes:
     """Makes nodes and constants; each call gives the name of what a node computes."""

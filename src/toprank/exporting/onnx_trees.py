@@ -13,9 +13,7 @@ import numpy as np
 from toprank.compute import FloatArray, IntArray
 from toprank.exporting.onnx_nodes import GraphNodes
 from toprank.rankers.foreign.onnx_checks import MOST_DEPTH
-from toprank.rankers.formula import MISSING_ZERO, TINY, Forest, Tree
-
-__all__ = ["forest_outputs", "ranks_up_to", "too_deep"]
+from toprank.rankers.trees.forest import MISSING_ZERO, TINY, Forest, Tree
 
 _LEQ, _LT = 0, 1  # modes of nodes
 

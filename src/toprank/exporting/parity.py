@@ -22,8 +22,6 @@ from toprank.exporting.walking import SplitCounts
 from toprank.rankers.formula import Formula
 from toprank.showing.tables import Kind, Shown, Table, frame_of
 
-__all__ = ["OfKind", "Parity", "ComparedRows", "changed_rankings", "compared", "rows_to_compare"]
-
 _BLOCK = 1 << 16  # rows scored at a time
 _SOME = 2000  # rows of the data whose values probe rows are built around; each feature draws 256 of them
 _TOGETHER = 10  # probe rows of a made-up query: a page of results

@@ -15,9 +15,8 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.exporting.float32 import FAR
 from toprank.exporting.walking import LARGEST, Grove, SplitCounts, walks
-from toprank.rankers.formula import TINY, Cuts, Forest, Formula, Function, LinearFunction, Network
-
-__all__ = ["KINDS", "MOST_ROWS", "ProbeRows", "probe_rows"]
+from toprank.rankers.formula import Cuts, Formula, Function, LinearFunction, Network
+from toprank.rankers.trees.forest import TINY, Forest
 
 KINDS = {
     "data": "rows of the data that were given",

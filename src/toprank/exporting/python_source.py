@@ -14,9 +14,8 @@ from toprank import __version__
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.exporting.formats import Format, Prepared
-from toprank.rankers.formula import TINY, Blend, Forest, Formula, GradeGains, LinearFunction, Network, Part, Wide
-
-__all__ = ["FORMATS"]
+from toprank.rankers.formula import Blend, Formula, GradeGains, LinearFunction, Network, Part, Wide
+from toprank.rankers.trees.forest import TINY, Forest
 
 _HEAD = '''"""Scores of the model {name}, written by toprank {version}. Needs NumPy.
 

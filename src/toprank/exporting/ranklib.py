@@ -25,8 +25,6 @@ from toprank.exporting.splits import (
 )
 from toprank.rankers.formula import Formula
 
-__all__ = ["FORMATS"]
-
 
 def _refuses(formula: Formula, _server: str | None) -> str | None:
     if formula.linear is not None:

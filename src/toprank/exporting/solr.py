@@ -41,8 +41,6 @@ from toprank.exporting.splits import (
 from toprank.exporting.weights import CentredWeights, centred_weights, linear_remarks
 from toprank.rankers.formula import Formula, GradeGains, LinearFunction, Network
 
-__all__ = ["FORMATS", "before_slack"]
-
 _MODEL, _NORM = "org.apache.solr.ltr.model.", "org.apache.solr.ltr.norm.StandardNormalizer"
 _FIELD = "org.apache.solr.ltr.feature.FieldValueFeature"
 _QUERY = "org.apache.solr.ltr.feature.SolrFeature"

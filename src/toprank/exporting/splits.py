@@ -14,24 +14,8 @@ import numpy as np
 from toprank.exporting.code_ranges import DEEPEST, GROWTH, most_leaves
 from toprank.exporting.float32 import LARGEST_SINGLE, next_single
 from toprank.exporting.levels import numbered_forest, table_categories
-from toprank.rankers.formula import (
-    BELOW_TINY,
-    MISSING_ZERO,
-    TINY,
-    Blend,
-    Forest,
-    Formula,
-    GradeGains,
-    LinearFunction,
-    Network,
-    Tree,
-    Wide,
-)
-
-__all__ = [
-    "Node", "Split", "filled_in", "forest_refusal", "least_above", "missing_is_zero", "nodes", "not_trees",
-    "numbered_trees", "plain_trees", "single_text",
-]  # fmt: skip
+from toprank.rankers.formula import Blend, Formula, GradeGains, LinearFunction, Network, Wide
+from toprank.rankers.trees.forest import BELOW_TINY, MISSING_ZERO, TINY, Forest, Tree
 
 _REMEDY = "Export it to onnx, c or python."
 _MOST_CODES = 1 << 24  # whole numbers beyond are not all there in single precision

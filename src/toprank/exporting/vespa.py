@@ -21,8 +21,6 @@ from toprank.exporting.levels import cells_of, numbered_forest, table_categories
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, nodes, plain_trees
 from toprank.rankers.formula import Formula
 
-__all__ = ["FORMATS"]
-
 _MARGIN = 0.8  # of Vespa's limits for double precision, which versions may set otherwise
 _LARGEST = np.finfo(np.float64).max
 _MARKS = re.compile(r'["\\\x00-\x1f]')

@@ -16,9 +16,8 @@ from toprank.compute import FloatArray
 from toprank.data.encoding import codes_of
 from toprank.data.level_means import looked_up
 from toprank.exporting.float32 import FAR, LARGEST_SINGLE, next_single, single_below
-from toprank.rankers.formula import MISSING_ZERO, TINY, Forest, Tree, Wide
-
-__all__ = ["LARGEST", "Grove", "SplitCounts", "Walked", "walks"]
+from toprank.rankers.formula import Wide
+from toprank.rankers.trees.forest import MISSING_ZERO, TINY, Forest, Tree
 
 LARGEST = float(np.nextafter(np.float32(LARGEST_SINGLE), np.float32(0)))
 """Rows hold no larger number: the largest of all is what files hold for a threshold beyond all."""

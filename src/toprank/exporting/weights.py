@@ -13,8 +13,6 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.rankers.formula import Formula, LinearFunction
 
-__all__ = ["CentredWeights", "centred_weights", "linear_remarks"]
-
 
 class CentredWeights(NamedTuple):
     """Σ_j w_j (x_j − mean_j), which is the score less `constant`."""

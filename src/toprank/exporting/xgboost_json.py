@@ -21,9 +21,8 @@ from toprank.exporting.formats import Format, Prepared, name_refusal, name_remar
 from toprank.exporting.interpreters import xgboost
 from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
 from toprank.importing import installed
-from toprank.rankers.formula import Forest, Formula
-
-__all__ = ["FORMATS"]
+from toprank.rankers.formula import Formula
+from toprank.rankers.trees.forest import Forest
 
 _MARKS = r"[\[\]<\x00-\x1f\x7f]"
 _NO_PARENT = 2147483647

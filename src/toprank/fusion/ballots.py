@@ -13,8 +13,6 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.trec import Run
 from toprank.errors import DataError, FormatError
 
-__all__ = ["Ballots"]
-
 
 @dataclass(frozen=True, eq=False)
 class Ballots:

@@ -21,8 +21,6 @@ from toprank.compute import FloatArray
 from toprank.fusion.ballots import Ballots
 from toprank.fusion.normalizing import normalized
 
-__all__ = ["METHODS", "OF_RANKS", "combined"]
-
 _ROWS = 1 << 20  # pairs of documents that are compared at a time
 
 

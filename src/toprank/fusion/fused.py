@@ -18,8 +18,6 @@ from toprank.fusion.learning import Learnt, learnt_order, learnt_weights
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["Fused", "fuse"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fused(Run):

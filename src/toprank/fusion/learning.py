@@ -25,8 +25,6 @@ from toprank.metrics.parsing import parse
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["Learnt", "learnt_order", "learnt_weights"]
-
 _STEPS = {2: 20, 3: 10, 4: 6}  # of each weight between 0 and 1, by the number of runs
 _FEWEST = 4  # of more runs
 

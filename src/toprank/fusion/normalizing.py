@@ -24,8 +24,6 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError, UnknownNameError
 from toprank.fusion.ballots import Ballots
 
-__all__ = ["NORMALIZATIONS", "normalized"]
-
 _LEAST = 1e-9  # of a divisor
 
 

@@ -34,11 +34,6 @@ from toprank.metrics.conventions import Gain
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
-__all__ = [
-    "Answer", "Block", "BoundLoss", "Curvature", "Diagonal", "Eval", "Judgments", "Loss", "Traits", "Want",
-    "by_columns", "from_spec", "make", "names", "to_spec",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, eq=False)
 class Judgments:

@@ -30,8 +30,6 @@ from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, 
 from toprank.losses.labels import refuse_long_queries
 from toprank.losses.softmax import check_psi, psi_of
 
-__all__ = ["BoltzRank"]
-
 
 @dataclass(frozen=True)
 class BoltzRank(Loss):

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from toprank.data.row_hashes import id_hashes
 from toprank.losses.base import Judgments
 
-__all__ = ["Chance"]
-
 
 @dataclass(frozen=True, eq=False)
 class Chance:

@@ -20,8 +20,6 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Curvature, Judgments, Loss, Traits, Want
 
-__all__ = ["check_loss"]
-
 # Central differences: what they cut off grows with the step's square, what rounding adds with its inverse; at the cube
 # root of the float's 1e-16 both are about 1e-10 of ordinary values. Slopes are allowed 1e-5, Hessians (differences of
 # gradients, with more terms each) 1e-4: far above that, and far below any slip.

@@ -17,8 +17,6 @@ from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, make
 from toprank.losses.chance import Chance
 
-__all__ = ["Gumbel", "Mix", "reseeded"]
-
 _MOST_SAMPLES = 1000
 """Samples at most: each costs as much as the loss, and their mean varies by a thirtieth of what one does."""
 _LOOSEST_FIRST = ("majoriser", "gauss-newton", "exact")

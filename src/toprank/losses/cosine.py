@@ -15,8 +15,6 @@ from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.softmax import check_psi, psi_of
 
-__all__ = ["Cosine"]
-
 
 @dataclass(frozen=True)
 class Cosine(Loss):

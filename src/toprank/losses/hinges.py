@@ -33,8 +33,6 @@ from toprank.losses.labels import groups_of
 from toprank.metrics.pairs import ORDERED_WEIGHTS
 from toprank.metrics.sorting import rank_block
 
-__all__ = ["OWPC", "SVMmap"]
-
 _WEIGHTS = {**ORDERED_WEIGHTS, "max": "MAX"}
 
 

@@ -27,11 +27,6 @@ from toprank.metrics.graded import DCG, ERR, NDCG
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
-__all__ = [
-    "BoundTargets", "GainLike", "Reading", "Targeted", "check_gain", "groups_of", "ideal_dcg", "non_negative",
-    "readable", "reading_of", "refuse_long_queries", "targets_of", "worth_of",
-]  # fmt: skip
-
 
 class Reading(NamedTuple):
     """A metric on labels."""

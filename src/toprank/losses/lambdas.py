@@ -25,8 +25,6 @@ from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.metrics.sorting import rank_block
 
-__all__ = ["LambdaLoss", "LambdaRank"]
-
 _SCHEMES = {"ndcg1": "discounted", "ndcg2": "nothing", "ndcg2++": "dcg", "arp1": "one", "arp2": "one"}
 
 _PAIRS_FOR_A_DOCUMENT = 16  # that take as long as to rank it

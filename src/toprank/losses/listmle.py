@@ -29,8 +29,6 @@ from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, 
 from toprank.losses.labels import groups_of
 from toprank.metrics.conventions import Discount
 
-__all__ = ["CostSensitiveListMLE", "ListMLE", "PListMLE"]
-
 TIES = ("efron", "breslow", "random", "file")
 
 

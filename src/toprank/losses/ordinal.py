@@ -23,8 +23,6 @@ from toprank.data.checks import check_whole
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want
 
-__all__ = ["Multinomial", "Ordinal"]
-
 Codes = npt.NDArray[np.int64]
 
 _ANY_GAIN = "DCG with any gain, when ranked by Σ_k G(k) P(k|x)"

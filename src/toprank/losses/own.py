@@ -8,8 +8,6 @@ from typing import Any, Literal, NoReturn
 from toprank.errors import DataError
 from toprank.losses.base import Judgments, Loss, Traits
 
-__all__ = ["OwnLoss", "named"]
-
 
 @dataclass(frozen=True)
 class OwnLoss(Loss):

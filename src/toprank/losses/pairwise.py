@@ -29,8 +29,6 @@ from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, J
 from toprank.losses.labels import GainLike, check_gain, groups_of, targets_of
 from toprank.metrics.sorting import rank_block
 
-__all__ = ["Exponential", "Hinge", "Logistic", "SquaredHinge"]
-
 MANY_PAIRS = 64.0
 """Pairs for each document from which a sweep is faster than a hinge for each pair."""
 

@@ -23,8 +23,6 @@ from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Judgments, T
 from toprank.losses.labels import BoundTargets, Targeted, groups_of
 from toprank.losses.softmax import SoftmaxCurvature
 
-__all__ = ["CrossEntropy", "ImportanceWeightedSquared", "ModifiedSquared", "PowerRegression", "QuerySquared", "Squared"]
-
 _SAME_GAIN = "DCG with the same gain: the optimum is"
 _MAX_POWER = 32.0  # scores of ±1e8 to this power are still far from overflow
 

@@ -15,9 +15,6 @@ from toprank.losses.base import BoundLoss, Judgments, Loss, Traits
 from toprank.losses.smooth import SmoothDiscount, SmoothMetricBound
 from toprank.metrics.conventions import Discount
 
-__all__ = ["SafeDCG", "mean_exposure"]
-
-
 _ROUNDED = 0.1  # of the edge, to either side
 
 

@@ -37,8 +37,6 @@ from toprank.metrics.graded import DCG, NDCG
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
-__all__ = ["ApproxMRR", "ApproxMetric", "ApproxNDCG", "NeuralNDCG", "SmoothDiscount", "SoftRank"]
-
 _EXTRA = {"dcg": "NO_EXTRA", "ap": "HITS", "rr": "SURVIVAL", "err": "SURVIVAL"}
 """What a kind of metric collects beside the ranks, as the kernels' `Extra` names it."""
 

@@ -25,8 +25,6 @@ from toprank.losses.base import BLOCK, Answer, Block, BoundLoss, Judgments, Loss
 from toprank.losses.pairwise import Logistic
 from toprank.losses.softmax import SoftmaxCurvature
 
-__all__ = ["MarginMSE", "SoftLogistic", "SoftmaxKL"]
-
 
 def teacher_of(judgments: Judgments, loss: Loss) -> FloatArray:
     """The teacher's scores; refused where there is none."""

@@ -15,8 +15,6 @@ from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, 
 from toprank.losses.labels import groups_of, non_negative
 from toprank.metrics.conventions import Gain
 
-__all__ = ["UniqueSoftmax"]
-
 
 @dataclass(frozen=True)
 class UniqueSoftmax(Loss):

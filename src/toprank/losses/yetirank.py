@@ -26,8 +26,6 @@ from toprank.metrics.conventions import Gain
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
-__all__ = ["YetiRank"]
-
 _MOST_ORDERS = 10_000
 """Orders at most: their mean then varies by a hundredth of what one order does, and 23,000 documents take about 5 s."""
 _STATES = {"dcg": "PLAIN", "ap": "HITS", "rr": "FIRST", "err": "READING"}

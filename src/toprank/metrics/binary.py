@@ -14,8 +14,6 @@ from toprank.errors import UnknownNameError
 from toprank.metrics.conventions import Blank
 from toprank.metrics.measure import Measure, PerQuery, Rules, View, divided, skipping_blank, with_blank
 
-__all__ = ["AP", "RR", "Precision", "RPrecision", "Recall", "Success"]
-
 
 @dataclass(frozen=True)
 class AP(Measure):

@@ -20,8 +20,6 @@ from typing_extensions import override
 from toprank.compute import FloatArray
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["CONVENTIONS", "Convention", "Discount", "Gain"]
-
 _LARGEST = 1e250  # sums of larger gains could overflow
 _GAINS: dict[str, Callable[[FloatArray, float], FloatArray]] = {
     "exponential": lambda y, _: np.exp2(y) - 1,

@@ -22,8 +22,6 @@ from toprank.metrics.parsing import parse, parse_all
 from toprank.metrics.result import Evaluation
 from toprank.metrics.sorting import checked_scores, rank_block
 
-__all__ = ["Evaluation", "Judge", "blind", "evaluate", "evaluate_under_all", "evaluate_views"]
-
 Metrics = str | Measure | Iterable[str | Measure]
 _BLOCK = 1 << 18  # documents: the ranked block stays in the cache while all metrics read it
 

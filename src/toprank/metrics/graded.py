@@ -19,8 +19,6 @@ from toprank.errors import DataError
 from toprank.metrics.conventions import Blank, Discount, Gain
 from toprank.metrics.measure import FEW_GRADES, Measure, PerQuery, Rules, View, divided, skipping_blank, with_blank
 
-__all__ = ["DCG", "ERR", "NDCG", "RBP", "ApproxERR", "AvgNDCG"]
-
 
 @dataclass(frozen=True)
 class DCG(Measure):

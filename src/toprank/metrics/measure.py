@@ -23,9 +23,6 @@ from toprank.data.checks import PlainArguments, check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.conventions import Blank, Convention, Discount, Gain
 
-__all__ = ["FEW_GRADES", "Custom", "Measure", "PerQuery", "Rules", "View"]
-
-
 FEW_GRADES = 64
 """Beyond, to go through the documents costs less than to count them by grade."""
 
@@ -156,6 +153,7 @@ def with_blank(values: FloatArray, blank: Any, rule: Blank) -> FloatArray:
 
 
 def divided(values: FloatArray, by: FloatArray) -> FloatArray:
+    """Divide number by number; 0 where there is nothing to divide by."""
     return np.divide(values, by, out=np.zeros_like(values), where=by > 0)
 
 

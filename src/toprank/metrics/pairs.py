@@ -19,8 +19,6 @@ from toprank.data.checks import check_number
 from toprank.errors import UnknownNameError
 from toprank.metrics.measure import Measure, PerQuery, Rules, View
 
-__all__ = ["OWA", "KendallTau", "PairwiseAccuracy", "SpearmanRho", "TCriterion"]
-
 ORDERED_WEIGHTS = {"constant": "CONSTANT", "top": "TOP", "1/j": "RECIPROCAL", "exp": "EXP"}
 """How the weights of an ordered average may fall, and what the kernels' `OrderedWeight` calls it."""
 

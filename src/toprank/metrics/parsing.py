@@ -18,8 +18,6 @@ from toprank.metrics.graded import DCG, ERR, NDCG, RBP, ApproxERR, AvgNDCG
 from toprank.metrics.measure import Measure
 from toprank.metrics.pairs import OWA, KendallTau, PairwiseAccuracy, SpearmanRho, TCriterion
 
-__all__ = ["MEASURES", "parse", "parse_all"]
-
 _GRADED = (NDCG, DCG, AvgNDCG, ERR, ApproxERR, RBP)
 _BINARY = (AP, RR, Precision, Recall, Success, RPrecision)
 _PAIRS = (TCriterion, PairwiseAccuracy, KendallTau, SpearmanRho, OWA)

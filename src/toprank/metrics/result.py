@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.data.query_values import QueryValues, by_query, listed
+from toprank.data.query_values import QueryValues, listed
 from toprank.data.slices import LEAST, By, Sliceable, Slices, slices_of_values
 from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.metrics.conventions import Convention
@@ -21,8 +21,6 @@ from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 if TYPE_CHECKING:
     from toprank.metrics.slices import SlicedEvaluation
-
-__all__ = ["ByMetric", "Evaluation", "QueryValues", "by_query", "listed"]
 
 
 class ByMetric(Mapping[str, Any]):

@@ -15,16 +15,15 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.bytesource import PathLike
 from toprank.data.checks import Array
 from toprank.data.queries import Queries
+from toprank.data.query_values import listed
 from toprank.data.trec.files import Qrels, Run
 from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import Lists, Metrics, evaluate_views
 from toprank.metrics.measure import Measure, Rules
 from toprank.metrics.parsing import parse_all
-from toprank.metrics.result import Evaluation, listed
+from toprank.metrics.result import Evaluation
 from toprank.metrics.sorting import rank_block
-
-__all__ = ["evaluate_run"]
 
 
 def evaluate_run(

@@ -18,8 +18,6 @@ from toprank.significance.results import number
 if TYPE_CHECKING:
     from toprank.metrics.result import Evaluation
 
-__all__ = ["SlicedEvaluation"]
-
 _ALL = "all"
 _FEW = 30  # effective queries below which an interval of a weighted mean is too short more often than it says
 _UNEVEN = 0.9  # where more of the queries are effective, weights are about equal: such means are as any of few queries

@@ -21,8 +21,6 @@ from toprank.data.checks import check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 
-__all__ = ["Ranked", "best_rows", "rank_block", "ranking"]
-
 
 class Ranked(NamedTuple):
     """Documents of some queries in rank order: query q holds the positions ``starts[q]:starts[q + 1]``.

@@ -34,8 +34,6 @@ from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance.effects import bootstrap_interval
 from toprank.significance.results import Interval, number, p_value, signed
 
-__all__ = ["Disagreement", "Drift", "ExpectedChange", "monitor"]
-
 _ROWS = 12  # of features in the text; the frame and the page have all
 _MATTERS = 0.05  # of the DCG expected before: a smaller change is no alarm
 

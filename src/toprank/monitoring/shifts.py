@@ -19,20 +19,6 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
 from toprank.significance import Interval
 
-__all__ = [
-    "MOST_QUERIES",
-    "CellCounts",
-    "Draws",
-    "Shift",
-    "Test",
-    "cells_of",
-    "corrected",
-    "measure",
-    "psi_dealt",
-    "sampled",
-    "shifts",
-]
-
 MOST_QUERIES = 20_000
 """Of each set so many queries are looked at: beyond them no interval gets visibly shorter."""
 _BLOCKS = 2_000  # queries are drawn in blocks of equally many where there are more

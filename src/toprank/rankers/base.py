@@ -43,8 +43,6 @@ from toprank.text.tables import TextFeatures, joined_columns
 if TYPE_CHECKING:
     from toprank.rankers.explanation import Explanation
 
-__all__ = ["ConstantScoresWarning", "ConvergenceWarning", "Ranker", "Rounds"]
-
 _OF_FEATURES = Numbers("features")
 _KNOWN, _MOSTLY, _STRANGERS, _FEW = 5, 0.5, 3, 0.03  # queries that are known, and of them those with other rows
 

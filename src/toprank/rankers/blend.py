@@ -25,8 +25,6 @@ from toprank.rankers.model_files import State, under
 from toprank.rankers.schema import Numbers, needed, read_training, read_value
 from toprank.text.tables import TextFeatures
 
-__all__ = ["BlendRanker", "score_spread"]
-
 _MOST_NESTED = 16
 
 

@@ -32,11 +32,6 @@ from toprank.data.seen_columns import SeenColumns
 from toprank.rankers.trees.forest import OfTrees
 from toprank.scorers.features import Standardisation
 
-__all__ = [
-    "ADDITIVE", "EXACTLY", "AdditiveTerms", "Contributions", "Course", "ForestTerms", "LinearTerms", "Sampling",
-    "column_of", "differing", "shapley", "with_rows",
-]  # fmt: skip
-
 _OF_TREES = "exact: Shapley values of the trees, the other document being the background"
 ADDITIVE = "exact: the score is a sum of one term for each feature"
 _ENUMERATED = 10  # players up to which all coalitions are tried

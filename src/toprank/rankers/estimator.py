@@ -27,17 +27,6 @@ from toprank.data.checks import check_finite, sparse_features
 from toprank.data.warnings import FEW
 from toprank.errors import DataError, warn_user
 
-__all__ = [
-    "Estimator",
-    "Recorded",
-    "available_if",
-    "check_is_fitted",
-    "check_validation",
-    "is_learnt",
-    "unfitted",
-    "validate",
-]
-
 # `qid` goes to fit, predict and score without being asked for. So do weights: were `score` silent about them, a search
 # with weights would be refused.
 _PASSED_ON = {

@@ -24,8 +24,6 @@ from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["AskedQuery", "ExplainedDocument", "Explanation", "cells", "explain_pair", "signed"]
-
 _NAMED = 3  # features that a sentence names
 _DRAWN = 15
 _MOST = 1 << 27  # values of a query that are held as a dense array

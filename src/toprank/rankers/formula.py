@@ -21,13 +21,7 @@ from toprank.data.level_means import LevelMean
 from toprank.data.seen_columns import SeenColumns
 from toprank.errors import DataError
 from toprank.rankers.estimator import check_is_fitted
-from toprank.rankers.trees.forest import BELOW_TINY, MISSING_NAN, MISSING_NONE, MISSING_ZERO, TINY, Forest, Tree
-
-__all__ = [
-    "BELOW_TINY", "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Blend", "Cuts", "Forest", "Formula",
-    "Function", "GradeGains", "Layer", "LinearFunction", "Network", "Part", "Tree", "Wide", "before_rounding",
-    "centred", "dense_layers", "formula_of", "stump",
-]  # fmt: skip
+from toprank.rankers.trees.forest import MISSING_NAN, Forest, Tree
 
 T = TypeVar("T")
 

@@ -34,8 +34,6 @@ from toprank.rankers.schema import described, needed
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["FORMAT_VERSION", "State", "inspect", "load", "save", "under"]
-
 FORMAT_VERSION = 3  # always written; 1 knew no categories and dates, 2 no text, and they are read as 3 is
 _TEXT = "text_"  # what the names of arrays begin with that were learnt of words
 _FORMAT = "toprank model"

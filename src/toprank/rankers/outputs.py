@@ -20,11 +20,6 @@ from toprank.metrics.conventions import Gain
 from toprank.rankers.estimator import unfitted
 from toprank.scorers.features import Features, Standardisation, row_blocks
 
-__all__ = [
-    "PluginProbabilities", "first_outputs", "gain_table", "grade_shares", "loss_and_gains", "row_weights",
-    "weighted_grades", "whole_grades",
-]  # fmt: skip
-
 
 def whole_grades(labels: FloatArray, remedy: str) -> int:
     """How many grades the labels speak of, two at least; refused with a remedy where one is no whole number."""

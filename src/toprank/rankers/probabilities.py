@@ -35,16 +35,12 @@ from toprank.metrics.conventions import Discount
 from toprank.metrics.sorting import rank_block
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import available_if, check_is_fitted
-from toprank.rankers.formula import Forest, GradeGains, LinearFunction, Network
+from toprank.rankers.formula import GradeGains, LinearFunction, Network
 from toprank.rankers.model_files import State
 from toprank.rankers.outputs import gain_table
+from toprank.rankers.trees.forest import Forest
 from toprank.scorers.expected_gain import expected_gains
 from toprank.significance import Interval
-
-__all__ = [
-    "Calibration", "CalibrationCurve", "ExpectedValue", "GradeProbabilities", "calibration_curve", "expected_dcg",
-    "fit_calibration", "has_grades", "rank_weights", "simulate", "variances",
-]  # fmt: skip
 
 _TINY = 1e-12  # a probability of 0 has no log odds
 _MOST = 0.95  # beyond it all documents of a query would have practically one grade

@@ -31,10 +31,6 @@ from toprank.text.tables import TextFeatures
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = [
-    "OF_THE_MACHINE", "Numbers", "described", "needed", "plain", "read_parameters", "read_training", "read_value",
-]  # fmt: skip
-
 
 def plain(name: str, value: Any) -> Any:
     """A parameter as JSON can hold it."""

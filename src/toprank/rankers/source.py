@@ -37,8 +37,6 @@ from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import LinearScorer, Scored, ScoredByClass, ScoredOnce, Scorer
 from toprank.solvers.base import WithHessian
 
-__all__ = ["InMemory", "RankingObjective", "ScoreJudge", "Source", "source_of"]
-
 Item = TypeVar("Item")
 
 _WAITING = 16 << 20  # bytes of terms that wait to be added

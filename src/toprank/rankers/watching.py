@@ -30,18 +30,6 @@ if TYPE_CHECKING:
 
     Asked: TypeAlias = TreeRanker | NeuralRanker
 
-__all__ = [
-    "Epoch",
-    "EpochWatch",
-    "LoopWatch",
-    "TrainingProgress",
-    "Round",
-    "RoundWatch",
-    "TrainingWatch",
-    "judges_of",
-    "seconds_left",
-]
-
 
 class Round(NamedTuple):
     """What a callback sees after each round; one that returns True ends the training."""

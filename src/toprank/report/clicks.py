@@ -17,8 +17,6 @@ from toprank.report.page import document, section, write_page
 from toprank.report.parts import legend, panel, plain_table, side_by_side
 from toprank.showing.pictures import Chart, Line, curves
 
-__all__ = ["Extra", "clicks_page", "rankers_section", "write_clicks"]
-
 Extra = tuple[str, str, str, Markup]
 """A further section: its anchor, its heading (and link), how to read it, and what it shows."""
 _CONTEXTS = 10  # curves in a picture: more cannot be told apart

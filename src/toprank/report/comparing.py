@@ -18,7 +18,8 @@ from toprank.data.dataset import RankingData
 from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.experiment.provenance import COMPUTING, versions
-from toprank.metrics.evaluation import Evaluation, evaluate
+from toprank.metrics.evaluation import evaluate
+from toprank.metrics.result import Evaluation
 from toprank.report.content import Content, DataSource, Fact, JudgedComparison, JudgedDocuments, RankedCollection
 from toprank.report.panels.curves import at_cutoffs, curves_of_rankers
 from toprank.report.panels.explained import explained_ranker
@@ -27,8 +28,6 @@ from toprank.report.panels.queries import hardest
 from toprank.report.panels.scores import calibrations, spreads
 from toprank.report.parts import PLOTTED, plotted
 from toprank.significance import Interval, bootstrap_interval
-
-__all__ = ["from_comparison", "judged_intervals", "source_of", "versions"]
 
 _SAME = 1e-9  # means of the same numbers, summed in another order
 

@@ -23,8 +23,6 @@ from toprank.showing.pictures import Chart, Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval
 
-__all__ = ["Content", "JudgedDocuments", "Fact", "JudgedComparison", "RankedCollection", "DataSource", "Titled"]
-
 
 @dataclass(frozen=True)
 class JudgedComparison:

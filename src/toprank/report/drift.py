@@ -9,8 +9,6 @@ from toprank.monitoring import Drift
 from toprank.report.page import document, section, write_page
 from toprank.report.parts import legend, panel, plain_table, side_by_side
 
-__all__ = ["drift_page", "write_drift"]
-
 _DRAWN = 12  # shifts that are drawn; the table holds all
 
 

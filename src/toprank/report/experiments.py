@@ -38,8 +38,6 @@ from toprank.report.parts import plotted
 from toprank.showing.pictures import Chart
 from toprank.showing.tables import Table
 
-__all__ = ["from_results"]
-
 _FOLD_MEANS = (
     "As the tables of papers have it: the mean over the queries of each fold, then over the folds. What stands above, "
     'the first sentence and the tests, is over the pooled queries of all folds, and so are the columns "pooled" here: '

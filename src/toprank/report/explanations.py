@@ -11,8 +11,6 @@ from toprank.report.page import document, section, write_page
 from toprank.report.parts import panel, plain_table
 from toprank.showing.tables import Shown, Table
 
-__all__ = ["explanations_page", "write_explanations"]
-
 
 def write_explanations(path: str | os.PathLike[str], name: str, results: Mapping[str, Shown]) -> None:
     """Write explanations, each under its heading, as one HTML file, wholly or not at all."""

@@ -9,8 +9,6 @@ from toprank.comparison import Comparison, Difference
 from toprank.report.content import ranked_systems
 from toprank.significance.results import number, p_value, queries
 
-__all__ = ["Headline", "difference_between", "headline", "turned_around"]
-
 
 class Headline(NamedTuple):
     """One sentence, how sure it is ("shown", "noise" or "equivalent"), that in a few words, and what supports it."""

@@ -10,8 +10,6 @@ from toprank.drawing import Markup, join, tag
 from toprank.report.page import document, section, write_page
 from toprank.report.parts import panel, plain_table, side_by_side
 
-__all__ = ["launch_page", "write_launch"]
-
 _HEADINGS = {"launch": "Launch", "do not launch": "Do not launch", "cannot be told": "Cannot be told"}
 
 

@@ -15,8 +15,6 @@ from toprank.report.panels import PANELS
 from toprank.report.panels.queries import explorer_panel
 from toprank.report.parts import Panel, copied, scrolling
 
-__all__ = ["LIMIT", "document", "page", "section", "write_html", "write_page"]
-
 LIMIT = 2_900_000  # bytes of a page: a mail still carries it
 _LEAST = 20_000  # bytes that each explorer gets in any case
 

@@ -10,17 +10,6 @@ from toprank.drawing import Markup, swatch, tag
 from toprank.report.content import RankedCollection, ranked_systems
 from toprank.showing.tables import Table
 
-__all__ = [
-    "PLOTTED",
-    "Panel",
-    "legend",
-    "panel",
-    "plain_table",
-    "plotted",
-    "scrolling",
-    "side_by_side",
-]
-
 PLOTTED = 12  # systems in the plots; the tables hold all
 
 

@@ -23,8 +23,6 @@ from toprank.report.panels.queries import hardest
 from toprank.report.panels.scores import spreads
 from toprank.report.parts import plotted
 
-__all__ = ["content_of_runs"]
-
 
 def content_of_runs(
     comparison: Comparison,

@@ -19,8 +19,6 @@ from toprank.reproduce.tables import nearest_convention, parts_of
 from toprank.showing.tables import Kind, Part, Shown, frame_of
 from toprank.significance import randomization_test, t_interval
 
-__all__ = ["Case", "DuelCount", "Figure", "JudgedClaim", "Reproduction", "published"]
-
 
 def published(name: str) -> dict[tuple[str, str], float]:
     """(row, column) → figure of a published table."""

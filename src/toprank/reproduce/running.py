@@ -21,8 +21,6 @@ from toprank.reproduce.findings import Reproduction
 from toprank.reproduce.studies import STUDIES, Study
 from toprank.systems import System, get
 
-__all__ = ["SETS", "find_sets", "reproduce"]
-
 SETS = ("OHSUMED", "MQ2007", "MQ2008", "HP2003", "HP2004", "NP2003", "NP2004", "TD2003", "TD2004")
 """The names of the papers."""
 

@@ -12,8 +12,6 @@ from typing import Any, Literal
 from toprank.solvers import GradientDescent
 from toprank.systems import System, get
 
-__all__ = ["STUDIES", "Claim", "Duel", "PublishedTable", "Study"]
-
 
 @dataclass(frozen=True)
 class PublishedTable:

@@ -9,8 +9,6 @@ from toprank.showing.tables import Part, Table
 if TYPE_CHECKING:
     from toprank.reproduce.findings import Case, DuelCount, Figure, Reproduction
 
-__all__ = ["nearest_convention", "parts_of"]
-
 
 def parts_of(reproduction: Reproduction) -> list[Part]:
     """All tables under the paper's convention and under `standard`, and what holds."""

@@ -14,8 +14,6 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.scorers.features import Features, parts_of
 
-__all__ = ["ExpectedGain", "Logits", "expected_gains", "grade_probabilities"]
-
 _HELD = 8 << 20  # bytes of rows in double precision
 
 

@@ -20,8 +20,6 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.checks import refuse_infinite, unshortened
 
-__all__ = ["Features", "Moments", "Standardisation", "first_row", "parts_of", "row_blocks"]
-
 _CHUNK = 1 << 15
 _ENTRIES = 1 << 20  # of a sparse matrix at a time
 _MODEST = 1e4

@@ -13,8 +13,6 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.scorers.features import Features
 
-__all__ = ["LinearScorer", "Scored", "ScoredByClass", "ScoredOnce", "Scorer", "Thresholds"]
-
 
 class Scored(Protocol):
     """Scores of a block of rows, and their derivative with respect to the weights."""

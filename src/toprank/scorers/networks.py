@@ -19,8 +19,6 @@ from torch.nn import functional
 
 from toprank.compute import IntArray
 
-__all__ = ["ACTIVATIONS", "Architecture", "QueryTable", "MLP", "SetAttention", "build", "expected_gain", "initialise"]
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu_,  # in place: neither a linear layer nor a norm asks for its output again
     "gelu": functional.gelu,

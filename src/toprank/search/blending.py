@@ -30,8 +30,6 @@ from toprank.metrics.evaluation import Judge
 from toprank.rankers.blend import BlendRanker, score_spread
 from toprank.systems import get
 
-__all__ = ["BLEND", "Members", "blended", "members_of", "weighed"]
-
 BLEND = "blend"
 _LINEAR, _TREES = "RankNet-linear", "YetiRank"
 # On validation queries of four collections linear rankers and trees won in turn, and no tree of more leaves did better:

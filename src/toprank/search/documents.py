@@ -14,8 +14,6 @@ import numpy.typing as npt
 from toprank.compute import IntArray
 from toprank.search.storage import IndexFolder, write_array
 
-__all__ = ["Documents", "write_documents"]
-
 _IDS = "ids"
 
 

@@ -45,8 +45,6 @@ from toprank.systems import names as system_names
 if TYPE_CHECKING:
     from toprank.search.search_index import Index
 
-__all__ = ["BASELINES", "SearchEvaluation", "evaluate"]
-
 BASELINES = ("bm25", "lsa", "rrf")
 """What a learned order has to beat."""
 _FIRST_STAGE, _MODEL = "first-stage", "model"

@@ -19,8 +19,6 @@ from toprank.search.first_stage import RunPool
 from toprank.search.proximity import PROXIMITY, Positions
 from toprank.text import EncodedDocuments, MatchFeatures
 
-__all__ = ["CandidateFeatures", "Candidates", "Function", "Pool"]
-
 _FIRST = {"first stage score": "score of the first stage", "first stage rank": "place in the first stage's list"}
 _POOLED = ("first stage score", "bm25", "lsa", *FEEDBACK)
 """Features of which the pool says how a candidate stands among the others."""

@@ -10,8 +10,6 @@ from toprank.compute import FloatArray, IntArray
 from toprank.text import EncodedDocuments
 from toprank.text.documents import cosine_values
 
-__all__ = ["FEEDBACK", "Neighbours"]
-
 FEEDBACK = {
     "feedback": "cosine with the mean of the best ten candidates, in words (tf-idf)",
     "lsa feedback": "cosine with the mean of the best ten candidates, in the directions of LSA",

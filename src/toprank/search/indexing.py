@@ -26,8 +26,6 @@ from toprank.text import Analyzer, EncodedDocuments, Statistics
 from toprank.text.function_words import language_of
 from toprank.text.words import pieces
 
-__all__ = ["index"]
-
 _POOL = 200
 _DEFAULT_LANGUAGE = "english"
 _SAMPLE, _START = 500, 2_000  # documents that tell the language, and letters of each

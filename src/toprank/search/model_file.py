@@ -16,8 +16,6 @@ from toprank.search.storage import META, MODEL, IndexFolder
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["Lesson", "ModelFile", "learned_from"]
-
 
 @dataclass(frozen=True)
 class Lesson:

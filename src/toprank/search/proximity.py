@@ -10,8 +10,6 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.text import EncodedDocuments
 
-__all__ = ["PROXIMITY", "Positions"]
-
 PROXIMITY = {
     "bigrams": "share of the query's neighbouring words that stand side by side, at most one word between",
     "proximity": "how many of the query's words the document has, divided by the length of the shortest passage that "

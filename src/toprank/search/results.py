@@ -13,8 +13,6 @@ from toprank.drawing import Markup, join, tag
 from toprank.search.snippets import Snippet
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
-__all__ = ["Hit", "SearchResults"]
-
 
 @dataclass(frozen=True)
 class Hit:

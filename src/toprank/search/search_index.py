@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from toprank.search.evaluation import SearchEvaluation
     from toprank.search.training import SearchTraining
 
-__all__ = ["Index", "open_index"]
-
 _TRIES = 20  # to open an index that others replace meanwhile
 _MOST_LETTERS = 20_000  # of a query that are looked at: nobody types more, and pasted pages hold up everybody
 _TITLE = 300  # letters of a title in a list: what is longer is no title, and a page of them could not be read

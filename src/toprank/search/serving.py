@@ -27,8 +27,6 @@ from toprank.serving.recording import Recorder
 from toprank.serving.requests import Id, RefusedError
 from toprank.serving.trials import Exploration, Swap
 
-__all__ = ["SearchService"]
-
 _MOST = 100  # results of a page
 _LETTERS = 2_000  # of a query; a page that is longer is pasted by mistake, and the index would cut it anyway
 _TEXT = 20_000  # letters of a document that are shown

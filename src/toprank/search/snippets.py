@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from toprank.text import Analyzer
 
-__all__ = ["LOOKED_AT", "Snippet", "snippet"]
-
 _LETTERS, _NEAR = 220, 12
 LOOKED_AT = 20_000  # characters of a document: a longer one would hold up the page
 _WORD = re.compile(r"[^\W_]+")

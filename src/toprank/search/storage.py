@@ -33,8 +33,6 @@ from toprank.data.bytesource import PathLike, check_name, os_errors, temporary_s
 from toprank.data.store.writing import UNFINISHED, clear_remains, put_in_place
 from toprank.errors import FileError, FormatError
 
-__all__ = ["META", "MODEL", "VERSION", "IndexFolder", "check_target", "is_index", "new_index", "write_array"]
-
 FORMAT, VERSION = "toprank-search-index", 1
 META, MODEL = "index.json", "model.toprank"
 _OURS = re.compile(r"index\.json|model\.toprank|[a-z_0-9]+(\.[a-z_0-9]+)*\.(npy|json|sqlite)|tantivy|runs")

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from toprank.clicks.log import ClickLog
     from toprank.search.search_index import Index
 
-__all__ = [
-    "DEFAULT_SYSTEM", "SearchTraining", "TrainingQueries", "choose", "counted", "judged_only", "not_indexed",
-    "recall_of", "train", "train_on_clicks", "vectors_of",
-]  # fmt: skip
-
 DEFAULT_SYSTEM = BLEND
 _HELD_OUT = 0.2  # of the queries, for the choice of hyper-parameters
 _FEWEST = 5  # judged queries to learn from

@@ -16,8 +16,6 @@ from toprank.data.bytesource import os_errors
 from toprank.errors import DataError, FormatError
 from toprank.search.collections.collection import few
 
-__all__ = ["rows_of_ids", "unit_rows"]
-
 _IDS, _ROWS = "ids", "vectors"  # arrays of an archive
 
 

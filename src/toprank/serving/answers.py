@@ -23,11 +23,6 @@ from toprank.serving.requests import (
 )
 from toprank.serving.rows import RequestRows
 
-__all__ = [
-    "Comparisons", "Counted", "CountedEvents", "Done", "InterleavedList", "ModelList", "PairExplanation",
-    "PlacedDocument", "Ranking", "Refusal", "Scores", "Status", "both", "explained", "ranked", "scored",
-]  # fmt: skip
-
 
 class ScoredDocument(Struct, gc=False):
     """A document and its score."""

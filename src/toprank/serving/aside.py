@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from toprank.serving.requests import RefusedError
 
-__all__ = ["Threads"]
-
 Result = TypeVar("Result")
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from toprank.serving.recording import Recorder
     from toprank.serving.trials import Exploration
 
-__all__ = ["Endpoint", "Extension"]
-
 
 class Endpoint(NamedTuple):
     """A request, its answer, and the work between the two, which is done on one of the service's threads."""

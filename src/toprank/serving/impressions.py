@@ -20,8 +20,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["GROUPS", "OpenedList", "Seal", "name_of"]
-
 # When it was made, by which process, a random word, the two versions, the group, and which models are interleaved.
 _HEAD = struct.Struct(">Q4s8s6s6sH4s")
 _MARK = struct.Struct(">I")

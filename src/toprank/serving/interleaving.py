@@ -22,8 +22,6 @@ from toprank.serving.impressions import GROUPS, OpenedList, Seal
 from toprank.serving.models import Served
 from toprank.serving.requests import RefusedError
 
-__all__ = ["InterleavedModels"]
-
 _KEPT = 100_000  # lists with clicks that are remembered
 _LONGEST = 1000  # documents of a list
 

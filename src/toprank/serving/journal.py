@@ -31,8 +31,6 @@ from toprank.errors import DataError
 from toprank.serving.counting import Counters
 from toprank.serving.settings import LogFiles
 
-__all__ = ["Journal", "ObjectOf", "ShownAttributes", "ShownList", "UserAttributes", "UserEvent"]
-
 _SECONDS = 0.25  # between two writes: who kills the process loses what came since
 _WAITING = 64 << 20  # bytes of lines that may wait to be written
 _AT_ONCE = 4 << 20  # bytes that are written in one go

@@ -9,8 +9,6 @@ from typing import Any, TextIO
 
 import msgspec
 
-__all__ = ["Log"]
-
 
 class Log:
     """Lines of JSON; lines about requests are left out where `requests` is False."""

@@ -25,8 +25,6 @@ from toprank.rankers.model_files import load
 from toprank.serving.requests import RefusedError
 from toprank.serving.rows import ModelColumns
 
-__all__ = ["Models", "Served", "named_files", "write_check"]
-
 _ROWS = 100  # of a self-test
 _TOLERANCE = 1e-9  # relative, of the scores of a check file: other machines round the last bits otherwise
 _SLOW = 0.005  # seconds for so many rows, beyond which a model is asked on a thread of its own

@@ -11,8 +11,6 @@ from toprank import __version__
 from toprank.serving import answers, requests
 from toprank.serving.extension import Endpoint
 
-__all__ = ["document"]
-
 _REFUSALS = {
     400: "The body is not JSON.",
     401: "The token is missing or wrong.",

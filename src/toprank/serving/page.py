@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
-__all__ = ["HEADERS", "PARTS", "part"]
-
 PARTS = {
     "/": ("page.html", b"text/html; charset=utf-8"),
     "/page.js": ("page.js", b"text/javascript; charset=utf-8"),

@@ -19,8 +19,6 @@ from toprank.serving.models import Served
 from toprank.serving.requests import Event, Events, Id, InterleaveRequest, RankRequest, RefusedError
 from toprank.serving.trials import Arm, Swap
 
-__all__ = ["Recorder"]
-
 _KEPT = 100_000  # events that are remembered, so that one that is sent again is known; readers know them all
 _ACTIONS = {"cart": "add_to_cart"}  # as UBI calls them; the others are called alike
 _VALUED = ("purchase", "return", "dwell")

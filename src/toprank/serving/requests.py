@@ -15,11 +15,6 @@ from msgspec import Meta, Raw, Struct
 
 from toprank.errors import ToprankError
 
-__all__ = [
-    "Clicks", "Event", "Events", "ExplainRequest", "Id", "InterleaveRequest", "RankRequest", "RefusedError",
-    "RequestedDocument", "ScoreRequest", "understood",
-]  # fmt: skip
-
 _SAFE = 2**53 - 1  # beyond it, a number of JSON is another one in JavaScript
 Id = Annotated[int, Meta(ge=-_SAFE, le=_SAFE)] | str
 

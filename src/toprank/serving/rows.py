@@ -23,8 +23,6 @@ from toprank.errors import nearest
 from toprank.serving.requests import RefusedError, RequestedDocument, first_twice, malformed, plain_fault
 from toprank.text.tables import TextFeatures, joined_columns
 
-__all__ = ["ModelColumns", "RequestRows"]
-
 _END = b",".ljust(41, b"\0")  # the zeros that the kernel stops at
 _PLANS = 64  # orders of columns that are remembered
 _SHOWN = 5

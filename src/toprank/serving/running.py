@@ -21,8 +21,6 @@ from typing_extensions import override
 from toprank.errors import DataError, FileError, Remedy, joined
 from toprank.serving.service import Service
 
-__all__ = ["listening", "read_secret", "read_token", "serve"]
-
 _SHORTEST = 16  # characters of a token or secret
 _LOOK = 1.0  # seconds between looks at the files and the connections
 _KEEP_ALIVE = 30

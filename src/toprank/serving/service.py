@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from toprank.serving.journal import Journal
     from toprank.serving.watching import DriftWatch
 
-__all__ = ["Limits", "Service"]
-
 _LARGE = 1 << 18  # bytes of a body whose scoring should not keep others waiting
 _MANY = 200  # documents likewise, however small: twice those that a model was found quick with
 _SCRAPES = 8  # requests for numbers that may wait for each other

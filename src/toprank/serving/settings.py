@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-__all__ = ["Limits", "LogFiles", "Option", "Settings"]
-
 
 @dataclass(frozen=True)
 class Limits:

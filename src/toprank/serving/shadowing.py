@@ -10,8 +10,6 @@ from toprank.serving.counting import Counters
 from toprank.serving.models import Models, Served
 from toprank.serving.requests import ScoreRequest
 
-__all__ = ["Shadow"]
-
 _WAITING = 32  # requests that may wait for a shadow; the next ones are skipped, and counted
 _TOP = 10
 

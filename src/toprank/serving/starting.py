@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
     from toprank.serving.extension import Extension
 
-__all__ = ["as_served", "start"]
-
 
 def start(
     models: Sequence[str],

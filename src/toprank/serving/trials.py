@@ -11,8 +11,6 @@ import msgspec
 
 from toprank.errors import DataError
 
-__all__ = ["Arm", "Exploration", "TrafficSplit", "Swap"]
-
 _DEPTH = 10
 _WAY = "swap-neighbours"
 

@@ -21,8 +21,6 @@ from toprank.monitoring import Drift, monitor
 from toprank.serving.counting import Counters
 from toprank.serving.models import Models, Served
 
-__all__ = ["DriftWatch"]
-
 _LEAST, _KEPT, _VALUES = 30, 1_000, 1 << 23  # requests to say anything; requests and values that are kept at most
 _SECONDS = 60.0  # between two comparisons
 _OLD = 600.0  # seconds after which a comparison says nothing of today

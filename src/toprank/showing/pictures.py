@@ -36,11 +36,6 @@ from toprank.drawing import (
 )
 from toprank.errors import DataError
 
-__all__ = [
-    "Chart", "Line", "Picture", "check_picture_path", "curve", "curves", "framed", "histogram", "key", "signed_bars",
-    "strips",
-]  # fmt: skip
-
 _WORDS = """
 .toprank{line-height:1.45}.toprank p{margin:.5em 0;max-width:60em;white-space:pre-line}.toprank .note{opacity:.75}
 .toprank .wide{overflow-x:auto}.toprank table{border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nums}

@@ -10,8 +10,6 @@ from contextvars import ContextVar
 from threading import Lock, Timer
 from typing import Any
 
-__all__ = ["NOW_AND_THEN", "SILENCE", "ProgressLine", "in_notebook", "patience", "step"]
-
 SILENCE = 2.0
 """Seconds after which a step says what it does, whoever reads standard error."""
 NOW_AND_THEN = 10.0

@@ -11,10 +11,6 @@ from typing import Any, Literal, NamedTuple
 from toprank.drawing import Markup, tag
 from toprank.showing.pictures import framed
 
-__all__ = [
-    "Kind", "Shown", "Table", "frame_of", "bracketed", "json_numbers", "json_rows", "latex_text", "markdown_text",
-]  # fmt: skip
-
 Kind = Literal["arrow", "pandas", "polars"]
 _ROWS = 40  # of a table in a notebook; the frame has all
 _PAGE = 90  # characters of a table that fit the text of a page

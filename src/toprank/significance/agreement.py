@@ -12,8 +12,6 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.errors import UnknownNameError
 
-__all__ = ["LEVELS", "WEIGHTS", "coincidences", "confusions", "kappa", "krippendorff"]
-
 WEIGHTS = ("none", "linear", "quadratic")
 LEVELS = ("nominal", "ordinal", "interval")
 

@@ -26,19 +26,6 @@ from toprank.significance.tests import (
     stream_start,
 )
 
-__all__ = [
-    "bonferroni",
-    "bootstrap_interval",
-    "effect_size",
-    "effective_sample",
-    "holm",
-    "queries_for_effect",
-    "queries_needed",
-    "t_interval",
-    "weighted_interval",
-    "win_tie_loss",
-]
-
 _METHODS = {"studentised": "studentised", "bca": "BCa", "percentile": "percentile"}
 _DRAWS_PER_BLOCK = 1 << 20  # values drawn between two visits to the pool of threads
 _FEWEST = 5  # below, resamples are too much alike: of the studentised intervals of 2, 3, 4 queries .61, .88, .93 held

@@ -21,8 +21,6 @@ from toprank.errors import DataError
 from toprank.significance.results import EquivalenceResult, Interval, number
 from toprank.significance.tests import column, differences
 
-__all__ = ["equivalence_test"]
-
 _STEP, _MOST_STEPS, _AT_ONCE = 0.04, 1_000, 100  # of the contour, in its own unit; the sum ends where nothing is added
 _CELLS = 2048  # more distinct differences than this are counted in so many cells of equal width, by their means
 

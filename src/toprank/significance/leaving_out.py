@@ -14,8 +14,6 @@ import numpy as np
 from toprank.compute import FloatArray, IntArray
 from toprank.significance.results import Interval
 
-__all__ = ["jackknife", "means_without", "redrawn_interval"]
-
 
 def means_without(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Weighted means, each without one of the values."""

@@ -15,18 +15,6 @@ from typing_extensions import TypeVar
 
 from toprank.compute import FloatArray
 
-__all__ = [
-    "EffectSize",
-    "EquivalenceResult",
-    "Interval",
-    "TestResult",
-    "WinTieLoss",
-    "number",
-    "p_value",
-    "queries",
-    "signed",
-]
-
 Quantity = TypeVar("Quantity", bound=float | FloatArray, default=float)
 """A number, or an array of numbers."""
 

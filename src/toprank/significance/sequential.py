@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray
 
-__all__ = ["always_half_width", "ratio_p"]
-
 _BEST_AT = 5_000  # units at which intervals are narrowest beside those of a fixed size; far from it they lose little
 _RATIO = 8.0  # of the mixture's variance to the estimate's, there: near the least of √((1 + 1/r) log((1 + r)/α²))
 _PRIOR = 100.0  # units that the plan of a split is taken to be worth; a break of some percent is seen soonest so

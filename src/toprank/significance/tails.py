@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["beta_quantile", "incomplete_beta", "student_quantile"]
-
 _TINY = 1e-300  # keeps Lentz's method from dividing by 0
 _ROUNDING = 1e-15
 _HALVINGS = 60  # of the unit interval: more than a double can tell apart

@@ -17,17 +17,6 @@ from toprank.data.query_values import by_query
 from toprank.errors import DataError
 from toprank.significance.results import TestResult
 
-__all__ = [
-    "column",
-    "differences",
-    "moments",
-    "randomization_test",
-    "rescaled",
-    "stream_start",
-    "t_test",
-    "wilcoxon",
-]
-
 ROUNDING = 1e-12  # relative size below which a difference is the rounding of equal numbers
 _LARGEST = 1e250  # beyond it sums could overflow; no metric comes near
 

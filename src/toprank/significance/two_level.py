@@ -13,8 +13,6 @@ from toprank.data.checks import check_number
 from toprank.errors import DataError
 from toprank.significance.results import Interval
 
-__all__ = ["two_level_interval"]
-
 
 def two_level_interval(parts: Sequence[npt.ArrayLike], *, confidence: float = 0.95) -> Interval:
     """The t interval of a mean over queries and seeds: both are drawn, and what was found holds for others of each.

@@ -29,11 +29,6 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, out_of_time
 from toprank.errors import DataError
 
-__all__ = [
-    "Callback", "Objective", "Penalty", "Point", "Solution", "Solver", "SolverRun", "StopSolving", "WithHessian",
-    "WithHessianTimes", "backtrack", "counted", "descend", "hessian_of", "offers", "until_finite",
-]  # fmt: skip
-
 ROUNDING = 1e-15  # a change of the value by less than this part of it is beyond what its floating-point sum can show
 NOISE = 1e-14  # the same where two values are compared, each a sum with an error of its own
 SUFFICIENT = 1e-4  # a step must achieve this part of the decrease that its slope promises (Armijo)

@@ -24,8 +24,6 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError
 from toprank.solvers.base import Penalty, Point, Solution, Solver, SolverRun, counted
 
-__all__ = ["Bundle"]
-
 SHORTEST = 0.05
 FREE_SLOPE = 1e-12  # a free weight's slope up to this part of the largest slope is rounding
 ZERO_PATIENCE = 200

@@ -34,8 +34,6 @@ from toprank.solvers.base import (
     until_finite,
 )
 
-__all__ = ["LBFGS", "GradientDescent"]
-
 CURVATURE = 0.9  # a step must leave at most this part of the slope (strong Wolfe)
 ADVICE = "If the loss has kinks, use Bundle; if its gradient is not the derivative of its value, GradientDescent."
 

@@ -37,8 +37,6 @@ from toprank.solvers.base import (
     until_finite,
 )
 
-__all__ = ["Newton", "levenberg_step"]
-
 FLAT = 1e-15  # curvature below this part of the largest is what rounding leaves of terms that cancel
 SAFE_PIVOT = 1e-13  # a Cholesky pivot below this part of its diagonal entry is rounding, not curvature
 FIRST_SHIFT = 1e-10

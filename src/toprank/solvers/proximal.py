@@ -33,8 +33,6 @@ from toprank.solvers.base import (
 )
 from toprank.solvers.newton import LARGEST_SHIFT, levenberg_step
 
-__all__ = ["Proximal"]
-
 ROUNDS = 20
 SWEEPS = 25
 METHODS = ("auto", "newton", "fista")

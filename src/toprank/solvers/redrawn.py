@@ -13,8 +13,6 @@ from toprank.errors import DataError
 from toprank.solvers.base import Objective, Point, Solution, Solver, SolverRun, offers
 from toprank.solvers.newton import Newton
 
-__all__ = ["Redrawn"]
-
 _STEPS = 30
 
 

@@ -16,8 +16,6 @@ from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError
 from toprank.text.words import Analyzer, WordTable, texts_of
 
-__all__ = ["Bags", "Tokens", "Vocabulary", "merged", "sums_of", "tokens_of"]
-
 Terms = npt.NDArray[np.int32]
 _LAST = chr(0x10FFFF)
 

@@ -18,8 +18,6 @@ from toprank.text.words import texts_of
 if TYPE_CHECKING:
     from toprank.text.statistics import Statistics
 
-__all__ = ["EncodedDocuments", "EncodedQueries", "cosine_values"]
-
 K1, B = 1.2, 0.75  # of BM25, as in Robertson & Zaragoza (2009); tuning them gains a learned order nothing
 _SHORTEST = 3  # letters that begin a longer word: shorter ones begin too many
 

@@ -21,8 +21,6 @@ from toprank.text.bags import Bags, Tokens
 from toprank.text.documents import K1, EncodedDocuments, EncodedQueries, Field
 from toprank.text.statistics import Statistics
 
-__all__ = ["MEANINGS", "MatchFeatures"]
-
 _ROWS = 1 << 15  # of a block for LSA, so that the vectors of its rows fit in the cache
 
 MEANINGS = {

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-__all__ = ["FUNCTION_WORDS", "language_of"]
-
 FUNCTION_WORDS: dict[str, str] = {
     "english": """
 a about above after again against all also am an and any are as at be because been before being below between both

@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from toprank.compute import one_blas_thread
 
-__all__ = ["basis_of"]
-
 _SPARE = 10  # columns beyond those that are kept: the last directions of a random sample are the worst
 _PASSES = 4  # power iterations: the spectrum of text falls slowly
 _NOISE = 1e-6  # of the largest singular value: what is smaller is rounding, and no direction of the texts

@@ -16,8 +16,6 @@ from toprank.text.documents import EncodedDocuments, cosine_values
 from toprank.text.lsa import basis_of
 from toprank.text.words import Analyzer
 
-__all__ = ["Statistics", "idf_of"]
-
 Counts = npt.NDArray[np.int64]
 _LARGEST_SAMPLE = 20_000  # documents that LSA is learnt from: more take longer and turn its directions little
 _WORDS = 20_000  # of LSA: the most frequent ones; each costs 400 bytes in a model file

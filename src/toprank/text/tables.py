@@ -19,8 +19,6 @@ from toprank.text.features import MatchFeatures
 from toprank.text.statistics import Statistics
 from toprank.text.words import Analyzer
 
-__all__ = ["OwnColumns", "TextFeatures"]
-
 
 class OwnColumns(NamedTuple):
     """The columns that data bring themselves, beside those that their words give; see `known_columns`."""

@@ -13,8 +13,6 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.importing import first_use
 from toprank.text.function_words import FUNCTION_WORDS
 
-__all__ = ["NO_LANGUAGE", "Analyzer", "WordTable", "pieces"]
-
 NO_LANGUAGE = "none"
 """The language of an analyzer that leaves words as they are."""
 _LONGEST = 64  # characters of a word: beyond it, it is data that somebody pasted, and no two are alike

@@ -23,18 +23,6 @@ from toprank.errors import DataError
 from toprank.metrics.conventions import Discount
 from toprank.metrics.sorting import rank_block, ranking
 
-__all__ = [
-    "PerQuery",
-    "bound_11",
-    "regret",
-    "t_regret",
-    "theorem2_bound",
-    "theorem3_bound",
-    "theorem4_bound",
-    "theorem4_constant",
-    "theorem6_factor",
-]
-
 Discounts = Discount | str | Callable[[Any], Any] | npt.ArrayLike
 
 

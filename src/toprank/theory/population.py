@@ -23,8 +23,6 @@ from toprank.errors import DataError
 from toprank.losses.base import Loss
 from toprank.metrics import Gain, Measure, evaluate, parse
 
-__all__ = ["Minimum", "Population", "optimal_order", "order_agrees", "population_minimiser"]
-
 _MOST_ROWS = 20_000_000  # documents that one enumeration of all orders may stack up
 
 

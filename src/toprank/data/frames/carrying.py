@@ -13,8 +13,6 @@ from toprank.data.checks import Array, strings
 from toprank.data.texts import text_column
 from toprank.errors import DataError
 
-__all__ = ["carried_values", "type_of"]
-
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[nN]a[nN]|")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?|")

@@ -36,12 +36,6 @@ from toprank.data.frames.layout import (
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = [
-    "as_frame", "fill_rows", "from_frame", "gather", "one_for_each_query", "role_values", "several_weights", "table_of",
-    "to_frame",
-    "whole_numbers",
-]  # fmt: skip
-
 ROWS_AT_A_TIME = 8192
 
 

@@ -31,8 +31,6 @@ from toprank.data.letor.survey import (
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNameError, joined, warn_user
 
-__all__ = ["Parsed", "Reader", "Wanted", "id_range", "index_type", "looks_like_letor", "n_entries", "read_letor"]
-
 _SPARSE = Remedy("Read with {layout}.", layout="sparse")
 _WIDER = Remedy("asked for; raise {n_features}.", "of the training data.", n_features=...)
 

@@ -31,9 +31,6 @@ from toprank.data.letor.survey import (
 from toprank.data.queries import Queries
 from toprank.data.store.writing import Block, StartAgain, Started, sparse_block, started_sparse
 
-__all__ = ["LetorStream"]
-
-
 _PART = 32 << 20  # bytes of arrays at a time, and more where that keeps all threads busy, but not without end:
 _LARGEST_PART = 2  # times as much
 

@@ -25,18 +25,6 @@ from toprank.data.checks import by_appearance, joined_queries
 from toprank.data.queries import Queries
 from toprank.errors import FormatError, Remedy, joined
 
-__all__ = [
-    "SIDES",
-    "Grouping",
-    "Survey",
-    "beside",
-    "count_rows",
-    "names_beside",
-    "per_document",
-    "queries_of",
-    "survey_chunks",
-]
-
 _REGROUP = Remedy("read with {regroup}.", regroup=True)
 _CHUNK = 4 << 20  # bytes; some lines more, since a chunk ends with a line
 _ROOM = 1024  # runs to begin with; the table doubles, so a guess that is too low costs little

@@ -18,8 +18,6 @@ from toprank.data.letor.survey import SIDES, beside
 from toprank.data.warnings import warn_codes
 from toprank.errors import DataError, FileError, UnknownNameError
 
-__all__ = ["write_letor"]
-
 _BATCH = 1 << 20  # features turned into text at once: texts of some 15 bytes, held three times while they are joined
 
 

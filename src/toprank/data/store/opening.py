@@ -28,9 +28,6 @@ from toprank.data.store.writing import FORMAT, META, SUFFIX, VERSION, hash_of_na
 from toprank.data.texts import TextRoles
 from toprank.errors import DataError, FileError, FormatError
 
-__all__ = ["check_content", "is_store", "open_described", "open_store"]
-
-
 _DENSE, _SPARSE = ("X",), ("X.data", "X.indices", "X.indptr")
 _REQUIRED = ("labels", "offsets", "qids")
 # What NumPy's reader of headers may meet in one that is damaged.

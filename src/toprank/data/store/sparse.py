@@ -15,8 +15,6 @@ from toprank.data.checks import Array, leads_outside, unshortened
 from toprank.data.dataset import csr_over
 from toprank.errors import FormatError
 
-__all__ = ["StoredMatrix"]
-
 
 class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
     """A CSR matrix over the mapped arrays of a stored copy.

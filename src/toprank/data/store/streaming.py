@@ -21,9 +21,6 @@ from toprank.data.store.writing import Block, Started, sparse_block, started_spa
 from toprank.data.texts import TextRoles
 from toprank.errors import FormatError, Remedy
 
-__all__ = ["StoreStream", "open_together"]
-
-
 _PART = 32 << 20  # bytes of rows at a time
 _COLUMNS = {
     "labels": np.float64,

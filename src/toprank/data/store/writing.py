@@ -36,11 +36,6 @@ from toprank.data.encoding import Encoding
 from toprank.data.texts import TextRoles
 from toprank.errors import DataError, FileError
 
-__all__ = [
-    "FORMAT", "KINDS", "META", "SUFFIX", "VERSION", "Block", "StartAgain", "Started", "StoreWriter", "Stream",
-    "hash_of_names", "is_ours", "kinds_of", "write_store",
-]  # fmt: skip
-
 Block = dict[str, npt.NDArray[Any]]
 """The next rows of each array, by its name in the store."""
 

@@ -29,8 +29,6 @@ from toprank.data.tables.sources import TableSource, about, common_layout, sourc
 from toprank.data.texts import TextRoles
 from toprank.errors import DataError, FormatError, Remedy
 
-__all__ = ["TableStream", "read_table", "refuse_drift"]
-
 
 class TableStream:
     """The files of `read_table`, surveyed; its options. All files must have the same columns of the same types."""

@@ -22,8 +22,6 @@ from toprank.data.encoding import Column, Encoding, listed
 from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, known_columns, layout_of, learning, learnt
 from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError
 
-__all__ = ["TableSource", "about", "common_layout", "delimiter_of", "files_in", "sources_of", "with_levels"]
-
 _QUOTED = 2000  # letters of Arrow's messages that are looked at: they quote whole values
 _STRIP = 16384  # rows at a time, fewer where they are wide:
 _STRIP_BYTES = 32 << 20

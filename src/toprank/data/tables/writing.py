@@ -16,8 +16,6 @@ from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.tables.sources import delimiter_of
 from toprank.errors import DataError
 
-__all__ = ["write_batches", "write_table"]
-
 
 def write_table(data: RankingData, path: PathLike, *, format: str | None = None) -> None:
     """Write Parquet, Arrow IPC (Feather) or CSV by the suffix of `path`; the file appears whole or not at all.

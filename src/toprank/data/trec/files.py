@@ -24,11 +24,6 @@ from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.row_order import Order
 from toprank.errors import DataError, FormatError, Remedy, joined
 
-__all__ = [
-    "Qrels", "Run", "check_words", "data_of_qrels", "data_of_run", "qrels_of", "read_qrels", "read_run", "run_of",
-    "write_qrels", "write_run",
-]  # fmt: skip
-
 _BLANKS = np.frombuffer(b" \t\r\v\f", np.uint8)  # within a line, as there
 _PIECE = 8 << 20  # bytes of text at a time
 _NUMBERS = {"grade": USUAL_NAMES["label"], "score": ("score", "scores", "sim")}

@@ -14,8 +14,6 @@ import numpy as np
 from toprank.errors import FormatError
 from toprank.exporting.interpreters.reading import Array, BoolArray, Single, Trees, fields, single, singles, strict_json
 
-__all__ = ["Missing", "feature_values", "score"]
-
 Missing = Literal["zero", "right", "node"]
 _NUMBER = (int, float)
 _NODE: dict[str, Any] = {

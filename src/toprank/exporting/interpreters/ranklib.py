@@ -14,8 +14,6 @@ from toprank.compute import FloatArray
 from toprank.errors import FormatError
 from toprank.exporting.interpreters.reading import Array, BoolArray, Trees, single, singles
 
-__all__ = ["score"]
-
 _TREES, _LINEAR = "## LambdaMART", "## Linear Regression"
 
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from toprank.errors import FormatError
 
-__all__ = ["Array", "BoolArray", "Single", "Trees", "fields", "single", "singles", "strict_json"]
-
 Single = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]

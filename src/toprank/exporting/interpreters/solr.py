@@ -16,8 +16,6 @@ import numpy as np
 from toprank.errors import FormatError
 from toprank.exporting.interpreters.reading import Array, BoolArray, Single, Trees, fields, single, singles, strict_json
 
-__all__ = ["SLACK", "feature_values", "score"]
-
 SLACK = np.float32(1e-6)
 """What Solr adds to every threshold."""
 _MODEL = "org.apache.solr.ltr.model."

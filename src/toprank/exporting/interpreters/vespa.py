@@ -16,8 +16,6 @@ from toprank.compute import FloatArray
 from toprank.errors import FormatError
 from toprank.exporting.interpreters.reading import Array, BoolArray, Trees, strict_json
 
-__all__ = ["holds_singles", "is_rank_feature", "score"]
-
 _PATH, _TREE, _LEAVES = 2500.0, 12, 25_000
 _FIRST_SET = 2  # marks of splits: 0 and 1 are directions, then come sets
 _FEATURE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\([A-Za-z0-9_., ]*\))?(\.[A-Za-z0-9_.]+)?\Z")

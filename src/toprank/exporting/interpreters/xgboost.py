@@ -13,8 +13,6 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.exporting.interpreters.reading import singles, strict_json
 
-__all__ = ["score"]
-
 
 def score(text: str, X: Any) -> FloatArray:
     """The scores of rows of features, before any transformation."""

@@ -19,8 +19,6 @@ from torch.autograd.function import once_differentiable
 
 from toprank.errors import DataError
 
-__all__ = ["BoundGpuLoss", "Columns", "Frame", "Judge", "BatchPart", "PreparedLoss"]
-
 Columns = tuple[Any, ...]
 """What a loss reads off the labels, a tensor each; None for what it need not read."""
 

@@ -13,8 +13,6 @@ from toprank.losses.triton.frame import Frame
 from toprank.metrics.conventions import Discount, Gain
 from toprank.metrics.graded import DCG, NDCG
 
-__all__ = ["LOG2", "distance_tables", "gains_of", "has_dcg", "has_gain", "rank_table"]
-
 LOG2 = Discount.of("log2")
 
 _NAMED: dict[str, Callable[[Tensor], Tensor]] = {

@@ -20,8 +20,6 @@ from toprank.losses.triton.ranks import by_rank, launch, launch_queries
 from toprank.losses.triton.triton_parts import constexpr, kernel, program_part, tensor, tl
 from toprank.metrics.conventions import Discount
 
-__all__ = ["has_likelihood", "has_listnet", "has_multicategory", "likelihood", "listnet", "multicategory", "xendcg"]
-
 
 def has_listnet(loss: ListNet) -> bool:
     """Only the top-1 form is O(m)."""

@@ -28,8 +28,6 @@ from toprank.metrics.conventions import Discount
 from toprank.metrics.graded import DCG, NDCG
 from toprank.metrics.parsing import parse
 
-__all__ = ["has_lambdarank", "has_pairs", "has_smooth", "lambdaloss", "lambdarank", "pairs", "smooth"]
-
 PairLoss = Logistic | Hinge | SquaredHinge
 
 _KINDS: dict[type, int] = {Logistic: 0, Hinge: 1, SquaredHinge: 2}

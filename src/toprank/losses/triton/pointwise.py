@@ -11,8 +11,6 @@ from toprank.losses.pointwise import QuerySquared, Squared
 from toprank.losses.triton.frame import BatchPart, Columns, Frame, PreparedLoss
 from toprank.losses.triton.gains import gains_of, has_gain
 
-__all__ = ["has_targets", "multinomial", "query_squared", "squared"]
-
 
 def has_targets(loss: Squared | QuerySquared) -> bool:
     """The labels themselves, or any gain but a function of the user."""

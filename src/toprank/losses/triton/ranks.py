@@ -11,8 +11,6 @@ from torch import Tensor
 from toprank.losses.triton.frame import BatchPart
 from toprank.losses.triton.triton_parts import BLOCK_COLUMNS, BLOCK_ROWS, constexpr, kernel, program_part, tensor, tl
 
-__all__ = ["by_rank", "launch", "launch_queries", "pointer"]
-
 _LONG_BLOCK = 256  # documents of a query that a program reads at once where there are no pairs
 
 

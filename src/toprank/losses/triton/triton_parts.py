@@ -10,21 +10,6 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "BLOCK_COLUMNS",
-    "BLOCK_ROWS",
-    "HAS_TRITON",
-    "constexpr",
-    "interpreted",
-    "jit",
-    "kernel",
-    "program_part",
-    "sigmoid",
-    "softplus",
-    "tensor",
-    "tl",
-]
-
 BLOCK_ROWS, BLOCK_COLUMNS = 32, 64
 
 if TYPE_CHECKING:

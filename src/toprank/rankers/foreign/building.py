@@ -17,11 +17,6 @@ from toprank.data.encoding import Column, Encoding
 from toprank.errors import DataError
 from toprank.rankers.trees.forest import Forest, Tree
 
-__all__ = [
-    "MOST_FEATURES", "NAN_LEFT", "NAN_RIGHT", "ZERO_FOR_NAN", "RawNodes", "as_object", "encoding", "forest",
-    "numbers", "of_object", "tree", "whole",
-]  # fmt: skip
-
 MOST_FEATURES = 1 << 20
 """Features of a foreign model at most: a short file may claim any number, and each costs some memory."""
 _MOST_LEAVES = 131_072  # as in LightGBM's own trees

@@ -17,8 +17,6 @@ from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, RawNodes, as_o
 from toprank.rankers.foreign.ranker import ForestRanker
 from toprank.rankers.trees.forest import Tree
 
-__all__ = ["read"]
-
 _MISSING = {"AsIs": NAN_LEFT, "AsFalse": NAN_LEFT, "AsTrue": NAN_RIGHT}
 _OTHER_KINDS = {"categorical_features": "categories", "text_features": "texts", "embedding_features": "embeddings"}
 _DEEPEST = 16  # CatBoost's own limit of the depth of trees with one question a level

@@ -13,8 +13,6 @@ from toprank.rankers.foreign.building import MOST_FEATURES, encoding
 from toprank.rankers.foreign.ranker import ForestRanker
 from toprank.rankers.trees.text import END_OF_TREES, INFO, TextHead, read_blocks
 
-__all__ = ["read"]
-
 
 def read(content: bytes) -> ForestRanker:
     """The ranker in a text."""

@@ -18,8 +18,6 @@ from toprank.errors import DataError, needs
 from toprank.rankers.foreign.building import MOST_FEATURES
 from toprank.rankers.foreign.onnx_shapes import KNOWN, LEARNED, TREES, TooLargeError, cost_of
 
-__all__ = ["MOST_BYTES", "MOST_DEPTH", "Checked", "checked"]
-
 MOST_BYTES = 1 << 28
 MOST_DEPTH = 500
 """Levels of a tree at most: onnxruntime calls itself for each, in some 700 bytes of the stack, and of that a thread has

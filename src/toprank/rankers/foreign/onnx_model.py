@@ -17,8 +17,6 @@ from toprank.rankers.foreign.ranker import TrainedElsewhere
 from toprank.rankers.model_files import State
 from toprank.rankers.schema import needed
 
-__all__ = ["OnnxRanker", "read"]
-
 _TRIED = 4  # rows that a model is tried on
 _MIXED = 1e-3  # a difference of scores that is no rounding
 

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from toprank.errors import DataError
 
-__all__ = ["ELEMENTWISE", "KNOWN", "LEARNED", "TREES", "BatchCost", "TooLargeError", "cost_of"]
-
 Shape = tuple[int, ...]
 
 _LIKE_FIRST = {

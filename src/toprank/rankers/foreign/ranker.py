@@ -23,8 +23,6 @@ from toprank.rankers.trees.forest import Forest
 from toprank.rankers.trees.text import read_trees, written_trees
 from toprank.scorers.features import Standardisation
 
-__all__ = ["ForestRanker", "TrainedElsewhere", "WeightsRanker"]
-
 Library = Literal["LightGBM", "XGBoost", "CatBoost", "RankLib"]
 
 

@@ -18,8 +18,6 @@ from toprank.rankers.foreign.building import MOST_FEATURES, ZERO_FOR_NAN, RawNod
 from toprank.rankers.foreign.ranker import ForestRanker, WeightsRanker
 from toprank.rankers.trees.forest import Tree
 
-__all__ = ["read"]
-
 _MARK = re.compile(r'<(?P<end>/?)(?P<name>\w{1,40})(?P<more>(?:\s{1,9}\w{1,40}="[^"<>&]{0,99}")*)\s{0,9}>')
 _WEIGHT = re.compile(r'\bweight="([^"]*)"')
 _NUMBER = re.compile(r"-?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?", re.ASCII)

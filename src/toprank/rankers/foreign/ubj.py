@@ -9,8 +9,6 @@ import numpy as np
 
 from toprank.errors import DataError
 
-__all__ = ["decode"]
-
 _DEEPEST = 64
 _KINDS = {"i": ">i1", "U": ">u1", "I": ">i2", "l": ">i4", "L": ">i8", "d": ">f4", "D": ">f8"}
 _SIZES = {"i": "b", "U": "B", "I": ">h", "l": ">i", "L": ">q", "d": ">f", "D": ">d"}

@@ -24,8 +24,6 @@ from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, RawNodes, as_o
 from toprank.rankers.foreign.ranker import ForestRanker
 from toprank.rankers.trees.forest import Tree
 
-__all__ = ["read", "read_binary"]
-
 _IDENTITY = {
     "reg:squarederror", "reg:linear", "reg:squaredlogerror", "reg:absoluteerror", "reg:pseudohubererror",
     "reg:quantileerror", "reg:expectileerror", "binary:hinge", "binary:logitraw",

@@ -35,8 +35,6 @@ from toprank.scorers.features import Features, row_blocks
 from toprank.scorers.linear import Thresholds
 from toprank.solvers import LBFGS, GradientDescent, Newton, Penalty, Redrawn, Solution, Solver
 
-__all__ = ["ExpectedGainRanker"]
-
 _STARTS = ("likelihood", "linear", "zeros")
 _CHOLESKY = 1000  # weights: MSLR's 136 features and five grades make 685
 _SOLVERS: dict[str, Solver] = {

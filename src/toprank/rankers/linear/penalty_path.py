@@ -22,8 +22,6 @@ from toprank.rankers.base import Ranker
 from toprank.rankers.source import Score, Source, source_of
 from toprank.solvers import Solution, Solver
 
-__all__ = ["PathRanker", "check_choosable", "penalty_path", "solver_named", "tolerances_of"]
-
 _TO_CHOOSE = Remedy("{valid} data to choose among them.", valid=...)
 
 

@@ -26,8 +26,6 @@ from toprank.showing.progress import ProgressLine
 from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Redrawn, Solution, Solver
 from toprank.solvers.base import Objective
 
-__all__ = ["LinearRanker"]
-
 SolverName = Literal["auto", "newton", "lbfgs", "bundle", "proximal", "descent"]
 _SOLVERS: dict[str, Solver] = {
     "newton": Newton(),

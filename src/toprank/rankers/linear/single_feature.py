@@ -23,13 +23,12 @@ from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import AdditiveTerms, Course, column_of
-from toprank.rankers.formula import Forest, Part, stump
+from toprank.rankers.formula import Part, stump
 from toprank.rankers.linear.weighted_sum import WeightedSum
 from toprank.rankers.schema import Numbers
+from toprank.rankers.trees.forest import Forest
 from toprank.rankers.watching import LoopWatch, TrainingProgress
 from toprank.scorers.features import Features, Standardisation
-
-__all__ = ["AdaRank", "CoordinateAscent", "RankBoost"]
 
 _LEAST_GAIN = 1e-12  # of a metric of the order of 1: less is rounding of its mean, by which another round is no better
 _LEAST_EDGE = 1e-9  # of a threshold: less is rounding of the sum of potentials, and its α would be noise

@@ -13,8 +13,6 @@ from toprank.rankers.formula import Part, centred
 from toprank.rankers.schema import Numbers
 from toprank.scorers.features import Features, Standardisation, parts_of
 
-__all__ = ["WeightedSum", "weighted_sums"]
-
 _ROWS = 1 << 14  # rows that a thread takes at a time
 
 

@@ -25,8 +25,6 @@ from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.checks import refuse_infinite, unshortened
 from toprank.data.queries import Queries
 
-__all__ = ["TRANSFORMS", "EpochPlan", "Inputs", "Transform", "plan_epoch", "plan_prediction"]
-
 Single = npt.NDArray[np.float32]
 
 Transform = Literal["standard", "log1p", "quantile", "none"]

@@ -33,8 +33,6 @@ from toprank.scorers.networks import expected_gain
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
 
-__all__ = ["NotFinite", "NetworkObjective", "bridged"]
-
 _BLOCK = 1 << 12  # documents that a thread takes at a time: for fewer, calling it costs more than it does
 
 

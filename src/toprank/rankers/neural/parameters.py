@@ -17,8 +17,6 @@ from toprank.scorers.networks import ACTIVATIONS, Architecture
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
 
-__all__ = ["architecture", "check_combination", "check_form"]
-
 _MOST_LAYERS = 64
 _CHOICES: dict[str, tuple[str, ...]] = {
     "network": ("mlp", "attention"),

@@ -31,8 +31,6 @@ from toprank.rankers.schema import Numbers, needed
 from toprank.rankers.watching import Epoch
 from toprank.scorers.expected_gain import grade_probabilities
 
-__all__ = ["Epoch", "NeuralRanker"]
-
 _INPUTS = {"centre": Numbers("features"), "spread": Numbers("features"), "knots": Numbers("knots", "features")}
 
 

@@ -19,8 +19,6 @@ from toprank.compute import FloatArray, IntArray, blocks_of
 from toprank.losses.triton import BatchPart
 from toprank.rankers.neural.objective import NetworkObjective
 
-__all__ = ["ResidentSteps"]
-
 _BEFORE_RECORDING = 3  # steps in which kernels are built and workspaces allotted
 _SPARE_QUERIES = 32  # queries that a recorded step has room for come in such numbers: most epochs then fit the first
 

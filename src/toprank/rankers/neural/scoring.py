@@ -27,11 +27,6 @@ from toprank.scorers.networks import QueryTable, SetAttention, build
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
 
-__all__ = [
-    "NetworkRows", "check_inputs", "chosen_device", "outputs_of", "prediction_network", "restored_network", "scores_of",
-    "threads_for", "torch_threads",
-]  # fmt: skip
-
 _DEVICES = ("auto", "cpu", "cuda", "mps")
 _MOST_THREADS = 8  # batches of a few thousand rows keep no more busy
 _PRODUCTS = 1 << 30  # of weights and documents, that occupy a thread in one pass over the data

@@ -32,8 +32,6 @@ from toprank.scorers.networks import QueryTable, SetAttention, build, initialise
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
 
-__all__ = ["Team", "TrainedNetwork", "train_network"]
-
 
 class Team(Protocol):
     """Several processes that train the same network, each on its share of the queries of every batch."""

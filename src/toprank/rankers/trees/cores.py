@@ -19,8 +19,6 @@ from typing import NamedTuple
 from toprank.compute import available_threads
 from toprank.rankers.trees.memory import groups
 
-__all__ = ["ASKED", "FreeCores", "free_cores", "leaves_busy_cores"]
-
 ASKED = "TOPRANK_LEAVE_BUSY_CORES"
 """The variable; unset, empty or 0: every core that the process may use is used."""
 _LOOKS, _BETWEEN = 5, 0.004  # and seconds between them: what runs for a moment only is not what a training meets

@@ -20,8 +20,6 @@ import numpy.typing as npt
 
 from toprank.rankers.trees.forest import MISSING_NAN, MISSING_ZERO, TINY, Forest, Tree
 
-__all__ = ["held_directions"]
-
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 

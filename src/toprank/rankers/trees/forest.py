@@ -20,10 +20,6 @@ from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import unshortened
 from toprank.errors import DataError
 
-__all__ = [
-    "BELOW_TINY", "MISSING_NAN", "MISSING_NONE", "MISSING_ZERO", "TINY", "Forest", "OfTrees", "TrainingFacts", "Tree",
-]  # fmt: skip
-
 _ROWS = 1 << 11
 _RANKS = 255  # thresholds of a column at most: ranks among them are bytes
 Array = npt.NDArray[Any]

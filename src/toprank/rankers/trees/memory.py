@@ -15,8 +15,6 @@ import numpy as np
 
 from toprank.errors import DataError
 
-__all__ = ["SAMPLED", "Memory", "check_memory", "groups", "memory_left", "too_little_memory"]
-
 SAMPLED = 200_000  # LightGBM's bin_construct_sample_cnt
 _LOOKED_AT = 1000  # rows that tell how many values are not 0: zeros are not held
 _IN_SAMPLE = 12  # bytes of a value: itself, and its row

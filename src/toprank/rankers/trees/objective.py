@@ -28,11 +28,6 @@ from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Loss
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
 
-__all__ = [
-    "ExpectedGainObjective", "LikelihoodObjective", "QuerySample", "ScoreObjective", "Stride", "Together",
-    "TreeObjective", "diverging", "needs_search", "put_on_grid",
-]  # fmt: skip
-
 Single = npt.NDArray[np.float32]
 
 FLOOR = 1e-6

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from toprank.rankers.source import Source
     from toprank.rankers.trees.ranker import TreeRanker
 
-__all__ = [
-    "BY_FEATURE", "BareColumns", "ForkedTreesWarning", "Grown", "built_in", "categorical_columns", "check_combination",
-    "check_features", "grown", "lightgbm_parameters", "monotone_directions", "place_of",
-]  # fmt: skip
-
 _forked = False
 
 

@@ -44,8 +44,6 @@ from toprank.rankers.trees.training import booster_of, only_trees, train_trees
 from toprank.rankers.watching import Round
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
 
-__all__ = ["MonotoneWarning", "Round", "TreeRanker"]
-
 _ROWS = 1 << 18
 
 

@@ -18,8 +18,6 @@ import numpy.typing as npt
 from toprank.errors import DataError
 from toprank.rankers.trees.forest import Forest, TrainingFacts
 
-__all__ = ["END_OF_TREES", "INFO", "TextHead", "read_blocks", "read_trees", "written_trees"]
-
 END_OF_TREES = "end of trees\n"
 _GAP = "\n\n\n"
 _MOST_LEAVES = 131_072  # LightGBM's own limit

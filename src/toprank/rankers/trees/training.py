@@ -45,11 +45,6 @@ from toprank.showing.progress import ProgressLine, in_notebook
 if TYPE_CHECKING:
     from toprank.rankers.trees.ranker import TreeRanker
 
-__all__ = [
-    "Boosted", "Start", "booster_of", "datasets", "finished", "first_intercept", "is_sampled", "loss_on_labels",
-    "make_rounds", "objective_of", "only_trees", "train_trees",
-]  # fmt: skip
-
 Metric = Callable[[FloatArray], float]
 
 _BY_NAME: dict[str, dict[str, Any]] = {"LambdaRank": {"truncation": 30, "norm": True}}

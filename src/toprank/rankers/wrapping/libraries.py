@@ -15,8 +15,6 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.rankers.foreign.ranker import TrainedElsewhere, WeightsRanker
 
-__all__ = ["WrappedLibrary", "library_of"]
-
 
 class WrappedLibrary:
     """Any estimator of scikit-learn's kind."""

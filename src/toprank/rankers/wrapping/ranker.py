@@ -16,8 +16,6 @@ from toprank.rankers.foreign.ranker import TrainedElsewhere
 from toprank.rankers.formula import Part
 from toprank.rankers.wrapping.libraries import library_of
 
-__all__ = ["WrappedRanker", "wrap"]
-
 
 def wrap(estimator: Any, *, early_stopping: int | None = 50) -> Ranker:
     """An estimator as a ranker: to fit, evaluate, cross-validate and report like any other.

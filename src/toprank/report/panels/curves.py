@@ -23,8 +23,6 @@ from toprank.showing.pictures import Chart, Line, curves
 from toprank.showing.tables import Table
 from toprank.significance.results import number
 
-__all__ = ["CUTOFFS", "LEARNING", "at_cutoffs", "curves_at", "curves_of_cells", "curves_of_rankers"]
-
 _CUTOFFS = 20  # points of a curve over cut-offs, at most
 _FAMILIES = 3
 

@@ -16,8 +16,6 @@ from toprank.rankers.explanation import AskedQuery, Explanation, explained
 from toprank.report.content import Explained, RankedCollection
 from toprank.report.parts import Panel, panel, side_by_side
 
-__all__ = ["EXPLAINED", "explained_ranker"]
-
 _REPEATS = 3
 _SCORED = 1_000_000  # documents that are scored for importance at most: some seconds
 _LEAST = 10  # queries, below which their losses say nothing

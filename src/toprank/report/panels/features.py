@@ -17,8 +17,6 @@ from toprank.report.parts import Panel, panel, side_by_side
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-__all__ = ["FEATURES", "weights_of_cells", "weights_of_rankers"]
-
 _FEATURES = 15
 _NAME = 24
 

@@ -21,8 +21,6 @@ from toprank.report.panels.verdicts import LEVEL
 from toprank.report.parts import Panel, scrolling
 from toprank.significance.results import number
 
-__all__ = ["HARDEST", "explorer", "explorer_panel", "hardest"]
-
 _HARDEST = 6
 _TOP = 5  # documents of a hard query
 _SIDES = 2  # systems whose documents are shown for a hard query

@@ -30,8 +30,6 @@ from toprank.report.content import DrawnCalibration, RankedCollection, ScoreSpre
 from toprank.report.parts import Panel, panel, side_by_side
 from toprank.showing.pictures import curve
 
-__all__ = ["CALIBRATION", "SCORES", "calibration", "calibrations", "spreads"]
-
 _GRADES = 8
 _BINS = np.linspace(-3.0, 3.0, 41)
 

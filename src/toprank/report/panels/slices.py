@@ -8,8 +8,6 @@ from toprank.report.content import RankedCollection
 from toprank.report.headline import difference_between
 from toprank.report.parts import Panel, panel, plain_table, side_by_side
 
-__all__ = ["SLICES"]
-
 _PAIRS = 4  # pairs with a plot, those of the leader or the baseline; the table holds all
 
 

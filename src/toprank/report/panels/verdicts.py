@@ -17,8 +17,6 @@ from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scr
 from toprank.showing.tables import latex_text, markdown_text
 from toprank.significance.results import number, signed
 
-__all__ = ["DIFFERENCES", "LEVEL", "RESULTS", "WINS"]
-
 
 def _results(part: RankedCollection, _: str) -> Markup:
     main, styles = part.judgements[0], {system: i for i, system in enumerate(part.comparison.systems)}

@@ -11,8 +11,6 @@ from toprank.search.collections.folders import json_lines
 from toprank.search.collections.judgments import read_judgments
 from toprank.search.collections.topics import read_topics
 
-__all__ = ["beir", "is_beir"]
-
 _SUFFIXES = ("", ".gz", ".zst")
 
 

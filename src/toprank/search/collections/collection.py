@@ -16,8 +16,6 @@ import numpy.typing as npt
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, UnknownNameError
 
-__all__ = ["ALL", "QUERY_NAMES", "Collection", "Stamp", "Topics", "few", "first_again", "qrels_of_rows", "whole_text"]
-
 ALL = "all"
 """The name of judgments that are not divided into parts such as train and test."""
 QUERY_NAMES = frozenset({"query", "query_id", "query-id", "queryid", "qid", "topic", "topic_id", "id", "_id"})

@@ -14,8 +14,6 @@ from toprank.errors import FormatError
 from toprank.search.collections.collection import Collection, Stamp, whole_text
 from toprank.search.collections.text_files import html_parts, markdown_parts, plain_parts, text_and_doubt
 
-__all__ = ["ID_NAMES", "folder", "json_lines", "json_objects", "text_files_in"]
-
 _READERS: dict[str, Callable[[str, str], tuple[str, str]]] = {
     ".txt": plain_parts, ".text": plain_parts, ".rst": plain_parts, ".md": markdown_parts, ".markdown": markdown_parts,
     ".html": html_parts, ".htm": html_parts, ".xhtml": html_parts,

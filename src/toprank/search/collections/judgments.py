@@ -25,8 +25,6 @@ from toprank.data.trec.files import RepeatedPairError
 from toprank.errors import DataError, FormatError
 from toprank.search.collections.collection import QUERY_NAMES, Topics, few, qrels_of_rows
 
-__all__ = ["read_judgments"]
-
 _CRANFIELD = (
     "Grades are binary: Cranfield's codes 1 (complete answer) to 4 (minimum interest) are relevant, and so is −1, the "
     "paper that the question was taken from; 5 (no interest) is not."

@@ -25,8 +25,6 @@ from toprank.data.trec import Qrels
 from toprank.errors import DataError
 from toprank.search.collections.collection import ALL, Collection, Topics, qrels_of_rows, whole_text
 
-__all__ = ["PYTHON_DOCS", "python_docs"]
-
 PYTHON_DOCS = "python-docs"
 """What the collection is called, as a source."""
 _QUERIES = 300

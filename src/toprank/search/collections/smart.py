@@ -12,8 +12,6 @@ from pathlib import Path
 from toprank.errors import FormatError
 from toprank.search.collections.text_files import read_text
 
-__all__ = ["is_smart", "smart_documents", "smart_topics"]
-
 _ENTRY = re.compile(r"(?m)^\.I[ \t]+(\S+)[ \t\r]*$")
 _FIELD = re.compile(r"(?m)^\.([A-Z])[ \t\r]*$")  # a lone .I, as MED ends with, begins nothing
 

@@ -21,8 +21,6 @@ from toprank.search.collections.smart import is_smart, smart_documents
 from toprank.search.collections.topics import read_topics
 from toprank.search.collections.trec_text import is_documents, is_topics, trec_documents
 
-__all__ = ["changed", "read"]
-
 _QUERIES = re.compile(r"(?i)qry|quer|topic")
 _JUDGMENTS = re.compile(r"(?i)\.rel$|qrel")
 _PARTS = {part: re.compile(f"(?i)(?<![a-z]){part}(?![a-z])") for part in ("train", "dev", "valid", "test")}

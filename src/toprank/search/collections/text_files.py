@@ -12,8 +12,6 @@ from toprank.data.bytesource import open_bytes
 from toprank.errors import FormatError
 from toprank.search.collections.collection import whole_text
 
-__all__ = ["markdown_parts", "html_parts", "plain_parts", "read_text", "text_and_doubt"]
-
 _LOOKED_AT = 1 << 16  # bytes in which a file that is no text shows a zero byte
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),

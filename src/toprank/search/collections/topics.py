@@ -12,8 +12,6 @@ from toprank.search.collections.folders import ID_NAMES, id_name, id_of, json_ob
 from toprank.search.collections.smart import is_smart, smart_topics
 from toprank.search.collections.trec_text import is_topics, trec_topics
 
-__all__ = ["read_topics"]
-
 _IDS = ("qid", "query_id", "query-id", "topic_id")  # of queries, beside those of documents
 _TEXTS = ("text", "query", "title", "question", "words")
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from toprank.errors import FormatError
 from toprank.search.collections.text_files import read_text, unmarked
 
-__all__ = ["is_documents", "is_topics", "trec_documents", "trec_topics"]
-
 _DOCUMENT = re.compile(r"<doc>(.*?)</doc>", re.DOTALL | re.IGNORECASE)
 _ID = re.compile(r"<docno>\s*(.*?)\s*</docno>", re.DOTALL | re.IGNORECASE)
 _PART = r"<({})>(.*?)</\1>"

@@ -15,8 +15,6 @@ from toprank.compute import FloatArray, IntArray
 from toprank.errors import UnknownNameError
 from toprank.search.storage import IndexFolder
 
-__all__ = ["ENGINES", "MOST_WORDS", "Engine", "Hits", "build_engine", "open_engine"]
-
 MOST_WORDS = 64
 """Words of a query that an engine looks for: of a longer one the rarest. Features count all."""
 _HOMES = {"sqlite": "toprank.search.first_stage.sqlite", "tantivy": "toprank.search.first_stage.tantivy"}

@@ -15,8 +15,6 @@ from toprank.search.collections.collection import few
 from toprank.search.documents import Documents
 from toprank.search.first_stage.engines import Hits
 
-__all__ = ["RunPool"]
-
 _K = 60.0  # of reciprocal ranks: Cormack, Clarke & Büttcher 2009
 
 

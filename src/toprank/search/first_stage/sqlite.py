@@ -14,8 +14,6 @@ from toprank.errors import DataError, Remedy
 from toprank.search.first_stage.engines import Hits
 from toprank.search.storage import IndexFolder
 
-__all__ = ["build", "open_engine"]
-
 _FILE = "first_stage.sqlite"
 # The words are cut and stemmed already; FTS5 only has to see where each ends.
 _TOKENIZER = "unicode61 remove_diacritics 0"

@@ -13,8 +13,6 @@ from toprank.errors import needs
 from toprank.search.first_stage.engines import Hits
 from toprank.search.storage import IndexFolder
 
-__all__ = ["build", "open_engine"]
-
 _FOLDER = "tantivy"
 _ROW = "row"
 _MEMORY = 64 << 20  # bytes of its writer's buffer
