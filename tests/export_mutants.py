@@ -14,18 +14,8 @@ from toprank.exporting import format_named
 from toprank.exporting.float32 import next_single, single_below
 from toprank.exporting.formats import Format, Prepared
 from toprank.exporting.parity import ComparedRows, Parity, compared, rows_to_compare
-from toprank.rankers.formula import (
-    MISSING_NAN,
-    Blend,
-    Forest,
-    GradeGains,
-    LinearFunction,
-    Network,
-    Part,
-    Tree,
-    Wide,
-    formula_of,
-)
+from toprank.rankers.formula import Blend, GradeGains, LinearFunction, Network, Part, Wide, formula_of
+from toprank.rankers.trees.forest import MISSING_NAN, Forest, Tree
 
 Change = tuple[str, Part, float]
 """What was changed, the part with the change, and how far a score can move by it at most."""

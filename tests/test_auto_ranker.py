@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import toprank as tr
 from toprank import compute
 from toprank.choosing import automatic, search
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.errors import DataError, UnknownNameError
 from toprank.experiment.spec import entries_of
 from toprank.rankers.source import RankingObjective

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from support import shared_data
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.experiment import Results
 from toprank.rankers.model_files import inspect
 

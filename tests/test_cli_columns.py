@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli import evaluating, experimenting, predicting, preparing, training
+from toprank.cli.commands import app
 from toprank.cli.common import as_told, speaking_of
-from toprank.cli.main import app
 from toprank.cli.options import COLUMNS, reads_data
 from toprank.errors import FileError, FormatError, Remedy, ToprankError, UnknownNameError
 

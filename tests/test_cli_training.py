@@ -15,7 +15,7 @@ import toprank as tr
 from toprank.choosing import AUTO, grid
 from toprank.choosing.space import default_space
 from toprank.cli import common
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.cli.options import value_of
 from toprank.errors import DataError
 from toprank.experiment import Results

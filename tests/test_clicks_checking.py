@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import toprank as tr
+from toprank.cli.commands import app
 from toprank.cli.common import speaking_of
-from toprank.cli.main import app
 from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, ClickLog, check, compare_models, read, simulate, write
 from toprank.clicks.findings import unlikely
 from toprank.clicks.held_out import MODELS, model_named

@@ -12,7 +12,7 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.clicks.assumptions import trusting_users
 from toprank.clicks.corrections import correct, curves_of
 from toprank.clicks.curves import contradiction

@@ -14,10 +14,11 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.clicks import PBM, ClickLog
 from toprank.clicks.assumptions import _brought
-from toprank.clicks.corrections import Curves, correct, curves_of
+from toprank.clicks.corrections import correct, curves_of
+from toprank.clicks.curves import Curves
 from toprank.clicks.evaluation import ranks_of
 from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.launching import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH

@@ -12,7 +12,7 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.clicks.releases import _variance, ab, interleaved_release
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance import always_half_width, ratio_p

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank import cluster
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.data.frames import to_frame
 from toprank.data.frames.layout import ColumnsLeftOutWarning
 from toprank.errors import DataError

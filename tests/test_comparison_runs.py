@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.comparison import compare_values
 from toprank.data.trec import Qrels, Run, qrels_of, write_qrels
 from toprank.errors import DataError, FormatError, ToprankError

@@ -11,7 +11,7 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.data.splitting import split_file
 from toprank.errors import DataError, FileError
 

@@ -30,7 +30,7 @@ import toprank as tr
 from support import shared_data
 from test_architecture import FLOORS
 from toprank import losses, significance, systems
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.metrics import CONVENTIONS, MEASURES
 
 ROOT = Path(__file__).parent.parent

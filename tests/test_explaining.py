@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from test_contributions import RANKERS, few_trees, small
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.rankers.explanation import AskedQuery, ExplainedDocument, Explanation

@@ -29,17 +29,8 @@ from toprank.exporting.float32 import next_single, single_below
 from toprank.exporting.interpreters import xgboost
 from toprank.exporting.parity import changed_rankings
 from toprank.exporting.probe_rows import probe_rows
-from toprank.rankers.formula import (
-    MISSING_NAN,
-    MISSING_NONE,
-    MISSING_ZERO,
-    TINY,
-    Forest,
-    Formula,
-    LinearFunction,
-    Tree,
-    formula_of,
-)
+from toprank.rankers.formula import Formula, LinearFunction, formula_of
+from toprank.rankers.trees.forest import MISSING_NAN, MISSING_NONE, MISSING_ZERO, TINY, Forest, Tree
 
 EVERYTHING = ("onnx", "c", "python")  # take every formula
 TREES = ("xgboost", "lightgbm")

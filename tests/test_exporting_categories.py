@@ -23,16 +23,8 @@ from toprank.exporting import code_ranges, export, format_named
 from toprank.exporting.code_ranges import neighbourly_numbers, with_ranges
 from toprank.exporting.exporter import DifferenceWarning
 from toprank.exporting.probe_rows import probe_rows
-from toprank.rankers.formula import (
-    MISSING_NAN,
-    MISSING_ZERO,
-    Forest,
-    Formula,
-    LinearFunction,
-    Tree,
-    Wide,
-    formula_of,
-)
+from toprank.rankers.formula import Formula, LinearFunction, Wide, formula_of
+from toprank.rankers.trees.forest import MISSING_NAN, MISSING_ZERO, Forest, Tree
 
 NEWEST = {"elasticsearch": "8.15", "opensearch": "3.8", "solr": "9.7", "vespa": None}
 ENGINES = [

@@ -24,17 +24,8 @@ from toprank.exporting.exporter import DifferenceError, DifferenceWarning
 from toprank.exporting.float32 import single_below
 from toprank.exporting.parity import ComparedRows, changed_rankings, compared
 from toprank.exporting.probe_rows import probe_rows
-from toprank.rankers.formula import (
-    MISSING_NAN,
-    MISSING_NONE,
-    MISSING_ZERO,
-    TINY,
-    Forest,
-    Formula,
-    LinearFunction,
-    Tree,
-    formula_of,
-)
+from toprank.rankers.formula import Formula, LinearFunction, formula_of
+from toprank.rankers.trees.forest import MISSING_NAN, MISSING_NONE, MISSING_ZERO, TINY, Forest, Tree
 
 ENGINES = [
     ("elasticsearch", None), ("elasticsearch", "7.10"), ("elasticsearch", "8.11"), ("elasticsearch", "8.15.2"),

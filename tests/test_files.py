@@ -29,7 +29,8 @@ from toprank.data import bytesource as remains
 from toprank.data import files as files_door
 from toprank.data.bytesource import open_bytes, output, temporary_sibling
 from toprank.data.dataset import RankingData
-from toprank.data.files import format_of, read, read_scores, write, write_scores
+from toprank.data.files import format_of, read, write
+from toprank.data.scores import read_scores, write_scores
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
 from toprank.rankers import LinearRanker
 

@@ -28,7 +28,7 @@ from foreign_models import (
     xgboost_cuts,
     xgboost_model,
 )  # fmt: skip
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.data.encoding import UnknownLevelsWarning
 from toprank.errors import DataError, FormatError
 from toprank.rankers.estimator import unfitted

@@ -20,7 +20,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli.main import app
+from toprank.cli.commands import app
 
 CATEGORIES, NUMBERS = ["brand", "colour"], ["price", "in_stock"]
 

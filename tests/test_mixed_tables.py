@@ -17,7 +17,7 @@ from sklearn.base import clone
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.data.converting import convert
 from toprank.data.dataset import RankingData, concatenate
 from toprank.data.encoding import FLOOR, Column, Encoding, UnknownLevelsWarning

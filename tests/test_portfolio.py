@@ -16,7 +16,7 @@ from toprank.choosing.automatic import _again
 from toprank.choosing.decision import MOST_MEMBERS, decide, plausibility
 from toprank.choosing.portfolio import PortfolioEntry, PortfolioSearch, portfolio
 from toprank.choosing.search import Trial
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.evaluation import Judge
 from toprank.showing import progress

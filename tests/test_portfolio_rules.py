@@ -14,7 +14,6 @@ from toprank.choosing.automatic import _new_to
 from toprank.choosing.choice import _signed
 from toprank.choosing.decision import (
     Decision,
-    Refit,
     StoryFacts,
     _blend,
     _caution,
@@ -27,7 +26,7 @@ from toprank.choosing.decision import (
     rows_of,
 )
 from toprank.choosing.portfolio import NO_TIME, PortfolioEntry, PortfolioSearch, tree_settings
-from toprank.choosing.search import Clock, Trial, TrialJudge
+from toprank.choosing.search import Clock, Refit, Trial, TrialJudge
 from toprank.errors import DataError
 from toprank.rankers.blend import BlendRanker
 from toprank.significance import Interval

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli import demonstrating
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.comparison import compare_values
 from toprank.drawing import Scale, safe_json, tag, ticks
 from toprank.errors import DataError, FileError, UnknownNameError

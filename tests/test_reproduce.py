@@ -14,7 +14,7 @@ from scipy.stats import t
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.reproduce import SETS, STUDIES, Study, find_sets, reproduce
 from toprank.reproduce.findings import Reproduction, published

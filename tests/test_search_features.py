@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank import search
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.clicks import ClickLog
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, FileError, UnknownNameError

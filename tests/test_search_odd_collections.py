@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from support import nightly
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.errors import ToprankError
 
 WORDS = re.findall(r"\w+", "wing plate shock flow heat noise layer lift drag engine nozzle jet wake body cone cylinder")

@@ -18,7 +18,7 @@ pytest.importorskip("uvicorn")
 
 from browser import Browser
 from test_serving_process import started
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.errors import DataError
 from toprank.search.serving import SearchService
 from toprank.serving.logs import Log

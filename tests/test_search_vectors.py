@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toprank import search
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.data.trec import Qrels, write_qrels
 from toprank.errors import DataError, FileError, FormatError
 

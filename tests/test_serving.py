@@ -23,7 +23,7 @@ from toprank.serving import application, check_installed, write_check
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, named_files
 from toprank.serving.running import listening, read_token
-from toprank.serving.service import Limits
+from toprank.serving.settings import Limits
 
 
 @pytest.fixture(scope="module")

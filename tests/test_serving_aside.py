@@ -18,7 +18,7 @@ from toprank.serving.aside import Threads
 from toprank.serving.logs import Log
 from toprank.serving.models import Served
 from toprank.serving.requests import RefusedError
-from toprank.serving.service import Limits
+from toprank.serving.settings import Limits
 
 PATIENCE = 300.0
 

@@ -180,7 +180,7 @@ def parsed(monkeypatch, *arguments):
 def test_both_commands_take_the_same_options(monkeypatch):
     from typer.main import get_command
 
-    from toprank.cli.main import app
+    from toprank.cli.commands import app
 
     given = ["a=a.toprank", "b=b.toprank", "--host", "::1", "--port", "0", "--token-file", "t"]
     given += ["--shadow", "b", "--shadow", "c", "--interleave", "a", "b", "--secret-file", "s", "--max-documents", "1"]
@@ -212,7 +212,7 @@ def test_both_commands_take_the_same_options(monkeypatch):
 def test_wrong_usage_is_refused_by_both(wrong, monkeypatch, capsys):
     from typer.main import get_command
 
-    from toprank.cli.main import app
+    from toprank.cli.commands import app
 
     with pytest.raises(SystemExit) as ended:
         parsed(monkeypatch, *wrong)

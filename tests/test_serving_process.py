@@ -144,7 +144,7 @@ def test_a_slow_start_writes_nothing_but_lines_of_json(monkeypatch, capsys):
     """Other commands say that they are at work; this one's standard error is read by programs."""
     from typer.main import get_command
 
-    from toprank.cli.main import app
+    from toprank.cli.commands import app
 
     def start(*_, **__):
         time.sleep(0.05)

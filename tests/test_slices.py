@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.comparison import compare_values
 from toprank.report import from_comparison, from_results, write_html
 from toprank.significance import bonferroni, bootstrap_interval, holm, randomization_test

@@ -26,15 +26,16 @@ from scipy.sparse import csr_matrix
 from typer.testing import CliRunner
 
 from ragged import ranking_data
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.data import converting
 from toprank.data.bytesource import open_bytes
 from toprank.data.converting import convert
 from toprank.data.dataset import RankingData
-from toprank.data.files import read, write, write_scores
+from toprank.data.files import read, write
 from toprank.data.letor import reading as letor_reading
 from toprank.data.letor import streaming as letor_streaming
 from toprank.data.letor import survey as letor_survey
+from toprank.data.scores import write_scores
 from toprank.data.store import open_store
 from toprank.data.store import streaming as store_streaming
 from toprank.data.store import writing as store_writing

@@ -496,7 +496,7 @@ def test_experiments_and_searches_take_text():
 def test_commands_take_text(tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
-    from toprank.cli.main import app
+    from toprank.cli.commands import app
 
     def run(*arguments, status=0):
         result = CliRunner().invoke(app, [*map(str, arguments)])

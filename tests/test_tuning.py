@@ -26,7 +26,7 @@ from toprank.choosing.hold_out import divide
 from toprank.choosing.search import Candidate, TrialJudge
 from toprank.choosing.space import OneOf, Range, default_space, read_space
 from toprank.choosing.study import _began
-from toprank.cli.main import app
+from toprank.cli.commands import app
 from toprank.cli.training import _space
 from toprank.errors import DataError, FileError, FormatError, MissingExtraError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning, Ranker

@@ -17,6 +17,12 @@ from toprank.importing import first_use
 
 _LONGEST = 200  # characters of a name that others are compared with: beyond it, it is no slip of the pen
 
+__all__ = [
+    "ClusterError", "DataError", "FileError", "FormatError", "MissingExtraError", "Remedy", "ToprankError",
+    "UnknownNameError", "joined", "nearest", "needs", "retold",
+    "warn_user",
+]  # fmt: skip
+
 
 class Remedy(str):
     """What to do, as text that a call in Python takes; arguments stay data, which `cli` spells as options.
