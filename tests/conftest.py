@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,3 +64,24 @@ def the_checkout_stays_clean(pytestconfig):
     before = {path.name for path in pytestconfig.rootpath.iterdir()}
     yield
     assert {name for path in pytestconfig.rootpath.iterdir() if (name := path.name)[0] != "."} <= before
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_test_listens_to_signals():
+    """A command ends its process 4 s after Ctrl-C, even one that a test sends later: run it by `run_command`."""
+    yield
+    assert "signals" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.fixture
+def run_command(monkeypatch):
+    """The entry point of the command, which here leaves signals, the environment and warnings as they were."""
+    from toprank.cli import main
+    from toprank.rankers.trees import cores
+
+    monkeypatch.setattr(main, "_listen", lambda: None)
+    monkeypatch.setattr(main.warnings, "showwarning", main.warnings.showwarning)
+    for name in ("GOMP_SPINCOUNT", cores.ASKED):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # so that it is put back
+        monkeypatch.delenv(name)
+    return main.run

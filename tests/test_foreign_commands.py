@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from typer.testing import CliRunner
 import foreign_models as other
 import toprank as tr
 from toprank.cli.commands import app
-from toprank.cli.main import run as run_main
 
 MODELS = ("lightgbm.txt", "xgboost.json", "onnx.onnx")
 
@@ -126,13 +126,17 @@ def more(folder: Path) -> Path:
 
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_a_sentence_and_nothing_is_written(
-    what: str, more: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    what: str,
+    more: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    run_command: Callable[[], None],
 ) -> None:
     arguments, word = BAD[what]
     before = sorted(path.name for path in more.iterdir())
     monkeypatch.setattr("sys.argv", ["toprank", *("out.file" if one == "OUT" else one for one in arguments)])
     with pytest.raises(SystemExit) as ended:
-        run_main()
+        run_command()
     said = capfd.readouterr()
     assert ended.value.code == (2 if what in MISTYPED else 1), said
     assert said.out == ""

@@ -783,17 +783,15 @@ def test_an_interrupt_behind_the_last_step_says_that_the_copy_is_there(tmp_path,
         assert (result.exit_code, result.stderr) == (130, f"Interrupted, but {target} is complete.\n")
 
 
-def test_errors_of_the_system_name_the_file(monkeypatch, capsys):
-    from toprank.cli import commands, main
+def test_errors_of_the_system_name_the_file(monkeypatch, capsys, run_command):
+    from toprank.cli import commands
 
     def forbidden():
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "locked/x")
 
     monkeypatch.setattr(commands, "app", forbidden)
-    monkeypatch.setattr(main.warnings, "showwarning", main.warnings.showwarning)
-    monkeypatch.setattr(main, "_listen", lambda: None)
     with pytest.raises(SystemExit):
-        main.run()
+        run_command()
     assert capsys.readouterr().err == "toprank: locked/x: Permission denied.\n"
 
 

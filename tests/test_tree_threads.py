@@ -210,13 +210,9 @@ def test_a_training_that_is_followed_says_so_and_its_model_is_the_same(busy, mon
 
 
 @pytest.mark.parametrize("before", [None, "0"])
-def test_commands_leave_busy_cores_unless_the_user_decided(before, monkeypatch):
-    monkeypatch.setenv(cores.ASKED, before or "")
-    if before is None:
-        monkeypatch.delenv(cores.ASKED)
-    monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
-    monkeypatch.setattr(main, "_listen", lambda: None)
+def test_commands_leave_busy_cores_unless_the_user_decided(before, monkeypatch, run_command):
+    if before is not None:
+        monkeypatch.setenv(cores.ASKED, before)
     monkeypatch.setattr(main, "_run", lambda: None)
-    monkeypatch.setattr(main.warnings, "showwarning", main.warnings.showwarning)
-    main.run()
+    run_command()
     assert os.environ[cores.ASKED] == (before or "1")
