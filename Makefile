@@ -7,6 +7,8 @@ else
 BIN := .venv/bin
 endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# What is compiled once is kept: else each of the hundreds of processes that tests start compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 all: kernels  ## the command `toprank`, ready to use
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from support import entry_point
 from toprank.errors import MissingExtraError
 
 # Timings have no place in tests. A change is judged by the same examples
@@ -74,14 +75,6 @@ def no_test_listens_to_signals():
 
 
 @pytest.fixture
-def run_command(monkeypatch):
-    """The entry point of the command, which here leaves signals, the environment and warnings as they were."""
-    from toprank.cli import main
-    from toprank.rankers.trees import cores
-
-    monkeypatch.setattr(main, "_listen", lambda: None)
-    monkeypatch.setattr(main.warnings, "showwarning", main.warnings.showwarning)
-    for name in ("GOMP_SPINCOUNT", cores.ASKED):
-        monkeypatch.setenv(name, os.environ.get(name, ""))  # so that it is put back
-        monkeypatch.delenv(name)
-    return main.run
+def run_command():
+    with entry_point() as run:
+        yield run

@@ -16,18 +16,10 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import toprank as tr
-from support import shared_data
+from support import shared_data, toprank
 from toprank.cli.commands import app
 from toprank.experiment import Results
 from toprank.rankers.model_files import inspect
-
-
-def toprank(*arguments, status=0):
-    command = [sys.executable, "-m", "toprank", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
-    assert done.returncode == status, done.stderr + done.stdout
-    assert "Traceback" not in done.stderr
-    return done
 
 
 @pytest.fixture

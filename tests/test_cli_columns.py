@@ -9,11 +9,10 @@ import re
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import toprank as tr
+from support import invoked
 from toprank.cli import evaluating, experimenting, predicting, preparing, training
-from toprank.cli.commands import app
 from toprank.cli.common import as_told, speaking_of
 from toprank.cli.options import COLUMNS, reads_data
 from toprank.errors import FileError, FormatError, Remedy, ToprankError, UnknownNameError
@@ -24,12 +23,6 @@ COMMANDS = [
 ]  # fmt: skip
 OWN = ("--label", "rating", "--qid", "session", "--features", "bm25,age", "--document-id", "page")
 FEW = ("--system", "LeastSquares", "--set", "l2=1", "-q")
-
-
-def invoked(*arguments, status=0):
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
-    assert result.exit_code == status, (result.output, result.exception)
-    return result
 
 
 def refused(*arguments, kind=ToprankError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import zipfile
 
@@ -12,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import toprank as tr
+from support import invoked, toprank
 from toprank.choosing import AUTO, grid
 from toprank.choosing.space import default_space
 from toprank.cli import common
@@ -21,12 +21,6 @@ from toprank.errors import DataError
 from toprank.experiment import Results
 from toprank.showing import progress
 from toprank.systems import DEFAULT
-
-
-def invoked(*arguments, status=0):
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
-    assert result.exit_code == status, (result.output, result.exception)
-    return result
 
 
 @pytest.fixture
@@ -348,25 +342,16 @@ def test_threads_act_on_prediction(folder, monkeypatch, command):
 
 # No step is silent for long
 
-AT_ONCE = """
-import sys
-from toprank.showing import progress
 
-class Now:
+class AtOnce:
+    """A timer for which every step takes long."""
+
     def __init__(self, seconds, say):
         assert seconds == 2.0
-        self.say = say
-    def start(self):
-        self.say()
+        self.start = say
+
     def cancel(self):
         pass
-
-progress.Timer = Now
-sys.argv[0] = "toprank"
-from toprank.cli.main import run
-run()
-"""
-"""A process of the command in which every step takes long."""
 
 
 @pytest.mark.parametrize(
@@ -387,20 +372,18 @@ run()
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_a_step_that_takes_long_says_what_it_does_into_a_pipe_too(folder, arguments, steps):
+def test_a_step_that_takes_long_says_what_it_does_into_a_pipe_too(folder, monkeypatch, arguments, steps):
     for name in ("vali.scores", "other.scores"):
         tr.write_scores(np.arange(tr.read("vali.txt").n_documents), name)
     tr.LinearRanker("Squared").fit(tr.read("train.txt")).save("least.toprank")
     tr.clicks.write(tr.clicks.ClickLog.of(["q"] * 2, ["a", "b"], [1, 2], [0, 1]), "log.csv")
-    command = [sys.executable, "-c", AT_ONCE, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    said = done.stderr.splitlines()
+    monkeypatch.setattr(progress, "Timer", AtOnce)
+    said = toprank(*arguments).stderr.splitlines()
     assert said[0] == f"toprank {' '.join(arguments[: 1 + (arguments[0] == 'clicks')])} is at work …"
     for step in steps:
         assert sum(line.startswith(step) for line in said) == 1, said
     if arguments[0] in ("evaluate", "train"):
-        assert subprocess.run([*command, "-q"], capture_output=True, text=True).stderr == ""
+        assert toprank(*arguments, "-q").stderr == ""
 
 
 def test_tune_tells_its_trials_into_a_pipe_too(folder):

@@ -12,6 +12,7 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 import toprank as tr
+from support import nightly
 from toprank.cli.commands import app
 from toprank.clicks.assumptions import trusting_users
 from toprank.clicks.corrections import correct, curves_of
@@ -71,7 +72,7 @@ def decided(runs, better=0.0, propensities=LOOKS, n=100):
 
 
 def test_two_equally_good_rankers_are_hardly_ever_told_apart():
-    runs = 100
+    runs = 40
     decisions, _ = decided(runs)
     assert runs - decisions.count(CANNOT_BE_TOLD) <= binom.ppf(0.999, runs, 0.05)
 
@@ -206,16 +207,16 @@ def trusting(seed):
     return data, log, worth["new"] - worth["current"]
 
 
-def test_users_who_trust_positions_are_found_where_propensities_would_mislead():
-    for seed in range(3):
-        data, log, truth = trusting(seed)
-        blind, seeing = (
-            tr.clicks.launch(log, data, data.X[:, 0], data.X[:, 1], k=2, propensities=by) for by in (None, "trust")
-        )
-        assert blind.difference.low > 2 * truth
-        assert "Users trust positions" in str(blind)
-        assert seeing.difference.value == pytest.approx(truth, rel=0.25)
-        assert "Users trust positions" not in str(seeing)
+@pytest.mark.parametrize("seed", [0, *nightly(1, 2)])
+def test_users_who_trust_positions_are_found_where_propensities_would_mislead(seed):
+    data, log, truth = trusting(seed)
+    blind, seeing = (
+        tr.clicks.launch(log, data, data.X[:, 0], data.X[:, 1], k=2, propensities=by) for by in (None, "trust")
+    )
+    assert blind.difference.low > 2 * truth
+    assert "Users trust positions" in str(blind)
+    assert seeing.difference.value == pytest.approx(truth, rel=0.25)
+    assert "Users trust positions" not in str(seeing)
 
 
 def test_users_who_do_not_trust_positions_are_not_taken_for_such():

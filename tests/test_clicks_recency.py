@@ -240,7 +240,7 @@ def told_apart(runs, half_life="20d"):
 
 
 def test_equally_good_rankers_are_hardly_ever_told_apart_under_decay():
-    runs = 40
+    runs = 25
     assert told_apart(runs) <= binom.ppf(0.999, runs, 0.05)
 
 

@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli.commands import app
+from support import invoked
 from toprank.comparison import compare_values
 from toprank.data.trec import Qrels, Run, qrels_of, write_qrels
 from toprank.errors import DataError, FormatError, ToprankError
@@ -26,12 +25,6 @@ QRELS = {f"q{i}": {f"d{j}": (i * j) % 3 for j in range(1, 8)} for i in range(1, 
 def run_of(seed, without=(), more=()):
     rng = np.random.default_rng(seed)
     return {q: {f"d{j}": float(rng.normal()) for j in range(9)} for q in [*QRELS, *more] if q not in without}
-
-
-def invoked(*arguments, status=0):
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
-    assert result.exit_code == status, (result.output, result.exception)
-    return result
 
 
 @pytest.fixture

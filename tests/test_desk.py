@@ -8,20 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli.commands import app
+from support import invoked
 from toprank.data.splitting import split_file
 from toprank.errors import DataError, FileError
 
 FEW = ("--system", "LeastSquares", "--set", "l2=1", "-q")
-
-
-def invoked(*arguments, status=0):
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
-    assert result.exit_code == status, (result.output, result.exception)
-    return result
 
 
 @pytest.fixture(scope="module")

@@ -24,10 +24,9 @@ import pandas as pd
 import pytest
 import typer
 import yaml
-from typer.testing import CliRunner
 
 import toprank as tr
-from support import shared_data
+from support import invoked, shared_data
 from test_architecture import FLOORS
 from toprank import losses, significance, systems
 from toprank.cli.commands import app
@@ -99,12 +98,6 @@ def test_python_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch)
 # The command line
 
 
-def invoked(*arguments):
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, (arguments, result.output, result.exception)
-    return result.stdout
-
-
 COMMANDS = [command.name for command in app.registered_commands] + [
     f"{group.name} {command.name}"
     for group in app.registered_groups
@@ -115,7 +108,7 @@ COMMANDS = [command.name for command in app.registered_commands] + [
 @cache
 def options_of(command):
     """The options that `--help` lists; the command's name is '' for toprank itself."""
-    lines = invoked(*command.split(), "--help").splitlines()
+    lines = invoked(*command.split(), "--help").stdout.splitlines()
     heads = [re.split(r" {2,}", line.strip())[0] for line in lines if line.startswith("  -")]
     return {option for head in heads for option in re.findall(r"--?[a-z][a-z-]*", head)}
 
@@ -203,7 +196,7 @@ def _run_shell(page, start):
         for line in block.body.splitlines():
             match shlex.split(line, comments=True):
                 case ["toprank", *arguments, ">", file]:
-                    Path(file).write_text(invoked(*arguments))
+                    Path(file).write_text(invoked(*arguments).stdout)
                 case ["toprank", *arguments, "&"]:
                     start(*arguments)
                 case ["toprank", "serve", *_]:
@@ -213,7 +206,7 @@ def _run_shell(page, start):
                     assert done.returncode == 0, (command, done.stdout, done.stderr)
                     printed += done.stdout
                 case ["toprank", *arguments]:
-                    printed += invoked(*arguments)
+                    printed += invoked(*arguments).stdout
                 case ["make", target]:
                     assert target in targets
                 case ["python", script, *_]:

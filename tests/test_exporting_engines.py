@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from fractions import Fraction
@@ -18,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import toprank as tr
+from support import toprank
 from toprank.errors import DataError
 from toprank.exporting import elastic, export, format_named, solr, splits, vespa
 from toprank.exporting.exporter import DifferenceError, DifferenceWarning
@@ -597,22 +596,18 @@ def test_a_command_that_changes_rankings_fails(tmp_path: Path, monkeypatch: pyte
     ranker("linear").save("m.toprank")
     tr.write(data(True), "test.parquet")
 
-    def run(*more: str) -> Any:
-        command = [sys.executable, "-m", "toprank", "export", "m.toprank", "--to", "ranklib", "-o", "m.txt", *more]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    done = run("--check", "test.parquet", "--json")
+    command = ("export", "m.toprank", "--to", "ranklib", "-o", "m.txt")
+    done = toprank(*command, "--check", "test.parquet", "--json", status=1)
     told = json.loads(done.stdout)
-    assert (done.returncode, told["file"], told["holds"]) == (1, None, False)
+    assert (told["file"], told["holds"]) == (None, False)
     assert told["kinds"]["data"]["rankings_changed"] > 0
     assert "Nothing was written; --allow-changes writes it all the same." in done.stderr
     assert not Path("m.txt").exists()
-    done = run("--check", "test.parquet", "--allow-changes")
-    assert done.returncode == 0
+    done = toprank(*command, "--check", "test.parquet", "--allow-changes")
     assert "rankings change" in done.stderr
     assert Path("m.txt").exists()
     Path("m.txt").unlink()
-    assert run().returncode == 0, "without missing values in the data it holds"
+    toprank(*command)  # without missing values in the data it holds
 
 
 def test_values_that_single_precision_cannot_hold_are_told(tmp_path: Path) -> None:

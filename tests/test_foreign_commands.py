@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from typer.testing import CliRunner
 
 import foreign_models as other
 import toprank as tr
+from support import toprank
 from toprank.cli.commands import app
 
 MODELS = ("lightgbm.txt", "xgboost.json", "onnx.onnx")
@@ -125,23 +125,12 @@ def more(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_input_is_a_sentence_and_nothing_is_written(
-    what: str,
-    more: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    run_command: Callable[[], None],
-) -> None:
+def test_bad_input_is_a_sentence_and_nothing_is_written(what: str, more: Path) -> None:
     arguments, word = BAD[what]
     before = sorted(path.name for path in more.iterdir())
-    monkeypatch.setattr("sys.argv", ["toprank", *("out.file" if one == "OUT" else one for one in arguments)])
-    with pytest.raises(SystemExit) as ended:
-        run_command()
-    said = capfd.readouterr()
-    assert ended.value.code == (2 if what in MISTYPED else 1), said
-    assert said.out == ""
-    assert said.err.startswith("toprank: ")
-    assert said.err.rstrip().endswith((".", "?"))
-    assert word in said.err
-    assert "Traceback" not in said.err
+    done = toprank(*("out.file" if one == "OUT" else one for one in arguments), status=2 if what in MISTYPED else 1)
+    assert done.stdout == ""
+    assert done.stderr.startswith("toprank: ")
+    assert done.stderr.rstrip().endswith((".", "?"))
+    assert word in done.stderr
     assert sorted(path.name for path in more.iterdir()) == before

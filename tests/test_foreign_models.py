@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import toprank as tr
 from foreign_models import (
@@ -28,17 +27,11 @@ from foreign_models import (
     xgboost_cuts,
     xgboost_model,
 )  # fmt: skip
-from toprank.cli.commands import app
+from support import invoked
 from toprank.data.encoding import UnknownLevelsWarning
 from toprank.errors import DataError, FormatError
 from toprank.rankers.estimator import unfitted
 from toprank.rankers.foreign.ranker import WeightsRanker
-
-
-def toprank(*arguments):
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 def check(path, rows, expected, exact=True):
@@ -372,13 +365,13 @@ def test_commands_take_models_of_other_libraries(files, tmp_path):
     data = tr.RankingData(np.nan_to_num(X), Y, qid=QID)
     tr.write(data, tmp_path / "d.txt")
     for path in files:
-        toprank("predict", path, tmp_path / "d.txt", "-o", tmp_path / "s.txt")
+        invoked("predict", path, tmp_path / "d.txt", "-o", tmp_path / "s.txt")
         expected = tr.load(path).predict(tr.read(tmp_path / "d.txt", n_features=5, first_feature_id=1))
         np.testing.assert_array_equal(tr.read_scores(tmp_path / "s.txt"), expected)
-        told = json.loads(toprank("inspect", path, "--json"))
+        told = json.loads(invoked("inspect", path, "--json").stdout)
         assert told["kind"] in ("ForestRanker", "WeightsRanker")
         assert told["features"]["count"] == (3 if path.name == "weights.txt" else 5)
-        assert "training.library" in toprank("inspect", path)
+        assert "training.library" in invoked("inspect", path).stdout
 
 
 # ---- refusals ----

@@ -17,10 +17,9 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import ndcg_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.cli.commands import app
+from support import invoked
 
 CATEGORIES, NUMBERS = ["brand", "colour"], ["price", "in_stock"]
 
@@ -133,9 +132,7 @@ print(json.dumps([tr.load(f"{{name}}.toprank").rank(new, k=3) for name in ("tree
 
 def test_mixed_parquet_is_trained_compared_reported_and_ranks_new_products_by_commands(tables, new, others, tmp_path):
     def toprank(*arguments):
-        done = CliRunner().invoke(app, [*map(str, arguments)])
-        assert done.exit_code == 0, (arguments, done.output, done.exception)
-        return done.stdout
+        return invoked(*arguments).stdout
 
     train, test, unjudged = (tmp_path / f"{name}.parquet" for name in ("train", "test", "new"))
     for frame, path in zip((*tables, new), (train, test, unjudged), strict=True):

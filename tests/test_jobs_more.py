@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import toprank as tr
+from support import toprank
 from toprank.losses import BoundLoss, Loss, Traits
 from toprank.losses.base import Diagonal
 
@@ -39,12 +40,6 @@ def runs(tmp_path, monkeypatch):
     return tmp_path
 
 
-def command(*words, status=0):
-    done = subprocess.run([sys.executable, "-m", "toprank", *words], capture_output=True, text=True)
-    assert done.returncode == status, done.stderr
-    return done
-
-
 def test_two_runs_are_compared_with_statistics_and_a_report(runs):
     systems = {name: f"{name}.run" for name in ("bm25", "dense")}
     compared = tr.compare(systems, "qrels.txt", ["ndcg@10", "map"])
@@ -58,7 +53,7 @@ def test_two_runs_are_compared_with_statistics_and_a_report(runs):
     page = (runs / "report.html").read_text()
     assert "dense is better than bm25" in page
     assert "://" not in page.replace("http://www.w3.org/", "")  # nothing is fetched from elsewhere
-    said = command("compare", "--qrels", "qrels.txt", "bm25.run", "dense.run", "--html", "told.html", "--json", "-q")
+    said = toprank("compare", "--qrels", "qrels.txt", "bm25.run", "dense.run", "--html", "told.html", "--json", "-q")
     told = json.loads(said.stdout)
     assert told["means"]["dense"]["ndcg@10"] == pytest.approx(compared.means["dense"]["ndcg@10"])
     assert said.stderr == ""
@@ -67,7 +62,7 @@ def test_two_runs_are_compared_with_statistics_and_a_report(runs):
 
 def test_a_run_of_other_queries_is_refused_in_a_sentence(runs):
     (runs / "other.run").write_text((runs / "bm25.run").read_text().replace("q", "x"))
-    done = command("compare", "--qrels", "qrels.txt", "dense.run", "other.run", status=1)
+    done = toprank("compare", "--qrels", "qrels.txt", "dense.run", "other.run", status=1)
     assert done.stdout == ""
     assert "spelled alike" in done.stderr or "no judged query" in done.stderr
     assert "Traceback" not in done.stderr
@@ -173,7 +168,7 @@ def test_letor_folds_are_cross_validated_from_a_folder(tmp_path, monkeypatch):
     expected = tr.evaluate(chosen.ranker.predict(fold.test), fold.test).mean["ndcg@10"]
     assert results.by_fold()["ListNet"]["Fold2"] == pytest.approx(expected)
     systems = ("--systems", "LeastSquares,ListNet", "-m", "ndcg@10", "--threads", "1", "--folder", "runs")
-    told = json.loads(command("cv", "set", *systems, "--slices", "head:documents", "--json", "-q").stdout)
+    told = json.loads(toprank("cv", "set", *systems, "--slices", "head:documents", "--json", "-q").stdout)
     of = told["datasets"]["set"]["conventions"]["standard"]
     assert of["mean_of_fold_means"]["ndcg@10"] == pytest.approx(results.fold_means())
     assert of["pooled_comparison"]["by"]["column"] == "head:documents"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
 import toprank as tr
-from test_cli import toprank
+from support import toprank
 from toprank.comparison.judging import judge_of
 from toprank.data.warnings import SameJudgeWarning
 from toprank.errors import DataError, UnknownNameError

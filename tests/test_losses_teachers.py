@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, log_expit, log_softmax, rel_entr, softmax
 
 import toprank as tr
-from test_cli import toprank
+from support import toprank
 from test_losses_yetirank import mixed
 from toprank import kernels, losses
 from toprank.data.row_hashes import id_hashes

@@ -119,13 +119,13 @@ def test_labels_that_are_all_alike_are_said(data, loss):
         network(loss, epochs=1).fit(data.replace(labels=np.ones(data.n_documents)))
 
 
-def test_kernels_of_the_gpu_and_the_bridge_train_the_same_network(halves):
-    train, test = halves
+def test_kernels_of_the_gpu_and_the_bridge_train_the_same_network(data):
+    train, test = tr.split(data, (0.6, 0.4))
     heavy = train.replace(
         document_weights=np.random.default_rng(0).uniform(0.5, 2, train.n_documents),
         query_weights=np.random.default_rng(1).uniform(0.0, 2, train.n_queries),
     )
-    options = {"batch_documents": 200, "dropout": 0.0}
+    options = {"batch_documents": 100, "dropout": 0.0, "epochs": 3}
     reference = network("ListMLE", gpu_loss=False, **options).fit(heavy)
     ranker = network("ListMLE", gpu_loss=True, **options).fit(heavy)
     np.testing.assert_array_equal(  # on a CPU the bridge is what "auto" means
@@ -136,11 +136,11 @@ def test_kernels_of_the_gpu_and_the_bridge_train_the_same_network(halves):
 
 
 @pytest.mark.parametrize("loss", ["LambdaRank", "XENDCG", "Squared"])
-def test_steps_of_the_device_are_those_of_the_host(halves, loss, monkeypatch):
+def test_steps_of_the_device_are_those_of_the_host(data, loss, monkeypatch):
     """Batches with rows and queries to spare, planned on the device, against the very batches one by one."""
-    train, test = halves
+    train, test = tr.split(data, (0.6, 0.4))
     heavy = train.replace(query_weights=np.random.default_rng(1).uniform(0.0, 2, train.n_queries))
-    options = {"gpu_loss": True, "epochs": 3, "dropout": 0.0, "batch_documents": 150}
+    options = {"gpu_loss": True, "epochs": 3, "dropout": 0.0, "batch_documents": 80}
     by_device = network(loss, **options).fit(heavy)
     with monkeypatch.context() as patch:
         patch.setattr(neural_training._NetworkRun, "_resident", lambda self: None)

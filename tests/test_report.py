@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import toprank as tr
+from support import invoked
 from toprank.cli import demonstrating
 from toprank.cli.commands import app
 from toprank.comparison import compare_values
@@ -596,12 +597,6 @@ def test_an_experiment_with_one_system_cannot_be_compared():
 
 
 # The command line
-
-
-def invoked(*arguments, status=0):
-    done = CliRunner().invoke(app, [str(word) for word in arguments])
-    assert done.exit_code == status, (done.output, done.exception)
-    return done
 
 
 def test_what_cv_cannot_report_is_refused_before_any_work(data, tmp_path, monkeypatch):

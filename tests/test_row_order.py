@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 
 import lightgbm
 import numpy as np
@@ -15,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import toprank as tr
+from support import toprank
 from toprank.data.trec import run_of
 from toprank.report.comparing import from_comparison
 
@@ -401,21 +400,15 @@ def test_score_files_follow_the_source_file_also_through_a_stored_copy(tmp_path,
         tr.LinearRanker("Squared").fit(read).save(tmp_path / "m.toprank")
         for number, one in enumerate((file, copy)):
             out = tmp_path / f"{number}.scores"
-            toprank("predict", tmp_path / "m.toprank", one, "-o", out)
+            toprank("predict", tmp_path / "m.toprank", one, "-o", out, "-q")
             best = tmp_path / "best.scores"
             tr.write_scores(frame.label.to_numpy(), best)
-            assert f'"ndcg@10": {BEST}' in toprank("evaluate", one, best, "-m", "ndcg@10", "--json")
+            assert f'"ndcg@10": {BEST}' in toprank("evaluate", one, best, "-m", "ndcg@10", "--json").stdout
         np.testing.assert_array_equal(tr.read_scores(tmp_path / "0.scores"), tr.read_scores(tmp_path / "1.scores"))
         written = tr.load(tmp_path / "m.toprank").predict(frame[FEATURES])
         np.testing.assert_allclose(tr.read_scores(tmp_path / "0.scores"), written, atol=1e-6)
     opened = tr.read(copy)
     np.testing.assert_array_equal(opened.source_rows, read.source_rows)
-
-
-def toprank(*words):
-    done = subprocess.run([sys.executable, "-m", "toprank", *map(str, words), "-q"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize("regroup", [None, True, False])

@@ -33,6 +33,20 @@ def ndcg(scores, data):
     return tr.evaluate(scores, data, "ndcg@10").mean["ndcg@10"]
 
 
+@pytest.fixture
+def few_rounds(monkeypatch):
+    """Trees as good as none, where a test is of what becomes of the members, not of what they learn."""
+    monkeypatch.setattr(blending, "_ROUNDS", (5, 10))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Members, and what they learned from."""
+    data = drawn(40, 2.0, seed=5)
+    folds = blending._Folds.of(data, "ndcg@10", 0)
+    return data, [*blending._features(folds, [GOOD]), blending._linear(folds, 1), blending._trees(folds, 0, 1)]
+
+
 def test_few_queries_fall_back_on_the_order_that_was_there():
     new = drawn(300, 3.0, seed=1)
     alone = ndcg(new.X[:, 0], new)
@@ -69,7 +83,7 @@ def test_what_it_is_worth_is_said_by_queries_that_the_members_have_not_seen():
     assert ndcg(remembered.predict(data), data) > chance + 0.4  # as a leak would
 
 
-def test_every_query_teaches_in_the_end_and_few_are_all_held_out():
+def test_every_query_teaches_in_the_end_and_few_are_all_held_out(few_rounds):
     assert "14 queries, each ranked by a model trained on the others" in str(
         blended(drawn(14, 1.0), "ndcg@10", [GOOD], 0, 1)
     )
@@ -85,10 +99,8 @@ def test_every_query_teaches_in_the_end_and_few_are_all_held_out():
         {"good": 0.2, "RankNet-linear": 0.9, "YetiRank": 0.0},
     ],
 )
-def test_the_ranker_is_the_weighted_sum_of_the_members(factors, tmp_path):
-    data, new = drawn(40, 2.0, seed=5), drawn(10, 2.0, seed=6)
-    folds = blending._Folds.of(data, "ndcg@10", 0)
-    members = [*blending._features(folds, [GOOD]), blending._linear(folds, 1), blending._trees(folds, 0, 1)]
+def test_the_ranker_is_the_weighted_sum_of_the_members(fitted, factors, tmp_path):
+    (data, members), new = fitted, drawn(10, 2.0, seed=6)
     ranker = blending._joined(data, members[1], members, factors)
     ranker.save(tmp_path / "blend.toprank")
     scores = tr.load(tmp_path / "blend.toprank").predict(new)
@@ -101,7 +113,7 @@ def test_the_ranker_is_the_weighted_sum_of_the_members(factors, tmp_path):
     assert centred[0] == pytest.approx(scale * centred[1], abs=1e-6 * np.abs(centred[0]).max())
 
 
-def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads():
+def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads(few_rounds):
     data = drawn(20, 2.0, seed=7)
     one, two, other = (blended(data, "ndcg@10", [GOOD], seed, threads) for seed, threads in ((3, 1), (3, 2), (4, 1)))
     assert one.options == two.options
@@ -118,7 +130,7 @@ def test_weights_are_tried_on_a_grid_that_stays_small(members):
     assert len(grid) <= max(60, comb(members, 1))
 
 
-def test_a_missing_value_stands_in_the_middle():
+def test_a_missing_value_stands_in_the_middle(few_rounds):
     data = drawn(16, 2.0, seed=8)
     X = np.array(data.X)
     X[::5, 0] = np.nan
@@ -127,7 +139,7 @@ def test_a_missing_value_stands_in_the_middle():
     assert np.isfinite(found.ranker.predict(data)).all()
 
 
-def test_refusals_and_interrupts(monkeypatch):
+def test_refusals_and_interrupts(few_rounds, monkeypatch):
     data = drawn(8, 1.0)
     with pytest.raises(DataError, match="judge more"):
         blended(data.replace(labels=np.ones(data.n_documents)), "ndcg@10", [GOOD], 0, 1)

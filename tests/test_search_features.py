@@ -286,6 +286,7 @@ def test_the_demo_shows_a_search_that_got_better(tmp_path, monkeypatch):
 
     monkeypatch.setattr("toprank.search.collections.sources.python_docs", lambda: python_docs(queries=40))
     monkeypatch.setattr("toprank.search.evaluation.DEFAULT_SYSTEM", "RankNet-linear")
+    monkeypatch.setattr("toprank.search.blending._ROUNDS", (10,))
     monkeypatch.setattr("toprank.serving._PACKAGES", ("no_such_package",))
     done = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "demo"), "--threads", "1"])
     assert done.exit_code == 0, (done.output, done.exception)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import toprank as tr
-from test_cli import toprank
+from support import toprank
 from toprank import systems
 from toprank.choosing import search as searching
 from toprank.errors import DataError, UnknownNameError
