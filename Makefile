@@ -42,7 +42,7 @@ demo: .venv/.serve kernels  ## the main job on embedded data
 	$(BIN)/toprank demo -o build/demo
 
 test: .venv/.dev kernels  ## the test suite, the slow part left out
-	$(BIN)/pytest -m "not nightly" -n 2
+	$(BIN)/pytest -m "not nightly" -n 2 --dist worksteal
 
 nightly: .venv/.dev kernels  ## everything, the slow part included, on examples drawn anew
 	HYPOTHESIS_PROFILE=explore $(BIN)/pytest -n 2

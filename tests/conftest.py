@@ -16,8 +16,8 @@ from support import entry_point
 from toprank.errors import MissingExtraError
 
 # Timings have no place in tests. A change is judged by the same examples
-# every time; `make nightly` draws new ones (HYPOTHESIS_PROFILE=explore), and what it finds becomes a test.
-settings.register_profile("toprank", deadline=None, derandomize=True)
+# every time; `make nightly` draws new ones, and more (HYPOTHESIS_PROFILE=explore), and what it finds becomes a test.
+settings.register_profile("toprank", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toprank"))
 

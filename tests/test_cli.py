@@ -16,7 +16,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import toprank as tr
-from support import shared_data, toprank
+from support import nightly, shared_data, toprank
 from toprank.cli.commands import app
 from toprank.experiment import Results
 from toprank.rankers.model_files import inspect
@@ -523,7 +523,7 @@ def signalled(script, number, *arguments):
     ],
     ids=lambda arguments: arguments[0],
 )
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, *nightly(signal.SIGTERM)], ids=lambda number: number.name)
 def test_signals_end_every_command(files, monkeypatch, arguments, number):
     """Also where something swallows every exception: within seconds, which are fewer here."""
     monkeypatch.chdir(files)

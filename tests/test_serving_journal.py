@@ -346,20 +346,22 @@ def test_files_are_rotated_and_the_oldest_go_when_they_are_too_old_or_too_large(
     old = tmp_path / "queries-20200101T000000-00000000-1.jsonl"
     old.write_text("{}\n")
     os.utime(old, (0, 0))
-    with journal(tmp_path, days=1, bytes=8 << 20) as made:
+    seen = set()
+    with journal(tmp_path, days=1, bytes=2 << 20) as made:
         for _ in range(30):
-            for _ in range(100):
+            for _ in range(50):
                 made.shown(record(500))
             until(lambda: not made._waiting)
             files = list(tmp_path.glob("queries-*.jsonl"))
-            assert sum(path.stat().st_size for path in files) <= (8 << 20) + 2 * (1 << 20)
+            seen |= set(files)
+            assert sum(path.stat().st_size for path in files) <= (2 << 20) + 2 * (1 << 20)
         until(lambda: made._size == 0)
     assert stranger.exists()
     assert not old.exists()
     sizes = [path.stat().st_size for path in tmp_path.glob("queries-*.jsonl")]
-    assert len(sizes) > 3
+    assert len(seen) > len(sizes) > 1
     assert max(sizes) <= 1 << 20
-    assert number(made.counters, "log_records", kind="queries") == 3000
+    assert number(made.counters, "log_records", kind="queries") == 1500
 
 
 def test_what_is_written_after_its_file_was_removed_is_written_to_another(tmp_path):
@@ -396,7 +398,7 @@ def test_kill_loses_the_last_second_at_most_and_no_line_is_torn(folder, tmp_path
             [],
             opened.enter_context(contextlib.closing(http.client.HTTPConnection("127.0.0.1", port))),
         )
-        end = time.monotonic() + 4
+        end = time.monotonic() + 2.5
         while time.monotonic() < end:
             connection.request("POST", "/v1/rank", body, {"Content-Type": "application/json"})
             answered.append((time.monotonic(), json.loads(connection.getresponse().read())["request"]))
