@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from dataclasses import fields
 from functools import cache, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -174,8 +173,7 @@ def seen_through(rows: WorkerRows, columns: Encoding | SeenColumns) -> WorkerRow
         known = None if columns.is_plain else columns
         X = columns.translated(data.X, data.known_columns())
         values = {"X": X, "feature_names": columns.names, "encoding": known}
-    made = RankingData.trusted(**({field.name: getattr(data, field.name) for field in fields(RankingData)} | values))
-    return WorkerRows(made, rows.name, (seen_through, (rows, columns)), rows.order, rows.owners)
+    return WorkerRows(data.with_trusted(**values), rows.name, (seen_through, (rows, columns)), rows.order, rows.owners)
 
 
 @in_sentences

@@ -187,6 +187,13 @@ class RankingData:
         data._set(**values)
         return data
 
+    def with_trusted(self, **changes: Any) -> RankingData:
+        """A copy with some fields changed, as by `replace`, but nothing is looked at: the new values are checked."""
+        return RankingData.trusted(**(self._values() | changes))
+
+    def _values(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(RankingData)}
+
     def _set(self, **values: Any) -> None:
         for field in fields(RankingData):
             value: Any = values.get(field.name)
@@ -432,14 +439,11 @@ class RankingData:
 
     def without_features(self) -> RankingData:
         """The same documents with no columns in X: parts of it are then cheap, however large X is."""
-        values = {field.name: getattr(self, field.name) for field in fields(RankingData)}
-        return RankingData.trusted(
-            **(values | {"X": np.empty((self.n_documents, 0)), "feature_names": None, "encoding": None})
-        )
+        return self.with_trusted(X=np.empty((self.n_documents, 0)), feature_names=None, encoding=None)
 
     def replace(self, **changes: Any) -> RankingData:
         """A copy with some fields changed (`X`, `labels`, `document_ids`, `feature_names` …), checked again."""
-        values = {field.name: getattr(self, field.name) for field in fields(RankingData)}
+        values = self._values()
         for name in changes:
             if name not in values and name != "text":  # which the columns that are carried say
                 raise UnknownNameError("field of RankingData", name, (*values, "text"))

@@ -10,7 +10,6 @@ are independent. Only probabilities and scores live here; what they are worth un
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, Literal
 
 import numpy as np
@@ -233,15 +232,14 @@ class SyntheticData(RankingData):
         """A copy with some fields changed, unchecked."""
         copy = object.__new__(SyntheticData)
         probabilities = changes.pop("probabilities", self.probabilities)
-        copy._set(**({field.name: getattr(self, field.name) for field in fields(RankingData)} | changes))
+        copy._set(**(self._values() | changes))
         probabilities.flags.writeable = False
         object.__setattr__(copy, "probabilities", probabilities)
         return copy
 
     def _rows(self, rows: Array | slice, queries: Queries, chosen: Array) -> SyntheticData:
         part = super()._rows(rows, queries, chosen)
-        values = {field.name: getattr(part, field.name) for field in fields(RankingData)}
-        return self._with(**values, probabilities=self.probabilities[rows])
+        return self._with(**part._values(), probabilities=self.probabilities[rows])
 
 
 def _checked(probabilities: npt.ArrayLike, n: int) -> FloatArray:

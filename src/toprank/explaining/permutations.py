@@ -7,7 +7,7 @@ a query stays as it is; a feature that is the same for all documents of a query 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -237,14 +237,13 @@ class _Shuffled:
 
     def column(self, number: int, order: IntArray) -> RankingData:
         """The data with other values in one column, until the next call."""
-        values = {field.name: getattr(self._data, field.name) for field in fields(RankingData)}
         if self._data.is_sparse:
             from scipy import sparse
 
             parts = [self._X[:, :number], self._X[:, [number]].tocsr()[order], self._X[:, number + 1 :]]
-            return RankingData.trusted(**(values | {"X": sparse.hstack(parts, format="csr")}))
+            return self._data.with_trusted(X=sparse.hstack(parts, format="csr"))
         self._X[:, number] = self._data.X[order, number]
-        return RankingData.trusted(**(values | {"X": self._X}))
+        return self._data.with_trusted(X=self._X)
 
     def restore(self, number: int) -> None:
         """Give a column its own values back."""

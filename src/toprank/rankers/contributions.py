@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import fields
 from math import factorial
 from typing import Any, NamedTuple
 
@@ -182,7 +181,6 @@ def differing(a: FloatArray, b: FloatArray) -> IntArray:
 
 def with_rows(query: RankingData, X: FloatArray, copies: int = 1) -> RankingData:
     """Data with other rows but the columns of `query`: so many queries of equal size, nothing judged."""
-    known = {field.name: getattr(query, field.name) for field in fields(RankingData)}
     dropped = dict.fromkeys(
         ("document_ids", "document_weights", "query_weights", "positions", "source_rows", "carried", "teacher")
     )
@@ -192,7 +190,7 @@ def with_rows(query: RankingData, X: FloatArray, copies: int = 1) -> RankingData
         "queries": Queries.from_sizes([len(X) // copies] * copies),
         "qids": np.arange(copies),
     }
-    return RankingData.trusted(**(known | dropped | new))
+    return query.with_trusted(**(dropped | new))
 
 
 def shapley(ranker: Any, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling) -> Contributions:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -286,8 +285,7 @@ class InMemory(Source):
         return self._with(columns.columns(self.data.X, means), columns.names, columns.seen_encoding)
 
     def _with(self, X: Any, names: tuple[str, ...], encoding: Encoding | None) -> RankingData:
-        values = {field.name: getattr(self.data, field.name) for field in fields(RankingData)}
-        return RankingData.trusted(**(values | {"X": X, "feature_names": names, "encoding": encoding}))
+        return self.data.with_trusted(X=X, feature_names=names, encoding=encoding)
 
     @override
     def grades(self) -> tuple[FloatArray, FloatArray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -105,12 +105,15 @@ class TextFeatures:
 
     def _joined(self, data: RankingData, made: npt.NDArray[np.float32]) -> RankingData:
         """Data with columns behind their own."""
-        values = {field.name: getattr(data, field.name) for field in fields(RankingData)}
         names = data.feature_names or numbered(data.n_features)
         encoding = None if data.encoding is None else self._extended(data.encoding)
-        X = joined_columns(data.X, made)
-        values |= {"X": X, "feature_names": (*names, *self.names), "encoding": encoding}
-        return RankingData.trusted(**(values | {"carried": data.carried.without_text(), "first_feature_id": None}))
+        return data.with_trusted(
+            X=joined_columns(data.X, made),
+            feature_names=(*names, *self.names),
+            first_feature_id=None,
+            carried=data.carried.without_text(),
+            encoding=encoding,
+        )
 
     def meanings(self) -> dict[str, str]:
         """What each of the columns is, for who must compute it elsewhere."""
