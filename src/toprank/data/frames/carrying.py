@@ -10,6 +10,7 @@ import numpy as np
 
 from toprank.data.carried import column_of
 from toprank.data.checks import Array, strings
+from toprank.data.encoding import is_text
 from toprank.data.texts import text_column
 from toprank.errors import DataError
 
@@ -18,14 +19,14 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[nN]a[n
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?|")
 
 
-def carried_values(name: str, pieces: Sequence[Any], from_text: bool, is_text: bool = False) -> Array:
+def carried_values(name: str, pieces: Sequence[Any], from_text: bool, is_words: bool = False) -> Array:
     """The pieces of an Arrow column as one array.
 
     Args:
         name: the name of the column.
         pieces: the column, in order.
         from_text: the column is text of a file that has no types: numbers and dates are told by how they are written.
-        is_text: it holds words that queries are matched with.
+        is_words: it holds words that queries are matched with.
     """
     import pyarrow as pa
     import pyarrow.types as kinds
@@ -34,12 +35,12 @@ def carried_values(name: str, pieces: Sequence[Any], from_text: bool, is_text: b
     if kinds.is_dictionary(whole.type):
         whole = whole.cast(whole.type.value_type)
     kind = whole.type
-    if is_text:
-        fits = kinds.is_string(kind) or kinds.is_large_string(kind) or kind == pa.string_view() or kinds.is_null(kind)
-        if not fits:
+    holds_text = is_text(kind) or kinds.is_null(kind)
+    if is_words:
+        if not holds_text:
             raise DataError(f"The column '{name}' must hold text, to match queries with, but holds {kind}.")
         return text_column(whole.to_pylist(), name)
-    if kinds.is_string(kind) or kinds.is_large_string(kind) or kind == pa.string_view() or kinds.is_null(kind):
+    if holds_text:
         text = strings([value or "" for value in whole.to_pylist()], f"Column '{name}'")
         return told_by_writing(text) if from_text else column_of(text, name)
     if kinds.is_boolean(kind):

@@ -54,42 +54,32 @@ def gather(
     numbers where they come from text, which has no types. `index` is that of the frame, if it has one.
     """
     X, columns = fill(batches, layout, n_rows)
-    n = len(X)
-    if n == 0:
+    if len(X) == 0:
         raise DataError("The table has no rows.")
     values = {role: role_values(role, name, columns[role], layout) for role, name in layout.roles.items()}
-    qid = values.pop("qid", None)
-    if ids_from_text and qid is not None:
-        qid = whole_numbers(qid)
-    order, queries, qids = checks.grouping(qid, None, None, n, checks.asked(regroup, default=True))
-    carried = {
-        name: carried_values(name, columns[f"carried {name}"], ids_from_text, layout.is_text(name))
-        for name in layout.carried
-    }
-    if order is not None:
-        X, values = X[order], {role: column[order] for role, column in values.items()}
-        carried = {name: column[order] for name, column in carried.items()}
-        index = None if index is None else index[order]
-    query_weights = values.get("query_weight")
-    if query_weights is not None:
-        query_weights = one_for_each_query(query_weights, queries, qids)
-    return RankingData(
+    qid, weight_of_query = values.get("qid"), values.get("query_weight")
+    data = RankingData(
         X,
         values.get("label"),
-        queries=queries,
-        qids=qids,
+        qid=whole_numbers(qid) if ids_from_text and qid is not None else qid,
         document_ids=values.get("document_id"),
         document_weights=values.get("weight"),
-        query_weights=query_weights,
         positions=values.get("position"),
         teacher=values.get("teacher"),
-        source_rows=order,
         source_index=index,
         feature_names=layout.feature_names,
-        carried=carried,
+        carried={
+            name: carried_values(name, columns[f"carried {name}"], ids_from_text, layout.is_text(name))
+            for name in layout.carried
+        },
         text=layout.text,
         encoding=layout.encoding,
+        regroup=regroup,
     )
+    if weight_of_query is None:
+        return data
+    grouped = weight_of_query if data.source_rows is None else weight_of_query[data.source_rows]
+    return data.replace(query_weights=one_for_each_query(grouped, data.queries, data.qids))
 
 
 def one_for_each_query(per_row: Array, queries: Queries, qids: Array) -> Array:
