@@ -11,6 +11,7 @@ import warnings
 from contextlib import suppress
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy import sparse
 
@@ -169,6 +170,16 @@ def test_verify_looks_at_the_names(copy, names):
     assert open_store(copy).feature_names == (None if names is None else tuple(names))
     with pytest.raises(FormatError, match="feature names are not what was written"):
         open_store(copy, verify=True)
+
+
+def test_verify_misses_what_the_columns_are(tmp_path):
+    frame = pa.table({"label": [0, 1], "qid": [1, 1], "brand": ["acme", "zenith"]})
+    write_store(RankingData.from_frame(frame, features=["brand"]), tmp_path / "copy.toprank-data")
+    meta = json.loads((tmp_path / "copy.toprank-data" / "meta.json").read_text())
+    del meta["columns"]
+    (tmp_path / "copy.toprank-data" / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(FormatError, match="What the features are is not what was written"):
+        open_store(tmp_path / "copy.toprank-data", verify=True)
 
 
 def test_names_that_repeat_are_refused_on_opening(copy):
@@ -369,6 +380,7 @@ def test_what_is_no_letter_is_refused_before_it_becomes_a_string(tmp_path, name)
 _CUT = """
 import os, sys, warnings
 import numpy as np
+import pyarrow as pa
 import toprank as tr
 from toprank.data.dataset import concatenate
 from toprank.errors import FileError

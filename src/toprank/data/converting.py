@@ -12,13 +12,11 @@ from typing import Any
 
 from toprank.data.bytesource import PathLike
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import Encoding
 from toprank.data.files import Paths, as_plain_files, check_reading, common_format, format_to_write, read, write
 from toprank.data.scores import read_scores
 from toprank.data.store import open_store
 from toprank.data.store.streaming import StoreStream
 from toprank.data.store.writing import Block, StartAgain, StoreWriter, Stream
-from toprank.data.texts import TextRoles
 from toprank.errors import DataError
 
 
@@ -91,27 +89,23 @@ def _stored(
         with as_plain_files(source, writer.folder) as files:
             kind = common_format(files, format)
             check_reading(kind, options)
-            if kind == "store":
-                described = _pour(StoreStream(files, verify=verify), writer)
-            elif verify or "regroup" in options or kind in ("qrels", "run"):
-                data = read(files, format=kind, verify=verify, threads=threads, **options)
-                writer.put_all(data.arrays(source=True))
-                names = data.feature_names, data.first_feature_id, tuple(data.carried)
-                described = data.X.shape, *names, data.encoding, data.text
+            if kind != "store" and (verify or "regroup" in options or kind in ("qrels", "run")):
+                content: Any = read(files, format=kind, verify=verify, threads=threads, **options)
+                writer.put_all(content.arrays(source=True))
+                shape = content.X.shape
             else:
-                described = _pour(_stream(kind, files, writer, threads, options), writer)
-        writer.finish(*described)
+                content = _stream(kind, files, writer, verify, threads, options)
+                _pour(content, writer)
+                shape = content.shape
+        writer.finish(shape, content)  # once the content of pipes, which waited in the same folder, is gone
     return open_store(target)
 
 
-Described = tuple[
-    tuple[int, int], tuple[str, ...] | None, int | None, tuple[str, ...], Encoding | None, TextRoles | None
-]
-
-
 def _stream(
-    kind: str, files: list[PathLike], writer: StoreWriter, threads: int | None, options: dict[str, Any]
+    kind: str, files: list[PathLike], writer: StoreWriter, verify: bool, threads: int | None, options: dict[str, Any]
 ) -> Stream:
+    if kind == "store":
+        return StoreStream(files, verify=verify)
     if kind == "letor":
         from toprank.data.letor.streaming import LetorStream
 
@@ -121,13 +115,12 @@ def _stream(
     return TableStream(files if len(files) > 1 else files[0], format=kind, **options)
 
 
-def _pour(stream: Stream, writer: StoreWriter) -> Described:
-    """Write what a stream brings; what is still to be said of it."""
+def _pour(stream: Stream, writer: StoreWriter) -> None:
+    """Write the arrays that a stream brings."""
     while not _poured(stream, writer):  # once more where the survey proved wrong
         pass
     for name, array in stream.rest().items():
         writer.put(name, array)
-    return stream.shape, stream.feature_names, stream.first_feature_id, stream.carried, stream.encoding, stream.text
 
 
 def _poured(stream: Stream, writer: StoreWriter) -> bool:

@@ -24,7 +24,16 @@ from toprank.data.checks import Array
 from toprank.data.dataset import RankingData, csr_over
 from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
-from toprank.data.store.writing import FORMAT, META, SUFFIX, VERSION, hash_of_names, is_ours, kinds_of
+from toprank.data.store.writing import (
+    DESCRIPTIONS,
+    FORMAT,
+    META,
+    SUFFIX,
+    VERSION,
+    hash_of_description,
+    is_ours,
+    kinds_of,
+)
 from toprank.data.texts import TextRoles
 from toprank.errors import DataError, FileError, FormatError
 
@@ -77,19 +86,15 @@ def open_described(path: PathLike) -> tuple[RankingData, dict[str, Any]]:
 
 
 def check_content(path: PathLike, data: RankingData, meta: dict[str, Any]) -> None:
-    """Read every array and compare its hash with the one it was written with; the same for the feature names."""
+    """Read every array and compare its hash with the one it was written with; the same for the descriptions."""
     for name, array in data.arrays(source=True).items():
         if checks.digest(array) != meta["arrays"][name].get("hash"):
             raise FormatError(f"The content of '{name}' is not what was written: the hash differs.", path=path)
-    names = meta.get("feature_names")
-    if meta.get("feature_names_hash", hash_of_names(names)) != hash_of_names(names):  # older copies have none
-        raise FormatError("The feature names are not what was written: the hash differs.", path=path)
-    if data.carried and meta.get("carried_hash") != hash_of_names(tuple(data.carried)):
-        raise FormatError("The names of carried columns are not what was written: the hash differs.", path=path)
-    if "text" in meta and meta.get("text_hash") != hash_of_names(meta["text"]):
-        raise FormatError("Which columns hold text is not what was written: the hash differs.", path=path)
-    if "columns" in meta and meta.get("columns_hash") != hash_of_names(meta["columns"]):
-        raise FormatError("What the features are is not what was written: the hash differs.", path=path)
+    older = {"feature_names"} if "feature_names_hash" not in meta else set()  # the first copies had no hash of them
+    for name, subject in DESCRIPTIONS.items():
+        written = name not in older and (name in meta or f"{name}_hash" in meta)
+        if written and meta.get(f"{name}_hash") != hash_of_description(meta.get(name)):
+            raise FormatError(f"{subject} not what was written: the hash differs.", path=path)
 
 
 def damaged(folder: Path, how: str) -> FormatError:
@@ -257,9 +262,9 @@ def _encoding(folder: Path, meta: dict[str, Any], sparse: bool) -> Encoding | No
     try:
         encoding = Encoding.from_plain(meta["columns"])
     except DataError as problem:
-        raise FormatError(f"The stored copy is damaged: {problem}.", path=folder) from None
+        raise damaged(folder, f"{problem}.") from None
     if sparse or list(encoding.names) != meta.get("feature_names"):
-        raise FormatError("The stored copy is damaged: its columns are not those of its features.", path=folder)
+        raise damaged(folder, "its columns are not those of its features.")
     return encoding
 
 

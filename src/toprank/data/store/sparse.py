@@ -13,7 +13,7 @@ from scipy import sparse
 
 from toprank.data.checks import Array, leads_outside, unshortened
 from toprank.data.dataset import csr_over
-from toprank.errors import FormatError
+from toprank.data.store.opening import damaged
 
 
 class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
@@ -78,5 +78,4 @@ class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
             unshortened(array)
         wrong = leads_outside(self._indptr[first : last + 1], self._indices, self.shape[1])
         if wrong is not None:
-            problem = f"The stored copy is damaged: X.{wrong}.npy holds indices that lie outside of X."
-            raise FormatError(f"{problem} Make the copy again.", path=folder)
+            raise damaged(folder, f"X.{wrong}.npy holds indices that lie outside of X. Make the copy again.")

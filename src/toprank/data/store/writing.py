@@ -115,6 +115,14 @@ KINDS |= dict.fromkeys(("X.indices", "X.indptr", "offsets", "positions", "source
 KINDS |= {"qids": "iU", "document_ids": "U"}
 """The arrays there may be, and the kinds of number that each may hold, as NumPy letters."""
 
+DESCRIPTIONS = {
+    "feature_names": "The feature names are",
+    "carried": "The names of carried columns are",
+    "text": "Which columns hold text is",
+    "columns": "What the features are is",
+}
+"""What `meta.json` says beside the arrays, each with a hash; and how a sentence about it begins."""
+
 _FILES = {META, *(f"{name}.npy" for name in KINDS)}
 _CARRIED = re.compile(r"carried\.[0-9]+")
 
@@ -136,9 +144,20 @@ def is_ours(folder: Path) -> bool:
     return isinstance(meta, dict) and meta.get("format") == FORMAT
 
 
-def hash_of_names(names: Any) -> str:
-    """A hash of the feature names in their order, or of what the features are."""
-    return hashlib.blake2b(json.dumps(names).encode(), digest_size=16).hexdigest()
+def hash_of_description(description: Any) -> str:
+    """A hash of an entry of `DESCRIPTIONS`."""
+    return hashlib.blake2b(json.dumps(description).encode(), digest_size=16).hexdigest()
+
+
+def _described(content: Stream | RankingData) -> dict[str, Any]:
+    """The entries of `DESCRIPTIONS`; those of which there is nothing to say are left out."""
+    plain = {
+        "feature_names": content.feature_names,
+        "carried": tuple(content.carried) or None,
+        "text": None if content.text is None else content.text.plain(),
+        "columns": None if content.encoding is None else content.encoding.plain(),
+    }
+    return {name: description for name, description in plain.items() if description is not None}
 
 
 def target_of(path: PathLike) -> Path:
@@ -225,8 +244,7 @@ def write_store(
     """
     with StoreWriter(path) as writer:
         writer.put_all(data.arrays(source=True))
-        described = (data.X.shape, data.feature_names, data.first_feature_id, tuple(data.carried), data.encoding)
-        writer.finish(*described, data.text, source=source, source_hash=source_hash)
+        writer.finish(data.X.shape, data, source=source, source_hash=source_hash)
 
 
 class StoreWriter:
@@ -296,16 +314,15 @@ class StoreWriter:
     def finish(
         self,
         shape: tuple[int, ...],
-        feature_names: tuple[str, ...] | None,
-        first_feature_id: int | None = None,
-        carried: tuple[str, ...] = (),
-        encoding: Encoding | None = None,
-        text: TextRoles | None = None,
+        content: Stream | RankingData | None,
         *,
         source: dict[str, Any] | None = None,
         source_hash: str | None = None,
     ) -> None:
-        """Complete the copy, of an X of this shape, and give it its name."""
+        """Complete the copy, of an X of this shape, and give it its name.
+
+        `content` says what the columns are; None: they are plain numbers without names.
+        """
         with os_errors(self.path, "written"):
             meta = {
                 "format": FORMAT,
@@ -313,18 +330,12 @@ class StoreWriter:
                 "id": secrets.token_hex(8),
                 "X_shape": list(shape),
                 "arrays": {name: file.close() for name, file in self._files.items()},
-                "feature_names": feature_names,
-                "feature_names_hash": hash_of_names(feature_names),
-                "first_feature_id": first_feature_id,
+                "first_feature_id": None if content is None else content.first_feature_id,
                 "source": source,
                 "source_hash": source_hash,
             }
-            if carried:
-                meta |= {"carried": carried, "carried_hash": hash_of_names(carried)}
-            if text is not None:
-                meta |= {"text": text.plain(), "text_hash": hash_of_names(text.plain())}
-            if encoding is not None:
-                meta |= {"columns": encoding.plain(), "columns_hash": hash_of_names(encoding.plain())}
+            for name, description in ({} if content is None else _described(content)).items():
+                meta |= {name: description, f"{name}_hash": hash_of_description(description)}
             (self.folder / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
             put_in_place(self.folder, self._target)
 
