@@ -302,6 +302,22 @@ def test_scores_read_back_exactly(tmp_path, scores):
         np.testing.assert_array_equal(read_scores(tmp_path / name, len(scores)), scores)
 
 
+def test_scores_of_numpy_are_unpacked_as_text_is(tmp_path):
+    np.save(tmp_path / "s.npy", [0.5, -1.0])
+    (tmp_path / "s.npy.gz").write_bytes(gzip.compress((tmp_path / "s.npy").read_bytes()))
+    assert read_scores(tmp_path / "s.npy.gz").tolist() == [0.5, -1.0]
+
+
+def test_scores_of_numpy_come_from_a_pipe(tmp_path):
+    packed = io.BytesIO()
+    np.save(packed, [0.5, -1.0])
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(packed.getvalue(),))
+    writer.start()
+    assert read_scores(tmp_path / "pipe").tolist() == [0.5, -1.0]
+    writer.join()
+
+
 def test_scores_in_all_their_spellings(tmp_path):
     path = tmp_path / "scores"
     path.write_bytes(b"\xef\xbb\xbf 1\r\n-2.5e3\t\n+.5\n1e-320\n\n  \n")

@@ -18,7 +18,7 @@ _SHORT = 1 << 12  # bytes of a line that is quoted, or told from a run's
 
 
 def read_scores(path: PathLike, n: int | None = None) -> FloatArray:
-    """Scores from text with one number a line (plain, .gz or .zst), or from a NumPy ``.npy`` file.
+    """Scores from text with one number a line, or from a NumPy ``.npy`` file; plain, .gz or .zst.
 
     Args:
         path: the file.
@@ -27,14 +27,13 @@ def read_scores(path: PathLike, n: int | None = None) -> FloatArray:
     Raises:
         FormatError: something is not a finite number (with its line), or the count is wrong.
     """
-    file = Path(path)
-    source = open_bytes(file)
+    source = open_bytes(path)
     is_numpy = source.bytes(0, 6) == b"\x93NUMPY"
-    scores = _from_numpy(file) if is_numpy else _from_text(source)
+    scores = _from_numpy(source) if is_numpy else _from_text(source)
     if n is not None and len(scores) != n:
         raise FormatError(
             f"There are {len(scores):,} scores for {n:,} documents; give one for each, in the order of the data.",
-            path=file,
+            path=path,
         )
     return scores
 
@@ -86,9 +85,10 @@ def _fault(path: Path, line: bytes, number: int) -> FormatError:
     return FormatError(problem, path=path, line=number, remedy=of_run if run else "")
 
 
-def _from_numpy(path: Path) -> FloatArray:
+def _from_numpy(source: ByteSource) -> FloatArray:
+    path = source.path
     try:
-        array = np.load(path, allow_pickle=False)
+        array = np.load(io.BytesIO(source.text.data), allow_pickle=False)  # not by its name: a pipe gives its bytes once
     except (ValueError, EOFError, OSError, SyntaxError, MemoryError):
         raise FormatError("The NumPy file is damaged, or holds objects instead of numbers.", path=path) from None
     if array.ndim != 1 or array.dtype.kind not in "fiu":
