@@ -350,6 +350,22 @@ def test_scattered_queries_in_tables(tmp_path, suffix):
     assert found(check_file(tmp_path / f"data.{suffix}"), "split-queries").examples == ("1",)
 
 
+def test_scattered_ids_that_are_floats_are_shown_as_the_data_have_them(tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = pa.table({"query": [1.0, 2.0, 1.0], "label": [0, 1, 2], "f": [1.0, 2.0, 3.0]})
+    parquet.write_table(table, tmp_path / "data.parquet")
+    assert found(check_file(tmp_path / "data.parquet"), "split-queries").examples == ("1",)
+
+
+def test_names_are_counted_before_files_are_read(tmp_path):
+    with pytest.raises(DataError, match="1 names for 2 data sets"):
+        check_file([tmp_path / "a.txt", tmp_path / "b.txt"], names=["a"])
+    with pytest.raises(DataError, match="cutoffs must be a list"):
+        check_file(tmp_path / "a.txt", cutoffs=[0])
+
+
 def test_what_cannot_be_read_is_refused_as_by_the_reader(tmp_path):
     path = tmp_path / "data.txt"
     path.write_text(SCATTERED + "oops qid:4 1:1\n")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -265,7 +264,7 @@ def labels_findings(data: RankingData) -> Iterator[Finding]:
         yield Finding("one-grade", "problem", sentence, len(labels), (), remedy)
 
 
-def queries_findings(data: RankingData, cutoffs: tuple[int, ...]) -> Iterator[Finding]:
+def queries_findings(data: RankingData, cutoffs: Sequence[int]) -> Iterator[Finding]:
     """Queries of one document, without anything relevant, with equal labels, shorter than a cut-off."""
 
     def some_queries(which: Mask, code: str, severity: Severity, what: str, remedy: str) -> Iterator[Finding]:
@@ -431,7 +430,7 @@ def split_queries_finding(
     path: PathLike, name: str, data: RankingData, refusal: DataError, options: dict[str, Any]
 ) -> Finding:
     """That the rows of some queries are not neighbours; `refusal` is how the reader put it."""
-    scattered = _scattered(_ids_by_row(path, options))
+    scattered = _scattered(_ids_in_order(path, options))
     number = some(len(scattered), data.n_queries, "query|queries is|are scattered, with rows of others between")
     line = getattr(refusal, "line", None)
     sentence = f"{name}: {number}{f', first at line {line}' if line else ''}."
@@ -440,12 +439,12 @@ def split_queries_finding(
     return Finding("split-queries", "problem", sentence, len(scattered), examples_of(scattered), remedy)
 
 
-def _scattered(row_ids: list[str]) -> list[str]:
+def _scattered(ids: list[str]) -> list[str]:
     """The ids that come back after another one, in the order in which they first do."""
     seen: set[str] = set()
     again: dict[str, None] = {}
     previous = None
-    for qid in row_ids:
+    for qid in ids:
         if qid != previous and qid in seen:
             again[qid] = None
         seen.add(qid)
@@ -453,14 +452,15 @@ def _scattered(row_ids: list[str]) -> list[str]:
     return list(again)
 
 
-def _ids_by_row(path: PathLike, options: dict[str, Any]) -> list[str]:
-    """The query id of every row, as the file has it."""
+def _ids_in_order(path: PathLike, options: dict[str, Any]) -> list[str]:
+    """The query ids in the order of the rows, as the file has them; one for each row, or for neighbours that agree."""
     from toprank.data.files import format_of
+    from toprank.data.letor.survey import survey_chunks
 
     kind = options.get("format") or format_of(path)
     if kind == "letor":
-        tokens = re.findall(rb"^[^#\n]*?[ \t]qid:(\S+)", open_bytes(path).text.data, re.MULTILINE)
-        return [token.decode("utf-8", "replace") for token in tokens]
+        surveys = survey_chunks([open_bytes(path)], options.get("threads"))
+        return [(token or b"").decode("utf-8", "replace") for survey in surveys for token in survey.tokens()]
     from toprank.data.tables.reading import query_ids
 
     return [str(qid) for qid in query_ids(path, format=kind, qid=options.get("qid")).tolist()]
@@ -496,11 +496,15 @@ def check(
         check_data("check", subject)
     if names is None:
         names = ["data"] if not others else [f"data {number}" for number in range(1, len(everything) + 1)]
-    if len(names) != len(everything):
-        raise DataError(f"There are {len(names)} names for {len(everything)} data sets; there must be one for each.")
+    _check_options(names, len(everything), cutoffs)
+    return _report(everything, names, cutoffs, threads)
+
+
+def _check_options(names: Sequence[str], n_data_sets: int, cutoffs: Any) -> None:
+    if len(names) != n_data_sets:
+        raise DataError(f"There are {len(names)} names for {n_data_sets} data sets; there must be one for each.")
     if not isinstance(cutoffs, Sequence) or not cutoffs or not all(is_whole(cut, 1) for cut in cutoffs):
         raise DataError(f"cutoffs must be a list of whole numbers of at least 1, not {cutoffs!r}.")
-    return _report(everything, list(names), tuple(cutoffs), threads)
 
 
 def check_file(
@@ -525,12 +529,12 @@ def check_file(
     files = listed_paths(paths)
     if names is None:
         names = _short_names(files)
+    _check_options(names, len(files), cutoffs)  # before minutes of reading
     options = read_options | {"threads": threads}
     read_files = [_read(file, name, options) for file, name in zip(files, names, strict=True)]
     splits = _in_agreement(files, [data for data, _ in read_files], options)
-    report = check(*splits, cutoffs=cutoffs, names=names, threads=threads)
     scattered = [finding for _, findings in read_files for finding in findings]
-    return Report.of(report.subjects, (*scattered, *report.findings))
+    return _report(splits, names, cutoffs, threads, scattered)
 
 
 def _in_agreement(files: Sequence[PathLike], splits: list[RankingData], options: dict[str, Any]) -> list[RankingData]:
@@ -568,10 +572,15 @@ def _read(file: PathLike, name: str, options: dict[str, Any]) -> tuple[RankingDa
 
 
 def _report(
-    everything: Sequence[RankingData], names: list[str], cutoffs: tuple[int, ...], threads: int | None
+    everything: Sequence[RankingData],
+    names: Sequence[str],
+    cutoffs: Sequence[int],
+    threads: int | None,
+    known: Sequence[Finding] = (),
 ) -> Report:
+    """The report on data sets, of which some findings are known already."""
     examined = [Examined(data, scan(data, threads)) for data in everything]
-    findings: list[Finding] = []
+    findings = list(known)
     for name, part in zip(names, examined, strict=True):
         prefix = f"{name}: " if len(names) > 1 else ""
         groups: Iterable[Iterable[Finding]] = (

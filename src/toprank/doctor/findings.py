@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
+from toprank.drawing import shortened
 from toprank.showing.tables import Kind, Part, Shown, frame_of
 
 Severity = Literal["problem", "warning", "note"]
@@ -90,8 +91,7 @@ class Report(Shown):
 
 def examples_of(items: Iterable[Any]) -> tuple[str, ...]:
     """The first few items as short strings."""
-    texts = map(str, itertools.islice(items, _SHOWN))
-    return tuple(text if len(text) <= 40 else text[:39] + "…" for text in texts)
+    return tuple(shortened(str(item), 40) for item in itertools.islice(items, _SHOWN))
 
 
 def agreeing(count: int, words: str) -> str:

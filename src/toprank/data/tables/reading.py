@@ -327,6 +327,4 @@ def query_ids(
     sources = sources_of(paths, format)
     with about(sources[0].path):
         layout = common_layout(sources, given, [], None)
-        name = layout.roles["qid"]
-        pieces = [batch.column(name) for source in sources for batch in source.batches(layout)]
-        return role_values("qid", name, pieces, layout)
+    return np.concatenate([ids for source in sources for ids in _query_ids(source, layout)])
