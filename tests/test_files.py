@@ -253,6 +253,15 @@ def test_judgments_count_for_the_cache_of_a_run(tmp_path):
     assert read(tmp_path / "a.run", cache=True, qrels=tmp_path / "a.qrels").labels[0] == 33
 
 
+def test_words_of_what_a_table_is_like_count_for_its_cache(tmp_path):
+    words = {"qid": [1, 1], "label": [0, 1], "f": [0.5, 0.25], "asked": ["a", "a"], "title": ["a", "b"]}
+    parquet.write_table(pa.table(words), tmp_path / "t.parquet")
+    plain = read(tmp_path / "t.parquet", features=["f"])
+    matched = read(tmp_path / "t.parquet", features=["f"], text={"query": "asked", "document": "title"})
+    assert read(tmp_path / "t.parquet", cache=True, like=plain).text is None
+    assert read(tmp_path / "t.parquet", cache=True, like=matched).text == matched.text
+
+
 def test_a_cache_moves_with_its_file(tmp_path):
     (tmp_path / "before").mkdir()
     (tmp_path / "before" / "a.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:1\n")

@@ -411,7 +411,7 @@ def _spelled(name: str, value: Any) -> str:
     if isinstance(value, os.PathLike) or name == "qrels":
         return repr(None if value is None else Path(value).name)
     if name == "like":
-        from toprank.data.frames.layout import known_columns
+        from toprank.data.frames.layout import known_columns, known_text
 
-        return repr(known_columns(value))
+        return repr((*known_columns(value), known_text(value)))
     return np.dtype(value).name if name == "dtype" and value is not None else repr(value)

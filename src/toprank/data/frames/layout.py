@@ -156,8 +156,8 @@ def _text_roles(text: Any, like: Any, stored: _Remembered | None, names: Sequenc
     """Which columns hold words: those given, else those of what the table is to be like, else those it remembers."""
     if text is not None:
         return TextRoles.of(text) if text else None
-    known = getattr(like, "text", None) if not hasattr(like, "text_") else getattr(like.text_, "roles", None)
-    if isinstance(known, TextRoles):
+    known = known_text(like)
+    if known is not None:
         absent = [name for name in known.columns if name not in names]
         if absent:
             raise DataError(
@@ -167,6 +167,12 @@ def _text_roles(text: Any, like: Any, stored: _Remembered | None, names: Sequenc
         return known
     learnt = None if stored is None else stored.text
     return learnt if learnt is not None and set(learnt.columns) <= set(names) else None
+
+
+def known_text(like: Any) -> TextRoles | None:
+    """Which columns hold the words that data carry, or that a ranker matches."""
+    roles = getattr(like.text_, "roles", None) if hasattr(like, "text_") else getattr(like, "text", None)
+    return roles if isinstance(roles, TextRoles) else None
 
 
 def unreadable() -> Any:
