@@ -7,7 +7,8 @@ import math
 import mmap
 import os
 from abc import ABCMeta
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -398,9 +399,14 @@ def weights(given: npt.ArrayLike | None, n: int, name: str, of: str) -> FloatArr
     if given is None:
         return None
     array = some_weights(given, n, name, of)
-    if not array.any():
-        raise DataError(f"{name} are all zero; nothing would count.")
+    check_any_weight(array, name)
     return array
+
+
+def check_any_weight(weights: Array, name: str) -> None:
+    """Refuse weights that are all zero."""
+    if not weights.any():
+        raise DataError(f"{name} are all zero; nothing would count.")
 
 
 def some_weights(given: npt.ArrayLike, n: int, name: str, of: str, first_row: int = 0) -> FloatArray:
@@ -414,12 +420,8 @@ def some_weights(given: npt.ArrayLike, n: int, name: str, of: str, first_row: in
     return array
 
 
-def positions(
-    given: npt.ArrayLike | None, n: int, name: str = "positions", first_row: int = 0
-) -> npt.NDArray[np.int64] | None:
-    """Whole numbers, one for each document; None stays None. Messages count rows from `first_row`."""
-    if given is None:
-        return None
+def positions(given: npt.ArrayLike, n: int, name: str = "positions", first_row: int = 0) -> npt.NDArray[np.int64]:
+    """Whole numbers, one for each document; messages count rows from `first_row`."""
     array = numbers(given, name)
     check_length(array, n, name, "documents")
     if array.dtype.kind not in "iu":
@@ -430,10 +432,8 @@ def positions(
     return array.astype(np.int64, copy=False)
 
 
-def teacher(given: npt.ArrayLike | None, n: int, first_row: int = 0) -> FloatArray | None:
-    """Finite scores, one for each document; None stays None. Messages count rows from `first_row`."""
-    if given is None:
-        return None
+def teacher(given: npt.ArrayLike, n: int, first_row: int = 0) -> FloatArray:
+    """Finite scores, one for each document; messages count rows from `first_row`."""
     array = numbers(given, "teacher").astype(np.float64, copy=False)
     check_length(array, n, "scores of the teacher", "documents")
     if not np.isfinite(array).all():
@@ -443,6 +443,28 @@ def teacher(given: npt.ArrayLike | None, n: int, first_row: int = 0) -> FloatArr
             "teacher did not score."
         )
     return array
+
+
+_OF_DOCUMENTS: dict[str, Callable[..., Array]] = {
+    "labels": labels,
+    "document_ids": partial(identifiers, name="document_ids"),
+    "document_weights": partial(some_weights, name="document_weights", of="documents"),
+    "positions": positions,
+    "teacher": teacher,
+    "source_rows": partial(positions, name="source_rows"),
+}
+
+
+def documents(columns: Mapping[str, npt.ArrayLike | None], n: int, first_row: int = 0) -> dict[str, Array]:
+    """The columns with one value for each document, by the name of their field; None: there is no such column.
+
+    Messages count rows from `first_row`. The rows may be part of more, so that all of their weights may be zero.
+    """
+    return {
+        name: _OF_DOCUMENTS[name](column, n, first_row=first_row)
+        for name, column in columns.items()
+        if column is not None
+    }
 
 
 def names(given: Sequence[str] | None, width: int) -> tuple[str, ...] | None:

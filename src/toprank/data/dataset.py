@@ -118,43 +118,45 @@ class RankingData:
         if n == 0:
             raise DataError("There are no documents: X has no rows.")
         order, grouping, ids = checks.grouping(qid, queries, qids, n, checks.asked(regroup, default=True))
-        columns = carried if type(carried) is dict else {}
         checks.common_index(
-            columns, X=X, y=y, qid=qid, document_ids=document_ids, document_weights=document_weights,
-            teacher=teacher,
+            carried if type(carried) is dict else {},
+            X=X, y=y, qid=qid, document_ids=document_ids, document_weights=document_weights, teacher=teacher,
         )  # fmt: skip
         index = checks.common_index(X=X, y=y, qid=qid) if source_index is None else source_index
         if index is not None and len(index) != n:
             raise DataError(f"source_index has {len(index)} labels for {n} documents; there must be one for each.")
-        per_document: dict[str, Array | None] = {
-            "labels": checks.labels(np.full(n, np.nan) if y is None else y, n),
-            "document_ids": None if document_ids is None else checks.identifiers(document_ids, n, "document_ids"),
-            "document_weights": checks.weights(document_weights, n, "document_weights", "documents"),
-            "positions": checks.positions(positions, n),
-            "teacher": checks.teacher(teacher, n),
-            "source_rows": checks.positions(source_rows, n, "source_rows"),
+        columns = {
+            "labels": np.full(n, np.nan) if y is None else y,
+            "document_ids": document_ids,
+            "document_weights": document_weights,
+            "positions": positions,
+            "teacher": teacher,
+            "source_rows": source_rows,
         }
+        per_document = checks.documents(columns, n)
+        if document_weights is not None:
+            checks.check_any_weight(per_document["document_weights"], "document_weights")
         if order is not None:
             matrix = matrix[order]
-            if per_document["source_rows"] is None:
-                per_document["source_rows"] = np.arange(n)
+            per_document.setdefault("source_rows", np.arange(n))
             index = None if index is None else index[order]
-            per_document = {name: None if a is None else a[order] for name, a in per_document.items()}
+            per_document = {name: column[order] for name, column in per_document.items()}
         known = encoding if encoding is not None else own_encoding
         called = checks.names(feature_names if feature_names is not None else names, matrix.shape[1])
         if known is not None and not known.is_plain and not isinstance(matrix, np.ndarray):
             raise DataError("Columns of categories, dates or durations are kept dense; give X.toarray().")
+        weights_of_queries = checks.weights(query_weights, len(grouping), "query_weights", "queries")
         self._set(
             X=matrix,
             queries=grouping,
             qids=np.array(ids),
-            query_weights=_copied(checks.weights(query_weights, len(grouping), "query_weights", "queries")),
+            query_weights=None if weights_of_queries is None else np.array(weights_of_queries),
             source_index=index,
             feature_names=called,
             first_feature_id=first_feature_id,
             carried=NOTHING if carried is NOTHING and text is None else Carried.of(carried, grouping, order, text),
             encoding=None if known is None else known.named(called),
-            **{name: _copied(array) for name, array in per_document.items()},
+            **{name: np.array(column) for name, column in per_document.items()},
         )
 
     @classmethod
@@ -425,7 +427,7 @@ class RankingData:
             return None if whole is None else whole[index]
 
         checks.check_files(self)
-        values = {name: part(name, rows) for name in _PER_DOCUMENT}
+        values = {name: part(name, rows) for name in (*PER_DOCUMENT, "source_rows", "source_index")}
         return RankingData.trusted(
             X=self.X[rows],
             queries=queries,
@@ -480,13 +482,16 @@ class RankingData:
         )
 
 
-_PER_DOCUMENT = ("labels", "document_ids", "document_weights", "positions", "teacher", "source_rows", "source_index")
+PER_DOCUMENT = {
+    "labels": np.float64,
+    "document_ids": str,
+    "document_weights": np.float64,
+    "positions": np.int64,
+    "teacher": np.float64,
+}
+"""The fields with one value for each document that stored copies and tables bring along, and their types."""
 _OPTIONAL = ["document_ids", "document_weights", "query_weights", "positions", "teacher"]
 CSR_PARTS = ("data", "indices", "indptr")
-
-
-def _copied(array: Array | None) -> Array | None:
-    return None if array is None else np.array(array)
 
 
 def _read_only(array: Array) -> Array:

@@ -88,7 +88,8 @@ def _fault(path: Path, line: bytes, number: int) -> FormatError:
 def _from_numpy(source: ByteSource) -> FloatArray:
     path = source.path
     try:
-        array = np.load(io.BytesIO(source.text.data), allow_pickle=False)  # not by its name: a pipe gives its bytes once
+        # Not by its name: a pipe gives its bytes once.
+        array = np.load(io.BytesIO(source.text.data), allow_pickle=False)
     except (ValueError, EOFError, OSError, SyntaxError, MemoryError):
         raise FormatError("The NumPy file is damaged, or holds objects instead of numbers.", path=path) from None
     if array.ndim != 1 or array.dtype.kind not in "fiu":

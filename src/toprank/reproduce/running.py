@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import PER_DOCUMENT, RankingData
 from toprank.data.folds import Fold, Folds, folds
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.experiment import Experiment, Results
@@ -148,6 +148,5 @@ def reversed_rows(data: RankingData) -> RankingData:
     """The same data with the rows of each query in the opposite order; queries keep theirs."""
     offsets = data.queries.offsets
     rows = np.concatenate([np.arange(b - 1, a - 1, -1) for a, b in pairwise(offsets)])
-    per_document = ("labels", "document_ids", "document_weights", "positions", "teacher")
-    own = {name: None if getattr(data, name) is None else getattr(data, name)[rows] for name in per_document}
+    own = {name: None if getattr(data, name) is None else getattr(data, name)[rows] for name in PER_DOCUMENT}
     return data.replace(X=data.X[rows], **own)

@@ -27,6 +27,14 @@ USUAL_NAMES = {
     "position": ("position",),
     "teacher": ("teacher", "teacher_score"),
 }
+FIELDS = {
+    "label": "labels",
+    "document_id": "document_ids",
+    "weight": "document_weights",
+    "position": "positions",
+    "teacher": "teacher",
+}
+"""The field of `RankingData` that a column becomes, by its role: those with one value for each document."""
 PRODUCT_NAMES = ("product_id", "productid", "item_id", "itemid", "sku", "asin")
 """Names of document ids too, where no column has one of the others."""
 MOST_LEVELS = 0.5

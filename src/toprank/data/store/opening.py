@@ -21,7 +21,7 @@ from toprank.data import checks
 from toprank.data.bytesource import PathLike, os_errors
 from toprank.data.carried import Carried, carried_of
 from toprank.data.checks import Array
-from toprank.data.dataset import RankingData, csr_over
+from toprank.data.dataset import PER_DOCUMENT, RankingData, csr_over
 from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
 from toprank.data.store.writing import (
@@ -176,9 +176,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         for name in (_SPARSE if sparse else _DENSE) + _REQUIRED:
             arrays[name]
         queries = Queries(arrays["offsets"])
-        lengths = dict.fromkeys(
-            ("labels", "document_ids", "document_weights", "positions", "teacher", "source_rows"), rows
-        )
+        lengths = dict.fromkeys((*PER_DOCUMENT, "source_rows"), rows)
         lengths |= dict.fromkeys(("qids", "query_weights"), len(queries))
         shapes: dict[str, tuple[int, ...]] = {name: (length,) for name, length in lengths.items()}
         if sparse:

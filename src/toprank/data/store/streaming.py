@@ -13,7 +13,7 @@ from toprank.data import checks
 from toprank.data.bytesource import PathLike
 from toprank.data.carried import Carried, carried_of
 from toprank.data.checks import Array
-from toprank.data.dataset import CSR_PARTS, RankingData, csr_over
+from toprank.data.dataset import CSR_PARTS, PER_DOCUMENT, RankingData, csr_over
 from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
 from toprank.data.store.opening import open_store
@@ -22,13 +22,6 @@ from toprank.data.texts import TextRoles
 from toprank.errors import FormatError, Remedy
 
 _PART = 32 << 20  # bytes of rows at a time
-_COLUMNS = {
-    "labels": np.float64,
-    "document_ids": str,
-    "document_weights": np.float64,
-    "positions": np.int64,
-    "teacher": np.float64,
-}
 
 
 def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> RankingData:
@@ -69,7 +62,7 @@ class StoreStream:
         self._encoding = Encoding.joined([copy.encoding for copy in self._copies], self._copies[0].feature_names)
         self._is_sparse = any(copy.is_sparse for copy in self._copies)
         self._are_moved = any(copy.source_rows is not None for copy in self._copies)
-        self._names = [name for name in _COLUMNS if getattr(self._copies[0], name) is not None]
+        self._names = [name for name in PER_DOCUMENT if getattr(self._copies[0], name) is not None]
         self._rest = self._joined()
 
     @property
@@ -113,7 +106,7 @@ class StoreStream:
             entries = at_most if all(copy.is_sparse for copy in self._copies) else None
             arrays = started_sparse(kind, index, n, entries)
         for name in self._names:
-            dtype = np.dtype(_COLUMNS[name])
+            dtype = np.dtype(PER_DOCUMENT[name])
             if name == "document_ids":
                 dtype = np.dtype(f"U{max(checks.longest_text(getattr(copy, name)) for copy in self._copies)}")
             arrays[name] = Started(dtype, (), n)
@@ -177,7 +170,7 @@ class StoreStream:
             if copy.text != first.text:
                 problem = f"The columns of the words of queries and documents are not those in {name_of_first}."
                 raise FormatError(f"{problem} Write all copies with the same text.", path=path)
-            for name in (*_COLUMNS, "query_weights"):
+            for name in (*PER_DOCUMENT, "query_weights"):
                 here, there = (getattr(opened, name) is not None for opened in (copy, first))
                 if here != there:
                     there_is = "are no" if there else "are"

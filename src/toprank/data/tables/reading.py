@@ -18,11 +18,11 @@ from toprank.data import checks
 from toprank.data.bytesource import PathLike
 from toprank.data.carried import Carried
 from toprank.data.checks import IN_MEMORY, Array
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import PER_DOCUMENT, RankingData
 from toprank.data.encoding import Encoding, Strangers, kind_of, listed
 from toprank.data.frames.carrying import carried_values
 from toprank.data.frames.conversion import fill_rows, gather, role_values, several_weights, whole_numbers
-from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, index_columns, is_number, known_columns
+from toprank.data.frames.layout import FIELDS, USUAL_NAMES, Choice, Layout, index_columns, is_number, known_columns
 from toprank.data.queries import Queries
 from toprank.data.store.writing import Block, Started
 from toprank.data.tables.sources import TableSource, about, common_layout, sources_of, with_levels
@@ -86,16 +86,11 @@ class TableStream:
     def arrays(self) -> dict[str, Started]:
         """What the blocks are made of."""
         n, width = self.shape
-        roles, numbers = self._layout.roles, np.dtype(np.float64)
-        arrays = {"X": Started(self._layout.dtype, (width,), n), "labels": Started(numbers, (), n)}
-        if "document_id" in roles:
-            arrays["document_ids"] = Started(None, (), n)
-        if "weight" in roles:
-            arrays["document_weights"] = Started(numbers, (), n)
-        if "position" in roles:
-            arrays["positions"] = Started(np.dtype(np.int64), (), n)
-        if "teacher" in roles:
-            arrays["teacher"] = Started(numbers, (), n)
+        arrays = {"X": Started(self._layout.dtype, (width,), n)}
+        for role, field in FIELDS.items():
+            if role == "label" or role in self._layout.roles:
+                kind = PER_DOCUMENT[field]  # of text only once all rows are read: how long it is
+                arrays[field] = Started(None if kind is str else np.dtype(kind), (), n)
         return arrays
 
     def blocks(self) -> Iterator[Block]:
@@ -122,21 +117,12 @@ class TableStream:
         }
         X = np.empty((n, len(layout.features)), dtype=layout.dtype)
         fill_rows(X, batch, layout, strangers)
-        block = {"X": X, "labels": checks.labels(values.get("label", np.full(n, np.nan)), n, row)}
-        if "document_id" in values:
-            block["document_ids"] = checks.identifiers(values["document_id"], n, "document_ids", row)
-        if "weight" in values:
-            block["document_weights"] = checks.some_weights(values["weight"], n, "document_weights", "documents", row)
-            self._any_weight |= bool(block["document_weights"].any())
-        positions = checks.positions(values.get("position"), n, first_row=row)
-        if positions is not None:
-            block["positions"] = positions
-        teacher = checks.teacher(values.get("teacher"), n, row)
-        if teacher is not None:
-            block["teacher"] = teacher
+        values.setdefault("label", np.full(n, np.nan))
+        columns = checks.documents({field: values.get(role) for role, field in FIELDS.items()}, n, row)
+        self._any_weight |= "weight" in values and bool(columns["document_weights"].any())
         if "query_weight" in values:
             self._weigh(checks.some_weights(values["query_weight"], n, "query_weights", "queries", row), before)
-        return block
+        return {"X": X} | columns
 
     def _weigh(self, per_row: FloatArray, before: int) -> None:
         """Note the weights of the queries of a strip of rows; the first of them may have begun in an earlier one."""
