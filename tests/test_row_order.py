@@ -434,5 +434,8 @@ def test_scattered_rows_are_grouped_unless_told_otherwise(tmp_path, regroup):
             np.testing.assert_array_equal(data.labels, frame.label.to_numpy()[data.source_rows])
     with pytest.raises(tr.ToprankError, match="regroup must be True or False"):
         tr.RankingData.from_frame(frame, features=FEATURES, regroup="yes")
+    (tmp_path / "d.txt").write_text("1 qid:1 1:1\n")
+    with pytest.raises(tr.ToprankError, match="regroup must be True or False"):
+        tr.convert(tmp_path / "d.txt", tmp_path / "d.toprank-data", regroup="no")
     with pytest.raises(tr.ToprankError, match="regroup=True, which holds all data in memory"):
         tr.convert(file, tmp_path / "t.toprank-data", features=FEATURES)

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from toprank.cluster.work import WorkerRows, in_sentences
 from toprank.compute import IntArray
+from toprank.data.checks import weight_of_each_query
 from toprank.data.dataset import RankingData
 from toprank.data.files import format_of
 from toprank.data.files import read as read_file
 from toprank.data.frames import from_frame
-from toprank.data.frames.conversion import one_for_each_query
 from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.store import open_store
 from toprank.data.tables.reading import refuse_drift
@@ -235,4 +235,4 @@ def _stacked(parts: Sequence[RankingData], qid: Array, sorting: IntArray) -> Ran
     weights = rows(None if part.query_weights is None else part.queries.spread(part.query_weights) for part in parts)
     if weights is None:
         return whole
-    return whole.replace(query_weights=one_for_each_query(weights, whole.queries, whole.qids))
+    return whole.replace(query_weights=weight_of_each_query(weights, whole.queries, whole.qids))

@@ -420,6 +420,19 @@ def some_weights(given: npt.ArrayLike, n: int, name: str, of: str, first_row: in
     return array
 
 
+def weight_of_each_query(per_row: Array, queries: Queries, qids: Array) -> Array:
+    """The weight of each query from a column of them, which must hold one value in all rows of a query."""
+    smallest, largest = queries.min(per_row), queries.max(per_row)
+    if not np.array_equal(smallest, largest):
+        raise several_weights(qids[np.argmax(smallest != largest)])
+    return smallest
+
+
+def several_weights(qid: Any) -> DataError:
+    """The error for a query whose rows do not agree on its weight."""
+    return DataError(f"Query {qid} has several query weights; all its rows must have the same.")
+
+
 def positions(given: npt.ArrayLike, n: int, name: str = "positions", first_row: int = 0) -> npt.NDArray[np.int64]:
     """Whole numbers, one for each document; messages count rows from `first_row`."""
     array = numbers(given, name)

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from toprank.data.bytesource import PathLike
+from toprank.data.checks import asked
 from toprank.data.dataset import RankingData
 from toprank.data.files import Paths, as_plain_files, check_reading, common_format, format_to_write, read, write
 from toprank.data.scores import read_scores
@@ -70,7 +71,8 @@ def convert(
     if (scores is None) == (kind == "run"):
         raise DataError(f"{target}: a TREC run needs scores, and only that does; give scores=, a file of them.")
     if kind == "store":
-        return _stored(source, target, format, verify, threads, options | ({"regroup": True} if regroup else {}))
+        scattered = {"regroup": True} if asked(regroup, default=False) else {}
+        return _stored(source, target, format, verify, threads, options | scattered)
     options |= {} if regroup is None else {"regroup": regroup}
     data = read(source, format=format, verify=verify, threads=threads, **options)
     if scores is None:

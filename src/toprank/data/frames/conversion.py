@@ -33,7 +33,6 @@ from toprank.data.frames.layout import (
     role_takes,
     unreadable,
 )
-from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 
 ROWS_AT_A_TIME = 8192
@@ -79,20 +78,7 @@ def gather(
     if weight_of_query is None:
         return data
     grouped = weight_of_query if data.source_rows is None else weight_of_query[data.source_rows]
-    return data.replace(query_weights=one_for_each_query(grouped, data.queries, data.qids))
-
-
-def one_for_each_query(per_row: Array, queries: Queries, qids: Array) -> Array:
-    """The weight of each query from a column of them, which must hold one value in all rows of a query."""
-    smallest, largest = queries.min(per_row), queries.max(per_row)
-    if not np.array_equal(smallest, largest):
-        raise several_weights(qids[np.argmax(smallest != largest)])
-    return smallest
-
-
-def several_weights(query: Any) -> DataError:
-    """The error for a query whose rows do not agree on its weight."""
-    return DataError(f"Query {query} has several query weights; all its rows must have the same.")
+    return data.replace(query_weights=checks.weight_of_each_query(grouped, data.queries, data.qids))
 
 
 def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, dict[str, list[Any]]]:

@@ -98,18 +98,17 @@ def read_letor(
     if grouping.problem is not None:
         raise grouping.problem
     sizes, qids = queries_of(names, n_rows, grouping)
-    sides, queries = per_document(names, n_rows), Queries.from_sizes(sizes)
-    weights, positions = sides.weights, sides.positions
+    sides, queries = per_document(names, n_rows).grouped(grouping), Queries.from_sizes(sizes)
     return RankingData(
         parsed.X,
         parsed.labels,
         queries=queries,
         qids=qids,
         document_ids=parsed.document_ids,
-        document_weights=None if weights is None else grouping.scatter(weights),
-        positions=None if positions is None else grouping.scatter(positions),
-        teacher=None if sides.teacher is None else grouping.scatter(sides.teacher),
-        query_weights=sides.for_each_query(queries, qids, grouping.scatter),
+        document_weights=sides.weights,
+        positions=sides.positions,
+        teacher=sides.teacher,
+        query_weights=sides.weight_of_each_query(queries, qids),
         source_rows=grouping.moved_rows(),
         first_feature_id=parsed.first_id,
         feature_names=None if called is None else called.check(parsed.first_id, parsed.X.shape[1]),

@@ -160,7 +160,7 @@ class LetorStream:
         sizes, qids = queries_of(self._names, self._counts, self._grouping)
         queries = Queries.from_sizes(sizes)
         sides = per_document(self._names, self._counts)
-        query_weights = sides.for_each_query(queries, qids, lambda rows: rows)
+        query_weights = sides.weight_of_each_query(queries, qids)
         arrays = {
             "offsets": queries.offsets,
             "qids": np.arange(len(queries)) if qids is None else qids,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.bytesource import Bytes, ByteSource, check_size, open_bytes, plain_name
-from toprank.data.checks import by_appearance, joined_queries
+from toprank.data.checks import by_appearance, joined_queries, weight_of_each_query
 from toprank.data.queries import Queries
 from toprank.errors import FormatError, Remedy, joined
 
@@ -302,7 +302,7 @@ def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray
 
 
 class PerDocument(NamedTuple):
-    """What the side files say of each row, in the order of the text; None where there are none."""
+    """What the side files say of each row; None where there are none."""
 
     weights: FloatArray | None
     positions: npt.NDArray[np.int64] | None
@@ -310,19 +310,19 @@ class PerDocument(NamedTuple):
     """The weight of the row's query, as a column of a table has it."""
     teacher: FloatArray | None
 
-    def for_each_query(self, queries: Queries, qids: Any, grouped: Callable[[Any], Any]) -> FloatArray | None:
-        """The weight of each query; refused where it differs within one. `grouped` brings rows into their queries."""
+    def grouped(self, grouping: Grouping) -> PerDocument:
+        """The same in the order of the result."""
+        return PerDocument(*(None if column is None else grouping.scatter(column) for column in self))
+
+    def weight_of_each_query(self, queries: Queries, qids: Any) -> FloatArray | None:
+        """The weight of each query, whose rows are neighbours; refused where it differs within one."""
         if self.query_weights is None:
             return None
-        from toprank.data.frames.conversion import one_for_each_query
-
-        ids = np.arange(len(queries)) if qids is None else qids
-        weights: FloatArray = one_for_each_query(grouped(self.query_weights), queries, ids)
-        return weights
+        return weight_of_each_query(self.query_weights, queries, np.arange(len(queries)) if qids is None else qids)
 
 
 def per_document(paths: Sequence[Path], n_rows: Sequence[int]) -> PerDocument:
-    """Document weights, positions, query weights and a teacher's scores from the side files.
+    """Document weights, positions, query weights and a teacher's scores from the side files, in the order of the text.
 
     Refused where a side file does not fit its text, or some of several texts have one and others do not.
     """

@@ -21,7 +21,7 @@ from toprank.data.checks import IN_MEMORY, Array
 from toprank.data.dataset import PER_DOCUMENT, RankingData
 from toprank.data.encoding import Encoding, Strangers, kind_of, listed
 from toprank.data.frames.carrying import carried_values
-from toprank.data.frames.conversion import fill_rows, gather, role_values, several_weights, whole_numbers
+from toprank.data.frames.conversion import fill_rows, gather, role_values, whole_numbers
 from toprank.data.frames.layout import FIELDS, USUAL_NAMES, Choice, Layout, index_columns, is_number, known_columns
 from toprank.data.queries import Queries
 from toprank.data.store.writing import Block, Started
@@ -136,7 +136,7 @@ class TableStream:
         wrong = weights != np.maximum.reduceat(per_row, places)
         wrong[0] |= first < self._weighed and weights[0] != self._query_weights[first]
         if wrong.any():
-            raise several_weights(self._qids[first + int(np.argmax(wrong))])
+            raise checks.several_weights(self._qids[first + int(np.argmax(wrong))])
         self._query_weights[first:last] = weights
         self._weighed = last
 
