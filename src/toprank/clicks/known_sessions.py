@@ -77,7 +77,7 @@ def _session_hashes(log: ClickLog) -> Hashes | None:
     """A number for each session, of what tells it from all others; None where nothing does."""
     hashes = np.zeros(log.n_sessions, dtype=np.uint64)
     can_be_known = False
-    if log.session_ids is not None and not _is_numbering(log.session_ids):
+    if log.session_ids is not None and not is_numbering(log.session_ids):
         hashes += _hashes(log.session_ids)
         can_be_known = True
     try:
@@ -91,10 +91,6 @@ def _session_hashes(log: ClickLog) -> Hashes | None:
     hashes += np.add.reduceat(mixed(rows), log.offsets[:-1])
     hashes += _hashes(log.qids)[log.session_query]
     return mixed(hashes)
-
-
-def _is_numbering(ids: Array) -> bool:
-    return ids.dtype.kind in "iu" and is_numbering(ids)
 
 
 def _hashes(ids: Array) -> Hashes:

@@ -18,7 +18,7 @@ folds of queries. In prediction they come from all training data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist
@@ -111,13 +111,15 @@ class LevelMean:
 
 def cells(X: Any, places: Places, sizes: Sequence[int]) -> IntArray:
     """The cell of a table for each row of codes; −1 where a level is missing or unknown."""
-    codes = [codes_of(X[:, place], size) for place, size in zip(places, sizes, strict=True)]
-    return codes[0] if len(codes) == 1 else paired(codes[0], codes[1], sizes[1])
+    return _combined([codes_of(X[:, place], size) for place, size in zip(places, sizes, strict=True)], sizes)
 
 
-def paired(first: IntArray, second: IntArray, size: int) -> IntArray:
-    """The cells of two categories; −1 where either has none."""
-    return np.where((first >= 0) & (second >= 0), first * size + second, -1)
+def _combined(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
+    """The cells of the codes of one category, or of two; −1 where one of them has none."""
+    if len(codes) == 1:
+        return codes[0]
+    first, second = codes
+    return np.where((first >= 0) & (second >= 0), first * sizes[1] + second, -1)
 
 
 def looked_up(table: npt.NDArray[Any], cells: IntArray) -> FloatArray:
@@ -179,8 +181,7 @@ class _Levels:
         for place in places:
             if place not in self._codes:
                 self._codes[place] = codes_of(self._X[:, place], self.size((place,)))
-        codes = [self._codes[place] for place in places]
-        return codes[0] if len(codes) == 1 else paired(codes[0], codes[1], self.size(places[1:]))
+        return _combined([self._codes[place] for place in places], [self.size((place,)) for place in places])
 
     def tables(self, asked: Iterable[Places], rows: Any = slice(None)) -> dict[Places, LevelMean]:
         """The tables that are asked for, and those of the categories of pairs, from some rows."""
@@ -234,17 +235,16 @@ def _folds(data: RankingData, seed: int) -> IntArray:
     return fold[data.queries.document_query]
 
 
-def _by_fold(levels: _Levels, fold: IntArray, asked: Sequence[Places]) -> Iterator[tuple[IntArray, Any]]:
-    """For each fold its rows, and the tables from all other rows."""
-    for number in range(FOLDS):
-        inside = fold == number
-        yield np.flatnonzero(inside), levels.tables(asked, np.flatnonzero(~inside))
+def _divisions(fold: IntArray) -> list[tuple[IntArray, IntArray]]:
+    """For each fold its rows, and all other rows."""
+    return [(np.flatnonzero(fold == number), np.flatnonzero(fold != number)) for number in range(FOLDS)]
 
 
 def out_of_fold(data: RankingData, encoding: Encoding, asked: Sequence[Places], seed: int) -> FloatArray:
     """What documents of the training data are given: (documents, tables), each from the folds that it is not in."""
     levels, values = _Levels(data, encoding), np.zeros((data.n_documents, len(asked)))
-    for rows, tables in _by_fold(levels, _folds(data, seed), asked):
+    for rows, others in _divisions(_folds(data, seed)):
+        tables = levels.tables(asked, others)
         for column, places in enumerate(asked):
             values[rows, column] = looked_up(tables[places].table, levels.cells(places)[rows])
     return values
@@ -293,7 +293,7 @@ class _Judge:
         if isinstance(held_out, np.ndarray):
             self._judged, self._sides = levels, 2
             self._parts: list[tuple[Any, Any, dict[Places, LevelMean]]] = [
-                (np.flatnonzero(held_out == fold), np.flatnonzero(held_out != fold), {}) for fold in range(FOLDS)
+                (judged, learnt, {}) for judged, learnt in _divisions(held_out)
             ]
         else:
             self._judged, self._sides = _Levels(held_out, levels.encoding), 1

@@ -59,7 +59,7 @@ def id_hashes(ids: npt.NDArray[Any]) -> Hashes:
 
 def is_numbering(ids: npt.NDArray[Any]) -> bool:
     """Whether ids are 0 … n - 1 or 1 … n, in any order: numbers that every file may give to its own queries."""
-    if ids.dtype.kind == "U":
+    if ids.dtype.kind not in "iu":
         return False
     return ids.min() in (0, 1) and np.array_equal(np.sort(ids), np.arange(len(ids)) + ids.min())
 

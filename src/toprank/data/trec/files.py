@@ -85,7 +85,7 @@ def _first_repeated_pair(qids: Array, document_ids: Array) -> int | None:
     return None
 
 
-def table_of(given: Any, number: str) -> tuple[Any, Any, Any]:
+def _columns_of(given: Any, number: str) -> tuple[Any, Any, Any]:
     """The three columns of ``{query: {document: number}}`` or of a data frame with the usual column names."""
     if isinstance(given, Mapping):
         for qid, inner in given.items():
@@ -112,7 +112,7 @@ def table_of(given: Any, number: str) -> tuple[Any, Any, Any]:
     return *ids, column(number, _NUMBERS[number])
 
 
-def read_table(
+def _read_rows(
     path: PathLike, layout: str, value_column: int, what: str, rest: bool = False
 ) -> tuple[ByteSource, npt.NDArray[np.int64], Array, Array, FloatArray]:
     """Read a file of lines like `layout` (with `rest`, more words may follow).
@@ -193,7 +193,7 @@ def check_words(words: Iterable[str], kind: str, where: str) -> None:
         checks.check_utf8(word, kind)
 
 
-def write_table(path: PathLike, columns: list[Any]) -> None:
+def _write_rows(path: PathLike, columns: list[Any]) -> None:
     """Write columns (arrays, or one string for all rows) as lines of words, all or nothing."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -228,7 +228,7 @@ class Qrels:
         """From ``{query: {document: grade}}``, a file, or a frame with columns like query_id, doc_id and relevance."""
         if isinstance(given, str | os.PathLike):
             return read_qrels(given)
-        return given if isinstance(given, Qrels) else cls(*table_of(given, "grade"))
+        return given if isinstance(given, Qrels) else cls(*_columns_of(given, "grade"))
 
     def __len__(self) -> int:
         return len(self.grades)
@@ -258,7 +258,7 @@ class Run:
         """From ``{query: {document: score}}``, a file, or a frame with columns like query_id, doc_id and score."""
         if isinstance(given, str | os.PathLike):
             return read_run(given)
-        return given if isinstance(given, Run) else cls(*table_of(given, "score"), tag)
+        return given if isinstance(given, Run) else cls(*_columns_of(given, "score"), tag)
 
     def ranks(self) -> IntArray:
         """The rank of each row within its query, from 1: by score as float32, then by document id, both descending.
@@ -296,7 +296,7 @@ def read_qrels(path: PathLike) -> Qrels:
         FileError: the file cannot be read.
         FormatError: a line is not like that, or a pair of query and document appears twice.
     """
-    source, spans, qids, document_ids, grades = read_table(path, "query iteration document grade", 3, "grade")
+    source, spans, qids, document_ids, grades = _read_rows(path, "query iteration document grade", 3, "grade")
     try:
         return Qrels(qids, document_ids, grades)
     except RepeatedPairError as twice:
@@ -314,7 +314,7 @@ def read_run(path: PathLike) -> Run:
         FormatError: a line is not like that, or a pair of query and document appears twice.
     """
     layout = "query Q0 document rank score tag"
-    source, spans, qids, document_ids, scores = read_table(path, layout, 4, "score", rest=True)
+    source, spans, qids, document_ids, scores = _read_rows(path, layout, 4, "score", rest=True)
     behind = int(spans[0, 3])
     tag = source.bytes(behind, source.newline(behind)).split(None, 3)[2].decode("utf-8", "replace")
     try:
@@ -331,7 +331,7 @@ def write_qrels(judgments: Qrels | RankingData, path: PathLike) -> None:
         FileError: the file cannot be written.
     """
     qrels = judgments if isinstance(judgments, Qrels) else qrels_of(judgments)
-    write_table(path, [qrels.qids, "0", qrels.document_ids, qrels.grades])
+    _write_rows(path, [qrels.qids, "0", qrels.document_ids, qrels.grades])
 
 
 @overload
@@ -379,7 +379,7 @@ def write_run(
         raise DataError("Ranking data need scores to be a run: write_run(data, scores, path).")
     else:
         run, target = run_of(scores, data, tag, order), path
-    write_table(target, [run.qids, "Q0", run.document_ids, run.ranks(), run.scores, run.tag])
+    _write_rows(target, [run.qids, "Q0", run.document_ids, run.ranks(), run.scores, run.tag])
 
 
 def qrels_of(data: RankingData) -> Qrels:
