@@ -15,6 +15,7 @@ About m^(k−1) prefixes instead of m^k choices, visited one after the other and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -140,7 +141,8 @@ def _refuse_long_lists(sizes: IntArray, top_k: int | None) -> None:
 
 
 def _rounded(count: int) -> str:
-    return f"{count:,}" if count < 10**15 else f"about 10^{len(str(count)) - 1}"
+    # By the logarithm: Python refuses to write out a number of more than 4,300 digits.
+    return f"{count:,}" if count < 10**15 else f"about 10^{math.floor(math.log10(count))}"
 
 
 @dataclass(frozen=True)
