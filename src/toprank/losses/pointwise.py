@@ -193,21 +193,37 @@ class QuerySquared(Targeted):
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
-        return _BoundQuerySquared(self, judgments)
+        targets = self.targets(judgments.labels, judgments.top_grade)
+        return CentredBound(targets, judgments.term_weights(self.per_document), judgments)
 
 
-class _BoundQuerySquared(BoundTargets):
+class CentredBound(BoundLoss):
+    """factor · min over b of Σ_j w_j (s_j + b − t_j)² in each query; without `factors` they are 1."""
+
+    def __init__(
+        self, targets: FloatArray, weights: FloatArray, judgments: Judgments, factors: FloatArray | None = None
+    ) -> None:
+        super().__init__(judgments)
+        self.targets, self.weights, queries = targets, weights, self.queries
+        masses = queries.sum(weights)
+        self.shares: FloatArray = weights / queries.spread(np.where(masses > 0, masses, 1.0))  # no weight, no loss
+        self.factors = np.ones(len(queries)) if factors is None else factors
+        self.bends: FloatArray = 2.0 * self.factors * masses
+
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        weights, residuals = self.weights[block.rows], scores - self.targets[block.rows]
-        masses = block.sum(weights)
-        totals = np.where(masses > 0, masses, 1.0)  # a query without weight loses nothing
-        residuals -= block.spread(block.sum(weights * residuals) / totals)
-        np.multiply(2 * residuals, weights * block.spread(block.scale), out=grad)
-        # 2·scale·(diag(w) − w wᵀ/Σw): that of a softmax with p = w/Σw.
-        shares = weights / block.spread(totals)
-        curvature = SoftmaxCurvature(shares, 2 * block.scale * masses, block.offsets) if want.curvature else None
-        return block.sum(weights * residuals**2), curvature
+        shares, factors = self.shares[block.rows], self.factors[block.queries]
+        residuals = scores - self.targets[block.rows]
+        # The first residual goes before the mean does: large scores that lie close together keep their digits.
+        residuals -= block.spread(residuals[block.offsets[:-1]])
+        residuals -= block.spread(block.sum(shares * residuals))
+        pulls = self.weights[block.rows] * residuals
+        np.multiply(block.spread(2.0 * factors * block.scale), pulls, out=grad)
+        losses = factors * block.sum(pulls * residuals)
+        if not want.curvature:
+            return losses, None
+        # 2·(diag(w) − w wᵀ/Σw) is the curvature of a softmax with p = w/Σw and the mass 2·Σw.
+        return losses, SoftmaxCurvature(shares, self.bends[block.queries] * block.scale, block.offsets)
 
 
 Flags = npt.NDArray[np.bool_]

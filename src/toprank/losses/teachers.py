@@ -23,7 +23,8 @@ from toprank.data.checks import check_number
 from toprank.errors import DataError, Remedy
 from toprank.losses.base import BLOCK, Answer, Block, BoundLoss, Judgments, Loss, Traits, Want
 from toprank.losses.pairwise import Logistic
-from toprank.losses.softmax import SoftmaxCurvature
+from toprank.losses.pointwise import CentredBound
+from toprank.losses.softmax import SoftmaxBound
 
 
 def teacher_of(judgments: Judgments, loss: Loss) -> FloatArray:
@@ -62,33 +63,10 @@ class MarginMSE(Loss):
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
-        return _BoundMargins(teacher_of(judgments, self), judgments)
-
-
-class _BoundMargins(BoundLoss):
-    def __init__(self, teacher: FloatArray, judgments: Judgments) -> None:
-        super().__init__(judgments)
-        self.teacher, self.weights = teacher, judgments.weights
-        sizes = self.queries.sizes
-        self.totals: FloatArray = self.queries.sum(self.weights)
         # Σ_{i<j} w_i w_j (d_i − d_j)² = W Σ w (d − d̄)², of m(m − 1)/2 pairs; a document alone has none.
-        self.factors = np.where(sizes > 1, 2.0 * self.totals / np.maximum(sizes * (sizes - 1), 1), 0.0)
-        shares = self.queries.spread(np.where(self.totals > 0, self.totals, 1.0))
-        self.shares: FloatArray = self.weights / shares
-
-    @override
-    def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        shares, factors = self.shares[block.rows], self.factors[block.queries]
-        gaps = scores - self.teacher[block.rows]
-        gaps -= block.spread(gaps[block.offsets[:-1]])  # nothing of a constant is left, however large
-        gaps -= block.spread(block.sum(shares * gaps))
-        pulls = self.weights[block.rows] * gaps
-        losses = factors * block.sum(pulls * gaps)
-        grad[:] = block.spread(2.0 * factors * block.scale) * pulls
-        if not want.curvature:
-            return losses, None
-        masses = 2.0 * factors * self.totals[block.queries] * block.scale
-        return losses, SoftmaxCurvature(shares, masses, block.offsets)
+        weights, queries = judgments.weights, judgments.queries
+        factors = 2.0 * queries.sum(weights) / np.maximum(queries.sizes * (queries.sizes - 1), 1)
+        return CentredBound(teacher_of(judgments, self), weights, judgments, factors)
 
 
 @dataclass(frozen=True)
@@ -179,14 +157,12 @@ class SoftmaxKL(Loss):
         return _BoundKL(teacher_of(judgments, self), self.temperature, judgments)
 
 
-class _BoundKL(BoundLoss):
+class _BoundKL(SoftmaxBound):
     def __init__(self, teacher: FloatArray, temperature: float, judgments: Judgments) -> None:
-        super().__init__(judgments)
-        self.temperature, queries = temperature, self.queries
-        chances, wanted = np.empty(len(teacher)), teacher / temperature
+        queries, chances, wanted = judgments.queries, np.empty(len(teacher)), teacher / temperature
         kernels.softmax(wanted, queries.offsets, chances)
-        self.targets = judgments.weighted(chances)
-        self.mass: FloatArray = queries.sum(self.targets)
+        super().__init__(chances, judgments)
+        self.temperature = temperature
         # Σ p log p, from log p itself: where p is rounded to nothing, its term is nothing, too.
         logs = wanted - queries.spread(queries.max(wanted))
         logs -= queries.spread(np.log(queries.sum(np.exp(logs))))
@@ -194,13 +170,6 @@ class _BoundKL(BoundLoss):
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        losses, mass, t = np.empty(block.n_queries), self.mass[block.queries], self.temperature
-        cooled = scores / t
-        targets, scale = self.targets[block.rows], block.scale * t  # τ² of the loss, over τ of the chain rule
-        kernels.cross_entropy(cooled, targets, mass, scale, block.offsets, grad, losses)
-        losses = t**2 * (losses + self.least[block.queries])
-        if not want.curvature:
-            return losses, None
-        chances = np.empty(len(scores))
-        kernels.softmax(cooled, block.offsets, chances)
-        return losses, SoftmaxCurvature(chances, mass * block.scale, block.offsets)
+        losses, curvature = super().judge(block, scores / self.temperature, grad, want)
+        grad *= self.temperature  # τ² of the loss, over τ of the chain rule; the curvature's two cancel
+        return self.temperature**2 * (losses + self.least[block.queries]), curvature
