@@ -265,7 +265,7 @@ def test_a_linear_ranker_comes_near_the_weights_that_all_draws_agree_on():
     ({"permutations": 2.5}, "permutations must be"),
     ({"permutations": 10**9}, "at least 1 and below 10001, not 1000000000"),
     ({"decay": 0.0}, "decay must be"),
-    ({"decay": 1.5}, r"in \(0, 1\], not 1.5"),
+    ({"decay": 1.5}, "decay must be a number above 0 and at most 1, not 1.5"),
     ({"decay": float("nan")}, "decay must be"),
     ({"metric": "rbp"}, "it can do so for NDCG"),
     ({"seed": -1}, "seed must be"),

@@ -129,14 +129,16 @@ class Judgments:
         weights = np.ones(len(self.queries)) if self.query_weights is None else self.query_weights
         return weights / (weights.sum() if self.total_weight is None else self.total_weight)
 
-    def gains(self, gain: Any) -> FloatArray:
-        """The gain of each label, looked up by grade.
+    def gains(self, gain: Any, top_grade: float | None = None) -> FloatArray:
+        """The gain of each label, looked up by grade; None: the labels themselves, which may be negative.
 
         >>> Judgments([0, 2, 1], Queries([0, 3])).gains("exponential").tolist()
         [0.0, 3.0, 1.0]
         """
+        if gain is None:
+            return self.labels
         grades = Grades.of(self.labels)
-        table: FloatArray = Gain.of(gain).table(grades.values, self.top_grade)
+        table: FloatArray = Gain.of(gain).table(grades.values, self.top_grade if top_grade is None else top_grade)
         return np.take(table, grades.codes)
 
 

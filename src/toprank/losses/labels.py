@@ -90,8 +90,7 @@ def _parts(
         top = judgments.top_grade if measure.max_grade is None else measure.max_grade
         if labels.max() > top:
             raise DataError(f"ERR needs max_grade ≥ every label; max_grade is {top:g}, a label {labels.max():g}.")
-        grades, codes = np.unique(labels, return_inverse=True)
-        return Gain.of("err").table(grades, top)[codes.reshape(-1)], np.ones(len(queries))
+        return judgments.gains("err", top), np.ones(len(queries))
     threshold: float | None = getattr(measure, "rel", None)
     relevant = (labels >= (1.0 if threshold is None else threshold)).astype(np.float64)
     if not isinstance(measure, AP):
@@ -209,12 +208,16 @@ class BoundTargets(BoundLoss):
         self.weights = judgments.term_weights(loss.per_document)
 
 
-def non_negative(labels: FloatArray, loss: Any) -> FloatArray:
-    """The labels, refused where one is negative (exponential gains and -1 for 'not judged' do not go together)."""
-    if (labels < 0).any():
+def checked_gains(judgments: Judgments, gain: GainLike, loss: Loss) -> FloatArray:
+    """Return the gains of the labels, which must not be negative; with ``gain=None`` the labels, any numbers.
+
+    A label of -1 usually means "not judged": whatever its gain, the loss would learn from a document that nobody saw.
+    """
+    labels = judgments.labels
+    if gain is not None and (labels < 0).any():
         row = int(np.argmax(labels < 0))
         raise DataError(
             f"{type(loss).__name__} needs labels of at least 0, but document {row} has {labels[row]:g}. "
             "Take unjudged documents (-1) out before training."
         )
-    return labels
+    return judgments.gains(gain)

@@ -19,7 +19,7 @@ from toprank.compute import FloatArray, IntArray, blocks_of
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.labels import ideal_dcg, non_negative, readable, reading_of
+from toprank.losses.labels import checked_gains, ideal_dcg, readable, reading_of
 from toprank.metrics.conventions import Discount, Gain
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
@@ -257,19 +257,17 @@ class LambdaLossBound(LambdaBound):
 
     def __init__(self, loss: LambdaLoss, judgments: Judgments) -> None:
         super().__init__(judgments, loss.sigma, unit=1.0 / np.log(2.0))
-        labels, queries = judgments.labels, judgments.queries
+        queries = judgments.queries
         self.delta, self.two_sided = _SCHEMES[loss.scheme], loss.scheme in ("arp1", "ndcg1")
         self.rank_weights = Discount.of("log2").weights(int(queries.sizes.max()) + 1)
-        if loss.scheme.startswith("ndcg"):
-            non_negative(labels, loss)
         if loss.scheme.startswith("ndcg2"):
             self.mu = loss.mu if loss.scheme == "ndcg2++" else 1.0
             self.distance = np.append(0.0, self.rank_weights)
             self.distance_sums = np.cumsum(self.distance)
         if loss.scheme.startswith("ndcg"):
-            gains = judgments.gains("exponential")
+            gains = checked_gains(judgments, "exponential", loss)
             ideal = queries.spread(ideal_dcg(gains, queries, self.rank_weights))
             self.gains = np.divide(gains, ideal, out=np.zeros_like(gains), where=ideal > 0)
         else:
-            self.gains = labels
+            self.gains = judgments.labels
         self.reads = self.gains

@@ -12,8 +12,9 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.data.queries import Queries
 from toprank.losses.base import BoundLoss, Judgments, Loss, Traits
-from toprank.losses.smooth import SmoothDiscount, SmoothMetricBound
+from toprank.losses.smooth import SmoothMetricBound
 from toprank.metrics.conventions import Discount
+from toprank.metrics.graded import DCG
 
 _ROUNDED = 0.1  # of the edge, to either side
 
@@ -74,10 +75,7 @@ def mean_exposure(queries: Queries) -> FloatArray:
 
 class _BoundSafe(SmoothMetricBound):
     def __init__(self, loss: SafeDCG, judgments: Judgments) -> None:
-        BoundLoss.__init__(self, judgments)
-        self.temperature, self.kind, self.reads = loss.temperature, "dcg", judgments.labels
-        self.discount = SmoothDiscount(Discount.of("log2"), None, int(self.queries.sizes.max()))
-        self.best = np.zeros(len(self.queries))
+        super().__init__(DCG(), loss.temperature, None, judgments)
         usual = self.queries.spread(mean_exposure(self.queries))
         self.ends = judgments.weights * usual * np.where(judgments.labels >= 0, loss.within, 1 / loss.within)
 

@@ -28,7 +28,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.labels import check_gain, non_negative
+from toprank.losses.labels import check_gain, checked_gains
 from toprank.metrics.conventions import Gain
 
 PSI = ("linear", "exponential")
@@ -43,15 +43,12 @@ def check_psi(psi: str) -> None:
 
 def psi_of(judgments: Judgments, psi: str, loss: Loss, alpha: float = 1.0) -> FloatArray:
     """ψ of each label: α·y, or α·(2^y − 1), which needs labels of at least 0."""
-    labels = judgments.labels
-    if psi == "exponential":
-        non_negative(labels, loss)
     with np.errstate(over="ignore"):
-        wanted = alpha * (labels if psi == "linear" else judgments.gains("exponential"))
+        wanted = alpha * checked_gains(judgments, None if psi == "linear" else "exponential", loss)
     if not np.isfinite(wanted).all():
         row = int(np.argmin(np.isfinite(wanted)))
         raise DataError(
-            f"{type(loss).__name__} cannot take the label {labels[row]:g} of document {row}: ψ overflows. "
+            f"{type(loss).__name__} cannot take the label {judgments.labels[row]:g} of document {row}: ψ overflows. "
             "Choose a smaller alpha, psi='linear', or smaller grades."
         )
     return np.ascontiguousarray(wanted)
@@ -223,10 +220,7 @@ class Multicategory(Loss):
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
-        if self.gain is None:
-            return SoftmaxBound(judgments.labels, judgments)
-        non_negative(judgments.labels, self)
-        return SoftmaxBound(judgments.gains(self.gain), judgments)
+        return SoftmaxBound(checked_gains(judgments, self.gain, self), judgments)
 
 
 @dataclass(frozen=True)
@@ -265,10 +259,10 @@ class XENDCG(Loss):
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
-        n, queries = len(non_negative(judgments.labels, self)), judgments.queries
-        gamma = np.random.default_rng(self.seed).random(n) if self.gamma == "uniform" else float(self.gamma)
+        gains, queries = checked_gains(judgments, "exponential", self), judgments.queries
+        gamma = np.random.default_rng(self.seed).random(len(gains)) if self.gamma == "uniform" else float(self.gamma)
         # 2^y − γ = (2^y − 1) + (1 − γ): exact where γ is near 1 and y is 0.
-        targets = judgments.gains("exponential") + (1 - gamma)
+        targets = gains + (1 - gamma)
         totals = queries.sum(targets)
         # Only γ = 1 and a query without a relevant document give a total of zero; such a query says nothing.
         targets /= queries.spread(np.where(totals > 0, totals, 1.0))
@@ -311,10 +305,7 @@ class CalibratedSoftmax(Loss):
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
-        if self.gain is None:
-            return _AnchoredBound(judgments.labels, self.anchor, judgments)
-        non_negative(judgments.labels, self)
-        return _AnchoredBound(judgments.gains(self.gain), self.anchor, judgments)
+        return _AnchoredBound(checked_gains(judgments, self.gain, self), self.anchor, judgments)
 
 
 class _AnchoredBound(BoundLoss):

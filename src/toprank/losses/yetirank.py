@@ -18,7 +18,6 @@ from typing_extensions import override
 from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
-from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.chance import Chance
 from toprank.losses.labels import readable, reading_of
@@ -77,9 +76,7 @@ class YetiRank(Loss):
 
     def __post_init__(self) -> None:
         check_whole("YetiRank's permutations", self.permutations, 1, _MOST_ORDERS + 1)
-        check_number("YetiRank's decay", self.decay, above=0)
-        if self.decay > 1:
-            raise DataError(f"YetiRank's decay is what a rank counts of the one above it, in (0, 1], not {self.decay}.")
+        check_number("YetiRank's decay", self.decay, above=0, most=1)
         check_whole("YetiRank's seed", self.seed, 0)
         Gain.of(self.gain)
         if self.metric is not None:
