@@ -120,6 +120,26 @@ def test_the_largest_grade_is_that_of_the_judgments_not_of_the_run():
     assert alone == both == (2**1 - 1) / 2**3
 
 
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"relevant_from": math.nan}, "relevant_from must be a finite number, not nan"),
+        ({"max_grade": -1.0}, "max_grade must be a positive number, not -1"),
+    ],
+)
+def test_grades_that_bound_nothing_are_refused_for_scores_and_for_runs(bounds, message):
+    with pytest.raises(DataError, match=message):
+        tr.evaluate_run({"q": {"a": 1}}, {"q": {"a": 1.0}}, "map", **bounds)
+    with pytest.raises(DataError, match=message):
+        tr.evaluate([1.0], [1], "map", qid=[7], **bounds)
+
+
+def test_scores_beyond_single_precision_are_infinite_as_in_trec_eval():
+    qrels = {"q": {"a": 1, "b": 0}}
+    assert tr.evaluate_run(qrels, {"q": {"a": 1e39, "b": 1.0}}, "rr").mean["rr"] == 1.0
+    assert tr.evaluate_run(qrels, {"q": {"a": 1e39, "b": 1e40}}, "rr").mean["rr"] == 0.5  # tied: b stands first
+
+
 def test_grade_minus_one_is_not_judged_where_lists_are_condensed():
     qrels, run = {"q": {"a": -1, "b": 1, "c": 0}}, {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
     assert tr.evaluate_run(qrels, run, "map").mean["map"] == 1 / 2

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
-from toprank.data.checks import check_files
+from toprank.data.checks import check_files, check_number
 from toprank.data.dataset import RankingData
 from toprank.data.row_order import Order, order_beside_labels
 from toprank.data.slices import Sliceable
@@ -73,17 +73,17 @@ def evaluate(
         order = order_beside_labels(data, scores, order)
     elif qid is not None:
         raise DataError("The data know their queries already; leave qid out.")
-    rules = _Asked(Convention.of(convention), unjudged, max_grade, relevant_from)
-    data, per_query, top = _judged(scores, data, order, measures, rules, threads)
+    terms = _Terms(Convention.of(convention), unjudged, max_grade, relevant_from)
+    data, per_query, top = _judged(scores, data, order, measures, terms, threads)
     weights = data.query_weights if weighted else None
     if weighted and weights is None:
         raise DataError("A weighted mean was asked for, but the data have no query weights.")
     about = Sliceable(data.carried, data.queries, data.qids, data.query_weights)
-    return Evaluation(measures, per_query, rules.convention, top, data.qids, data.n_documents, weights, about)
+    return Evaluation(measures, per_query, terms.convention, top, data.qids, data.n_documents, weights, about)
 
 
-class _Asked(NamedTuple):
-    """The rules as they were asked for."""
+class _Terms(NamedTuple):
+    """The rules as the caller states them; None leaves a rule to the convention or to the data."""
 
     convention: Convention
     unjudged: Unjudged | None = None
@@ -96,29 +96,40 @@ def _judged(
     data: RankingData,
     order: Order | None,
     measures: Mapping[str, Measure],
-    asked: _Asked,
+    terms: _Terms,
     threads: int | None,
 ) -> tuple[RankingData, dict[str, FloatArray], float]:
     """The data that count under the rules, the value of each of their queries, and the highest grade."""
     check_files(data)
     checked_scores(scores, data.n_documents)  # what is wrong with them is told before where they belong
     values = checked_scores(data.aligned(scores, order), data.n_documents)
-    data, values = _settle_unjudged(data, values, asked.unjudged or asked.convention.unjudged)
-    permutation = _tie_order(data) if asked.convention.ties == "document-id" else None
+    data, values = _settle_unjudged(data, values, terms.unjudged or terms.convention.unjudged)
+    permutation = _tie_order(data) if terms.convention.ties == "document-id" else None
     codes = data.grades.codes
     if permutation is not None:
         values, codes = values[permutation], codes[permutation]
-    if asked.convention.single:
-        with np.errstate(over="ignore"):  # what is too large for single precision is infinite, as in those tools
-            values = values.astype(np.float32).astype(np.float64)
-    if not np.isfinite(asked.relevant_from) or (asked.max_grade is not None and not 0 < asked.max_grade < np.inf):
-        raise DataError(f"relevant_from and max_grade must be finite, not {asked.relevant_from} and {asked.max_grade}.")
+    check_bounds(terms.max_grade, terms.relevant_from)
     offsets = data.queries.offsets
     grades = data.grades.values
-    top = float(grades.max()) if asked.max_grade is None else float(asked.max_grade)
-    rules = Rules(asked.convention, grades, top, asked.relevant_from, int(data.queries.sizes.max()))
-    lists = Lists(values, codes, offsets, codes, offsets)
+    top = float(grades.max()) if terms.max_grade is None else float(terms.max_grade)
+    rules = Rules(terms.convention, grades, top, terms.relevant_from, int(data.queries.sizes.max()))
+    lists = Lists(as_compared(values, terms.convention), codes, offsets, codes, offsets)
     return data, evaluate_views(lists, measures, rules, threads), top
+
+
+def check_bounds(max_grade: float | None, relevant_from: float) -> None:
+    """Refuse grades that bound nothing: with a `relevant_from` of NaN, say, no document would be relevant."""
+    check_number("relevant_from", relevant_from)
+    if max_grade is not None:
+        check_number("max_grade", max_grade, above=0)
+
+
+def as_compared(scores: FloatArray, convention: Convention) -> FloatArray:
+    """The scores as the convention compares them: some tools hold them in single precision."""
+    if not convention.single:
+        return scores
+    with np.errstate(over="ignore"):  # what is too large for single precision is infinite, as in those tools
+        return scores.astype(np.float32).astype(np.float64)
 
 
 class Lists(NamedTuple):
@@ -209,8 +220,8 @@ class Judge:
 
     def per_query(self, scores: npt.ArrayLike) -> FloatArray:
         """The value of each query; NaN where it is left out."""
-        rules, measures = _Asked(self.convention, max_grade=self.max_grade), {self.name: self.measure}
-        return _judged(scores, self.data, "data", measures, rules, self.threads)[1][self.name]
+        terms, measures = _Terms(self.convention, max_grade=self.max_grade), {self.name: self.measure}
+        return _judged(scores, self.data, "data", measures, terms, self.threads)[1][self.name]
 
     def signed(self, scores: npt.ArrayLike) -> float:
         """The mean over queries, turned so that more is better whatever the measure; NaN counts as the worst."""

@@ -19,7 +19,7 @@ from toprank.data.query_values import listed
 from toprank.data.trec.files import Qrels, Run
 from toprank.errors import DataError
 from toprank.metrics.conventions import Convention
-from toprank.metrics.evaluation import Lists, Metrics, evaluate_views
+from toprank.metrics.evaluation import Lists, Metrics, as_compared, check_bounds, evaluate_views
 from toprank.metrics.measure import Measure, Rules
 from toprank.metrics.parsing import parse_all
 from toprank.metrics.result import Evaluation
@@ -58,16 +58,17 @@ def evaluate_run(
     >>> evaluate_run(qrels, {"q": {"a": 0.9, "b": 0.5}}, "map").mean["map"]
     0.5
     """
-    rules_of, measures = Convention.of(convention), parse_all(metrics)
+    rules, measures = Convention.of(convention), parse_all(metrics)
+    check_bounds(max_grade, relevant_from)
     judgments, retrieved = Qrels.of(qrels), Run.of(run)
-    lists, qids, grades = _join(judgments, retrieved, rules_of, condense, max_documents)
+    lists, qids, grades = _join(judgments, retrieved, rules, condense, max_documents)
     top = float(judgments.grades.max()) if max_grade is None else float(max_grade)
     longest = int(max(np.diff(lists.offsets).max(), np.diff(lists.judged_offsets).max()))
-    per_query = evaluate_views(lists, measures, Rules(rules_of, grades, top, relevant_from, longest), threads)
+    per_query = evaluate_views(lists, measures, Rules(rules, grades, top, relevant_from, longest), threads)
     n_documents = len(lists.codes)
-    if complete or (complete is None and rules_of.missing == "zero"):
+    if complete or (complete is None and rules.missing == "zero"):
         per_query, qids = _with_missing(per_query, qids, judgments, measures)
-    return Evaluation(measures, per_query, rules_of, top, qids, n_documents)
+    return Evaluation(measures, per_query, rules, top, qids, n_documents)
 
 
 def _join(
@@ -87,7 +88,7 @@ def _join(
             f"are about {listed(np.unique(qrels.qids))}; are the query ids spelled alike in both?"
         )
 
-    scores = run.scores.astype(np.float32).astype(np.float64) if rules.single else run.scores
+    scores = as_compared(run.scores, rules)
     grade, known = _grades_of_run(judged_query, judged_document, qrels.grades, run_query, run_document)
     keep = both[run_query] & ((known & (grade != -1)) if condense else True)  # -1 says: not judged
     # Ties: by document id descending where the convention says so, otherwise rows as they come.
