@@ -348,6 +348,14 @@ class TestWeighted:
         few = sig.weighted_interval(values[:4], np.ones(4))
         assert tuple(few) == pytest.approx(tuple(sig.t_interval(values[:4])))
 
+    @pytest.mark.parametrize("unit", [2.0**-700, 2.0**700])
+    @pytest.mark.parametrize("n", [3, 20])
+    def test_the_unit_of_the_values_scales_the_ends_alone(self, unit, n):
+        """Squares of such values are 0 or infinite."""
+        values, weights = np.random.default_rng(0).normal(size=(2, n))
+        plain = sig.weighted_interval(values, weights**2)
+        assert tuple(sig.weighted_interval(unit * values, weights**2)) == (unit * plain.low, unit * plain.high)
+
     def test_what_does_not_count_changes_nothing(self):
         rng = np.random.default_rng(1)
         values, weights = rng.normal(size=20), rng.random(20)

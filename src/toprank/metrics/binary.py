@@ -12,7 +12,7 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.errors import UnknownNameError
 from toprank.metrics.conventions import Blank
-from toprank.metrics.measure import Measure, PerQuery, Rules, View, divided, skipping_blank, with_blank
+from toprank.metrics.measure import BoundMeasure, Measure, Rules, View, divided, skipping_blank, with_blank
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class AP(Measure):
             raise UnknownNameError("norm", str(self.norm), ["all", "hits", "min"])
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         relevant, norm = rules.relevant(self.rel), self.norm or rules.convention.ap_norm
         limit, rule = rules.length(self.k), self.blank or rules.convention.blank
 
@@ -58,7 +58,7 @@ class _FirstHit(Measure):
     column: ClassVar[int] = 0
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         relevant, limit = rules.relevant(self.rel), rules.length(self.k)
 
         def values(view: View) -> FloatArray:
@@ -93,7 +93,7 @@ class Precision(Measure):
     rel: float | None = None
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         relevant, ones = rules.relevant(self.rel), np.ones(rules.length(self.k))
         rule = rules.convention.short_precision
 
@@ -107,7 +107,7 @@ class Precision(Measure):
         return skipping_blank(relevant, values, rules)
 
 
-def _share_of_relevant(rules: Rules, rel: float | None, k: int | None, to_their_number: bool) -> PerQuery:
+def _share_of_relevant(rules: Rules, rel: float | None, k: int | None, to_their_number: bool) -> BoundMeasure:
     relevant, ones = rules.relevant(rel), np.ones(rules.length(k))
 
     def values(view: View) -> FloatArray:
@@ -127,7 +127,7 @@ class Recall(Measure):
     rel: float | None = None
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         return _share_of_relevant(rules, self.rel, self.k, to_their_number=False)
 
 
@@ -139,5 +139,5 @@ class RPrecision(Measure):
     rel: float | None = None
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         return _share_of_relevant(rules, self.rel, None, to_their_number=True)

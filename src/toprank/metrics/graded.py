@@ -17,7 +17,7 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError
 from toprank.metrics.conventions import Blank, Discount, Gain
-from toprank.metrics.measure import FEW_GRADES, Measure, PerQuery, Rules, View, divided, skipping_blank, with_blank
+from toprank.metrics.measure import FEW_GRADES, BoundMeasure, Measure, Rules, View, divided, skipping_blank, with_blank
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class DCG(Measure):
         return gain.table(rules.grades, rules.max_grade), discount.weights(rules.length(self.k))
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         table, weights = self._tables(rules)
         return skipping_blank(table, lambda view: view.weighted(table, weights), rules)
 
@@ -54,7 +54,7 @@ class NDCG(DCG):
     blank: Blank | None = None
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         table, weights = self._tables(rules)
         convention, rule = rules.convention, self.blank or rules.convention.blank
 
@@ -76,7 +76,7 @@ class AvgNDCG(DCG):
     k: int | None = 10
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         table, weights = self._tables(rules)
         convention = rules.convention
         rest = table, weights, self.k or 0, convention.short_ndcg == "zero"
@@ -111,7 +111,7 @@ class ApproxERR(Measure):
     max_grade: float | None = None
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         table = Gain.of("err").table(rules.grades, _top(rules, self.max_grade, "approxerr"))
         weights = Discount.of(f"zipf({self.beta!r})").weights(rules.length(self.k))
         return skipping_blank(table, lambda view: view.weighted(table, weights), rules)
@@ -126,7 +126,7 @@ class ERR(Measure):
     max_grade: float | None = None
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         stops = Gain.of("err").table(rules.grades, _top(rules, self.max_grade, "ERR"))
         limit, kernel = rules.length(self.k), kernels.expected_reciprocal_rank
         return skipping_blank(stops, lambda view: view.filled(kernel, *view.ranked, stops, limit), rules)
@@ -147,7 +147,7 @@ class RBP(Measure):
         check_number("RBP's persistence p", self.p, above=0, below=1)
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         if self.rel is not None:
             table = rules.relevant(self.rel)
         else:

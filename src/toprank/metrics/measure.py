@@ -95,7 +95,7 @@ class Rules(NamedTuple):
         return (self.grades >= (self.relevant_from if rel is None else rel)).astype(np.float64)
 
 
-PerQuery = Callable[[View], FloatArray]
+BoundMeasure = Callable[[View], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Measure(metaclass=PlainArguments):
         return getattr(self, "k", None)
 
     @abstractmethod
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         """The function that turns ranked queries into one number each."""
 
     def __str__(self) -> str:
@@ -157,7 +157,7 @@ def divided(values: FloatArray, by: FloatArray) -> FloatArray:
     return np.divide(values, by, out=np.zeros_like(values), where=by > 0)
 
 
-def skipping_blank(table: FloatArray, values: PerQuery, rules: Rules) -> PerQuery:
+def skipping_blank(table: FloatArray, values: BoundMeasure, rules: Rules) -> BoundMeasure:
     """Leave blank queries out where the convention says so; a measure that is not divided is 0 there otherwise."""
     if rules.convention.blank != "skip":
         return values
@@ -183,7 +183,7 @@ class Custom(Measure):
     k: int | None = None
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         def values(view: View) -> FloatArray:
             ranked = int(view.starts[-1])  # nobody wrote what lies behind it
             labels = rules.grades[view.codes[view.order[:ranked]]]

@@ -17,7 +17,7 @@ from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import UnknownNameError
-from toprank.metrics.measure import Measure, PerQuery, Rules, View
+from toprank.metrics.measure import BoundMeasure, Measure, Rules, View
 
 ORDERED_WEIGHTS = {"constant": "CONSTANT", "top": "TOP", "1/j": "RECIPROCAL", "exp": "EXP"}
 """How the weights of an ordered average may fall, and what the kernels' `OrderedWeight` calls it."""
@@ -30,7 +30,7 @@ class TCriterion(Measure):
     name: ClassVar[str] = "t"
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         ranks = np.arange(1, rules.longest + 1, dtype=np.float64)
         ones, labels = np.ones(rules.longest), np.ascontiguousarray(rules.grades)
 
@@ -55,7 +55,7 @@ class _PairMeasure(Measure):
     pairwise_ties: ClassVar[bool] = True
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
 
         def values(view: View) -> FloatArray:
             columns = vars(kernels.PairCount)
@@ -130,6 +130,6 @@ class OWA(Measure):
         check_number("OWA's p, a percentage,", self.p, above=0, most=100)
 
     @override
-    def bind(self, rules: Rules) -> PerQuery:
+    def bind(self, rules: Rules) -> BoundMeasure:
         relevant, generator = rules.relevant(self.rel), vars(kernels.OrderedWeight)[ORDERED_WEIGHTS[self.weights]]
         return lambda view: view.filled(kernels.owa_error, *view.ranked, relevant, generator, self.p)

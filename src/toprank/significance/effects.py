@@ -81,10 +81,10 @@ def bootstrap_interval(
     centre, deviation = scaled.mean(), scaled.std(ddof=1)
     standard = (scaled - centre) / deviation  # whatever the unit of the differences, the rest is the same
     means, variances = _resampled(standard, resamples, start, threads)
-    tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
     if method == "studentised":
-        ends = -np.quantile(means / np.sqrt(np.maximum(variances, 1 / n)), tails[::-1])
+        ends = _studentised(means, variances, n, confidence)
     else:
+        tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
         rounding = ROUNDING * np.abs(scaled).max() / deviation
         ends = np.quantile(means, _bca_levels(standard, means, tails, rounding) if method == "bca" else tails)
     ends = centre + deviation * ends
@@ -133,26 +133,28 @@ def weighted_interval(
         raise DataError("No query has both a value and a weight above 0, so there is no mean.")
     plain, w = plain[counts], w[counts] / w[counts].mean()
     n, effective = len(plain), effective_sample(w)
-    mean = float(w @ plain / n)
+    scaled, exponent = rescaled(plain)
+    centre = float(w @ scaled / n)
+    mean, away = float(np.ldexp(centre, exponent)), scaled - centre
     if n == 1:
         return Interval(mean, -math.inf, math.inf, confidence, n, _ONE_QUERY, _WEIGHTED)
     if moments(plain)[1] == 0:
         return Interval(mean, mean, mean, confidence, n, _EQUAL, _WEIGHTED)
-    effective_queries = f"{effective:.1f} of {n:,} queries effective"
-    missed = w * (plain - mean) / np.maximum(n - w, 1e-12)  # how far the mean moves when this query is left out
+    missed = w * away / np.maximum(n - w, 1e-12)  # how far the mean moves when this query is left out
     error = math.sqrt(float((missed - missed.mean()) @ (missed - missed.mean())) * (n - 1) / n)
     if n < _FEWEST:
         from scipy.special import stdtrit
 
-        half = float(stdtrit(max(effective - 1, 1), (1 + confidence) / 2)) * error
-        detail = f"t: too few queries to draw anew, {effective_queries}"
-        return Interval(mean, mean - half, mean + half, confidence, n, detail, _WEIGHTED)
-    first_order = math.sqrt(float((w * (plain - mean)) @ (w * (plain - mean))) / (n - 1))
-    means, variances = _resampled((plain - mean) / first_order, resamples, start, threads, w)
-    tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
-    ends = mean - error * np.quantile(np.sqrt(n) * means / np.sqrt(np.maximum(variances, 1 / n)), tails[::-1])
-    detail = f"bootstrap, studentised, {resamples:,} resamples, seed {seed}, {effective_queries}"
-    return Interval(mean, float(ends[0]), float(ends[1]), confidence, n, detail, _WEIGHTED)
+        ends = np.array([-1.0, 1.0]) * stdtrit(max(effective - 1, 1), (1 + confidence) / 2)
+        method = "t: too few queries to draw anew"
+    else:
+        first_order = math.sqrt(float((w * away) @ (w * away)) / (n - 1))
+        means, variances = _resampled(away / first_order, resamples, start, threads, w)
+        ends = _studentised(np.sqrt(n) * means, variances, n, confidence)
+        method = f"bootstrap, studentised, {resamples:,} resamples, seed {seed}"
+    low, high = np.ldexp(centre + error * ends, exponent)
+    detail = f"{method}, {effective:.1f} of {n:,} queries effective"
+    return Interval(mean, float(low), float(high), confidence, n, detail, _WEIGHTED)
 
 
 def effective_sample(weights: npt.ArrayLike) -> float:
@@ -188,6 +190,15 @@ def _resampled(
 
     each_block(fill, range(0, resamples, step), threads)
     return means, variances
+
+
+def _studentised(means: FloatArray, variances: FloatArray, n: int, confidence: float) -> FloatArray:
+    """How many standard errors the ends lie from the estimate: the quantiles of t, crosswise and with the other sign.
+
+    A resample's variance counts at least 1/n: n equal draws have none, and their t would be infinite.
+    """
+    tails = [(1 + confidence) / 2, (1 - confidence) / 2]
+    return np.asarray(-np.quantile(means / np.sqrt(np.maximum(variances, 1 / n)), tails))
 
 
 def _bca_levels(values: FloatArray, means: FloatArray, tails: FloatArray, rounding: float) -> FloatArray:
