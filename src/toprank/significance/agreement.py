@@ -24,14 +24,14 @@ def confusions(a: IntArray, b: IntArray, query: IntArray, n_queries: int, n_grad
 
 
 def kappa(counts: FloatArray, weights: str = "none") -> FloatArray:
-    """Cohen's kappa: 1 − disagreement seen / disagreement of judges who keep their habits and draw lots.
+    """Cohen's kappa: 1 − observed disagreement / disagreement by chance, with each judge's own shares of grades.
 
     NaN where chance alone gives no disagreement: both judges always give the same grade.
 
     Args:
         counts: (…, grades, grades).
-        weights: what a disagreement counts: ``none``, 1 always; ``linear`` or ``quadratic``, by how many of the grades
-            lie between.
+        weights: the cost of a disagreement: ``none``, always 1; ``linear`` or ``quadratic`` in the number of grades
+            between the two.
 
     >>> float(kappa(np.array([[2.0, 0.0], [1.0, 1.0]])))
     0.5
@@ -48,10 +48,10 @@ def kappa(counts: FloatArray, weights: str = "none") -> FloatArray:
 
 
 def coincidences(codes: IntArray, query: IntArray, n_queries: int, n_grades: int) -> FloatArray:
-    """(queries, grades, grades): pairs of grades that one document got of two judges, each document counting alike.
+    """(queries, grades, grades): pairs of grades that two judges gave to one document; all documents count alike.
 
     Args:
-        codes: (documents, judges) numbers of grades; −1 where a judge says nothing.
+        codes: (documents, judges) numbers of grades; −1 where a judge gave none.
         query: of each document.
         n_queries: number of queries.
         n_grades: number of grades.
@@ -74,8 +74,8 @@ def krippendorff(counts: FloatArray, grades: npt.ArrayLike, level: str = "ordina
     Args:
         counts: see `coincidences`.
         grades: the value of each grade, rising.
-        level: what a disagreement costs: ``nominal``, 1 always; ``ordinal``, by how many judgments lie between;
-            ``interval``, the square of the difference.
+        level: the cost of a disagreement: ``nominal``, always 1; ``ordinal``, by the number of judgments between the
+            two grades; ``interval``, the square of the difference.
 
     >>> table = coincidences(np.array([[0, 0], [1, 1], [0, 1]]), np.zeros(3, dtype=int), 1, 2)
     >>> round(float(krippendorff(table[0], [0.0, 1.0])), 4)
@@ -91,7 +91,7 @@ def krippendorff(counts: FloatArray, grades: npt.ArrayLike, level: str = "ordina
         values = np.asarray(grades, dtype=np.float64)
         cost = (values[:, None] - values) ** 2
     else:
-        middle = np.cumsum(of_grade, axis=-1) - of_grade / 2  # so many lie below, half of the grade itself among them
+        middle = np.cumsum(of_grade, axis=-1) - of_grade / 2  # judgments below, with half of the grade's own
         cost = (middle[..., :, None] - middle[..., None, :]) ** 2
     expected = of_grade[..., :, None] * of_grade[..., None, :]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,7 +1,4 @@
-"""How large a difference is: intervals, effect sizes, the queries it takes to see it, and what many tests make of it.
-
-Bootstrap and Student's t; p-values adjusted for a family.
-"""
+"""How large a difference is: its interval, its effect size, the queries it takes to see it; p-values of many tests."""
 
 from __future__ import annotations
 
@@ -17,16 +14,10 @@ from toprank.compute import FloatArray, each_block
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance.results import EffectSize, Interval, WinTieLoss
-from toprank.significance.tests import (
-    ROUNDING,
-    column,
-    differences,
-    moments,
-    rescaled,
-    stream_start,
-)
+from toprank.significance.tests import ROUNDING, column, differences, moments, rescaled, stream_start
 
 _METHODS = {"studentised": "studentised", "bca": "BCa", "percentile": "percentile"}
+_RESAMPLING = 2  # the stream of random words that draws queries; that of sign flips has the number 1
 _DRAWS_PER_BLOCK = 1 << 20  # values drawn between two visits to the pool of threads
 _FEWEST = 5  # below, resamples are too much alike: of the studentised intervals of 2, 3, 4 queries .61, .88, .93 held
 _EQUAL = "all differences are equal, so the interval has no width"
@@ -66,14 +57,12 @@ def bootstrap_interval(
     check_whole("resamples", resamples, 1)
     if method not in _METHODS:
         raise UnknownNameError("bootstrap method", method, _METHODS)
-    start = stream_start(seed, 2)
+    start = stream_start(seed, _RESAMPLING)
     values = differences(a, b)
     n = len(values)
     mean, spread = moments(values)
-    if spread is None:
-        return Interval(mean, -math.inf, math.inf, confidence, n, _ONE_QUERY)
-    if spread == 0:
-        return Interval(mean, mean, mean, confidence, n, _EQUAL)
+    if not spread:
+        return t_interval(values, confidence=confidence)  # unknown or 0: there is nothing to draw
     if method == "studentised" and n < _FEWEST:
         student = t_interval(values, confidence=confidence)
         return replace(student, detail=f"{student.detail}: too few queries to draw anew")
@@ -104,11 +93,11 @@ def weighted_interval(
 ) -> Interval:
     """The studentised bootstrap interval of a weighted mean ``Σwv / Σw``: queries are drawn again with their weights.
 
-    The weights are as much by chance as the values, so the mean is a ratio, and each resample has its own. Its error is
-    that of leaving out one query at a time. With equal weights it is `bootstrap_interval`. Where few queries carry the
-    weight, no interval can be trusted; `effective_sample` says what the weights leave of the queries, and so does the
-    interval's `detail`. Fewer than five queries are left to Student's t, whose degrees of freedom are the effective
-    sample's.
+    Other queries would have other weights, too, so the mean is a ratio of two random sums, and each resample has its
+    own. Its standard error is the jackknife's. With equal weights the interval is that of `bootstrap_interval`. If few
+    queries carry the weight, no interval can be trusted: `effective_sample` and the interval's `detail` say how many
+    queries the weights leave. Fewer than five queries get Student's t with the degrees of freedom of the effective
+    sample.
 
     Args:
         values: one per query; NaN for a query that does not count.
@@ -124,7 +113,7 @@ def weighted_interval(
     """
     check_number("confidence", confidence, above=0, below=1)
     check_whole("resamples", resamples, 1)
-    start = stream_start(seed, 2)
+    start = stream_start(seed, _RESAMPLING)
     plain, w = column(values, "values"), _weights(weights)
     if len(plain) != len(w):
         raise DataError(f"There are {len(w)} weights for {len(plain)} values; each query needs one.")
@@ -158,7 +147,7 @@ def weighted_interval(
 
 
 def effective_sample(weights: npt.ArrayLike) -> float:
-    """``(Σw)² / Σw²``: as many queries of equal weight would know the mean as well; 0 where nothing weighs.
+    """``(Σw)² / Σw²``: how many queries of equal weight would give as precise a mean; 0 if no query has a weight.
 
     >>> effective_sample([1, 1, 1, 1]), effective_sample([1, 1, 0, 0])
     (4.0, 2.0)
@@ -193,7 +182,7 @@ def _resampled(
 
 
 def _studentised(means: FloatArray, variances: FloatArray, n: int, confidence: float) -> FloatArray:
-    """How many standard errors the ends lie from the estimate: the quantiles of t, crosswise and with the other sign.
+    """How many standard errors the ends lie from the estimate: minus the quantiles of t, the upper one first.
 
     A resample's variance counts at least 1/n: n equal draws have none, and their t would be infinite.
     """
@@ -229,8 +218,6 @@ def t_interval(a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, confidence: 
     >>> round(low, 3), round(high, 3)
     (-0.048, 0.448)
     """
-    from scipy.special import stdtrit
-
     check_number("confidence", confidence, above=0, below=1)
     values = differences(a, b)
     n = len(values)
@@ -239,6 +226,8 @@ def t_interval(a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, confidence: 
         return Interval(mean, -math.inf, math.inf, confidence, n, _ONE_QUERY)
     if spread == 0:
         return Interval(mean, mean, mean, confidence, n, _EQUAL)
+    from scipy.special import stdtrit
+
     half = float(stdtrit(n - 1, (1 + confidence) / 2)) * spread / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, confidence, n, f"t, {n - 1} degrees of freedom")
 
@@ -328,11 +317,11 @@ def queries_for_effect(size: float | None, *, power: float = 0.8, alpha: float =
 
 
 def _t_power(size: float, n: int, alpha: float) -> float:
-    """P(t > critical value) for n queries of effect size |`size`|: the chance to see it, and on the right side."""
+    """P(t > critical value) for n queries of effect size |`size`|: the chance of a significant and right answer."""
     from scipy.special import nctdtr, stdtrit
 
     missed = nctdtr(n - 1, abs(size) * math.sqrt(n), stdtrit(n - 1, 1 - alpha / 2))
-    return 1.0 if math.isnan(missed) else float(1 - missed)  # SciPy says NaN for some chances that are as good as 0
+    return 1.0 if math.isnan(missed) else float(1 - missed)  # SciPy gives NaN for some chances near 0
 
 
 def bonferroni(p: npt.ArrayLike) -> FloatArray:

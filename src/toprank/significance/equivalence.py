@@ -1,16 +1,15 @@
 """Evidence that two systems differ by no more than a margin, from a sample that may not have met the worst query yet.
 
 Per-query differences are mostly zero or small and seldom large. A sample in which the large ones did not occur has
-next to no spread, and Student's t then calls two systems equal of which one fails every fiftieth query. So the bound
-here is Gaffke's, for means of numbers that have a largest possible value: one query more is counted, which goes as
-badly as a query can, and all n + 1 get random weights (Dirichlet, all equally likely). Without any difference in the
-sample it is the exact bound (Clopper and Pearson's) for what was never seen: 1 - α^(1/n) of the worst, 3/n at 5 %.
+next to no spread, and Student's t then calls two systems equal although one of them fails on every fiftieth query. So
+the bound here is Gaffke's, for means of numbers that have a largest possible value: one more query, with the worst
+possible difference, is added, and all n + 1 get random weights (Dirichlet, all equally likely). If all differences are
+0 it is Clopper and Pearson's exact bound for an event that was never seen: 1 - α^(1/n) of the worst, about 3/n at 5 %.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -126,8 +125,10 @@ class _ExponentialWeights:
 def _positive(scales: FloatArray, counts: FloatArray) -> float:
     """P(Σ scale · E > 0) for exponential E, `counts` of each scale; of both signs, and negative on the whole."""
     top = float(scales.max())
-    slope: Callable[[float], float] = lambda s: float((counts * scales / (1 - s * scales)).sum() - 1 / s)  # noqa: E731
     from scipy.optimize import brentq
+
+    def slope(s: float) -> float:
+        return float((counts * scales / (1 - s * scales)).sum() - 1 / s)
 
     saddle = float(brentq(slope, 1e-12 / top, (1 - 1e-12) / top))
     left = 1 - saddle * scales

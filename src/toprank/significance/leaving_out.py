@@ -1,8 +1,8 @@
-"""Intervals of any estimate over queries: what would have been found, had other queries of the same kind been asked.
+"""Intervals of any estimate over queries, for how much it would vary with other queries of the same kind.
 
-Queries are left out in turn, or drawn again, and the spread of what is found then makes a t interval with as many
-degrees of freedom as there are queries, draws or groups. Quantiles of the draws would do for many queries; of twenty
-they hold the truth in 87 % of the cases where they say 95 %.
+Queries are left out in turn, or drawn again. The spread of the estimates then makes a t interval whose degrees of
+freedom go by the number of queries, draws or groups. Quantiles of the draws would do for many queries; with twenty, a
+95 % interval made of them holds the truth in 87 % of the cases.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ def jackknife(
     ratios: bool = False,
     besides: FloatArray | float = 0.0,
 ) -> Interval[FloatArray]:
-    """The intervals of estimates, from those without each query (or group of them) and what each of these weighs.
+    """The intervals of estimates, from the estimates without each query (or group of queries) in turn.
 
-    Student's t with the jackknife's standard error; the degrees of freedom are those of so many queries that weigh
-    alike, 1/Σ shares² − 1. One query has no spread: NaN.
+    Student's t with the jackknife's standard error; the degrees of freedom are those of the effective number of
+    queries, 1/Σ shares² − 1. One query has no spread, and NaN for ends.
 
     Args:
         value: one estimate, or several.
         rests: the estimates without each query.
-        shares: what each query weighs; they sum to 1.
+        shares: the weight of each query; they sum to 1.
         confidence: of the interval.
-        ratios: estimates are 0 or more, and their errors are factors. Where no click was ever seen, the upper end is
-            infinite.
-        besides: a variance that leaving queries out does not show.
+        ratios: whether estimates are 0 or more and their errors are factors; if an estimate is 0, nothing bounds it
+            from above, and the upper end is infinite.
+        besides: a variance to add, which leaving queries out does not show.
 
     >>> low, high = jackknife(0.2, np.array([0.25, 0.15, 0.2]), np.full(3, 1 / 3), 0.95)  # of 0.1, 0.3 and 0.2
     >>> round(float(low), 3), round(float(high), 3)
@@ -64,15 +64,15 @@ def redrawn_interval(
     value: FloatArray, again: Sequence[FloatArray], n_queries: float, confidence: float, *, ratios: bool = False,
     besides: FloatArray | float = 0.0,
 ) -> Interval[FloatArray]:  # fmt: skip
-    """The intervals of estimates, from those of queries that were drawn again; NaN where fewer than two tell.
+    """The intervals of estimates, from the estimates of queries drawn again; NaN with fewer than two such estimates.
 
     Args:
-        value: what was found.
-        again: what was found when queries were drawn again; NaN where such a draw does not tell.
-        n_queries: how many were drawn from; where some weigh more than others, how many of equal weight they are like.
+        value: the estimates.
+        again: the estimates when queries were drawn again; NaN where a draw has none.
+        n_queries: the number of queries to draw from; if their weights differ, the effective number.
         confidence: of the interval.
         ratios: as in `jackknife`.
-        besides: variance that the draws do not show.
+        besides: a variance to add, which the draws do not show.
 
     >>> low, high = redrawn_interval(np.array([3.0]), [np.array([1.0]), np.array([3.0])], 2, 0.5)
     >>> print(np.round([low[0], high[0]], 6))  # √2 is the spread of the draws, and √2 is for two queries
@@ -81,7 +81,7 @@ def redrawn_interval(
     drawn = np.asarray(again, dtype=np.float64)
     known = np.isfinite(drawn)
     free = np.minimum(known.sum(axis=0), n_queries) - 1
-    few = n_queries / max(n_queries - 1, 1)  # so much less do draws of few queries spread
+    few = n_queries / max(n_queries - 1, 1)  # draws from n queries have (n − 1)/n of the variance of new queries
     count = np.maximum(known.sum(axis=0), 2)
 
     def variance(of: FloatArray) -> FloatArray:
@@ -96,7 +96,7 @@ def _sides(
     value: FloatArray, estimate: FloatArray, variance: Callable[[FloatArray], FloatArray], free: IntArray | FloatArray,
     confidence: float, ratios: bool, besides: FloatArray | float,
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
-    """The value, more or less; of ratios by factors, where all that was found is above 0."""
+    """The ends on both sides of the value: ratios by a factor, if all their estimates are above 0."""
     from scipy.special import stdtrit
 
     wide = np.where(free > 0, stdtrit(np.maximum(free, 1), (1 + confidence) / 2), np.nan)

@@ -1,4 +1,4 @@
-"""What the statistics answer with: frozen values whose `str` is a sentence.
+"""Results of the statistics: frozen values whose `str` is a sentence.
 
 `None` stands for a quantity that does not exist (the spread of a single difference), never NaN.
 """
@@ -56,7 +56,7 @@ class Interval(Generic[Quantity]):
     Attributes:
         value: The estimate.
         low, high: The ends; infinite or NaN where the data leave them open.
-        confidence: How often intervals that are made like this one hold the true value.
+        confidence: How often intervals made like this one hold the true value.
         n: Number of queries used.
         detail: How the ends were found.
         of: What was estimated.
@@ -78,7 +78,7 @@ class Interval(Generic[Quantity]):
         return replace(self, value=-self.value, low=-self.high, high=-self.low)  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
-        """The estimate and its ends, for JSON: what is infinite or not known is None.
+        """The estimate and its ends, for JSON; None where one is infinite or unknown.
 
         >>> Interval(0.5, 0.25, math.inf, 0.95, 9, "").to_dict()
         {'value': 0.5, 'low': 0.25, 'high': None}
@@ -89,8 +89,8 @@ class Interval(Generic[Quantity]):
     def __str__(self) -> str:
         ends = zip(np.ravel(self.low).tolist(), np.ravel(self.high).tolist(), strict=True)
         shown = ", ".join(f"[{number(low)}, {number(high)}]" for low, high in ends)
-        what = f"{100 * self.confidence:g} % confidence interval of the {self.of}"
-        return f"{what} on {queries(self.n)}: {shown} ({self.detail})."
+        title = f"{100 * self.confidence:g} % confidence interval of the {self.of}"
+        return f"{title} on {queries(self.n)}: {shown} ({self.detail})."
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Intervals and tests that hold whenever one looks, however often: for what is watched while it grows.
+"""Intervals and tests that stay valid however often one looks, for experiments that are watched while they run.
 
-A 95 % interval of a fixed size, looked at every day, leaves out the truth some day far more often than it says. These
-do not (Robbins 1970; Howard and others 2021): the chance that any of all looks leaves it out is 5 % at most, for which
-they are about one and a half to two times as wide.
+A 95 % interval for a fixed sample, looked at every day, misses the truth on some day far more often than in 5 % of the
+experiments. These intervals (Robbins 1970; Howard and others 2021) miss it at any look in at most 5 %, at the price of
+being about one and a half to two times as wide.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 
 _BEST_AT = 5_000  # units at which intervals are narrowest beside those of a fixed size; far from it they lose little
-_RATIO = 8.0  # of the mixture's variance to the estimate's, there: near the least of √((1 + 1/r) log((1 + r)/α²))
-_PRIOR = 100.0  # units that the plan of a split is taken to be worth; a break of some percent is seen soonest so
+_RATIO = (
+    8.0  # of the mixture's variance to the estimate's at so many units: near the least of √((1 + 1/r) log((1 + r)/α²))
+)
+_PRIOR = 100.0  # units that the planned share counts as; so a deviation of some percent is seen soonest
 
 
 def always_half_width(variance: npt.ArrayLike, units: npt.ArrayLike, confidence: float = 0.95) -> FloatArray:
-    """Half the width of an interval around an estimate that holds at all times at once.
+    """Half the width of an interval around an estimate that holds at all times together.
 
     The likelihood ratio against the truth, mixed over normal effects, is a martingale; Ville's inequality says how
     likely it is ever to exceed 1/α. Exact for normal estimates whose errors add up independently; asymptotic for means
@@ -28,8 +30,9 @@ def always_half_width(variance: npt.ArrayLike, units: npt.ArrayLike, confidence:
 
     Args:
         variance: of the estimate.
-        units: how many independent units it is the mean of; of a difference of two means n·m/(n + m).
-        confidence: that no look ever leaves out the truth.
+        units: the number of independent units that the estimate is the mean of; n·m/(n + m) for a difference of two
+            means.
+        confidence: the probability that no look ever misses the truth.
 
     >>> widths = always_half_width([0.01, 0.0001], [100, 10_000])
     >>> (widths / [0.1, 0.01]).round(2).tolist()  # standard errors, where 1.96 would do for one look
@@ -42,9 +45,9 @@ def always_half_width(variance: npt.ArrayLike, units: npt.ArrayLike, confidence:
 
 
 def ratio_p(count: float, total: float, share: float) -> float:
-    """How likely a count among a total would ever differ as much from its share: the p of a sample ratio.
+    """The p-value of a count among a total whose expected share is known, valid however often one looks.
 
-    The inverse of the likelihood ratio of a beta mixture around the share; it holds whenever one looks.
+    It is the inverse of the likelihood ratio of a beta mixture around the share.
 
     >>> ratio_p(500, 10_000, 0.05) > 0.5, ratio_p(400, 10_000, 0.05) < 0.001
     (True, True)

@@ -1,4 +1,4 @@
-"""Quantiles of the beta and of Student's distribution by the incomplete beta function, where SciPy is not installed."""
+"""Quantiles of the beta and of Student's distribution for services, which may run without SciPy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""From two columns of per-query values to clean differences, and tests of "the two systems do not differ".
+"""Two-sided tests of "the two systems do not differ": randomization, paired t, Wilcoxon.
 
-Randomization, paired t and Wilcoxon; all two-sided.
+All of them start from the same clean differences of per-query values (`differences`).
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ def differences(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> FloatArray:
 def column(values: npt.ArrayLike, name: str) -> FloatArray:
     """One value per query as an array; NaN is allowed, infinity is not."""
     try:
-        column = np.asarray(values, dtype=np.float64)
+        array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as problem:
         raise DataError(f"{name} must hold numbers, one per query: {problem}.") from None
-    if column.ndim != 1:
-        raise DataError(f"{name} must have one dimension (one number per query), not {column.ndim}.")
-    too_large = np.abs(column) > _LARGEST  # false for NaN
+    if array.ndim != 1:
+        raise DataError(f"{name} must have one dimension (one number per query), not {array.ndim}.")
+    too_large = np.abs(array) > _LARGEST  # false for NaN
     if too_large.any():
         query = int(np.argmax(too_large))
         raise DataError(
-            f"{name} is {column[query]} for query number {query} (from 0); values must be finite and at "
+            f"{name} is {array[query]} for query number {query} (from 0); values must be finite and at "
             f"most {_LARGEST:g} in size, or NaN for a query that does not count."
         )
-    return column
+    return array
 
 
 def rescaled(values: FloatArray) -> tuple[FloatArray, int]:
@@ -94,6 +94,7 @@ def stream_start(seed: int, purpose: int) -> np.uint64:
     return np.uint64(sequence.generate_state(1, np.uint64)[0])
 
 
+_FLIPPING = 1  # the stream of random words that flips signs
 _ENUMERATED = 20  # non-zero differences up to which all sign patterns are tried
 _ALL_ZERO = "all differences are zero"
 
@@ -127,7 +128,7 @@ def randomization_test(
     0.25
     """
     check_whole("flips", flips, 1)
-    start = stream_start(seed, 1)
+    start = stream_start(seed, _FLIPPING)
     all_values = differences(a, b)
     mean, _ = moments(all_values)
     values = all_values[all_values != 0]

@@ -1,4 +1,4 @@
-"""The mean of a system that draws, over queries and seeds: what other queries and other seeds would have given."""
+"""Intervals of a mean over queries and seeds, which hold for other queries and other seeds."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from toprank.significance.results import Interval
 
 
 def two_level_interval(parts: Sequence[npt.ArrayLike], *, confidence: float = 0.95) -> Interval:
-    """The t interval of a mean over queries and seeds: both are drawn, and what was found holds for others of each.
+    """The t interval of a mean over queries and seeds, both taken as random samples.
 
     A value is μ + query + seed + rest. In each part (a fold, where every seed trains anew) with S seeds and m of the n
     queries let s be the variance of the seeds' means over queries and r the mean square of the rest, so that s − r/m
-    estimates what seeds alone do; let Q be the variance of all queries' means over seeds. Then the interval is
+    estimates the variance due to seeds alone; let Q be the variance of all queries' means over seeds. The interval is
 
         mean ± √(t²_{n−1} · Q/n + t²_f · Σ_parts (m/n)² (s − r/m)/S),
 
-    the second sum 0 where it comes out negative. f are Satterthwaite's degrees of freedom of Σ (m/n)² s/S, S − 1 for
-    each part. One quantile for both, with degrees of freedom in between, holds less than it says where three seeds
-    happen to agree. One seed gives the t interval over queries.
+    with 0 for the second sum if it is negative. f are Satterthwaite's degrees of freedom of Σ (m/n)² s/S, S − 1 for
+    each part. A single quantile for both sums, with degrees of freedom in between, gives too short an interval when
+    three seeds happen to agree. With one seed this is the t interval over queries.
 
     Args:
-        parts: of each part an array (seeds, queries); a query with NaN is left out.
+        parts: for each part an array (seeds, queries); a query with NaN is left out.
         confidence: of the interval.
 
     >>> low, high = two_level_interval([[[0.2, 0.1, 0.3]]])
@@ -69,7 +69,7 @@ def two_level_interval(parts: Sequence[npt.ArrayLike], *, confidence: float = 0.
 
 
 def _rest(table: FloatArray) -> float:
-    """The mean square of what neither the query nor the seed explains."""
+    """The mean square of the rest, which neither the query nor the seed explains."""
     seeds, m = table.shape
     if m < 2:
         return 0.0
