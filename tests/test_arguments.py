@@ -199,7 +199,7 @@ def test_bounds_are_kept_exactly(bound):
 
 
 class Silent(Targeted):
-    """A loss that does not say what is true of it."""
+    """A loss without traits."""
 
     def bind(self, judgments):
         raise AssertionError("not reached")
@@ -207,7 +207,7 @@ class Silent(Targeted):
 
 @pytest.mark.parametrize("ranker", [tr.LinearRanker, tr.ExpectedGainRanker, tr.TreeRanker, tr.NeuralRanker])
 def test_a_loss_must_say_its_traits(ranker):
-    with pytest.raises(tr.ToprankError, match=r"Silent does not say what is true of it.*traits = toprank\.losses\."):
+    with pytest.raises(tr.ToprankError, match=r"Silent has no traits, .*traits = toprank\.losses\."):
         ranker(Silent()).fit(DATA)
 
 

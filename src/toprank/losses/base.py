@@ -1,4 +1,4 @@
-"""One protocol for every loss: it is given judgments, judges scores, and says how to change them.
+"""The protocol of every loss: bound to judgments, it judges scores and says how to change them.
 
 A `Loss` is a frozen dataclass of hyper-parameters. `loss.on(labels, queries)` binds it to data: whatever depends on
 the labels alone (ideal orders, masses, pair counts) is computed once. The bound loss is then asked `at(scores)`.
@@ -40,13 +40,13 @@ class Judgments:
     """Labels, queries and weights as one value, checked when it is made; a loss is bound to it.
 
     Args:
-        labels: finite, one for each document; so are weights and a teacher's scores.
+        labels: one for each document, finite; likewise document weights and a teacher's scores.
         query_weights: one for each query.
-        grades: the distinct labels of the whole data, rising (the lowest and the highest will do where they are too
-            many); None: these labels are all there are.
-        total_weight: the sum of the query weights (or the number of queries) of the whole data; None: of these.
+        grades: the distinct labels of the whole data, rising (if there are too many, the lowest and the highest will
+            do); None: those of `labels`.
+        total_weight: the sum of the query weights (or the number of queries) of the whole data; None: of these queries.
         teacher: scores of another ranker, to learn from.
-        query_ids: one for each query, whole numbers or text, by which losses that draw know a query again; None: the
+        query_ids: one for each query, whole numbers or text, by which losses that draw recognise a query; None: the
             numbers of the queries.
 
     >>> Judgments([0, 2, 1], Queries([0, 3])).top_grade
@@ -85,8 +85,8 @@ class Judgments:
             if values is None:
                 continue
             if values.shape != (needed,):
-                called = "scores of the teacher" if name == "teacher" else name
-                raise DataError(f"There are {values.size} {called}, but {needed} are needed.")
+                noun = "scores of the teacher" if name == "teacher" else name
+                raise DataError(f"There are {values.size} {noun}, but {needed} are needed.")
             if name == "teacher" and not np.isfinite(values).all():
                 row = int(np.argmin(np.isfinite(values)))
                 raise DataError(f"The teacher's score of document {row} is {values[row]}; it must be finite.")
@@ -97,7 +97,7 @@ class Judgments:
 
     @classmethod
     def of(cls, data: RankingData, grades: FloatArray | None = None, total_weight: float | None = None) -> Judgments:
-        """What a data set says, or a part of one that knows of the whole."""
+        """The judgments of a data set, or of a part of one, with the grades and the total weight of the whole."""
         weights = data.document_weights, data.query_weights
         return cls(data.labels, data.queries, *weights, grades, total_weight, data.teacher, data.qids)
 
@@ -113,7 +113,7 @@ class Judgments:
 
     @property
     def weights(self) -> FloatArray:
-        """One weight for each document: 1 where none are given."""
+        """One weight for each document, 1 by default."""
         return np.ones(len(self.labels)) if self.document_weights is None else self.document_weights
 
     def term_weights(self, per_document: bool) -> FloatArray:
@@ -125,7 +125,7 @@ class Judgments:
         return values if self.document_weights is None else values * self.document_weights
 
     def scale(self) -> FloatArray:
-        """What each query's loss is multiplied by in the mean over the queries of the whole data."""
+        """The factor of each query's loss in the mean over the queries of the whole data."""
         weights = np.ones(len(self.queries)) if self.query_weights is None else self.query_weights
         return weights / (weights.sum() if self.total_weight is None else self.total_weight)
 
@@ -155,21 +155,19 @@ class Traits:
         exact_gradient: `grad` is the derivative of `value`. LambdaRank's is not: its pair weights depend on the ranks.
         shift_invariant: adding a constant to all scores of a query changes nothing.
         curvature: ``exact`` (the Hessian), ``gauss-newton`` (its positive part) or ``majoriser`` (a diagonal that
-            bounds the growth where the loss has no curvature of its own); positive semi-definite, but for gains that
-            are negative.
+            bounds the growth of a loss without curvature of its own); positive semi-definite unless gains are negative.
         space: ``score`` (one score a document) or ``class`` (several columns of scores for each).
         columns: what these columns are: one for each of the ``grades``, or for the ``thresholds`` between them.
         cost: cost of one evaluation of a query with m documents.
         consistent: for which metric the population minimiser orders optimally, in words; empty: none known.
-        teacher: what is learnt from are a teacher's scores (`Judgments.teacher`), without which it cannot be bound.
-        labels: whether it reads the labels; one that does not learns from documents that nobody judged, too.
-        random: what is judged by is drawn, anew for each `draw` (`BoundLoss.drawn`): the order of a query's documents
-            makes no difference in distribution, while in one draw it does.
+        teacher: learns from a teacher's scores (`Judgments.teacher`), and cannot be bound without them.
+        labels: reads the labels; a loss that does not also learns from documents that nobody judged.
+        random: draws orders or noise, anew for each `draw` (`BoundLoss.drawn`): the order of a query's documents makes
+            a difference in one draw, but none in distribution.
         linear_in_gain: the gradient is an affine function of the documents' gains G(y), which may be any real numbers
-            (``gain=None``: the labels are the gains). So gains that are right in expectation, as clicks corrected for
-            their positions are, give a gradient that is right in expectation; under no other loss do they.
-        labels_are_gains: labels are gains themselves, any real numbers: with twice the labels, value and gradient are
-            twice as large.
+            (``gain=None``: the labels are the gains). Unbiased gains, such as clicks corrected for their positions,
+            then give an unbiased gradient; under other losses they do not.
+        labels_are_gains: labels are gains themselves, any real numbers; doubled labels double value and gradient.
     """
 
     convex: bool
@@ -191,8 +189,8 @@ class Traits:
 class Curvature(ABC):
     """A symmetric operator on the documents of some whole queries, block-diagonal by query.
 
-    It is positive semi-definite, but for gains that are negative (estimates of them): there the product is the Hessian,
-    which may bend down, as Newton's method can use, and the diagonal leaves out what does, as boosting needs.
+    It is positive semi-definite unless gains are negative (estimates may be). Then the product is that of the Hessian,
+    which may bend down, as Newton's method can use; the diagonal leaves the downward part out, as boosting needs.
     """
 
     @abstractmethod
@@ -218,11 +216,11 @@ class Diagonal(Curvature):
         return self.values
 
 
-def by_columns(V: FloatArray, kernel: Callable[..., None], *given: Any) -> FloatArray:
-    """What `kernel(*given, columns, product)` makes of a vector (n,), or of each column of a matrix."""
+def by_columns(V: FloatArray, kernel: Callable[..., None], *arguments: Any) -> FloatArray:
+    """The product that `kernel(*arguments, columns, product)` writes, for a vector (n,) or a matrix of columns."""
     columns = np.ascontiguousarray(V, dtype=np.float64).reshape(len(V), -1)
     product = np.empty_like(columns)
-    kernel(*given, columns, product)
+    kernel(*arguments, columns, product)
     return product.reshape(V.shape)
 
 
@@ -253,7 +251,7 @@ class Block:
     offsets: IntArray
     """Where each query begins, and the end of the last, counted from the block's first document."""
     scale: FloatArray
-    """What the loss of each query is multiplied by in the mean."""
+    """The factor of each query's loss in the mean."""
 
     @property
     def n_queries(self) -> int:
@@ -267,7 +265,7 @@ class Block:
 
     @property
     def queries(self) -> slice:
-        """The queries, as an index of what there is one of for each."""
+        """The queries, as an index into arrays with an entry for each query."""
         return slice(self.first, self.last)
 
     def spread(self, per_query: FloatArray) -> FloatArray:
@@ -281,14 +279,14 @@ class Block:
 
 
 class Want(NamedTuple):
-    """What is read of an answer beside the gradient; a loss may leave out what is not wanted."""
+    """What a caller reads besides the gradient; a loss need not compute the rest."""
 
     value: bool = True
     curvature: bool = False
 
 
 Answer = tuple[FloatArray, Curvature | None]
-"""What `BoundLoss.judge` says of a block: one loss for each query, and the curvature where it is wanted."""
+"""What `BoundLoss.judge` returns for a block: one loss for each query, and the curvature if it is wanted."""
 
 
 class Eval(NamedTuple):
@@ -302,10 +300,10 @@ class Eval(NamedTuple):
 
 
 class BoundLoss(ABC):
-    """A loss bound to data. A subclass answers one question: what of the scores of a block of whole queries?"""
+    """A loss bound to data. A subclass implements one method, `judge`, for blocks of whole queries."""
 
     n_columns: int | None = None
-    """Scores of a document, for a loss in class space; None: one, and scores are (n,)."""
+    """Number of scores of a document, for a loss in class space; None: one, and scores are (n,)."""
 
     def __init__(self, judgments: Judgments) -> None:
         self.queries = judgments.queries
@@ -313,20 +311,19 @@ class BoundLoss(ABC):
 
     @abstractmethod
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        """The losses of the block's queries (one number each, not scaled), and the curvature where it is wanted.
+        """Return the losses of the block's queries (one number each, not scaled), and the curvature if it is wanted.
 
-        `scores` and `grad` belong to the block's documents alone; `scores` must be left as they are, and `grad` is
-        filled with d value / d scores, that is with the gradient of each query's loss times its `block.scale`. The
-        curvature is scaled in the same way.
+        `scores` and `grad` belong to the block's documents alone. Leave `scores` unchanged, and fill `grad` with
+        d value / d scores: the gradient of each query's loss times its `block.scale`. Scale the curvature likewise.
         """
 
     def drawn(self, draw: int, scores: FloatArray | None = None) -> BoundLoss:  # noqa: ARG002
-        """The loss at a draw of its own: this very loss, where nothing is drawn.
+        """The loss at a draw; the loss itself if it draws nothing.
 
         Args:
             draw: the number of the round, batch or iteration, from 0.
-            scores: what the draw goes by, for all documents, whatever is judged; so the loss stays one function while a
-                line search moves the scores. None: the scores that are judged.
+            scores: scores of all documents to draw by, whatever scores are judged later; so the loss stays one function
+                while a line search moves the scores. None: the scores that are judged.
         """
         return self
 
@@ -343,7 +340,7 @@ class BoundLoss(ABC):
     def at(
         self, scores: npt.ArrayLike, *, curvature: bool = False, threads: int | None = None, draw: int | None = None
     ) -> Eval:
-        """Value, gradient and, where asked for, curvature, at a `draw` where the loss draws (by default the first).
+        """Value, gradient and, with `curvature`, curvature; a loss that draws does so for this `draw` (default: 0).
 
         The same bits on any number of threads.
         """
@@ -362,7 +359,7 @@ class BoundLoss(ABC):
         return Eval(float(np.sum(losses * self.scale)), grad, whole if curvature else None)
 
     def derivatives(self, scores: npt.ArrayLike, *, threads: int | None = None) -> tuple[FloatArray, FloatArray]:
-        """The gradient and the diagonal of the curvature, all that trees ask for: no value is computed."""
+        """The gradient and the diagonal of the curvature, which is all that trees need: no value is computed."""
         values = self._checked(scores)
         grad, diagonal, want = np.zeros_like(values), np.empty_like(values), Want(value=False, curvature=True)
 
@@ -407,12 +404,11 @@ class Loss(ABC, metaclass=PlainArguments):
         teacher: npt.ArrayLike | None = None,
     ) -> BoundLoss:
         """Bind the loss to labels and queries; see the module's text."""
-        ids = None if query_ids is None else np.asarray(query_ids)
-        weights: dict[str, Any] = {"document_weights": document_weights, "query_weights": query_weights}
-        return self.bound_to(Judgments(labels, queries, query_ids=ids, teacher=teacher, **weights))  # type: ignore[arg-type]
+        ids, weights = None if query_ids is None else np.asarray(query_ids), (document_weights, query_weights)
+        return self.bound_to(Judgments(labels, queries, *weights, query_ids=ids, teacher=teacher))  # type: ignore[arg-type]
 
     def bound_to(self, judgments: Judgments) -> BoundLoss:
-        """Bind the loss to data, or to a part of them that knows of the whole."""
+        """Bind the loss to judgments, which may be those of a part of the data."""
         bound = self.bind(judgments)
         if not type(self).__module__.startswith("toprank."):  # ours are tested
             _prove(bound, self)
@@ -420,27 +416,27 @@ class Loss(ABC, metaclass=PlainArguments):
 
 
 def _prove(bound: BoundLoss, loss: Loss) -> None:
-    """Refuse a loss whose `judge` does not give a number for each query: one for all would silently be every query's.
+    """Refuse a loss whose `judge` does not return a number for each query: NumPy would give a single one to all.
 
-    Looked at once, where the loss is bound: on two queries, so that one number and a number each are told apart.
+    Tried once, when the loss is bound, and on two queries, where one number and one for each are different things.
     """
     block, columns = bound.cut(0, min(2, len(bound.queries))), bound.n_columns
     if loss.traits.space == "class" and columns is None:
-        return  # how many scores a document has, only the ranker knows
+        return  # only the ranker knows how many scores a document has
     scores = np.zeros(block.n_documents if columns is None else (block.n_documents, columns))
     with np.errstate(all="ignore"):
         answer = bound.judge(block, scores, np.zeros_like(scores), Want())
     losses = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else answer
     if not isinstance(answer, tuple) or losses is None or np.shape(losses) != (block.n_queries,):
-        asked = "1 query" if block.n_queries == 1 else f"{block.n_queries} queries"
+        count = "1 query" if block.n_queries == 1 else f"{block.n_queries} queries"
         raise DataError(
-            f"`judge` of {type(bound).__name__} was asked for {asked} and returned {answer!r}; there must be an array "
+            f"`judge` of {type(bound).__name__} was asked for {count} and returned {answer!r}; there must be an array "
             "with a number for each, and the curvature (None where it is not wanted). "
             "toprank.losses.checking.check_loss looks at all that a loss promises."
         )
 
 
-# Every class that the package exports is a loss, but for what the losses share, which stands here.
+# Every class that the package exports is a loss, except those of this module, which losses share.
 _LOSSES = tuple(name for name, home in exports("toprank.losses").items() if name[0].isupper() and home != __name__)
 
 
@@ -458,7 +454,7 @@ def make(loss: Loss | str, /, **options: Any) -> Loss:
     if isinstance(loss, Loss):
         if not isinstance(getattr(loss, "traits", None), Traits):
             raise DataError(
-                f"{type(loss).__name__} does not say what is true of it, by which solvers are chosen: give the class "
+                f"{type(loss).__name__} has no traits, by which solvers are chosen: give the class "
                 "traits = toprank.losses.Traits(convex=…, smooth=…)."
             )
         return loss
@@ -475,11 +471,11 @@ def make(loss: Loss | str, /, **options: Any) -> Loss:
         if option not in known:
             raise UnknownNameError(f"option of {kind.__name__}", option, sorted(known))
     try:
-        made: Loss = kind(**options)
+        value: Loss = kind(**options)
     except TypeError:
-        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        raise DataError(f"{kind.__name__} cannot be made from {given}: a value is of the wrong kind.") from None
-    return made
+        arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise DataError(f"{kind.__name__} cannot be made from {arguments}: a value is of the wrong kind.") from None
+    return value
 
 
 def _key(name: str) -> str:
@@ -487,7 +483,7 @@ def _key(name: str) -> str:
 
 
 def to_spec(loss: Loss) -> dict[str, Any]:
-    """The loss as plain values for a file; refused where it holds a function of yours."""
+    """The loss as plain values for a file; refused if it holds a function of the user."""
     spec: dict[str, Any] = {"name": type(loss).__name__}
     if spec["name"] not in _LOSSES:
         raise DataError(f"{spec['name']} is not a loss of toprank; a model file can name only those.")
@@ -505,7 +501,7 @@ def to_spec(loss: Loss) -> dict[str, Any]:
 
 
 def from_spec(spec: dict[str, Any]) -> Loss:
-    """The loss that `to_spec` wrote down."""
+    """The loss of which `to_spec` made these values."""
     options = {name: value for name, value in spec.items() if name != "name"}
     for name, value in options.items():
         if isinstance(value, dict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, 
 from toprank.losses.chance import Chance
 
 _MOST_SAMPLES = 1000
-"""Samples at most: each costs as much as the loss, and their mean varies by a thirtieth of what one does."""
+"""Each sample costs as much as the loss, and the mean of so many varies by a thirtieth of what one does."""
 _LOOSEST_FIRST = ("majoriser", "gauss-newton", "exact")
 
 
@@ -27,12 +27,12 @@ class Mix(Loss):
     """share·first + (1 − share)·second: a loss on a teacher's scores with one on labels, or any other two.
 
     Losses have different sizes (a mean over pairs, a sum over documents, a divergence), so a share of ½ rarely means
-    that both pull equally; choose it on validation data.
+    that both pull equally; choose the share on validation data.
 
     Args:
         first: a loss, or its name.
         second: another one.
-        share: what the first counts, in [0, 1].
+        share: weight of the first, in [0, 1].
 
     Weights: as in the two losses.
     Cost: that of both.
@@ -94,15 +94,16 @@ class _BoundMix(BoundLoss):
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        losses, curvatures = np.zeros(block.n_queries), []
+        losses, own = np.zeros(block.n_queries), np.empty_like(grad)
+        curvatures: list[Curvature] = []
         grad[:] = 0.0
         for part, share in zip(self.bound, self.shares, strict=True):
-            own = np.empty_like(grad)
             values, curvature = part.judge(block, scores, own, want)
             losses += share * values
             grad += share * own
-            curvatures.append(curvature)
-        return losses, _Sum.of(curvatures, self.shares)
+            if curvature is not None:
+                curvatures.append(curvature)
+        return losses, _Sum(curvatures, self.shares) if want.curvature else None
 
 
 @dataclass(frozen=True)
@@ -112,24 +113,12 @@ class _Sum(Curvature):
     parts: Sequence[Curvature]
     factors: Sequence[float]
 
-    @classmethod
-    def of(cls, parts: Sequence[Curvature | None], factors: Sequence[float]) -> _Sum | None:
-        """The sum; None where curvatures were not wanted."""
-        known = [part for part in parts if part is not None]
-        return cls(known, factors) if len(known) == len(parts) else None
-
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        total = np.zeros(V.shape)
-        for part, factor in zip(self.parts, self.factors, strict=True):
-            total += factor * (part @ V)
-        return total
+        return np.asarray(sum(factor * (part @ V) for part, factor in zip(self.parts, self.factors, strict=True)))
 
     @override
     def diagonal(self) -> FloatArray:
-        total = self.factors[0] * self.parts[0].diagonal()
-        for part, factor in zip(self.parts[1:], self.factors[1:], strict=True):
-            total += factor * part.diagonal()
-        return total
+        return np.asarray(sum(factor * part.diagonal() for part, factor in zip(self.parts, self.factors, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -137,8 +126,8 @@ class Gumbel(Loss):
     """The mean of a loss over scores with noise: (s + g)/temperature, g = −log(−log u), for some draws of g.
 
     With this noise the order of the scores is a draw from their Plackett–Luce model, so the loss is judged over the
-    rankings that the scores make likely instead of the single one that they make; it smooths what it wraps, and keeps
-    training from resting on orders that a small change would turn round.
+    rankings that the scores make likely instead of the single one that they give. That smooths the loss, and training
+    cannot settle on an order that a small change would reverse.
 
     Noise is drawn anew for each `draw`, as in `YetiRank`: trees count their rounds, networks their batches, linear
     rankers their outer iterations; `bound.at(scores, draw=7)` judges by that draw. It depends on the seed, the draw,
@@ -147,7 +136,7 @@ class Gumbel(Loss):
     Args:
         loss: the loss that judges, or its name; one score a document.
         samples: draws of noise that are averaged, 1 to 1000.
-        temperature: what noisy scores are divided by, > 0. Scores that are small beside the noise count little.
+        temperature: noisy scores are divided by it, > 0. Scores that are small beside the noise count little.
         seed: seed of the noise; rankers add the number of the round, batch or iteration.
 
     Weights: as in the loss.
@@ -188,7 +177,7 @@ class Gumbel(Loss):
 class _BoundGumbel(BoundLoss):
     def __init__(self, loss: Gumbel, judgments: Judgments) -> None:
         super().__init__(judgments)
-        # What draws inside must not draw the noise of these samples once more: both count from one seed and query.
+        # A loss inside that draws gets a seed of its own: with the same seed and query it would draw this very noise.
         self.inner = reseeded(make(loss.loss), (loss.seed,)).bound_to(judgments)
         self.samples, self.temperature = loss.samples, loss.temperature
         self.chance = Chance.of(judgments, loss.seed)
@@ -201,17 +190,19 @@ class _BoundGumbel(BoundLoss):
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        losses, curvatures, keys = np.zeros(block.n_queries), [], self.chance.keys[block.queries]
+        losses, keys = np.zeros(block.n_queries), self.chance.keys[block.queries]
+        curvatures: list[Curvature] = []
         grad[:], noise, own = 0.0, np.empty_like(scores), np.empty_like(grad)
         for number in range(self.samples):
             kernels.gumbel_noise(block.offsets, keys, number, noise)
             values, curvature = self.inner.judge(block, (scores + noise) / self.temperature, own, want)
             losses += values
             grad += own
-            curvatures.append(curvature)
+            if curvature is not None:
+                curvatures.append(curvature)
         grad /= self.samples * self.temperature
-        each = 1.0 / (self.samples * self.temperature**2)
-        return losses / self.samples, _Sum.of(curvatures, [each] * self.samples)
+        factors = [1.0 / (self.samples * self.temperature**2)] * self.samples
+        return losses / self.samples, _Sum(curvatures, factors) if want.curvature else None
 
 
 def _one_score(loss: Loss, around: Loss) -> Loss:
@@ -230,9 +221,9 @@ def _in_labels(loss: Loss | str) -> bool:
 
 
 def reseeded(loss: Loss, seeds: Sequence[int]) -> Loss:
-    """The loss with another seed, as that of each loss it is made of: its own and these decide; else as it is."""
+    """The loss with new seeds, for itself and the losses inside: each is made of the old one and `seeds`."""
     changes: dict[str, Any] = {}
-    for field in fields(loss) if is_dataclass(loss) else ():
+    for field in fields(loss):
         value = getattr(loss, field.name)
         if isinstance(value, Loss):
             changes[field.name] = reseeded(value, seeds)
