@@ -55,10 +55,10 @@ def evaluate(
             (default of trec_eval), ``condense`` lists by taking unjudged documents out, or ``drop`` the queries that
             have any.
         weighted: weight the mean by the query weights of the data.
-        order: how the scores stand, where grouping moved the rows of the data and they are neither what
-            ``predict(data)`` returned nor a pandas column of the frame that the data came from: ``"data"``, as the rows
-            of ``data.X``, or ``"source"``, as the rows that the data came from. See `RankingData.aligned`. Beside plain
-            labels either means: row by row.
+        order: the order of the scores, needed if grouping moved the rows of the data and the scores are neither what
+            ``predict(data)`` returned nor a pandas column of the frame that the data came from: ``"data"``, that of
+            ``data.X``, or ``"source"``, that of the rows that the data came from. See `RankingData.aligned`. With plain
+            labels, either means row by row.
         threads: number of threads; the result does not depend on it.
 
     >>> result = evaluate([0.2, 0.9, 0.4], [0, 2, 1], ["ndcg@10", "mrr"], qid=[7, 7, 7])
@@ -101,7 +101,7 @@ def _judged(
 ) -> tuple[RankingData, dict[str, FloatArray], float]:
     """The data that count under the rules, the value of each of their queries, and the highest grade."""
     check_files(data)
-    checked_scores(scores, data.n_documents)  # what is wrong with them is told before where they belong
+    checked_scores(scores, data.n_documents)  # faulty scores are refused before their order is looked at
     values = checked_scores(data.aligned(scores, order), data.n_documents)
     data, values = _settle_unjudged(data, values, terms.unjudged or terms.convention.unjudged)
     permutation = _tie_order(data) if terms.convention.ties == "document-id" else None
@@ -171,7 +171,7 @@ def evaluate_views(
 
 
 class Judge:
-    """One metric bound to data, to be asked again and again (early stopping, line searches): `judge(scores)`.
+    """One metric bound to data, for many evaluations (early stopping, line searches): `judge(scores)`.
 
     Scores are in the order of the documents.
 
@@ -190,7 +190,7 @@ class Judge:
         threads: int | None = None,
     ) -> None:
         self.data, self.measure, self.convention = data, parse(metric), Convention.of(convention)
-        self.name = str(metric)  # as it was asked for
+        self.name = str(metric)  # as the caller spells it
         self.max_grade, self.threads = max_grade, threads
         if self.convention.unjudged == "refuse" and not data.judged.all():
             raise DataError(
@@ -212,7 +212,7 @@ class Judge:
         return self.per_query(labels), self.per_query(-labels)
 
     def for_choosing(self) -> Judge:
-        """This judge, refused where it is blind; for everyone who chooses by what it says."""
+        """This judge; refused if it is blind, that is, if the best order and the worst have the same value."""
         if np.array_equal(*self.extremes(), equal_nan=True):
             labels = np.where(self.data.judged, self.data.labels, 0.0)
             raise blind(self.name, float(labels.min()), float(labels.max()))
@@ -224,7 +224,7 @@ class Judge:
         return _judged(scores, self.data, "data", measures, terms, self.threads)[1][self.name]
 
     def signed(self, scores: npt.ArrayLike) -> float:
-        """The mean over queries, turned so that more is better whatever the measure; NaN counts as the worst."""
+        """The mean over queries, negated if lower is better, so that more is always better; NaN counts as the worst."""
         value = self(scores) if self.higher_is_better else -self(scores)
         return value if value == value else -np.inf
 
@@ -235,7 +235,7 @@ class Judge:
 
 
 def blind(metric: str, lowest: float, highest: float) -> DataError:
-    """What is said of a metric that cannot choose on data with labels from `lowest` to `highest`."""
+    """The refusal of a metric that cannot choose on data with labels from `lowest` to `highest`."""
     return DataError(
         f"{metric} has the same value for the best and for the worst order of every query that is to be chosen on "
         f"(their labels go from {lowest:g} to {highest:g}), so it cannot tell one ranker from another. Choose by "
@@ -251,12 +251,12 @@ def _depth(measures: Mapping[str, Measure]) -> int | None:
 def evaluate_under_all(
     scores: npt.ArrayLike, data: RankingData, metrics: Metrics, **options: Any
 ) -> dict[str, Evaluation | str]:
-    """The same ranking under every convention; where one cannot be applied, the reason instead."""
+    """The same ranking under every convention, or the reason why one cannot be applied."""
     return under_all(lambda name: evaluate(scores, data, metrics, convention=name, **options))
 
 
 def under_all(judge: Callable[[str], Evaluation]) -> dict[str, Evaluation | str]:
-    """What a function of a convention's name finds under each; where one cannot be applied, the reason instead."""
+    """The result of `judge(name)` for the name of every convention, or the reason why one cannot be applied."""
     results: dict[str, Evaluation | str] = {}
     for name in CONVENTIONS:
         try:

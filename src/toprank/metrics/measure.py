@@ -1,8 +1,8 @@
 """Measures: what is computed from a ranking, as frozen values that can be printed and read back.
 
-`NDCG(10)` is a measure; under which convention it is evaluated is said elsewhere. A field left at None follows the
-convention. `measure.bind(rules)` computes its tables once and returns a function from ranked queries to one number
-per query: NaN where the measure is undefined or the query is left out of the mean.
+`NDCG(10)` is a measure; the convention is chosen when it is evaluated, and a field left at None follows it.
+`measure.bind(rules)` computes its tables once and returns a function from ranked queries to one number per query: NaN
+if the measure is undefined there or the query is left out of the mean.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FEW_GRADES = 64
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Ranked queries, and what was judged for them (more than was ranked, where a run missed documents)."""
+    """Ranked queries, and their judged documents: more than the ranked ones if a run missed some."""
 
     order: IntArray
     ends: npt.NDArray[np.bool_]
@@ -51,7 +51,7 @@ class View:
         return self.judged_codes, self.judged_offsets
 
     def filled(self, kernel: Callable[..., Any], *arguments: Any) -> FloatArray:
-        """What a kernel says of each query."""
+        """The number that a kernel writes for each query."""
         out = np.empty(len(self.sizes))
         kernel(*arguments, out)
         return out
@@ -75,7 +75,7 @@ class View:
 
 
 class Rules(NamedTuple):
-    """What a measure needs to know besides the ranking."""
+    """What a measure depends on besides the ranking."""
 
     convention: Convention
     grades: FloatArray
@@ -105,7 +105,7 @@ class Measure(metaclass=PlainArguments):
     name: ClassVar[str] = ""
     higher_is_better: ClassVar[bool] = True
     pairwise_ties: ClassVar[bool] = False
-    """The measure says itself what a tie is worth, whatever the convention does with ties."""
+    """Whether the measure itself says what a tie is worth, whatever the convention does with ties."""
 
     @property
     def depth(self) -> int | None:
@@ -129,7 +129,7 @@ class Measure(metaclass=PlainArguments):
 
     @classmethod
     def default_depth(cls) -> Any:
-        """The cut-off that goes without saying."""
+        """The cut-off if none is named."""
         return next((field.default for field in fields(cls) if field.name == "k"), None)
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ class Custom(Measure):
     @override
     def bind(self, rules: Rules) -> BoundMeasure:
         def values(view: View) -> FloatArray:
-            ranked = int(view.starts[-1])  # nobody wrote what lies behind it
+            ranked = int(view.starts[-1])  # behind it `order` and `ends` are not filled
             labels = rules.grades[view.codes[view.order[:ranked]]]
             if rules.convention.ties == "expected":
                 self._refuse_ties(labels, view.ends[:ranked], view.starts, rules.convention.name)

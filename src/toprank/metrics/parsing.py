@@ -68,7 +68,7 @@ def parse(what: Measure | str) -> Measure:
 
 
 def parse_all(what: str | Measure | Iterable[str | Measure]) -> dict[str, Measure]:
-    """Several measures, each under the spelling it was asked by; a string may hold a list separated by commas.
+    """Several measures by their spellings, which are kept as names; a string may hold a list separated by commas.
 
     >>> list(parse_all("ndcg@10, map"))
     ['ndcg@10', 'map']
@@ -89,27 +89,27 @@ def parse_all(what: str | Measure | Iterable[str | Measure]) -> dict[str, Measur
     return measures
 
 
-def _no_metric(what: Any) -> DataError:
-    if callable(what):
+def _no_metric(value: Any) -> DataError:
+    if callable(value):
         return DataError(
             "A function is no metric by itself; give it a name, and a convention that orders ties: "
             "toprank.metrics.Custom('name', function), convention='letor-clipped'."
         )
-    return DataError(f"A metric is a name such as 'ndcg@10', or a measure of toprank.metrics, not {what!r}.")
+    return DataError(f"A metric is a name such as 'ndcg@10', or a measure of toprank.metrics, not {value!r}.")
 
 
 def known_names() -> list[str]:
-    """Names to offer when a metric is unknown, those that are usually cut off also with a cut-off."""
+    """The names to suggest when a metric is unknown; those that usually have a cut-off also with one."""
     cut = [f"{name}@10" for name in ("ndcg", "err", "p", "recall")]
     return [*MEASURES, *cut, *sorted(_ALIASES)]
 
 
-def _options(text: str | None, what: str) -> dict[str, Any]:
+def _options(text: str | None, spelling: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for part in re.split(r",(?![^\[(]*[\])])", text[1:-1]) if text else []:
         key, equals, value = part.partition("=")
         if not equals:
-            raise DataError(f"'{part.strip()}' in the metric '{what}' is not of the form option=value.")
+            raise DataError(f"'{part.strip()}' in the metric '{spelling}' is not of the form option=value.")
         options[key.strip().lower()] = _value(value.strip().strip("'\""))
     if "dcg" in options:  # ir_measures: nDCG(dcg='exp-log2')
         options["gain"] = options.pop("dcg")
@@ -123,21 +123,21 @@ def _value(text: str) -> Any:
         return text
 
 
-def _make(kind: type[Measure], options: dict[str, Any], what: str) -> Measure:
+def _make(kind: type[Measure], options: dict[str, Any], spelling: str) -> Measure:
     known = [field.name for field in fields(kind)]
     for name in options:
         if name not in known:
             if name == "k" or not known:
                 raise DataError(
-                    f"The metric '{kind.name}' takes no {'cut-off' if name == 'k' else 'options'} ('{what}')."
+                    f"The metric '{kind.name}' takes no {'cut-off' if name == 'k' else 'options'} ('{spelling}')."
                 )
             raise UnknownNameError(f"option of {kind.name}", name, known)
     if isinstance(options.get("k"), float):
         if not options["k"].is_integer():
-            raise DataError(f"The cut-off in the metric '{what}' must be a whole number.")
+            raise DataError(f"The cut-off in the metric '{spelling}' must be a whole number.")
         options["k"] = int(options["k"])
     numeric = {"rel", "p", "beta", "max_grade"}
     for name, value in options.items():
         if name in numeric and not isinstance(value, float):
-            raise DataError(f"{name} in the metric '{what}' must be a number, not '{value}'.")
+            raise DataError(f"{name} in the metric '{spelling}' must be a number, not '{value}'.")
     return kind(**options)

@@ -1,4 +1,4 @@
-"""What an evaluation found: one number per query and metric, their means, and the convention they obey."""
+"""The result of an evaluation: one number per query and metric, their means, and the convention they obey."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ByMetric(Mapping[str, Any]):
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Shown):
-    """What `evaluate` found. ``.mean[name]``, ``.per_query[name]``; `str()` is a table that names its convention."""
+    """The result of `evaluate`. ``.mean[name]``, ``.per_query[name]``; `str()` is a table that names its convention."""
 
     measures: Mapping[str, Measure]
     per_query: Mapping[str, FloatArray]
@@ -67,7 +67,7 @@ class Evaluation(Shown):
     n_documents: int
     query_weights: FloatArray | None = None
     about: Sliceable | None = None
-    """What is known of the queries beside their values, for `by`; None where the data are not known."""
+    """Columns and weights of the queries, for `by`; None if the data are not known."""
 
     def __post_init__(self) -> None:
         named = {name: QueryValues.of(values, self.qids) for name, values in self.per_query.items()}
@@ -75,7 +75,7 @@ class Evaluation(Shown):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The metrics, as they were asked for."""
+        """The metrics, as the caller spelled them."""
         return tuple(self.measures)
 
     @property
@@ -188,7 +188,7 @@ class Evaluation(Shown):
 
     @property
     def summary(self) -> str:
-        """What the means obey, in words."""
+        """The convention of the means, in words."""
         return f"Convention {self.convention}; max grade {self.max_grade:g}."
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """`evaluate_run`: judgments (qrels) and a run, as trec_eval takes them.
 
-What distinguishes this from `evaluate`: relevant documents that the run missed still count in the ideal ranking and in
-the number of relevant documents, and queries may be missing altogether.
+Unlike in `evaluate`, relevant documents that the run missed still count in the ideal ranking and in the number of
+relevant documents, and queries may be missing altogether.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.bytesource import PathLike
-from toprank.data.checks import Array
+from toprank.data.checks import Array, check_whole
 from toprank.data.queries import Queries
 from toprank.data.query_values import listed
 from toprank.data.trec.files import Qrels, Run
@@ -128,8 +128,7 @@ def _offsets(sorted_queries: Array) -> IntArray:
 
 def _first_by_score(order: IntArray, scores: FloatArray, query: Array, limit: int) -> IntArray:
     """Only the best `limit` rows of each query, kept in their order."""
-    if limit < 1:
-        raise DataError(f"max_documents must be at least 1, not {limit}.")
+    check_whole("max_documents", limit, 1)
     offsets = _offsets(query[order])
     ranked = rank_block(np.ascontiguousarray(scores[order]), offsets, (0, len(offsets) - 1), limit, keep_ties=False)
     positions = np.arange(ranked.starts[-1]) - np.repeat(ranked.starts[:-1], np.diff(ranked.starts))

@@ -1,4 +1,4 @@
-"""What an evaluation found in each slice of the queries."""
+"""Evaluations in slices of the queries, each mean with its interval."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from toprank.metrics.result import Evaluation
 
 _ALL = "all"
-_FEW = 30  # effective queries below which an interval of a weighted mean is too short more often than it says
-_UNEVEN = 0.9  # where more of the queries are effective, weights are about equal: such means are as any of few queries
+_FEW = 30  # effective queries below which an interval of a weighted mean is too short more often than it claims
+_UNEVEN = 0.9  # above this share of effective queries, weights are about equal, and few queries need no warning
 
 
 class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
@@ -32,7 +32,7 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
     def __init__(self, whole: Evaluation, slices: Slices, least: int, options: Mapping[str, Any]) -> None:
         check_whole("least", least, 2)
         self.whole, self.slices, self.least = whole, slices, int(least)
-        self._of = {name: _part(whole, slices.codes == number) for number, name in enumerate(slices.names)}
+        self._of = {name: _part(whole, slices.codes == code) for code, name in enumerate(slices.names)}
 
         def of(part: Evaluation) -> dict[str, Interval | None]:
             return {metric: _interval(part, metric, self.least, options) for metric in whole.names}
@@ -40,7 +40,7 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
         self.confidence = options["confidence"]
         self._whole_intervals = of(whole)
         self.effective = {name: _least_effective(part) for name, part in self._of.items()}
-        """Slice → as many queries of equal weight would know its means as well; the fewest of the metrics."""
+        """Slice → its effective sample (queries of equal weight for as precise a mean), the smallest of the metrics."""
         self.intervals = {name: of(part) for name, part in self._of.items()}
         """Slice → metric → the interval of its mean; None where fewer than `least` queries count."""
 
@@ -84,9 +84,13 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
             columns[f"{metric} high"] = [None if interval is None else interval.high for interval in intervals]
         return frame_of(columns, kind)
 
-    def _parts(self) -> Sequence[Part]:
+    @property
+    def _rows(self) -> list[tuple[str, Evaluation, Mapping[str, Interval | None]]]:
+        """Each slice, and all queries at the end: name, evaluation, intervals."""
         rows = [(name, part, self.intervals[name]) for name, part in self.items()]
-        rows.append((_ALL, self.whole, self._whole_intervals))
+        return [*rows, (_ALL, self.whole, self._whole_intervals)]
+
+    def _parts(self) -> Sequence[Part]:
         weighted = self.whole.query_weights is not None
         cells = [
             (
@@ -95,7 +99,7 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
                 *([f"{_least_effective(part):.1f}"] if weighted else []),
                 *(cell for m in part.names for cell in (_mean(part.mean[m]), _ends(of[m]))),
             )
-            for name, part, of in rows
+            for name, part, of in self._rows
         ]
         interval = f"{100 * self.confidence:g} % interval"
         counts = ("queries", "effective") if weighted else ("queries",)
@@ -104,28 +108,21 @@ class SlicedEvaluation(Shown, Mapping[str, "Evaluation"]):
 
     @property
     def _rules(self) -> str:
-        intervals = [
-            *self._whole_intervals.values(),
-            *(interval for of in self.intervals.values() for interval in of.values()),
-        ]
-        few = f" Fewer than {self.least} queries that count have no interval." if None in intervals else ""
+        short = any(interval is None for _, _, of in self._rows for interval in of.values())
+        few = f" Fewer than {self.least} queries that count have no interval." if short else ""
         return f"{self.slices.rule}{few} Convention {self.whole.convention.name}."
 
     @property
     def summary(self) -> str:
-        """How the slices are made, the convention of their means, and what is doubtful about the intervals."""
+        """How the slices are made, the convention of their means, and doubts about the intervals."""
         return " ".join([self._rules, *self.warnings])
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is doubtful about the intervals, as sentences: weights that leave too little of the queries."""
-        rows = {
-            **{name: (part, self.intervals[name]) for name, part in self.items()},
-            _ALL: (self.whole, self._whole_intervals),
-        }
+        """Doubts about the intervals, as sentences: means whose weights leave too few effective queries."""
         few = [
             f"{name} ({_least_effective(part):.1f} of {len(part.qids):,})"
-            for name, (part, of) in rows.items()
+            for name, part, of in self._rows
             if any(of[metric] is not None and _is_carried_by_few(part, metric) for metric in part.names)
         ]
         if not few or self.whole.query_weights is None:
@@ -170,7 +167,7 @@ def _is_carried_by_few(part: Evaluation, metric: str) -> bool:
 
 
 def _effective(part: Evaluation, metric: str) -> float:
-    """How many queries of equal weight would know the mean as well."""
+    """The effective sample of the mean: as many queries of equal weight would give as precise a mean."""
     counts = ~np.isnan(np.asarray(part.per_query[metric]))
     return float(counts.sum()) if part.query_weights is None else effective_sample(part.query_weights[counts])
 
