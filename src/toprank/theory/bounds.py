@@ -1,8 +1,8 @@
 """Regret, exactly, and its bounds by Cossock & Zhang 2008, with the generalisation factor of Theorem 6.
 
-The regret is what a ranking loses against the ranking by the expected gains. Theorems 2 and 3 need nothing but f and
-f_B; Theorem 4, its constant C(γ, u) and (11) look at the top. Theorems 2, 3, 4 and (11) hold for every query, every f
-and every f_B; Theorem 6 on the mean over queries.
+The regret is how much DCG a ranking loses against the ranking by the expected gains. Theorems 2 and 3 need nothing but
+f and f_B; Theorem 4, its constant C(γ, u) and (11) look at the top. Theorems 2, 3, 4 and (11) hold for every query,
+every f and every f_B; Theorem 6 holds for the mean over training draws.
 """
 
 from __future__ import annotations
@@ -139,13 +139,11 @@ def _lost(problem: Problem, weights: FloatArray) -> FloatArray:
     # A shift of f_B changes no regret; gains that start at 0 keep the difference of the two sums accurate.
     gains = problem.bayes_scores - queries.spread(queries.min(problem.bayes_scores))
     documents = np.arange(len(gains), dtype=np.int32)
-    reached = []
-    for by in (problem.bayes_scores, problem.scores):
+    best, reached = np.empty((2, len(queries)))
+    for by, out in ((problem.bayes_scores, best), (problem.scores, reached)):
         ranked = rank_block(by, queries.offsets, (0, len(queries)), len(weights), keep_ties=True)
-        out = np.empty(len(queries))
         kernels.weighted_sum(*ranked, documents, gains, weights, queries.sizes, out)
-        reached.append(out)
-    return np.maximum(reached[0] - reached[1], 0.0)
+    return np.maximum(best - reached, 0.0)
 
 
 def _column(given: npt.ArrayLike, name: str) -> FloatArray:
@@ -189,7 +187,7 @@ def norms(errors: FloatArray, queries: Queries, q: float) -> FloatArray:
     return np.asarray(largest * queries.sum(scaled**q) ** (1 / q))
 
 
-def joined(a: FloatArray, b: FloatArray, exponent: float) -> FloatArray:
+def joint_norms(a: FloatArray, b: FloatArray, exponent: float) -> FloatArray:
     """(a^e + b^e)^{1/e}, element by element."""
     largest = np.maximum(a, b)
     if exponent == np.inf:
@@ -359,7 +357,7 @@ class _Top(NamedTuple):
         constants = _constants(self.c, queries.sizes, gamma, u, p, q)
         inside = norms(np.where(self.members, self.problem.errors, 0.0), queries, q)
         overrated = queries.max(np.where(self.members, 0.0, np.maximum(self.problem.scores - ceiling, 0)))
-        return PerQuery(constants * joined(inside, u ** (1 / q) * overrated, q))
+        return PerQuery(constants * joint_norms(inside, u ** (1 / q) * overrated, q))
 
 
 def _top(
@@ -382,14 +380,14 @@ def _top(
 
 def _mask(K: npt.ArrayLike, n: int) -> npt.NDArray[np.bool_]:
     """K as a mask over the documents, from a mask or from document numbers."""
-    given = np.asarray(K)
-    if given.dtype == np.bool_ and given.shape == (n,):
-        return given
-    whole = given.ndim == 1 and len(given) > 0 and np.issubdtype(given.dtype, np.integer)
-    if not whole or given.min() < 0 or given.max() >= n:
+    members = np.asarray(K)
+    if members.dtype == np.bool_ and members.shape == (n,):
+        return members
+    whole = members.ndim == 1 and len(members) > 0 and np.issubdtype(members.dtype, np.integer)
+    if not whole or members.min() < 0 or members.max() >= n:
         raise DataError(f"K must be a mask of {n} truth values, or a list of document numbers from 0 to {n - 1}.")
     mask = np.zeros(n, dtype=np.bool_)
-    mask[given] = True
+    mask[members] = True
     return mask
 
 
@@ -412,7 +410,7 @@ def _constants(c: FloatArray, sizes: IntArray, gamma: float, u: float, p: float,
     if not 0 < u < np.inf:
         raise DataError(f"u must be positive and finite, not {u}.")
     sums = np.cumsum(c)[np.minimum(sizes, len(c)) - 1]
-    return joined(doubled_norms(c, sizes, p), u ** (-1 / q) * sums, p) / (1 - _gamma(gamma))
+    return joint_norms(doubled_norms(c, sizes, p), u ** (-1 / q) * sums, p) / (1 - _gamma(gamma))
 
 
 def _gamma(gamma: float) -> float:

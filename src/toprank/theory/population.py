@@ -1,9 +1,9 @@
-"""Consistency by computation: what a loss would learn from endless data, and whether that ranks well.
+"""Consistency by computation: the scores that a loss would learn from unlimited data, and whether they rank well.
 
-The setting is one set of documents whose grades are random with a known distribution. With endless data and free
-scores a loss learns the minimiser of its expectation. It is consistent with a metric where that minimiser ranks as the
-metric's optimum does: by E[G(y) | x] for DCG (Theorem 1 of Cossock & Zhang 2008, Proposition 1 of Yang et al. 2010),
-by E[G(y)/IDCG | x] for NDCG.
+The setting is one set of documents whose grades are random with a known distribution. With unlimited data and free
+scores, training finds the minimiser of the expected loss. The loss is consistent with a metric if that minimiser ranks
+as the metric's optimum does: by E[G(y) | x] for DCG (Theorem 1 of Cossock & Zhang 2008, Proposition 1 of Yang et al.
+2010), by E[G(y)/IDCG | x] for NDCG.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Population:
     """Grade vectors of one set of m documents, and how likely each is.
 
     Args:
-        outcomes: grades, (r, m): row by row what can happen.
+        outcomes: grades, (r, m), one possible outcome in each row.
         probabilities: (r,), not negative, with sum 1.
 
     A sure grade 1 against a rare grade 3:
@@ -129,7 +129,7 @@ def optimal_order(
     >>> optimal_order(population, "dcg@1")[0].tolist(), optimal_order(population, "ndcg@1")[0].tolist()
     ([1, 0], [0, 1])
     """
-    m, measure = population.n_documents, parse(metric) if isinstance(metric, str) else metric
+    m, measure = population.n_documents, parse(metric)
     rows = factorial(m) * population.outcomes.size if m <= 12 else _MOST_ROWS + 1
     if rows > _MOST_ROWS:
         raise DataError(
