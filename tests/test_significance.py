@@ -601,6 +601,7 @@ class TestRefusals:
             ([1, 2], [1], "2 values and b has 1"),
             ([[1, 2]], None, "one dimension"),
             (["x"], None, "must hold numbers"),
+            ([1 + 2j], None, "a must hold real numbers"),
             ([1, math.inf], None, "finite"),
             ([1, 2], [1, -math.inf], "b is -inf for query number 1"),
         ],

@@ -414,7 +414,7 @@ def test_the_published_constant_fails_when_draws_are_exchangeable(strength):
     [
         (lambda: theory.regret([1, 2], [1]), "every document needs one of each"),
         (lambda: theory.regret([1, np.nan], [1, 2]), "number 1 .* is nan"),
-        (lambda: theory.regret(["a"], [1]), "must be a list of numbers"),
+        (lambda: theory.regret(["a"], [1]), "scores must hold numbers"),
         (lambda: theory.regret([], []), "non-empty list"),
         (lambda: theory.regret([1, 2], [1, 2], Queries([0, 3])), "2 scores for 3 documents"),
         (lambda: theory.regret([1, 2], [1, 2], discounts=[1.0, 1.6]), "multiply the gains"),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_whole
+from toprank.data.checks import check_whole, numbers
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 
@@ -39,10 +39,7 @@ def checked_scores(scores: npt.ArrayLike, n: int) -> FloatArray:
     """One score for each of `n` documents; a column of them will do."""
     if hasattr(scores, "predict"):
         raise DataError(f"A {type(scores).__name__} is no list of scores; give what it predicts: .predict(data).")
-    try:
-        values = np.ascontiguousarray(scores, dtype=np.float64)
-    except (TypeError, ValueError) as problem:
-        raise DataError(f"Scores must be numbers: {problem}.") from None
+    values = np.ascontiguousarray(numbers(scores, "scores"), dtype=np.float64)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.shape != (n,):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, each_block
-from toprank.data.checks import check_number, check_whole
+from toprank.data.checks import check_number, check_whole, numbers
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance.results import EffectSize, Interval, WinTieLoss
 from toprank.significance.tests import ROUNDING, column, differences, moments, rescaled, stream_start
@@ -351,10 +351,7 @@ def holm(p: npt.ArrayLike) -> FloatArray:
 
 
 def _p_values(p: npt.ArrayLike) -> FloatArray:
-    try:
-        values = np.asarray(p, dtype=np.float64)
-    except (TypeError, ValueError) as problem:
-        raise DataError(f"p-values must be numbers: {problem}.") from None
+    values = numbers(p, "p-values").astype(np.float64, copy=False)
     if values.ndim != 1:
         raise DataError(f"p-values must be a list of numbers, not an array of {values.ndim} dimensions.")
     if not ((values >= 0) & (values <= 1)).all():

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, each_block
-from toprank.data.checks import check_whole
+from toprank.data.checks import check_whole, numbers
 from toprank.data.query_values import by_query
 from toprank.errors import DataError
 from toprank.significance.results import TestResult
@@ -54,10 +54,7 @@ def differences(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> FloatArray:
 
 def column(values: npt.ArrayLike, name: str) -> FloatArray:
     """One value per query as an array; NaN is allowed, infinity is not."""
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as problem:
-        raise DataError(f"{name} must hold numbers, one per query: {problem}.") from None
+    array = numbers(values, name).astype(np.float64, copy=False)
     if array.ndim != 1:
         raise DataError(f"{name} must have one dimension (one number per query), not {array.ndim}.")
     too_large = np.abs(array) > _LARGEST  # false for NaN

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_whole
+from toprank.data.checks import check_whole, numbers
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.metrics.conventions import Discount
@@ -146,18 +146,15 @@ def _lost(problem: Problem, weights: FloatArray) -> FloatArray:
     return np.maximum(best - reached, 0.0)
 
 
-def _column(given: npt.ArrayLike, name: str) -> FloatArray:
+def _column(values: npt.ArrayLike, name: str) -> FloatArray:
     """A non-empty list of finite numbers."""
-    try:
-        values = np.ascontiguousarray(given, dtype=np.float64)
-    except (TypeError, ValueError) as problem:
-        raise DataError(f"{name} must be a list of numbers: {problem}.") from None
-    if np.ndim(given) != 1 or len(values) == 0:
-        raise DataError(f"{name} must be a non-empty list with one dimension, not of shape {np.shape(given)}.")
-    if not np.isfinite(values).all():
-        place = int(np.argmin(np.isfinite(values)))
-        raise DataError(f"{name} must be finite; number {place} (from 0) is {values[place]}.")
-    return values
+    array = numbers(values, name)
+    if array.ndim != 1 or len(array) == 0:
+        raise DataError(f"{name} must be a non-empty list with one dimension, not of shape {array.shape}.")
+    if not np.isfinite(array).all():
+        place = int(np.argmin(np.isfinite(array)))
+        raise DataError(f"{name} must be finite; number {place} (from 0) is {array[place]}.")
+    return np.ascontiguousarray(array, dtype=np.float64)
 
 
 def conjugate(p: float, q: float | None = None) -> tuple[float, float]:
