@@ -8,6 +8,7 @@ import threading
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import sparse
@@ -250,6 +251,20 @@ def test_continued_training_starts_where_the_other_ended(halves):
     assert then.history_["epoch"] == [6, 7, 8]
     assert then.network_.shape.dropout == then.dropout != first.dropout
     assert then.history_["loss"][-1] < first.history_["loss"][-1]
+
+
+@pytest.mark.parametrize("level_means", [False, ["brand"]])
+def test_training_on_categories_goes_on_with_the_columns_of_their_levels(level_means):
+    rng = np.random.default_rng(0)
+    brands, price = rng.integers(0, 3, 300), rng.normal(size=300)
+    table = pd.DataFrame({"qid": np.arange(300) // 10, "price": price, "brand": np.array(["a", "b", "c"])[brands]})
+    data = tr.RankingData.from_frame(table.assign(label=(price + brands > 1).astype(float)), label="label", qid="qid")
+    train, valid = tr.split(data, (0.7, 0.3))
+    first = network(level_means=level_means).fit(train, valid=valid)
+    then = network(level_means=level_means, init_model=first, epochs=1, learning_rate=1e-30).fit(train, valid=valid)
+    assert then.history_["epoch"] == [first.best_epoch_ + 1]
+    assert then.training_["valid"]["ndcg@10"] == pytest.approx(ndcg(then, valid), abs=1e-12)
+    np.testing.assert_allclose(then.predict(valid), first.predict(valid), rtol=1e-5)
 
 
 def test_a_model_that_cannot_be_improved_stays_as_it_is(halves):

@@ -12,12 +12,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
-from toprank.compute import out_of_time
+from toprank.compute import FloatArray, out_of_time
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.metrics.evaluation import Judge
@@ -27,8 +27,6 @@ from toprank.showing.progress import NOW_AND_THEN, ProgressLine, patience
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
     from toprank.rankers.trees.ranker import TreeRanker
-
-    Asked: TypeAlias = TreeRanker | NeuralRanker
 
 
 class Round(NamedTuple):
@@ -67,19 +65,19 @@ class Epoch(NamedTuple):
     seconds_left: float
 
 
-def judges_of(
-    wanted: Asked, train: RankingData | None, valid: RankingData | None, *, lenient: bool = False
+def metric_judges(
+    ranker: TreeRanker | NeuralRanker, train: RankingData | None, valid: RankingData | None, *, lenient: bool = False
 ) -> dict[str, Judge]:
-    """Who judges after each step, "train" and "valid"; what cannot be judged is refused now, not after the first.
+    """Return the judges to ask after each step, "train" and "valid"; data that a metric refuses are refused now.
 
-    `lenient`: where the metric does not take the training labels, which a loss may take, such as negative ones, they
-    are not judged.
+    `lenient`: leave the training data out if the metric does not take their labels, which a loss may take, such as
+    negative ones.
     """
     judges = {}
     for name, data in (("train", train), ("valid", valid)):
         if data is None:
             continue
-        judge = Judge(data, wanted.metric, convention=wanted.convention, threads=wanted.threads)
+        judge = Judge(data, ranker.metric, convention=ranker.convention, threads=ranker.threads)
         try:
             judge(np.zeros(data.n_documents))
         except DataError:
@@ -87,9 +85,25 @@ def judges_of(
                 continue
             raise
         judges[name] = judge
-    if valid is not None and wanted.early_stopping is not None:
+    if valid is not None and ranker.early_stopping is not None:
         judges["valid"].for_choosing()
     return judges
+
+
+def watch_options(
+    ranker: TreeRanker | NeuralRanker, judge: Judge | None, scores_before: Callable[[Any, RankingData], FloatArray]
+) -> dict[str, Any]:
+    """Return the arguments of a `TrainingWatch` that follow from a ranker's parameters and its validation data.
+
+    `scores_before(init_model, data)` gives the scores that training goes on from, to be beaten on validation data.
+    """
+    progress, before = [TrainingProgress(ranker.metric)] if ranker.verbose else [], ranker.init_model
+    return {
+        "first_value": None if before is None or judge is None else judge(scores_before(before, judge.data)),
+        "higher_is_better": judge is None or judge.higher_is_better,
+        "patience": None if judge is None else ranker.early_stopping,
+        "callbacks": [*progress, *ranker.callbacks],
+    }
 
 
 def seconds_left(seconds: float, made: int, more: int) -> float:

@@ -26,7 +26,7 @@ from toprank.rankers.neural.scoring import (
     threads_for,
     torch_threads,
 )
-from toprank.rankers.watching import EpochWatch, TrainingProgress, judges_of
+from toprank.rankers.watching import EpochWatch, metric_judges, watch_options
 from toprank.scorers.networks import QueryTable, SetAttention, build, initialise
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def train_network(
     device = chosen_device(ranker.device, None if team is None else team.place)
     outline = build(architecture(ranker, data.n_features, 1))
     with torch_threads(threads_for(ranker.threads, data.n_documents, outline)) as threads:
-        judges = judges_of(ranker, data if ranker.train_metric else None, valid)
+        judges = metric_judges(ranker, data if ranker.train_metric else None, valid)
         run = _NetworkRun(ranker, data, device, threads, team)
         held_out = {name: NetworkRows(judge.data.X, run.inputs, device, threads) for name, judge in judges.items()}
         if "train" in held_out:
@@ -82,12 +82,23 @@ def train_network(
             network = prediction_network(run.network, device)
             return {name: judge(run.scores(network, held_out[name], judge.data)) for name, judge in judges.items()}
 
-        watch = _watch(ranker, judges.get("valid"), run.weights())
+        judge = judges.get("valid")
+
+        def scores_before(_: NeuralRanker, valid: RankingData) -> FloatArray:
+            # Not by `predict`, which takes features: these data hold the columns that the network sees.
+            return run.scores(prediction_network(run.network, device), held_out["valid"], valid)
+
+        watch = EpochWatch(
+            steps=ranker.epochs,
+            first=0 if ranker.init_model is None else ranker.init_model.best_epoch_,
+            first_model=run.weights(),
+            **watch_options(ranker, judge, scores_before),
+        )
         _make_epochs(run, watch, metrics if team is None else lambda: team.agreed(metrics))
         weights, epochs, value = watch.kept()
         run.network.load_state_dict(weights)
         network = prediction_network(run.network, torch.device("cpu"))
-    return TrainedNetwork(network, run.inputs, run.objective.gains, epochs, value, judges.get("valid"), watch)
+    return TrainedNetwork(network, run.inputs, run.objective.gains, epochs, value, judge, watch)
 
 
 def _make_epochs(run: _NetworkRun, watch: EpochWatch, metrics: Callable[[], dict[str, float]]) -> None:
@@ -259,17 +270,3 @@ def _optimiser(network: nn.Module, ranker: NeuralRanker, device: torch.device) -
         return torch.optim.AdamW(groups, lr=ranker.learning_rate, fused=device.type == "cpu")
     rate = torch.tensor(ranker.learning_rate, device=device)  # where a recorded step can read it
     return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=True)
-
-
-def _watch(ranker: NeuralRanker, judge: Judge | None, weights: dict[str, Any]) -> EpochWatch:
-    before = ranker.init_model
-    progress = [TrainingProgress(ranker.metric)] if ranker.verbose else []
-    return EpochWatch(
-        steps=ranker.epochs,
-        first=0 if before is None else before.best_epoch_,
-        first_value=None if before is None or judge is None else judge(before.predict(judge.data)),
-        first_model=weights,
-        higher_is_better=judge is None or judge.higher_is_better,
-        patience=None if judge is None else ranker.early_stopping,
-        callbacks=[*progress, *ranker.callbacks],
-    )

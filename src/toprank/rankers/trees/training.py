@@ -17,7 +17,6 @@ from toprank.importing import first_use
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.losses.base import BoundLoss, Judgments
-from toprank.metrics.evaluation import Judge
 from toprank.rankers.outputs import first_outputs, loss_and_gains, row_weights, weighted_grades
 from toprank.rankers.trees.memory import SAMPLED, check_memory, too_little_memory
 from toprank.rankers.trees.objective import (
@@ -39,7 +38,7 @@ from toprank.rankers.trees.parameters import (
     lightgbm_parameters,
 )
 from toprank.rankers.trees.text import END_OF_TREES
-from toprank.rankers.watching import RoundWatch, TrainingProgress, judges_of
+from toprank.rankers.watching import RoundWatch, metric_judges, watch_options
 from toprank.showing.progress import ProgressLine, in_notebook
 
 if TYPE_CHECKING:
@@ -196,9 +195,15 @@ def train_trees(data: Any, asked: TreeRanker, valid: Any) -> tuple[Start, Booste
         raise DataError(f"row_fraction={asked.row_fraction:g} of {documents} none to grow a tree on; raise it.")
     words = lightgbm_parameters(asked, data, len(start.intercept), columns)
     # DART shows its training scores without the trees that it left out.
-    judges = judges_of(asked, None if asked.boosting == "dart" else data, valid, lenient=True)
+    judges = metric_judges(asked, None if asked.boosting == "dart" else data, valid, lenient=True)
     judge = judges.get("valid")
-    watch = _watch(asked, start.rounds, judge)
+    watch = RoundWatch(
+        steps=asked.n_trees,
+        first=start.rounds,
+        dart=asked.boosting == "dart",
+        sampled=is_sampled(asked),
+        **watch_options(asked, judge, lambda before, valid: before._scores(valid.X)),
+    )
     sets = datasets(asked, data, valid, columns)
     scores = (lambda raw: raw) if start.objective is None else start.objective.scores
     metrics: dict[str, Metric] = {
@@ -218,21 +223,6 @@ def finished(trees: str, rounds: int) -> Any:
     if not np.isfinite([booster.lower_bound(), booster.upper_bound()]).all():
         raise diverging(rounds)
     return booster
-
-
-def _watch(asked: TreeRanker, made: int, judge: Judge | None) -> RoundWatch:
-    before = asked.init_model
-    progress = [TrainingProgress(asked.metric)] if asked.verbose else []
-    return RoundWatch(
-        steps=asked.n_trees,
-        first=made,
-        first_value=None if before is None or judge is None else judge(before._scores(judge.data.X)),
-        higher_is_better=judge is None or judge.higher_is_better,
-        patience=None if judge is None else asked.early_stopping,
-        dart=asked.boosting == "dart",
-        sampled=is_sampled(asked),
-        callbacks=[*progress, *asked.callbacks],
-    )
 
 
 def is_sampled(asked: TreeRanker) -> bool:
