@@ -138,3 +138,14 @@ def test_what_chose_is_kept_with_the_rules_of_its_metric(data, valid, name):
     kept = ranker.training_["valid"]
     assert kept["convention"] == "letor4"
     assert isinstance(kept["ndcg@5"], float)
+
+
+def test_validation_data_in_single_precision_are_judged_as_they_are_scored():
+    """A threshold of 0.1 lies below the float32 that is called 0.1."""
+    X = np.random.default_rng(0).choice([0.1, 0.2, 0.3], (40, 1))
+    labels, qid = (X[:, 0] > 0.15).astype(float), np.arange(40) // 4
+    valid = tr.RankingData(X.astype(np.float32), 1 - labels, qid=qid)
+    ranker = tr.RankBoost(max_rounds=1, metric="ndcg@10").fit(X, labels, qid=qid, valid=valid)
+    assert ranker.thresholds_.tolist() == [0.1]
+    wanted = tr.evaluate(ranker.predict(valid), valid, "ndcg@10").mean["ndcg@10"]
+    assert ranker.training_["valid"]["ndcg@10"] == pytest.approx(wanted, abs=1e-12)

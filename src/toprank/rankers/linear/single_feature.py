@@ -314,7 +314,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
             judge.for_choosing()
         watch = self._watch(self.max_rounds, higher_is_better=judge is None or judge.higher_is_better)
         scores, judged_scores = np.zeros(data.n_documents), np.zeros(0 if valid is None else valid.n_documents)
-        chosen: list[tuple[int, float, float]] = []
+        chosen: list[tuple[int, np.float64, float]] = []
         with watch.interruptible():
             while not watch.over and watch.done < watch.last:
                 now = bound.at(scores, threads=self.threads)
@@ -325,7 +325,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
                     break
                 sure = min(max(r, -_SUREST), _SUREST)
                 alpha = 0.5 * np.log((1 + sure) / (1 - sure))
-                threshold = float(cuts[column][cut])
+                threshold = cuts[column][cut]  # no float of Python's: float32 features would be compared in float32
                 chosen.append((column, threshold, alpha))
                 scores += alpha * (bins[:, column] > cut)
                 metrics: dict[str, float] = {}
