@@ -61,6 +61,25 @@ def test_labels_of_documents_that_weigh_nothing_change_nothing(data, name):
     np.testing.assert_allclose(scores[0], scores[1], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("calibration", [None, "sigmoid"])
+def test_a_classifier_gets_the_weights(data, calibration):
+    """The labels of documents that weigh nothing change nothing."""
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.tree import DecisionTreeClassifier
+
+    ranker = tr.ExpectedGainRanker(classifier=DecisionTreeClassifier(max_depth=2), calibration=calibration)
+    weights = (np.arange(data.n_documents) % 3 > 0).astype(float)
+    other = np.where(weights > 0, data.labels, data.labels.max() - data.labels)
+    scores = [
+        ranker.fit(data.replace(labels=labels, document_weights=weights)).predict(data)
+        for labels in (data.labels, other)
+    ]
+    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-9, atol=1e-12)
+    assert not np.allclose(scores[0], ranker.fit(data).predict(data))
+    with pytest.raises(DataError, match=r"KNeighborsClassifier\.fit takes no sample_weight"):
+        tr.ExpectedGainRanker(classifier=KNeighborsClassifier()).fit(data.replace(document_weights=weights))
+
+
 @pytest.mark.parametrize("name", ["AdaRank", "CoordinateAscent", "blend"])
 def test_weights_of_documents_are_refused_by_who_climbs_a_metric(data, name):
     weights = np.linspace(0.5, 1.5, data.n_documents)

@@ -6,6 +6,7 @@ their place (the plug-in of Algorithm 1).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,6 +43,16 @@ def row_weights(data: RankingData) -> FloatArray | None:
     if data.query_weights is not None:
         weights *= data.queries.spread(data.query_weights / data.query_weights.mean())
     return weights
+
+
+def weights_to_fit(estimator: Any, weights: FloatArray | None) -> dict[str, FloatArray]:
+    """Return the argument by which scikit-learn's `fit` is given weights; refuse an estimator that takes none."""
+    if weights is None:
+        return {}
+    if "sample_weight" not in inspect.signature(estimator.fit).parameters:
+        name = type(estimator).__name__
+        raise DataError(f"{name}.fit takes no sample_weight, but the data have weights; leave them out.")
+    return {"sample_weight": weights}
 
 
 def weighted_grades(data: RankingData) -> tuple[FloatArray, FloatArray]:
@@ -121,7 +132,10 @@ class PluginProbabilities:
     def fit(
         cls, classifier: Any, method: str | None, data: RankingData, standardisation: Standardisation, n_grades: int
     ) -> PluginProbabilities:
-        """Fit a clone of the classifier; calibration is cross-fitted so that no query is on both sides."""
+        """Fit a clone of the classifier; calibration is cross-fitted so that no query is on both sides.
+
+        Documents count by `row_weights`.
+        """
         if not hasattr(classifier, "predict_proba"):
             raise DataError(f"{type(classifier).__name__} has no predict_proba; choose a classifier that has.")
         model = unfitted(classifier)
@@ -138,7 +152,7 @@ class PluginProbabilities:
             parts = list(GroupKFold(folds).split(np.zeros(data.n_documents), groups=groups))
             model = CalibratedClassifierCV(model, method=method, cv=parts)
         Z = Features(data.X, standardisation).dense(slice(0, data.n_documents))
-        model.fit(Z, data.labels.astype(np.int64))
+        model.fit(Z, data.labels.astype(np.int64), **weights_to_fit(classifier, row_weights(data)))
         return cls(model, standardisation, n_grades)
 
     def predict(self, X: Any) -> FloatArray:

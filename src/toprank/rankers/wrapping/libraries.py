@@ -14,6 +14,7 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.rankers.foreign.ranker import TrainedElsewhere, WeightsRanker
+from toprank.rankers.outputs import weights_to_fit
 
 
 class WrappedLibrary:
@@ -33,15 +34,13 @@ class WrappedLibrary:
         """Fit the estimator; validation data and early stopping are for those that can use them."""
         del valid, early_stopping
         asked = inspect.signature(self.estimator.fit).parameters
-        options: dict[str, Any] = {}
-        weights = _weights(data)
-        if weights is not None:
-            if "sample_weight" not in asked:
-                raise DataError(f"{self.name}.fit takes no sample_weight, but the data have weights; leave them out.")
-            options["sample_weight"] = weights
-        ways = {"qid": _qid(data), "group": data.queries.sizes, "group_id": _qid(data)}
-        options |= {name: value for name, value in ways.items() if name in asked}
-        self.estimator.fit(data.X, data.labels, **options)
+        ways = {
+            "qid": data.queries.document_query,
+            "group": data.queries.sizes,
+            "group_id": data.queries.document_query,
+        }
+        options = {name: value for name, value in ways.items() if name in asked}
+        self.estimator.fit(data.X, data.labels, **options, **weights_to_fit(self.estimator, _weights(data)))
 
     # ---- scoring ----
 
@@ -136,13 +135,13 @@ class _XGBoost(WrappedLibrary):
             self.estimator.set_params(enable_categorical=True, feature_types=kinds)
         options: dict[str, Any] = {"sample_weight": self._weights(data)}
         if self.ranks:
-            options["qid"] = _qid(data)
+            options["qid"] = data.queries.document_query
         if valid is not None:
             options |= {"eval_set": [(valid.X, valid.labels)], "sample_weight_eval_set": None, "verbose": False}
             if (of_valid := self._weights(valid)) is not None:
                 options["sample_weight_eval_set"] = [of_valid]
             if self.ranks:
-                options["eval_qid"] = [_qid(valid)]
+                options["eval_qid"] = [valid.queries.document_query]
             if early_stopping and self.estimator.get_params().get("early_stopping_rounds") is None:
                 self.estimator.set_params(early_stopping_rounds=early_stopping)
         elif self.estimator.get_params().get("early_stopping_rounds") is not None:
@@ -192,7 +191,7 @@ class _CatBoost(WrappedLibrary):
     def _pool(self, data: RankingData) -> Any:
         from catboost import Pool
 
-        of_queries = {"group_id": _qid(data)} if self.ranks else {}
+        of_queries = {"group_id": data.queries.document_query} if self.ranks else {}
         weights = _weights(data)
         more: dict[str, Any] = {} if weights is None else {"weight": weights}
         if self.ranks and data.query_weights is not None:
@@ -256,10 +255,6 @@ def library_of(estimator: Any) -> WrappedLibrary:
         if room == "catboost" and kind.__name__ == "CatBoost":
             return _CatBoost(estimator)
     return WrappedLibrary(estimator)
-
-
-def _qid(data: RankingData) -> Any:
-    return np.repeat(np.arange(data.n_queries), data.queries.sizes)
 
 
 def _weights(data: RankingData) -> FloatArray | None:
