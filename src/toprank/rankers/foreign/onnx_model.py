@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.errors import DataError, needs
-from toprank.rankers.base import finite
 from toprank.rankers.foreign.onnx_checks import Checked, checked
 from toprank.rankers.foreign.ranker import TrainedElsewhere
 from toprank.rankers.model_files import State
@@ -111,7 +110,7 @@ class OnnxRanker(TrainedElsewhere):
             raise
         except Exception as problem:  # noqa: BLE001 - onnxruntime has a dozen exceptions of its own
             raise DataError(f"onnxruntime cannot score these rows by this model ({_reason(problem)}).") from None
-        return finite(np.concatenate(parts))
+        return np.concatenate(parts)
 
     @override
     def _formula(self) -> NoReturn:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from toprank.compute import FloatArray
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError
-from toprank.rankers.base import Ranker, finite
+from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import ForestTerms
 from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.formula import Part, before_rounding
@@ -147,7 +147,7 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
         return self.as_fitted.source in ("LightGBM", "XGBoost")
 
     def _scores(self, X: Any) -> FloatArray:
-        return finite(self._forest.predict(X, self.threads))
+        return self._forest.predict(X, self.threads)
 
     @override
     def _formula(self) -> Part:

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray
@@ -21,7 +20,7 @@ from toprank.data.level_means import Asked
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.losses import Loss
 from toprank.metrics.measure import Measure
-from toprank.rankers.base import Rounds, by_row, finite
+from toprank.rankers.base import Rounds, by_row
 from toprank.rankers.contributions import ForestTerms
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.formula import Part
@@ -304,14 +303,9 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     # ---- prediction ----
 
-    def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
-        """Scores, one for each document, higher is better; X is a `RankingData` or features."""
-        del qid  # scores of trees do not depend on the other documents of the query
-        return by_row(X, self._scores(self._prediction_rows(X)))
-
     def _scores(self, X: Any) -> FloatArray:
         if len(self.gains_):
-            return finite(_joined(expected_gains(self._calibrated(P), self.gains_) for P in self._grade_blocks(X)))
+            return _joined(expected_gains(self._calibrated(P), self.gains_) for P in self._grade_blocks(X))
         raw = self._raw(X)
         if self.intercept_[0]:
             raw += self.intercept_[0]
@@ -394,7 +388,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         if self.intercept_.shape != (outputs,) or self.gains_.shape != (outputs if self.outputs == "grades" else 0,):
             raise DataError("the trees do not fit the number of outputs")
         if self.directions_ is not None:
-            monotone_directions(self.directions_, BareColumns(self.n_features_in_))
+            monotone_directions(self.directions_, self._features)
 
 
 class _TrainedTrees:

@@ -10,7 +10,7 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
-from toprank.rankers.base import Ranker, finite
+from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import check_is_fitted, unfitted
 from toprank.rankers.foreign.ranker import TrainedElsewhere
 from toprank.rankers.formula import Part
@@ -115,7 +115,7 @@ class WrappedRanker(Ranker):
         self.estimator_ = library.estimator
 
     def _scores(self, X: Any) -> FloatArray:
-        return finite(library_of(self.estimator_).scores(X))
+        return library_of(self.estimator_).scores(X)
 
     @property
     def feature_importances_(self) -> FloatArray:
