@@ -29,7 +29,7 @@ import numpy.typing as npt
 from toprank import __version__
 from toprank.data.bytesource import check_name, output
 from toprank.errors import DataError, FileError, FormatError
-from toprank.rankers.schema import described, needed
+from toprank.rankers.schema import describe, needed
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -242,7 +242,7 @@ def _restored(stream: BinaryIO, where: str) -> Any:
     family = getattr(rankers, kind)
     try:
         ranker = family.restore(State(needed(metadata, "state"), _beside(arrays, _TEXT), texts))
-        described(ranker, metadata, under(arrays, _TEXT))
+        describe(ranker, metadata, under(arrays, _TEXT))
         ranker.check_restored()
         for unused in (*arrays.unasked(), *texts.unasked()):
             raise DataError(f"nothing asks for the part {unused}")

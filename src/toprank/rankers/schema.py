@@ -99,7 +99,6 @@ OF_THE_MACHINE = ("threads", "verbose")
 
 _LARGEST = sys.float_info.max
 _ARRAY = get_origin(FloatArray)  # the type of arrays; from NumPy 2.5 on, its own name for them
-_ARRAY = get_origin(FloatArray)  # the type of arrays, or from NumPy 2.5 on its own name for them
 
 
 class Numbers:
@@ -193,10 +192,10 @@ def read_parameters(kind: type, given: Any, former: Mapping[str, str]) -> dict[s
     return parameters
 
 
-def described(ranker: Ranker, metadata: Any, words: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Give a restored ranker what every model file says of its features and its training.
+def describe(ranker: Ranker, metadata: Any, text_arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Set what every model file says about the features and the training of a restored ranker.
 
-    `words` are the arrays of what was learnt of texts.
+    `text_arrays`: the statistics of words that its features of texts need.
     """
     features = read_value(metadata, "features", dict[str, Any])
     count, names = read_value(features, "count", int), read_value(features, "names", list[str] | None)
@@ -214,7 +213,7 @@ def described(ranker: Ranker, metadata: Any, words: Mapping[str, npt.NDArray[Any
             raise DataError("the columns are not those of the features")
         ranker.encode(encoding, features.get("one_hot"))
     if "text" in features:
-        ranker.text_ = TextFeatures.restore(features["text"], words, names, ranker.encoding_)
+        ranker.text_ = TextFeatures.restore(features["text"], text_arrays, names, ranker.encoding_)
     ranker.training_ = read_training(metadata)
 
 
