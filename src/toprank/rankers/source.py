@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -56,11 +55,13 @@ class RankingObjective:
 
     def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
         """The mean loss and its gradient."""
-        losses = np.empty(len(self.loss.queries))
-        if (loss := self._cross_entropy()) is not None:
-            return self._cross_entropy_and_grad(weights, loss, losses)
+        losses, fused = np.empty(len(self.loss.queries)), self._cross_entropy()
 
         def work(block: Block) -> FloatArray:
+            if fused is not None:
+                of_labels = fused.targets[block.rows], fused.mass[block.queries], block.scale, block.offsets
+                losses[block.queries], grad = self.features.cross_entropy(block.rows, weights, *of_labels)
+                return grad
             scored = self._forward(weights, block)
             d_scores = np.zeros_like(scored.scores)
             losses[block.queries] = self.loss.judge(block, scored.scores, d_scores, Want())[0]
@@ -74,17 +75,6 @@ class RankingObjective:
         joined = isinstance(self.scorer, LinearScorer) and not self.scorer.intercept and not self.features.sparse
         return self.loss if joined and type(self.loss) is SoftmaxBound else None
 
-    def _cross_entropy_and_grad(
-        self, weights: FloatArray, loss: SoftmaxBound, losses: FloatArray
-    ) -> tuple[float, FloatArray]:
-        def work(block: Block) -> FloatArray:
-            of_labels = loss.targets[block.rows], loss.mass[block.queries], block.scale, block.offsets
-            losses[block.queries], grad = self.features.cross_entropy(block.rows, weights, *of_labels)
-            return grad
-
-        grad = self._sum(work, self.blocks, self.n_weights)
-        return float(np.sum(losses * loss.scale)), grad
-
     def hessian(self, weights: FloatArray) -> FloatArray:
         """Jᵀ H J: exact for a linear scorer, Gauss-Newton for others. Holds J of a block at a time."""
 
@@ -94,8 +84,7 @@ class RankingObjective:
             if scored.scores.ndim == 2:
                 return cast(ScoredByClass, scored).curved(_by_class(curvature, scored.scores))
             jacobian = cast(ScoredOnce, scored).jacobian()
-            result: FloatArray = jacobian.T @ (curvature @ jacobian)
-            return result
+            return jacobian.T @ (curvature @ jacobian)
 
         return self._sum(work, self.blocks, self.n_weights**2)
 
@@ -267,10 +256,8 @@ class InMemory(Source):
 
     @override
     def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[LevelMean, ...] = ()) -> SeenColumns:
-        def centre() -> FloatArray:
-            return self.standardisation(None).centre
-
-        return SeenColumns.of(encoding, encoding.counts(self.data.X), centre, sparse, means)
+        counts = encoding.counts(self.data.X)
+        return SeenColumns.of(encoding, counts, lambda: self.standardisation(None).centre, sparse, means)
 
     @override
     def translated(self, encoding: Encoding) -> RankingData:
@@ -308,12 +295,9 @@ class InMemory(Source):
     @override
     def judge(self, metric: str | Measure, convention: str, threads: int | None) -> ScoreJudge:
         judge = Judge(self.data, metric, convention=convention, threads=threads)
-        value = partial(_value, judge)
-        return ScoreJudge(judge.name, judge.measure, judge.convention, value, judge.for_choosing)
-
-
-def _value(judge: Judge, score: Score) -> float:
-    return judge(score(judge.data.X))
+        return ScoreJudge(
+            judge.name, judge.measure, judge.convention, lambda score: judge(score(judge.data.X)), judge.for_choosing
+        )
 
 
 def source_of(data: RankingData | Source) -> Source:
