@@ -109,8 +109,7 @@ def first_outputs(
     `n_grades` is 0 where the output is the score; `value` is the loss where all documents have the same score.
     """
     if n_grades:
-        logs: FloatArray = np.log(grade_shares(grades, counts, n_grades))
-        return logs
+        return np.log(grade_shares(grades, counts, n_grades))
     if loss.traits.shift_invariant:
         return np.zeros(1)
     if not loss.traits.convex:

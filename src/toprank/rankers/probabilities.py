@@ -135,8 +135,7 @@ def _evidence(P: FloatArray, gains: FloatArray, k: int, by_score: bool) -> Float
         up, down = expected_gains(P, gains - gains.min()), expected_gains(P, gains.max() - gains)
     else:
         up, down = P[:, k:].sum(axis=1), P[:, k - 1]
-    odds: FloatArray = np.log(np.maximum(up, _TINY)) - np.log(np.maximum(down, _TINY))
-    return odds
+    return np.log(np.maximum(up, _TINY)) - np.log(np.maximum(down, _TINY))
 
 
 def _line(h: FloatArray, happened: FloatArray, importance: FloatArray) -> tuple[float, float]:
@@ -375,7 +374,7 @@ class GradeProbabilities(Ranker):
                 remedy=_CALIBRATE,
             )
         probabilities = self.predict_proba(data)
-        gains = self.gains_ if gain is None else self._gains(gain)
+        gains = self._gains(gain)
         own = scores is None
         values = (
             expected_gains(probabilities, gains)
@@ -472,9 +471,9 @@ class GradeProbabilities(Ranker):
             ranker.calibration_ = Calibration.of(written, len(ranker.gains_))
         return ranker
 
-    def _gains(self, gain: str | Sequence[float]) -> FloatArray:
-        """G of each grade."""
-        return gain_table(gain, len(self.gains_))
+    def _gains(self, gain: str | Sequence[float] | None) -> FloatArray:
+        """Return G of each grade; None: those of training."""
+        return self.gains_ if gain is None else gain_table(gain, len(self.gains_))
 
 
 def rank_weights(scores: FloatArray, queries: Queries, k: int | None, discount: Discount) -> FloatArray:

@@ -5,7 +5,7 @@ That score orders optimally for DCG with the gain G, where the probabilities are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -271,9 +271,16 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
 
         if self.plugin_ is not None:
             return finished(self.plugin_.predict(X))
-        head = self._head
-        tail = () if gains is not None else (self.n_grades_,)
-        return self._by_blocks(X, lambda logits: finished(head.probabilities(logits)), tail)
+        head, features = self._head, Features(X, self.standardisation_)
+        result = np.empty(X.shape[0] if gains is not None else (X.shape[0], self.n_grades_))
+
+        def work(rows: slice) -> None:
+            # A matrix product of BLAS adds the last rows of a block in another order, which breaks ties by rounding.
+            logits = np.column_stack([features.times(rows, weights) for weights in self.coef_])
+            result[rows] = finished(head.probabilities(logits + self.intercept_))
+
+        each_block(work, row_blocks(X), self.threads)  # so that nothing but the result is as long as X
+        return result
 
     def _own_probabilities(self, X: Any) -> FloatArray:
         return self._probabilities(self._prediction_rows(X), own=True)
@@ -281,18 +288,6 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     @property
     def _by_likelihood(self) -> bool:
         return self.plugin_ is not None or super()._by_likelihood
-
-    def _by_blocks(self, X: Any, function: Callable[[FloatArray], FloatArray], tail: tuple[int, ...]) -> FloatArray:
-        """A function of the logits, block by block: nothing but the result is as long as X."""
-        features, result = Features(X, self.standardisation_), np.empty((X.shape[0], *tail))
-
-        def work(rows: slice) -> None:
-            # A matrix product of BLAS adds the last rows of a block in another order, which breaks ties by rounding.
-            logits = np.column_stack([features.times(rows, weights) for weights in self.coef_])
-            result[rows] = function(logits + self.intercept_)
-
-        each_block(work, row_blocks(X), self.threads)
-        return result
 
     def _scores(self, X: Any) -> FloatArray:
         return self._probabilities(X, self.gains_)
@@ -318,8 +313,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         """Expected gains, under the gain of training or any other: train once, rank for any gain."""
         del qid
         rows = self._prediction_rows(X)
-        gains = self.gains_ if gain is None else self._gains(gain)
-        return by_row(X, finite(self._probabilities(rows, gains)))
+        return by_row(X, finite(self._probabilities(rows, self._gains(gain))))
 
     def predict_proba(self, X: Any) -> FloatArray:
         """P(grade | x), one column for each grade 0 … n_grades − 1."""
