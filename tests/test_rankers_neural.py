@@ -706,7 +706,7 @@ def test_an_altered_file_is_refused(data, tmp_path):
         ({"callbacks": len}, "list of functions"),
         ({"callbacks": None}, "list of functions"),
         ({"callbacks": 1}, "list of functions"),
-        ({"threads": "x"}, "threads must be a whole number of at least 1, or None, not 'x'"),
+        ({"threads": "x"}, "threads must be a whole number of at least 1, or None for every core, not 'x'"),
         ({"activation": np.zeros(2)}, "no kind of activation"),
         ({"gpu_loss": np.zeros(2)}, "gpu_loss must be 'auto', True or False"),
         ({"init_model": "model.txt"}, "must be a fitted NeuralRanker, not a str"),

@@ -126,8 +126,7 @@ class LinearTerms(AdditiveTerms):
 
     def _terms(self, X: Any) -> FloatArray:
         rows = X if isinstance(X, np.ndarray) else X.toarray()
-        terms: FloatArray = np.nan_to_num(rows.astype(np.float64) - self.standardisation_.centre) * self.coef_
-        return terms
+        return np.nan_to_num(rows.astype(np.float64) - self.standardisation_.centre) * self.coef_
 
     def course(self, feature: int) -> Course:
         """See `Ranker.course`."""

@@ -108,8 +108,7 @@ def _share_below(values: FloatArray, knots: FloatArray) -> FloatArray:
     shares = np.linspace(0.0, 1.0, len(knots))
     rising = np.interp(values, knots, shares)
     falling = 1.0 - np.interp(-values, -knots[::-1], shares)
-    result: FloatArray = 0.5 * (rising + falling)
-    return result
+    return 0.5 * (rising + falling)
 
 
 def _knots(X: Any, names: tuple[str, ...] | None, threads: int | None) -> FloatArray:

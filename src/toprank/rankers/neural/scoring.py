@@ -68,9 +68,7 @@ def threads_for(threads: int | None, documents: int, network: nn.Module) -> int:
     They wait busily, and where the machine is busy besides that makes training ten times slower.
     """
     if threads is not None:
-        if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
-            raise DataError(f"threads must be a whole number of at least 1, or None, not {threads!r}.")
-        return available_threads(int(threads))
+        return available_threads(threads)
     products = documents * sum(weight.numel() for weight in network.parameters())
     return min(available_threads(), _MOST_THREADS, 1 + products // _PRODUCTS)
 
@@ -178,8 +176,7 @@ def _keys(rows: Tensor) -> npt.NDArray[np.int64]:
     """A number for each row that is the same for equal rows, and hardly ever for others."""
     factors = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, rows.shape[1]) | 1
     bits = (rows + 0.0).view(torch.int32).to(torch.int64)  # 0 and -0 are equal, but not in bits
-    keys: npt.NDArray[np.int64] = (bits * torch.from_numpy(factors).to(rows.device)).sum(dim=1).cpu().numpy()
-    return keys
+    return (bits * torch.from_numpy(factors).to(rows.device)).sum(dim=1).cpu().numpy()
 
 
 def _settle_twins(outputs: FloatArray, keys: npt.NDArray[np.int64], rows: NetworkRows, queries: Queries) -> None:
