@@ -149,8 +149,8 @@ class TrainingWatch(ABC):
         self.last_model, self.best_model = None, first_model
         self._begin, self._started = time.perf_counter(), 0.0
 
-    def note(self, row: Mapping[str, float], metrics: Mapping[str, float], model: Any) -> None:
-        """Look at a step that was just made; `row` is told in the history besides the metrics."""
+    def made(self, metrics: Mapping[str, float], model: Any, **row: float) -> None:
+        """Take note of a step that was just made; `row` is kept in the history beside the metrics."""
         number = self.done + 1
         numbers = {self.unit: number, **row, **metrics}
         history = {name: [*self.history.get(name, ()), value] for name, value in numbers.items()}
@@ -248,13 +248,9 @@ class TrainingWatch(ABC):
 
 
 class EpochWatch(TrainingWatch):
-    """A watch of epochs; the models are copies of the weights."""
+    """A watch of epochs, each with its loss; the models are copies of the weights."""
 
     unit = "epoch"
-
-    def made(self, loss: float, metrics: Mapping[str, float], weights: Any) -> None:
-        """Look at an epoch that was just made."""
-        self.note({"loss": loss}, metrics, weights)
 
     @override
     def seen(self, **what: Any) -> Epoch:
@@ -265,10 +261,6 @@ class LoopWatch(TrainingWatch):
     """A watch of rounds that a loop here makes; the model is what the loop hands over."""
 
     unit = "round"
-
-    def made(self, metrics: Mapping[str, float], model: Any) -> None:
-        """Look at a round that was just made."""
-        self.note({}, metrics, model)
 
     @override
     def seen(self, **what: Any) -> Round:
@@ -314,7 +306,7 @@ class RoundWatch(TrainingWatch):
         """Look at a round that was just made."""
         self.booster = env.model
         if env.model.current_iteration() > self.done:
-            self.note({}, {entry[0]: float(entry[2]) for entry in env.evaluation_result_list}, None)
+            self.made({entry[0]: float(entry[2]) for entry in env.evaluation_result_list}, None)
         elif not self.sampled:  # LightGBM takes a round without a split back
             self.stop(f"After {self.done} rounds no split was left that improves the fit.")
         if self.over:
