@@ -38,10 +38,9 @@ class _Climbed:
     """The metric of the training data that is to grow: a mean over the queries, by their weights."""
 
     def __init__(self, ranker: AdaRank | CoordinateAscent, data: RankingData) -> None:
-        options = {"convention": ranker.convention, "threads": ranker.threads}
-        self.ranker, self.kind, self.judge = ranker, type(ranker).__name__, Judge(data, ranker.metric, **options)  # type: ignore[arg-type]
-        given = data.document_weights
-        if given is not None and (given != given[0]).any():
+        self.ranker, self.kind, self.judge = ranker, type(ranker).__name__, ranker._judge(data)
+        of_documents = data.document_weights
+        if of_documents is not None and (of_documents != of_documents[0]).any():
             raise DataError(
                 f"{self.kind} climbs a metric of whole rankings, which knows no weights of single documents. Give "
                 "query_weights, or train without sample_weight: data.replace(document_weights=None); documents that "
@@ -95,7 +94,13 @@ class WatchedRanker(Ranker):
     stopped_: str
 
     metric: str | Measure
+    convention: str
+    threads: int | None
     verbose: bool
+
+    def _judge(self, data: RankingData) -> Judge:
+        """Return the metric that the ranker climbs or is chosen by, to be asked on these data again and again."""
+        return Judge(data, self.metric, convention=self.convention, threads=self.threads)
 
     def _watch(self, steps: int, **options: Any) -> LoopWatch:
         return LoopWatch(steps=steps, callbacks=[TrainingProgress(self.metric)] if self.verbose else [], **options)
@@ -196,9 +201,6 @@ class AdaRank(WeightedSum, WatchedRanker):
                 worth /= worth.sum()
         best, self.rounds_, _ = watch.kept()
         self.coef_ = best / self.standardisation_.spread
-
-    def _judge(self, data: RankingData) -> Judge:
-        return Judge(data, self.metric, convention=self.convention, threads=self.threads)
 
     def _climbed(self, data: RankingData) -> _Climbed:
         climbed = _Climbed(self, data)
@@ -309,9 +311,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
         for j, cut_points in enumerate(cuts):
             column = data.X[:, j]
             bins[:, j] = np.where(np.isnan(column), 0, np.searchsorted(cut_points, column, side="left"))
-        judge = None if valid is None else Judge(valid, self.metric, convention=self.convention, threads=self.threads)
-        if judge is not None:
-            judge.for_choosing()
+        judge = None if valid is None else self._judge(valid).for_choosing()
         watch = self._watch(self.max_rounds, higher_is_better=judge is None or judge.higher_is_better)
         scores, judged_scores = np.zeros(data.n_documents), np.zeros(0 if valid is None else valid.n_documents)
         chosen: list[tuple[int, np.float64, float]] = []
@@ -444,7 +444,7 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
         self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
         features = Features(data.X, self.standardisation_)
         climbed = _Climbed(self, data)
-        selection = Judge(valid, self.metric, convention=self.convention, threads=self.threads) if valid else None
+        selection = None if valid is None else self._judge(valid)
         if selection is not None and self.restarts > 1:
             selection.for_choosing()
         watch = self._watch(self.restarts * self.max_cycles, higher_is_better=climbed.judge.higher_is_better)
