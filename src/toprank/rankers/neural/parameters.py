@@ -85,14 +85,10 @@ def _check_sizes(ranker: NeuralRanker) -> None:
 
 
 def _check_init_model(ranker: NeuralRanker) -> None:
-    """Refuse a model that training cannot go on from."""
+    """Refuse a network of another form to go on from."""
     before = ranker.init_model
     if before is None:
         return
-    if not isinstance(before, type(ranker)):
-        raise DataError(f"init_model must be a fitted NeuralRanker, not a {type(before).__name__}.")
-    if not hasattr(before, "network_"):
-        raise DataError("init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)")
     for name in _FORM:
         mine, theirs = (getattr(network, name) for network in (ranker, before.as_fitted))
         if name == "hidden":

@@ -233,14 +233,10 @@ def _listed(called: str, value: Any) -> list[Any]:
 
 
 def grown(asked: TreeRanker) -> Grown | None:
-    """The trees of `init_model`, to go on from; a model that they cannot be had from is refused."""
+    """Return the trees of `init_model`, to go on from; refuse those of other outputs."""
     before = asked.init_model
     if before is None:
         return None
-    if not isinstance(before, type(asked)):
-        raise DataError(f"init_model must be a fitted TreeRanker, not a {type(before).__name__}.")
-    if not hasattr(before, "booster_"):
-        raise DataError("init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)")
     known = before.as_fitted.outputs
     if known != asked.outputs:
         raise DataError(f"init_model has outputs='{known}', so it cannot go on with '{asked.outputs}'.")

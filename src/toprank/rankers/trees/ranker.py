@@ -191,9 +191,8 @@ class TreeRanker(ForestTerms, GradeProbabilities):
                 raise UnknownNameError(f"kind of {name}", str(getattr(self, name)), known)
 
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
+        self._check_start(data)
         check_combination(self)
-        if self.init_model is not None:
-            self._check_start(data)
         directions = self.directions_of_columns(data)
         if directions is not None and self.init_model is not None:
             self._refuse_turned(directions, self.init_model)
