@@ -32,7 +32,7 @@ from toprank.errors import DataError, Remedy, joined, warn_user
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.sorting import best_rows
 from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling, shapley
-from toprank.rankers.estimator import Recorded, check_is_fitted, check_validation, validate
+from toprank.rankers.estimator import Recorded, check_is_fitted, check_validation, is_fitted, validate
 from toprank.rankers.formula import Blend, Part, Wide
 from toprank.rankers.model_files import State, save
 from toprank.rankers.schema import OF_THE_MACHINE, Numbers, needed, plain, read_parameters, read_value
@@ -163,12 +163,12 @@ class Ranker(Recorded):
 
     def _fit_checked(self, X: Any, y: Any, qid: Any, valid: Any, weights: Any) -> None:
         data = self._training_data(X, y, qid, weights)
-        for given in (data, valid):
-            if isinstance(given, RankingData):
-                check_files(given)
+        for part in (data, valid):
+            if isinstance(part, RankingData):
+                check_files(part)
         if data.n_features == 0 and getattr(data, "text", None) is None:
             raise DataError("There are no features; a ranker needs at least one.")
-        unjudged = int((~data.judged).sum()) if isinstance(data, RankingData) else data.n_unjudged
+        unjudged = source_of(data).n_unjudged
         unread = unjudged > 0 and isinstance(data, RankingData) and not self._reads_labels
         if unjudged and not unread:
             raise DataError(
@@ -189,9 +189,9 @@ class Ranker(Recorded):
                     ),
                     SameDataWarning,
                 )
-        for given in (None if self.standardises else data, valid):  # a standardisation sees it by itself
-            if isinstance(given, RankingData):
-                check_finite(given.X, given.feature_names)
+        for part in (None if self.standardises else data, valid):  # a standardisation refuses infinite values itself
+            if isinstance(part, RankingData):
+                check_finite(part.X, part.feature_names)
         self.training_ = {
             "fingerprint": X.fingerprint if isinstance(X, RankingData) else data.fingerprint,
             "queries": data.n_queries,
@@ -352,10 +352,15 @@ class Ranker(Recorded):
             return RankingData.from_frame(X, like=self, label=False, qid=qid)
         if qid is not None:
             common_index(X=X, qid=qid)
-            return RankingData(self._rows(X), qid=qid, feature_names=names, encoding=self.encoding_)
+            return self._data_of(self._rows(X), qid=qid)
         if names is None or not (hasattr(X, "columns") or hasattr(X, "schema")):
             raise DataError("rank needs the queries: give a RankingData, or features with qid=.")
         return RankingData.from_frame(X, like=self, label=False)
+
+    def _data_of(self, rows: Any, labels: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None) -> RankingData:
+        """Rows with the columns of training, in their order and codes, as data that have their names and levels."""
+        names = getattr(self, "feature_names_in_", None)
+        return RankingData(rows, labels, qid=qid, feature_names=names, encoding=self.encoding_)
 
     def score(
         self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None, sample_weight: Any = None
@@ -461,9 +466,10 @@ class Ranker(Recorded):
         >>> found.contributions["price"], found.contributions["sales"] == found.total
         (0.0, True)
         """
-        from toprank.rankers.explanation import explain_pair
+        from toprank.rankers.explanation import AskedQuery, explained
 
-        return explain_pair(self, data, qid, a, b, Sampling(permutations, seed).checked())
+        sampling, query = Sampling(permutations, seed).checked(), AskedQuery(self, data, qid)
+        return explained(query, *query.pair(a, b), sampling)
 
     @property
     def sees_queries(self) -> bool:
@@ -625,9 +631,7 @@ class Ranker(Recorded):
         if isinstance(valid, tuple) and 2 <= len(valid) <= 3:
             X, y, *qid = valid
             common_index(X=X, y=y, qid=qid[0] if qid else None)
-            names = getattr(self, "feature_names_in_", None)
-            known: dict[str, Any] = {"feature_names": names, "encoding": self.encoding_}
-            valid = RankingData(self._rows(X), y, qid=qid[0] if qid else None, **known)
+            valid = self._data_of(self._rows(X), y, qid=qid[0] if qid else None)
         if not isinstance(valid, RankingData | Source):
             raise DataError("valid must be a RankingData, tr.RankingData(X, y, qid=qid), or a tuple (X, y, qid).")
         self._check_dense(valid)
@@ -746,8 +750,14 @@ class Ranker(Recorded):
             )
 
     def _check_start(self, data: RankingData | Source) -> None:
-        """Refuse data whose columns are not those of the model that training goes on from; `data` may be widened."""
+        """Refuse an `init_model` that is no such fitted ranker, or has other columns; `data` may be widened."""
         before = self.init_model
+        if before is None:
+            return
+        if not isinstance(before, type(self)):
+            raise DataError(f"init_model must be a fitted {type(self).__name__}, not a {type(before).__name__}.")
+        if not is_fitted(before):
+            raise DataError("init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)")
         if before.encoding_ != self.encoding_:
             raise DataError(
                 "The data have other levels of categories than the model that training goes on from; read them with "

@@ -168,8 +168,7 @@ class BlendRanker(Ranker):
                 "one query."
             )
         common_index(X=X, qid=qid)
-        names = getattr(self, "feature_names_in_", None)
-        data = RankingData(rows, qid=qid, feature_names=names, encoding=self.encoding_)
+        data = self._data_of(rows, qid=qid)
         return data.in_source_order(self._blended(data))
 
     @override
@@ -188,8 +187,7 @@ class BlendRanker(Ranker):
         return finite(scores)
 
     def _scores(self, X: Any) -> FloatArray:
-        names = getattr(self, "feature_names_in_", None)
-        return self._blended(RankingData(X, feature_names=names, encoding=self.encoding_))
+        return self._blended(self._data_of(X))
 
     # ---- explanations: the blend is linear in the scores of its members ----
 

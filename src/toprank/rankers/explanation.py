@@ -303,14 +303,8 @@ class Explanation(Shown):
         return signed_bars(name, rows, "contribution to the difference of the scores")
 
 
-def explain_pair(ranker: Ranker, data: RankingData, qid: Any, a: Any, b: Any, sampling: Sampling) -> Explanation:
-    """`Ranker.explain`."""
-    asked = AskedQuery(ranker, data, qid)
-    return explained(asked, *asked.pair(a, b), sampling)
-
-
 def explained(asked: AskedQuery, first: int, second: int, sampling: Sampling) -> Explanation:
-    """The same for two rows of a query that was looked up before."""
+    """Explain why one row of a query stands above another; see `Ranker.explain`."""
     terms = asked.ranker.contributions(asked.part, np.array([first]), np.array([second]), sampling)
     columns = range(len(asked.features))
     a_values, b_values = (tuple(asked.shown(row, j) for j in columns) for row in (first, second))

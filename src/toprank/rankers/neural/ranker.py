@@ -186,9 +186,8 @@ class NeuralRanker(GradeProbabilities):
         from toprank.rankers.neural.parameters import check_combination
         from toprank.rankers.neural.training import train_network
 
+        self._check_start(data)
         check_combination(self)
-        if self.init_model is not None:
-            self._check_start(data)
         trained = train_network(self, data, valid, getattr(self, "_team", None))
         self.network_, self.inputs_, self.gains_, watch = trained.network, trained.inputs, trained.gains, trained.watch
         self.calibration_ = None
@@ -243,8 +242,7 @@ class NeuralRanker(GradeProbabilities):
 
     @override
     def query_scores(self, X: FloatArray) -> FloatArray:
-        names = getattr(self, "feature_names_in_", None)
-        return self.predict(RankingData(X, feature_names=names, encoding=self.encoding_))
+        return self.predict(self._data_of(X))
 
     def _outputs(self, X: Any, qid: npt.ArrayLike | None) -> FloatArray:
         check_is_fitted(self)
