@@ -50,5 +50,5 @@ def weighted_sums(standardisation: Standardisation, weights: FloatArray, threads
     def work(rows: slice) -> None:
         scores[rows] = features.times(rows, weights)
 
-    each_block(work, parts_of(slice(0, len(scores)), _ROWS) if len(scores) else [], threads)
+    each_block(work, parts_of(slice(0, len(scores)), _ROWS), threads)
     return scores

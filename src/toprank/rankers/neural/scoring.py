@@ -22,6 +22,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.neural.inputs import Inputs, plan_prediction
 from toprank.rankers.neural.parameters import architecture, check_form
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
+from toprank.scorers.features import parts_of
 from toprank.scorers.networks import QueryTable, SetAttention, build
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def outputs_of(network: nn.Module, rows: NetworkRows, queries: Queries, *, twins
     plan = plan_prediction(queries, _CHUNK) if isinstance(network, SetAttention) else None
     n = queries.n_documents
     keys = np.empty(n if twins else 0, np.int64)
-    parts: list[Any] = list(plan.batches) if plan else [slice(a, min(a + chunk, n)) for a in range(0, n, chunk)]
+    parts: list[Any] = list(plan.batches) if plan else parts_of(slice(0, n), chunk)
     with torch.inference_mode():
         for part in parts:
             where = plan.rows[plan.documents(part)] if plan else part

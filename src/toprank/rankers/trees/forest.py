@@ -19,6 +19,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import unshortened
 from toprank.errors import DataError
+from toprank.scorers.features import parts_of
 
 _ROWS = 1 << 11
 _RANKS = 255  # thresholds of a column at most: ranks among them are bytes
@@ -246,7 +247,7 @@ class Forest:
         if len(scores) <= _ROWS:
             score(X, scores)
         else:
-            blocks = [slice(first, first + _ROWS) for first in range(0, len(scores), _ROWS)]
+            blocks = parts_of(slice(0, len(scores)), _ROWS)
             each_block(lambda rows: score(unshortened(X)[rows], scores[rows]), blocks, threads)
         if self._starts_elsewhere:
             scores += self.intercepts
@@ -306,11 +307,16 @@ class Forest:
         kernels.forest_scores(rows, self._rules(False), *trees, scores)
 
 
+def words_of(categories: IntArray) -> int:
+    """Return how many words of 32 bits hold a set of categories."""
+    return int(categories.max(initial=0)) // 32 + 1
+
+
 def _words(categories: IntArray | None) -> npt.NDArray[np.uint32]:
     """A set of categories as bits; no words where there is no set, and one at least for a set."""
     if categories is None:
         return np.zeros(0, np.uint32)
-    words = np.zeros(int(categories.max(initial=0)) // 32 + 1, np.uint32)
+    words = np.zeros(words_of(categories), np.uint32)
     np.bitwise_or.at(words, categories // 32, np.left_shift(np.uint32(1), (categories % 32).astype(np.uint32)))
     return words
 

@@ -27,6 +27,7 @@ from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Loss
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
+from toprank.scorers.features import parts_of
 
 Single = npt.NDArray[np.float32]
 
@@ -75,7 +76,7 @@ def put_on_grid(numbers: Single, *, above: bool = False, threads: int | None = N
             np.copyto(settled, step, where=(given > 0) & (settled == 0))
         numbers[rows] = settled  # exactly: what keeps more digits than float32 has was a whole number of steps before
 
-    each_block(settle, [slice(a, a + _ROWS) for a in range(0, len(numbers), _ROWS)], threads)
+    each_block(settle, parts_of(slice(0, len(numbers)), _ROWS), threads)
 
 
 class Together(Protocol):
@@ -300,7 +301,7 @@ class ExpectedGainObjective(LikelihoodObjective):
             chances[rows] = grade_probabilities(raw[rows] + self.intercept)
             scores[rows] = expected_gains(chances[rows], self.gains)
 
-        each_block(forward, [slice(a, a + _ROWS) for a in range(0, len(raw), _ROWS)], self.threads)
+        each_block(forward, parts_of(slice(0, len(raw)), _ROWS), self.threads)
         grad, diagonal = self.derivatives(scores)
         of_scores = grad, diagonal, self.factor
         return bool(kernels.chain_gradients(chances, scores, self.gains, *of_scores, self.grad, self.curvature))

@@ -42,6 +42,7 @@ from toprank.rankers.trees.text import read_trees, written_trees
 from toprank.rankers.trees.training import booster_of, only_trees, train_trees
 from toprank.rankers.watching import Round
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
+from toprank.scorers.features import parts_of
 
 _ROWS = 1 << 18
 
@@ -317,8 +318,8 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     def _grade_blocks(self, X: Any) -> Iterator[FloatArray]:
         """P(grade | x) as training left them, some rows at a time: several numbers are made for each grade."""
-        parts = (X[first : first + _ROWS] for first in range(0, X.shape[0], _ROWS))
-        return (grade_probabilities(self._raw(part) + self.intercept_) for part in parts)
+        parts = parts_of(slice(0, X.shape[0]), _ROWS)
+        return (grade_probabilities(self._raw(X[rows]) + self.intercept_) for rows in parts)
 
     def _own_probabilities(self, X: Any) -> FloatArray:
         return _joined(self._grade_blocks(self._prediction_rows(X)))
