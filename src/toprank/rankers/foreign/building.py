@@ -6,6 +6,7 @@ nowhere, come twice or lead back are refused, and nothing here calls itself, so 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -130,6 +131,14 @@ def of_object(value: Any, *names: str) -> Any:
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def count_of(entries: Mapping[str, Any], name: str, otherwise: int | None = None) -> int:
+    """Return a whole number that a file writes as text; `otherwise` if it is absent, else that is refused."""
+    word = str(entries.get(name, "" if otherwise is None else otherwise))
+    if not re.fullmatch(r"\d{1,12}", word, re.ASCII):
+        raise DataError(f"{name} is missing or no number")
+    return int(word)
 
 
 def numbers(value: Any, called: str, count: int | None = None) -> npt.NDArray[np.float64]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError
-from toprank.rankers.foreign.building import MOST_FEATURES, encoding
+from toprank.rankers.foreign.building import MOST_FEATURES, count_of, encoding
 from toprank.rankers.foreign.ranker import ForestRanker
-from toprank.rankers.trees.text import END_OF_TREES, INFO, TextHead, read_blocks
+from toprank.rankers.trees.text import END_OF_TREES, GAP, INFO, TextHead, column_names, read_blocks
 
 
 def read(content: bytes) -> ForestRanker:
@@ -27,16 +27,16 @@ def read(content: bytes) -> ForestRanker:
             f"its text is of version {entries.get('version')!r}, but v3 and v4 are read; load it with a LightGBM of "
             "today and save it again"
         )
-    outputs = max(_whole(entries, "num_class"), _whole(entries, "num_tree_per_iteration"))
+    outputs = max(count_of(entries, "num_class"), count_of(entries, "num_tree_per_iteration"))
     if outputs != 1:
         raise DataError(f"it gives {outputs} numbers for each row (classes), not one score")
-    features = _whole(entries, "max_feature_idx") + 1
+    features = count_of(entries, "max_feature_idx") + 1
     names, infos = entries.get("feature_names", "").split(" "), entries.get("feature_infos", "").split(" ")
     if not 1 <= features <= MOST_FEATURES or len(names) != features:
         raise DataError("the names of its features do not fit their number")
     if len(infos) != features or not all(INFO.fullmatch(info) for info in infos):
         infos = ["none"] * features
-    blocks = body.split("\n\n\n")[:-1]  # those of v3 do not say that their leaves hold no linear models
+    blocks = body.split(GAP)[:-1]  # those of v3 do not say that their leaves hold no linear models
     blocks = [
         block if "\nis_linear=" in block else block.replace("\nshrinkage=", "\nis_linear=0\nshrinkage=")
         for block in blocks
@@ -45,8 +45,7 @@ def read(content: bytes) -> ForestRanker:
     if "average_output" in head.split("\n"):
         trees = replace(trees, values=trees.values / len(trees.n_leaves))  # a random forest: the mean of its trees
     facts: dict[str, Any] = {"library": f"LightGBM, text {entries['version']}", "objective": entries.get("objective")}
-    usual = [f"Column_{number}" for number in range(features)]
-    named = None if names == usual else _printable(names)
+    named = None if names == column_names(features) else _printable(names)
     return ForestRanker.of("LightGBM", trees, names=named, encoding=_categories(more, _printable(names)), facts=facts)
 
 
@@ -64,13 +63,6 @@ def _categories(more: str, names: list[str]) -> Encoding | None:
     if not isinstance(levels, list) or len(places) != len(levels):
         raise DataError("it does not tell which columns the levels of its categories belong to")
     return encoding(names, dict(zip(places, levels, strict=True)))
-
-
-def _whole(entries: dict[str, str], name: str) -> int:
-    word = entries.get(name, "")
-    if not re.fullmatch(r"\d{1,9}", word, re.ASCII):
-        raise DataError(f"its line {name} is missing or no number")
-    return int(word)
 
 
 def _printable(names: list[str]) -> list[str]:

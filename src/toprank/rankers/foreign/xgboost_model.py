@@ -20,9 +20,18 @@ from toprank.compute import IntArray
 from toprank.data.encoding import Encoding, UnknownLevelsWarning
 from toprank.errors import DataError, warn_user
 from toprank.rankers.foreign import building, ubj
-from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, RawNodes, as_object, numbers, of_object, whole
+from toprank.rankers.foreign.building import (
+    NAN_LEFT,
+    NAN_RIGHT,
+    RawNodes,
+    as_object,
+    count_of,
+    numbers,
+    of_object,
+    whole,
+)
 from toprank.rankers.foreign.ranker import ForestRanker
-from toprank.rankers.trees.forest import Tree
+from toprank.rankers.trees.forest import Tree, words_of
 
 _IDENTITY = {
     "reg:squarederror", "reg:linear", "reg:squaredlogerror", "reg:absoluteerror", "reg:pseudohubererror",
@@ -43,11 +52,11 @@ def read(model: Any) -> ForestRanker:
     """The ranker in a description that was read."""
     learner = as_object(of_object(model, "learner"), "learner")
     parameters = as_object(learner.get("learner_model_param"), "learner_model_param")
-    if (classes := _whole(parameters, "num_class")) > 1:
+    if (classes := count_of(parameters, "num_class", 0)) > 1:
         raise DataError(f"it gives {classes} numbers for each row (classes), not one score")
-    if (targets := _whole(parameters, "num_target", 1)) > 1:
+    if (targets := count_of(parameters, "num_target", 1)) > 1:
         raise DataError(f"it has {targets} targets, not one score")
-    features = building.feature_count(_whole(parameters, "num_feature"))
+    features = building.feature_count(count_of(parameters, "num_feature"))
     objective = of_object(learner, "objective", "name")
     base = _margin(str(objective), _base_score(parameters))
     model_part, weights = _booster(as_object(learner.get("gradient_booster"), "gradient_booster"))
@@ -57,21 +66,16 @@ def read(model: Any) -> ForestRanker:
     kept = _kept(learner, model_part, len(described))
     trees, room = [Tree.constant(float(base))], _MOST_WORDS
     for number, tree_object in enumerate(described[:kept]):
-        tree = _tree(number, as_object(tree_object, f"tree number {number}"), features, room)
-        room -= sum(_words_of(wanted) for wanted in tree.categories if wanted is not None)
+        tree = _tree(number, as_object(tree_object, f"tree number {number}"), features)
+        room -= sum(words_of(categories) for categories in tree.categories if categories is not None)
+        if room < 0:
+            raise DataError("its sets of categories are too large")
         trees.append(tree if weights is None else _weighted(tree, weights[number], base))
     names = _names(learner.get("feature_names"), features)
     known = None if names is None else _categories(model_part.get("cats"), names)
     facts = {"library": f"XGBoost {_version(of_object(model, 'version'))}", "objective": str(objective)}
     forest = building.forest(trees, features)
     return ForestRanker.of("XGBoost", forest, sums="single", names=names, encoding=known, facts=facts)
-
-
-def _whole(parameters: dict[str, Any], name: str, otherwise: int = 0) -> int:
-    word = str(parameters.get(name, otherwise))
-    if not re.fullmatch(r"\d{1,12}", word, re.ASCII):
-        raise DataError(f"{name} is no number")
-    return int(word)
 
 
 def _version(given: Any) -> str:
@@ -184,22 +188,22 @@ def _kept(learner: dict[str, Any], model: dict[str, Any], count: int) -> int:
     best = of_object(learner, "attributes", "best_iteration")
     if best is None:
         return count
-    rounds = _whole({"best_iteration": best}, "best_iteration") + 1
+    rounds = count_of({"best_iteration": best}, "best_iteration") + 1
     ends = model.get("iteration_indptr")
     if ends is not None:
         starts = whole(ends, "iteration_indptr")
         kept = int(starts[rounds]) if rounds < len(starts) else count
     else:
         kept = rounds * max(
-            1, _whole(as_object(model.get("gbtree_model_param"), "gbtree_model_param"), "num_parallel_tree", 1)
+            1, count_of(as_object(model.get("gbtree_model_param"), "gbtree_model_param"), "num_parallel_tree", 1)
         )
     if not 0 < kept <= count:
         raise DataError(f"its best round is {rounds}, which has no tree")
     return kept
 
 
-def _tree(number: int, described: dict[str, Any], features: int, room: int) -> Tree:
-    if _whole(as_object(described.get("tree_param"), "tree_param"), "size_leaf_vector", 1) > 1:
+def _tree(number: int, described: dict[str, Any], features: int) -> Tree:
+    if count_of(as_object(described.get("tree_param"), "tree_param"), "size_leaf_vector", 1) > 1:
         raise DataError(f"tree number {number} (from 0) gives several numbers for each row")
     left = whole(described.get("left_children"), "left_children")
     count = len(left)
@@ -228,18 +232,13 @@ def _tree(number: int, described: dict[str, Any], features: int, room: int) -> T
         decision,
         single.astype(np.float64),
         None if gain is None else numbers(gain, "loss_changes", count),
-        _sets(described, by_category, room),
+        _sets(described, by_category),
     )
     return building.tree(number, nodes, features)
 
 
-def _words_of(categories: IntArray) -> int:
-    """How many words of 32 bits hold a set of categories."""
-    return int(categories.max(initial=0)) // 32 + 1
-
-
-def _sets(described: dict[str, Any], by_category: npt.NDArray[np.bool_], room: int) -> dict[int, IntArray]:
-    """The categories of each node that asks for some; as bits there is room for so many words of them."""
+def _sets(described: dict[str, Any], by_category: npt.NDArray[np.bool_]) -> dict[int, IntArray]:
+    """The categories of each node that asks for some."""
     wanted = set(np.flatnonzero(by_category).tolist())
     if not wanted:
         return {}
@@ -254,9 +253,6 @@ def _sets(described: dict[str, Any], by_category: npt.NDArray[np.bool_], room: i
         mine = categories[begin : begin + size]
         if begin < 0 or size < 0 or len(mine) != size or (size and not 0 <= mine.min() <= mine.max() < _ALL_CATEGORIES):
             raise DataError("its categories are damaged")
-        room -= _words_of(mine)
-        if room < 0:
-            raise DataError("its sets of categories are too large")
         sets[node] = mine
     if set(sets) != wanted or len(nodes) != len(wanted):
         raise DataError("its categories do not fit its splits")

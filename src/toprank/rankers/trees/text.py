@@ -19,7 +19,7 @@ from toprank.errors import DataError
 from toprank.rankers.trees.forest import Forest, TrainingFacts
 
 END_OF_TREES = "end of trees\n"
-_GAP = "\n\n\n"
+GAP = "\n\n\n"
 _MOST_LEAVES = 131_072  # LightGBM's own limit
 _MOST_OUTPUTS = 10_000
 _LARGEST = 1e300  # of the sum of all leaves: no score overflows
@@ -69,8 +69,8 @@ def read_trees(text: str) -> Forest:
     body, end, more = rest.partition(END_OF_TREES)
     if not (head.startswith("tree\n") and blank and end and text.isascii()) or more:
         raise DataError("the text does not hold LightGBM's trees")
-    *blocks, last = body.split(_GAP)
-    announced = _announced(head, [len(block) + len(_GAP) for block in blocks])
+    *blocks, last = body.split(GAP)
+    announced = _announced(head, [len(block) + len(GAP) for block in blocks])
     if last.strip("\n"):
         raise DataError("the text does not hold LightGBM's trees")
     return read_blocks(blocks, announced)
@@ -143,7 +143,7 @@ def _announced(head: str, sizes: list[int]) -> TextHead:
     named = announced["names"].split(" ")
     if not 1 <= outputs <= _MOST_OUTPUTS or len(named) != features or len(infos) != features:
         raise contradiction
-    if named != _names(features) or not all(INFO.fullmatch(info) for info in infos):
+    if named != column_names(features) or not all(INFO.fullmatch(info) for info in infos):
         raise contradiction
     if announced["sizes"] != " ".join(map(str, sizes)):
         raise DataError("there are other trees than were announced")
@@ -156,7 +156,8 @@ def _announced(head: str, sizes: list[int]) -> TextHead:
     return TextHead(outputs, announced["objective"], directions, infos)
 
 
-def _names(features: int) -> list[str]:
+def column_names(features: int) -> list[str]:
+    """Return the names that LightGBM gives to features without any."""
     return [f"Column_{number}" for number in range(features)]
 
 
@@ -238,7 +239,7 @@ def _head(forest: Forest, sizes: Sequence[int]) -> str:
     lines += ["label_index=0", f"max_feature_idx={features - 1}"]
     if facts is not None and facts.objective is not None:
         lines.append(f"objective={facts.objective}")
-    lines.append("feature_names=" + " ".join(_names(features)))
+    lines.append("feature_names=" + " ".join(column_names(features)))
     if facts is not None and facts.directions is not None:
         lines.append("monotone_constraints=" + _joined("%d", facts.directions))
     infos = ["none"] * features if facts is None else facts.infos
@@ -251,7 +252,7 @@ def _block(number: int, fields: Fields) -> str:
     for name in _line_names("cat_boundaries" in fields):
         form = "%d" if name in _INTEGERS else "%.17g" if name in _EXACT else "%g"
         lines.append(f"{name}={_joined(form, fields[name].tolist())}")
-    return "\n".join(lines) + _GAP
+    return "\n".join(lines) + GAP
 
 
 def _trees_of(forest: Forest) -> Iterator[Fields]:
