@@ -399,7 +399,7 @@ def preferences(
     """
     log, _ = recent(log, half_life, window)
     row = rows_of(log, data)
-    place = np.arange(log.n_impressions) - np.repeat(log.offsets[:-1], np.diff(log.offsets))
+    place = log.sessions.places
     better, worse, clicked = [], [], []
     for up in range(1, int(place.max()) + 1):  # a click and the document so many places above it
         below = np.flatnonzero((place >= up) & log.clicks)

@@ -472,7 +472,7 @@ def ranks_of(scores: FloatArray, data: RankingData) -> IntArray:
     """The rank of each document among those of its query, from 1."""
     ranked = ranking(scores, data.queries)
     rank = np.empty(len(scores), dtype=np.int64)
-    rank[ranked.order] = np.arange(len(scores)) - data.queries.spread(data.queries.offsets[:-1]) + 1
+    rank[ranked.order] = data.queries.places + 1
     return rank
 
 

@@ -26,6 +26,7 @@ from toprank.data.bytesource import PathLike, promised_format
 from toprank.data.checks import refuse_repeated
 from toprank.data.files import as_plain_files
 from toprank.data.frames.layout import in_short
+from toprank.data.queries import places_within
 from toprank.data.tables.writing import write_batches
 from toprank.errors import DataError, Remedy, UnknownNameError
 
@@ -314,7 +315,7 @@ def _exploded(columns: dict[str, Any], first_row: int) -> tuple[dict[str, Any], 
     sizes = pc.list_value_length(columns["document"]).fill_null(0)
     lengths = np.asarray(sizes.to_numpy(zero_copy_only=False), dtype=np.int64)
     parent = np.repeat(np.arange(len(lengths)), lengths)
-    rank = np.arange(len(parent)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
+    rank = places_within(lengths) + 1
     if not _is_list(columns["click"].type):
         raise DataError("Documents come in lists, and clicks do not: give a list of clicks for each list of documents.")
     exploded = {}

@@ -27,6 +27,7 @@ from toprank.clicks.log import (
 from toprank.clicks.recency import Recency, kish
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
+from toprank.data.queries import places_within
 from toprank.drawing import WIDTH, Box, Scale, axes, marker, path, tag, ticks
 from toprank.errors import DataError, Remedy, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
@@ -112,8 +113,7 @@ class _Harvest(NamedTuple):
         sizes = np.diff(begins)
         several = np.repeat(sizes, sizes)  # of each cell, the places of its pair
         first = np.repeat(np.arange(len(cell)), several)
-        within = np.arange(len(first)) - np.repeat(np.cumsum(several) - several, several)
-        second = np.repeat(begins[:-1], sizes)[first] + within
+        second = np.repeat(begins[:-1], sizes)[first] + places_within(several)
         both = first != second
         first, second = first[both], second[both]
         part: FloatArray | float = 1.0
@@ -362,8 +362,7 @@ def _keeps_its_places(log: ClickLog) -> bool:
     places are drawn by lot. Of each query the excess is summed; queries are independent.
     """
     sizes = np.diff(log.offsets)
-    place = np.arange(log.n_impressions) - np.repeat(log.offsets[:-1], sizes)
-    u = place - np.repeat((sizes - 1) / 2, sizes)
+    u = log.sessions.places - np.repeat((sizes - 1) / 2, sizes)
     excess = sums(log.pair_query, sums(log.pair, u, log.n_pairs) ** 2, log.n_queries) - sums(
         log.query, u**2, log.n_queries
     )

@@ -24,6 +24,7 @@ from toprank.clicks.log import ClickLog, check_log, named, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
 from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
@@ -80,15 +81,13 @@ def interleave(
     lists, teams = [], []
     for number in query.tolist():
         part = slice(*data.queries.offsets[number : number + 2])
-        shown, team = draft(orders[0][part], orders[1][part], k, rng)
-        lists.append(shown)
+        listed, team = draft(orders[0][part], orders[1][part], k, rng)
+        lists.append(listed)
         teams.append(team)
-    offsets = np.concatenate([[0], np.cumsum([len(listed) for listed in lists])])
-    rows, n = np.concatenate(lists), int(offsets[-1])
-    position = np.arange(n) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
+    shown, rows = Queries.from_sizes([len(listed) for listed in lists]), np.concatenate(lists)
     return ClickLog(
-        offsets, query, data.qids, rows, data.queries.document_query, np.asarray(data.document_ids), position,
-        np.zeros(n, dtype=bool), {"team": np.array(["a", "b"])[np.concatenate(teams)]},
+        shown.offsets, query, data.qids, rows, data.queries.document_query, np.asarray(data.document_ids),
+        shown.places + 1, np.zeros(len(rows), dtype=bool), {"team": np.array(["a", "b"])[np.concatenate(teams)]},
     )  # fmt: skip
 
 
@@ -346,7 +345,7 @@ def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None, given: Orde
     for side, scores in enumerate((a, b)):
         order = ranking(np.asarray(data.aligned(scores, given), dtype=np.float64), data.queries).order
         worth = np.empty(len(order))
-        worth[order] = 1 / (np.arange(len(order)) - data.queries.spread(data.queries.offsets[:-1]) + 1.0) ** _FALL
+        worth[order] = 1 / (data.queries.places + 1.0) ** _FALL
         whole = data.queries.spread(data.queries.sum(worth))[row]
         above = np.cumsum(worth[row]) - worth[row]
         gone = above - np.repeat(above[log.offsets[:-1]], np.diff(log.offsets))

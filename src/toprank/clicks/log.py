@@ -14,7 +14,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data
 from toprank.data.dataset import RankingData
-from toprank.data.queries import Queries
+from toprank.data.queries import Queries, places_within
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 Array = npt.NDArray[Any]
@@ -214,7 +214,7 @@ class ClickLog:
             raise DataError(f"Choose sessions by numbers from 0 to {self.n_sessions - 1:,}, or a mask of as many.")
         sizes = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], sizes)
+        rows = np.repeat(self.offsets[chosen], sizes) + places_within(sizes)
         return ClickLog(
             offsets, self.session_query[chosen], self.qids, self.pair[rows], self.pair_query, self.document_ids,
             self.position[rows], self.clicks[rows], {name: values[rows] for name, values in self.columns.items()},

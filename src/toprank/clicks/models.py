@@ -226,7 +226,7 @@ class ClickModel(ABC):
         """How surprised the model is at each rank; ``given=True``: it is told the clicks above."""
         with np.errstate(divide="ignore"):
             surprise = -np.log2(_happened(self.chances(log, given=given), log))
-        rank = np.arange(log.n_impressions) - np.repeat(log.offsets[:-1], np.diff(log.offsets))
+        rank = log.sessions.places
         return Perplexity(2 ** (np.bincount(rank, surprise) / np.bincount(rank)))
 
     @property

@@ -14,7 +14,7 @@ from toprank.clicks.models import ClickModel
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.data.queries import Queries
+from toprank.data.queries import Queries, places_within
 from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
@@ -104,7 +104,7 @@ def simulate(
     sizes = np.minimum(data.queries.sizes, k)[query]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     session = np.repeat(np.arange(sessions), sizes)
-    place = np.arange(offsets[-1]) - offsets[session]
+    place = places_within(sizes)
     shown = _explored(place, session, sizes, explored, way, rng)
     tops = np.concatenate([[0], np.cumsum(np.minimum(data.queries.sizes, k))])[:-1]
     rows = np.stack(lists)[ranker[session], tops[query][session] + shown]
@@ -199,8 +199,7 @@ def _rankings(scores: Any, data: RankingData, k: int, order: Order | None) -> tu
     lists = []
     for column in several:
         ranked = ranking(np.asarray(data.aligned(column, order), dtype=np.float64), data.queries, k)
-        position = np.arange(len(ranked.order)) - np.repeat(ranked.starts[:-1], np.diff(ranked.starts))
-        lists.append(ranked.order[position < k])
+        lists.append(ranked.order[places_within(np.diff(ranked.starts)) < k])
     return names, lists
 
 

@@ -26,6 +26,7 @@ from toprank.clicks.values import (
     weights_of,
 )
 from toprank.compute import FloatArray, IntArray
+from toprank.data.queries import places_within
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 _OBJECT, _ORDINAL = "event_attributes.object.object_id", "event_attributes.position.ordinal"
@@ -207,7 +208,7 @@ def _take_queries(
         return
     sizes = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     documents = pc.list_flatten(lists)
-    place = np.arange(len(documents)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
+    place = places_within(sizes) + 1
     search = before + np.repeat(np.arange(len(sizes)), sizes)
     if pa.types.is_null(documents.type):
         documents = documents.cast(pa.string())

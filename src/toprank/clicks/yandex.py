@@ -14,6 +14,7 @@ from toprank.clicks.log import ClickLog, Numbered, assembled, numbered
 from toprank.clicks.sources import first_odd
 from toprank.compute import IntArray
 from toprank.data.bytesource import PathLike, open_bytes
+from toprank.data.queries import places_within
 from toprank.errors import FormatError
 
 _BLOCK = 8 << 20  # bytes of text at a time
@@ -125,7 +126,7 @@ def _take(lines: _SessionLines, before: int, lists: int, asked: Pieces, shown: P
         visit=lines.coded(first), query=lines.coded(first + 3), time=lines.times()[lines.is_list],
         line=before + np.flatnonzero(lines.is_list),
     )  # fmt: skip
-    place = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
+    place = places_within(length)
     shown.add(
         list=lists + np.repeat(np.arange(len(first)), length), url=lines.coded(np.repeat(first + 5, length) + place)
     )

@@ -85,6 +85,15 @@ class Queries:
         """Number of documents."""
         return int(self.offsets[-1])
 
+    @property
+    def places(self) -> npt.NDArray[np.int64]:
+        """For each document, its place within its query, from 0.
+
+        >>> Queries([0, 2, 5]).places.tolist()
+        [0, 1, 0, 1, 2]
+        """
+        return places_within(self.sizes)
+
     def sum(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
         """Sum over the documents of each query."""
         return np.add.reduceat(self._documents(values), self.offsets[:-1], axis=0)
@@ -129,6 +138,16 @@ class Queries:
 
     def __repr__(self) -> str:
         return f"Queries({self.n_queries} queries, {self.n_documents} documents)"
+
+
+def places_within(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """0, 1, … for the members of each of several lists that follow one another; a list may be empty.
+
+    >>> places_within(np.array([2, 0, 3])).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    ends = np.cumsum(sizes)
+    return np.arange(int(sizes.sum())) - np.repeat(ends - sizes, sizes)
 
 
 def _array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:

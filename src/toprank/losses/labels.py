@@ -124,9 +124,8 @@ def ideal_dcg(gains: FloatArray, queries: Queries, weights: FloatArray) -> Float
     [3.5, 7.0]
     """
     best_first = np.lexsort((-gains, queries.document_query))
-    rank = np.arange(queries.n_documents) - queries.spread(queries.offsets[:-1])
     padded = np.append(weights, 0.0)
-    return queries.sum(gains[best_first] * padded[np.minimum(rank, len(weights))])
+    return queries.sum(gains[best_first] * padded[np.minimum(queries.places, len(weights))])
 
 
 GainLike = Gain | str | Sequence[float] | Callable[[Any], Any] | None

@@ -66,7 +66,7 @@ class PlackettLuce(Loss):
         labels, queries = judgments.labels, judgments.queries
         order = self._order(labels, queries)
         _, grade, starts = groups_of(labels, queries, order)
-        position = np.arange(1, len(labels) + 1) - queries.spread(queries.offsets[:-1])
+        position = queries.places + 1
         sizes, grade_sizes = queries.spread(queries.sizes), np.diff(starts, append=len(labels))
         ideal = IdealOrder(labels[order], sizes, position, grade, grade_sizes)
         weights = self.term_weights(ideal)

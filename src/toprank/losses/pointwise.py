@@ -324,7 +324,7 @@ class ImportanceWeightedSquared(Targeted):
         lot[important] = np.inf
         by_lot = np.lexsort((lot, queries.document_query))
         place = np.empty(queries.n_documents, dtype=np.int64)
-        place[by_lot] = np.arange(queries.n_documents) - queries.spread(queries.offsets[:-1])
+        place[by_lot] = queries.places
         return important | (place < contrast)
 
     def now_active(self, active: npt.ArrayLike, scores: npt.ArrayLike) -> Flags:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data.bytesource import PathLike
 from toprank.data.checks import Array, check_whole
-from toprank.data.queries import Queries
+from toprank.data.queries import Queries, places_within
 from toprank.data.query_values import listed
 from toprank.data.trec.files import Qrels, Run
 from toprank.errors import DataError
@@ -131,7 +131,7 @@ def _first_by_score(order: IntArray, scores: FloatArray, query: Array, limit: in
     check_whole("max_documents", limit, 1)
     offsets = _offsets(query[order])
     ranked = rank_block(np.ascontiguousarray(scores[order]), offsets, (0, len(offsets) - 1), limit, keep_ties=False)
-    positions = np.arange(ranked.starts[-1]) - np.repeat(ranked.starts[:-1], np.diff(ranked.starts))
+    positions = places_within(np.diff(ranked.starts))
     kept = ranked.order[: ranked.starts[-1]][positions < limit]
     return order[np.sort(kept)]
 

@@ -478,14 +478,12 @@ class GradeProbabilities(Ranker):
 
 def rank_weights(scores: FloatArray, queries: Queries, k: int | None, discount: Discount) -> FloatArray:
     """The c_j of DCG@k = Σ_j c_j G(y_j): the weight of each document's rank, of tied ones the mean over their ranks."""
-    offsets = queries.offsets
-    ranked = rank_block(np.ascontiguousarray(scores), offsets, (0, len(queries)), None, keep_ties=True)
+    ranked = rank_block(np.ascontiguousarray(scores), queries.offsets, (0, len(queries)), None, keep_ties=True)
     weights = discount.weights(int(queries.sizes.max()))
     if k is not None:
         weights[k:] = 0.0
-    position = np.arange(queries.n_documents) - np.repeat(offsets[:-1], queries.sizes)
     group = np.concatenate([[0], np.cumsum(ranked.ends)[:-1]])
-    of_group = np.bincount(group, weights[position]) / np.bincount(group)
+    of_group = np.bincount(group, weights[queries.places]) / np.bincount(group)
     of_document = np.empty(queries.n_documents)
     of_document[ranked.order] = of_group[group]
     return of_document

@@ -273,9 +273,9 @@ def _run(data: RankingData, scores: FloatArray, tag: str) -> Run:
     query = data.queries.document_query
     order = np.lexsort((np.arange(len(scores)), -scores, query))
     sizes = data.queries.sizes
-    rank = np.arange(len(scores)) - np.repeat(data.queries.offsets[:-1], sizes)
     assert data.document_ids is not None
-    return Run(data.qid[order], data.document_ids[order], (np.repeat(sizes, sizes) - rank).astype(np.float64), tag)
+    scores_by_rank = (np.repeat(sizes, sizes) - data.queries.places).astype(np.float64)
+    return Run(data.qid[order], data.document_ids[order], scores_by_rank, tag)
 
 
 def _lsa(index: Index, topics: Topics, depth: int) -> Run:

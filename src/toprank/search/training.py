@@ -13,6 +13,7 @@ from toprank.choosing.grid import select
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
+from toprank.data.queries import places_within
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, warn_user
 from toprank.search.blending import BLEND, blended
@@ -283,7 +284,7 @@ def _shown(index: Index, log: ClickLog, asked: Topics, pool: int | None) -> tupl
     sizes = np.diff(pooled.offsets)
     if not sizes.any():
         raise DataError("The first stage finds no document for any query of the log; is it a log of this index?")
-    rank = np.arange(1, len(pooled.rows) + 1) - np.repeat(pooled.offsets[:-1], sizes)
+    rank = places_within(sizes) + 1
     ids = index.documents.ids[pooled.rows].astype(str)
     candidates = RankingData(rank[:, None], qid=np.repeat(np.array(asked.ids), sizes), document_ids=ids)
     place = log.rows(candidates)

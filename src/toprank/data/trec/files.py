@@ -21,6 +21,7 @@ from toprank.data.bytesource import ByteSource, PathLike, check_size, open_bytes
 from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
 from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.queries import places_within
 from toprank.data.row_order import Order
 from toprank.errors import DataError, FormatError, Remedy, joined
 
@@ -271,7 +272,7 @@ class Run:
         starts = np.flatnonzero(np.append(True, query[order][1:] != query[order][:-1]))
         sizes = np.diff(np.append(starts, len(self)))
         ranks = np.empty(len(self), dtype=np.int64)
-        ranks[order] = np.arange(len(self)) - np.repeat(starts, sizes) + 1
+        ranks[order] = places_within(sizes) + 1
         return ranks
 
     def _order(self, query: IntArray) -> IntArray:
