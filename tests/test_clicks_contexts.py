@@ -23,9 +23,9 @@ from toprank.clicks.curves import Curves
 from toprank.clicks.evaluation import judge_by
 from toprank.clicks.harvests import least_noise
 from toprank.clicks.log import named
-from toprank.clicks.recency import kish
 from toprank.clicks.shrinking import drawn, shrunk
 from toprank.errors import DataError, UnknownNameError
+from toprank.significance import effective_sample
 
 PHONE, DESKTOP = np.array([1, 0.4, 0.2, 0.1]), np.array([1, 0.8, 0.65, 0.5])
 USERS = {"phone": PBM.known(PHONE), "desktop": PBM.known(DESKTOP)}
@@ -413,7 +413,7 @@ def test_clicks_of_sessions_that_count_less_tell_less_and_are_counted_as_they_ar
     )
     np.testing.assert_allclose(even, least)
     np.testing.assert_allclose(more, weighed)
-    np.testing.assert_allclose(weighed[1:] / least[1:], log.n_sessions / kish(weights), rtol=0.3)
+    np.testing.assert_allclose(weighed[1:] / least[1:], log.n_sessions / effective_sample(weights), rtol=0.3)
     device = log.columns["device"]
     found = propensities(replace(log, weights=weights), context="device", resamples=5)
     assert found.clicks.tolist() == [int(log.clicks[device == name].sum()) for name in found.names]

@@ -23,8 +23,9 @@ from toprank.clicks.evaluation import ranks_of
 from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.launching import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
 from toprank.clicks.log import left_out_in_turn
-from toprank.clicks.recency import kish, latest, recent, session_weights, span_of, times_of
+from toprank.clicks.recency import latest, recent, session_weights, span_of, times_of
 from toprank.errors import DataError, UnknownNameError
+from toprank.significance import effective_sample
 
 LOOKS = np.array([1, 0.6, 0.4, 0.3])
 NOISE, DAY = 0.1, 86_400.0
@@ -345,7 +346,7 @@ def test_the_effective_sample_is_kishs_and_enters_the_minimum():
     )
     assert thin.decision == CANNOT_BE_TOLD
     assert "effective sample" in thin.summary
-    assert kish(np.full(7, 0.3)) == pytest.approx(7)
+    assert effective_sample(np.full(7, 0.3)) == pytest.approx(7)
     json.dumps(found.to_dict(), allow_nan=False)
     assert any("half as much for every 10 days" in one for one in found.grounds)
 
@@ -455,8 +456,8 @@ def test_models_are_compared_by_weighted_sessions_as_by_them_repeated():
 def test_the_least_propensity_goes_by_how_many_sessions_of_equal_weight_would_tell_as_much():
     data, before, _ = world(1, 20)
     log, _ = recent(steady(data, before, 2_000), "10d", None)
-    assert curves_of(None, log).least == pytest.approx(10 / np.sqrt(kish(log.weights)))
-    assert kish(log.weights) < 0.5 * log.n_sessions
+    assert curves_of(None, log).least == pytest.approx(10 / np.sqrt(effective_sample(log.weights)))
+    assert effective_sample(log.weights) < 0.5 * log.n_sessions
 
 
 def test_a_launch_by_weighted_sessions_is_that_by_them_repeated_in_slices_and_bounds_too():

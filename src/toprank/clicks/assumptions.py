@@ -156,7 +156,7 @@ def _per_click(log: ClickLog, data: RankingData) -> FloatArray:
     """The value of a click on each document; of one that was never clicked, nothing is known, and nothing counted."""
     row = log.rows(data)[log.pair]
     known = row >= 0
-    weight = np.ones(int(known.sum())) if log.weight is None else log.weight[known]
+    weight = log.impression_weights[known]
     clicks = sums(row[known], weight * log.clicks[known], data.n_documents)
     value = sums(row[known], weight * log.rewards("value")[known], data.n_documents)
     return np.divide(value, clicks, out=np.zeros(len(value)), where=clicks > 0)

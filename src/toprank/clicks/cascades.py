@@ -111,7 +111,7 @@ class Cascade(_Chain):
         seen = log.weighed(weights) * _down_to_the_first_click(log)
         clicked = sums(log.pair, seen * log.clicks, log.n_pairs)
         self.attraction_ = self._liked(clicked, sums(log.pair, seen, log.n_pairs))
-        self.impossible_ = int((np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1]) > 1).sum())
+        self.impossible_ = int((log.session_clicks > 1).sum())
 
     def _after(self, log: ClickLog) -> FloatArray:
         return np.zeros(log.n_pairs)

@@ -151,7 +151,7 @@ class _Ready(NamedTuple):
         for number, part in enumerate(self.parts):
             if part is not None:
                 position = part.log.position - 1
-                weight = np.ones(len(position)) if part.log.weight is None else part.log.weight
+                weight = part.log.impression_weights
                 table[0, number] = sums(position, part.log.clicks * weight, self.depth)
                 table[1, number] = sums(position, weight, self.depth)
         return table[0], table[1]
@@ -251,7 +251,6 @@ def in_cells(log: ClickLog, contexts: Contexts) -> tuple[ClickLog, IntArray]:
     """
     several, depth = np.int64(len(contexts.names)), log.depth
     known, number = np.unique((log.position - 1) * several + contexts.number, return_inverse=True)
-    number = number.reshape(-1)
     if len(known) > COMPARED:
         raise DataError(
             f"{contexts.called} and positions make {len(known):,} cells. Every pair of cells would need a number, so "

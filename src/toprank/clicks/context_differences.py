@@ -16,7 +16,7 @@ import numpy as np
 
 from toprank.clicks.contexts import Contexts
 from toprank.clicks.harvests import relative_examinations
-from toprank.clicks.log import ClickLog, sums
+from toprank.clicks.log import ClickLog, sums, sums_by
 from toprank.compute import FloatArray, IntArray
 
 _DEEPEST = 50  # what lies below is clicked too rarely to add anything, and would cost more than all above
@@ -85,15 +85,15 @@ def _cells(log: ClickLog, contexts: Contexts, depth: int) -> _Cells:
     several = np.int64(len(contexts.names))
     document = log.pair if contexts.varies else log.pair * several + contexts.number
     cell = contexts.number * np.int64(depth) + log.position - 1
-    key, place = np.unique(document[used] * (several * depth) + cell[used], return_inverse=True)
-    place = place.reshape(-1)
-    weight = np.ones(log.n_impressions) if log.weight is None else log.weight
-    shown, clicked = (sums(place, of[used], len(key)) for of in (weight, weight * log.clicks))
+    weight = log.impression_weights
+    key, (shown, clicked) = sums_by(
+        document[used] * (several * depth) + cell[used], weight[used], (weight * log.clicks)[used]
+    )
     of, cell = key // (several * depth), key % (several * depth)
     pair = of if contexts.varies else of // several
     total = sums(of, clicked, int(of.max(initial=0)) + 1)
     kept = total[of] > 0
-    document = np.unique(of[kept], return_inverse=True)[1].reshape(-1)
+    document = np.unique(of[kept], return_inverse=True)[1]
     return _Cells(document, cell[kept], cell[kept] % depth, shown[kept], clicked[kept], log.pair_query[pair[kept]])
 
 
@@ -106,7 +106,7 @@ def _scores(cells: _Cells, several: int, depth: int) -> tuple[FloatArray, FloatA
     total, clicks = sums(cells.document, mass, n), sums(cells.document, cells.clicked, n)
     share = mass / total[cells.document]
     expected = clicks[cells.document] * share
-    number = np.unique(cells.query, return_inverse=True)[1].reshape(-1)
+    number = np.unique(cells.query, return_inverse=True)[1]
     group = number % _GROUPS if int(number.max()) >= _GROUPS else number
     excess = sums(group * np.int64(n_cells) + cells.cell, cells.clicked - expected, (int(group.max()) + 1) * n_cells)
     scores = excess.reshape(-1, n_cells)
@@ -124,8 +124,6 @@ def _scores(cells: _Cells, several: int, depth: int) -> tuple[FloatArray, FloatA
 
 def _examinations(cells: _Cells, n: int, depth: int) -> FloatArray:
     """The θ that all contexts have where they do not differ."""
-    key, place = np.unique(cells.document * np.int64(depth) + cells.position, return_inverse=True)
+    key, (shown, clicked) = sums_by(cells.document * np.int64(depth) + cells.position, cells.shown, cells.clicked)
     begins = np.searchsorted(key // depth, np.arange(n + 1))
-    at = (key % depth).astype(np.int32)
-    shown, clicked = (sums(place.reshape(-1), of, len(key)) for of in (cells.shown, cells.clicked))
-    return relative_examinations(begins, at, shown, clicked, depth, _PRIOR)[0]
+    return relative_examinations(begins, (key % depth).astype(np.int32), shown, clicked, depth, _PRIOR)[0]

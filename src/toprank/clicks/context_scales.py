@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from toprank.clicks.harvests import components, relative_examinations
-from toprank.clicks.log import ClickLog, sums
+from toprank.clicks.log import ClickLog, sums, sums_by
 from toprank.clicks.shrinking import shrunk
 from toprank.compute import FloatArray, IntArray
 
@@ -22,13 +22,14 @@ def scales(log: ClickLog, number: IntArray, values: FloatArray) -> FloatArray:
     several = len(values)
     of_session = number[log.offsets[:-1]]
     known = of_session >= 0
-    sessions = sums(of_session[known], None if log.weights is None else log.weights[known], several)
+    sessions = sums(of_session[known], log.session_weights[known], several)
     looks = np.where(number >= 0, values[np.maximum(number, 0), log.position - 1], np.nan)
     used = looks > 0
-    key, place = np.unique(log.pair[used] * np.int64(several) + number[used], return_inverse=True)
-    weight = np.ones(log.n_impressions) if log.weight is None else log.weight
-    shown, clicked = (sums(place.reshape(-1), (of * weight)[used], len(key)) for of in (looks, log.clicks))
-    document, context = np.unique(key // several, return_inverse=True)[1].reshape(-1), key % several
+    weight = log.impression_weights
+    key, (shown, clicked) = sums_by(
+        log.pair[used] * np.int64(several) + number[used], (looks * weight)[used], (log.clicks * weight)[used]
+    )
+    document, context = np.unique(key // several, return_inverse=True)[1], key % several
     shared = np.bincount(document)[document] > 1
     scales_found = np.ones(several)
     if not shared.any():
@@ -56,7 +57,7 @@ def _relative(
     document: IntArray, context: IntArray, shown: FloatArray, clicked: FloatArray, several: int
 ) -> FloatArray:
     """The scales of contexts, relative to each other."""
-    document = np.unique(document, return_inverse=True)[1].reshape(-1)
+    document = np.unique(document, return_inverse=True)[1]
     begins = np.searchsorted(document, np.arange(int(document.max()) + 2))
     scale, _ = relative_examinations(begins, context.astype(np.int32), shown, clicked, several, _JOINED)
     clicks = sums(context, clicked, several)

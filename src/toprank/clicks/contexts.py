@@ -101,10 +101,9 @@ def _numbered(log: ClickLog, column: str) -> Numbered:
     missing = ~filled(values)
     if missing.any():
         first = int(log.session[heads[np.argmax(missing)]])
-        name = first if log.session_ids is None else log.session_ids[first]
         raise DataError(
             f"{int(runs[missing].sum()):,} of {log.n_impressions:,} impressions have no {column} (the first in session "
-            f"{name}). Give each of them a value, such as 'unknown' where it is not known."
+            f"{log.session_names[first]}). Give each of them a value, such as 'unknown' where it is not known."
         )
     if values.dtype.kind == "f":
         if (values != np.floor(values)).any():
@@ -132,8 +131,7 @@ def _varies(log: ClickLog, called: str, number: IntArray) -> bool:
         return False
     if len(mixed) >= _SLIP * several:
         return True
-    names = mixed if log.session_ids is None else log.session_ids[mixed]
-    shown = ", ".join(str(name) for name in names[:3].tolist())
+    shown = ", ".join(str(name) for name in log.session_names[mixed[:3]].tolist())
     raise DataError(
         f"{called} varies within {len(mixed):,} of {several:,} sessions (such as {shown}). A device or a class of "
         "queries belongs to a whole session, while modules of a page vary within most sessions. Give these sessions "
@@ -204,7 +202,7 @@ class ContextCells:
         """
         rows = self.rows(log)
         asked = session_query >= 0
-        counts = np.ones(log.n_sessions) if log.weights is None else log.weights
+        counts = log.session_weights
         sessions = np.bincount(session_query[asked], counts[asked], n_queries)
         often = np.where(sessions > 0, sessions, 1.0)[:, None]
         if not self.varies:
@@ -222,6 +220,6 @@ class ContextCells:
         query = session_query[log.session]
         used = (rank < deepest) & (query >= 0)
         key, cell = query[used] * deepest + rank[used], (rows * self.depth + log.position - 1)[used]
-        weight = counts[log.session[used]]
+        weight = log.impression_weights[used]
         for of in values:
             yield np.bincount(key, of[cell] * weight, n_queries * deepest).reshape(n_queries, deepest) / often

@@ -45,12 +45,13 @@ from toprank.clicks.curves import Curves
 from toprank.clicks.estimators import propensities as estimated
 from toprank.clicks.harvests import TELL, refuse_one_order
 from toprank.clicks.log import ClickLog, UnidentifiedError, UnidentifiedWarning, check_log, sums
-from toprank.clicks.recency import Span, kish, recent
+from toprank.clicks.recency import Span, recent
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data, check_number
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, Remedy, UnknownNameError, warn_user
+from toprank.significance import effective_sample
 
 CORRECTIONS = ("none", "ips", "snips", "affine", "dr")
 _FOLDS = 5  # of queries: the regression of one is learnt from the others
@@ -178,8 +179,7 @@ def _examination(model: Any, log: ClickLog) -> FloatArray:
 
 def _cautious(log: ClickLog) -> float:
     """The least propensity to divide by where it, or what is learnt of it, is as noisy as the log is short."""
-    sessions = log.n_sessions if log.weights is None else kish(log.weights)
-    return min(1.0, 10 / float(np.sqrt(max(sessions, 1))))
+    return min(1.0, 10 / float(np.sqrt(max(effective_sample(log.session_weights), 1))))
 
 
 def _numbers(given: Any) -> FloatArray:
@@ -257,15 +257,14 @@ def correct(
     if not usable.any():
         raise DataError("No impression of the log stood at a position with a known propensity above 0.")
     at, where = np.flatnonzero(usable), row[usable]
-    count = None if log.weight is None else log.weight[at]
-    clicks, shown = log.rewards(reward)[at], np.bincount(where, count, minlength=n).astype(np.float64)
+    count = log.impression_weights[at]
+    clicks, shown = log.rewards(reward)[at], sums(where, count, n)
     guess = np.zeros(n) if regression is None else regression
     if correction == "none" or curves is None:
         value, divisor, floor = clicks, shown[where], np.zeros(len(at))
     else:
         slope, offset = curves.slope[cells[at]], curves.offset[cells[at]]
-        looks = slope if count is None else slope * count
-        exposure = np.asarray(np.bincount(where, looks, minlength=n), dtype=np.float64)
+        exposure = sums(where, slope * count, n)
         if correction == "ips":
             value, divisor, floor = clicks, shown[where] * (slope + offset), least * shown[where]
         elif correction == "affine":
@@ -276,8 +275,8 @@ def correct(
             least = _cautious(log) if clip is None else clip
             value, divisor = clicks - offset - slope * guess[where], exposure[where]
             floor = least * data.queries.spread(sessions)[where]
-    weight = (1.0 if count is None else count) / np.maximum(divisor, floor)
-    relevance = np.where(shown > 0, np.bincount(where, value * weight, minlength=n), np.nan)
+    weight = count / np.maximum(divisor, floor)
+    relevance = np.where(shown > 0, sums(where, value * weight, n), np.nan)
     if correction == "dr":
         relevance = np.where(data.queries.spread(sessions > 0), guess + np.nan_to_num(relevance), np.nan)
     weights = np.zeros(log.n_impressions)
@@ -315,8 +314,7 @@ def _sessions(log: ClickLog, data: RankingData) -> tuple[FloatArray, FloatArray]
     """How many sessions each query of the data has, by their weights and as they are."""
     query, n = session_queries(log, data), data.n_queries
     known = query >= 0
-    counts = sums(query[known], None, n)
-    return counts if log.weights is None else sums(query[known], log.weights[known], n), counts
+    return sums(query[known], log.session_weights[known], n), sums(query[known], None, n)
 
 
 def session_queries(log: ClickLog, data: RankingData) -> IntArray:
@@ -348,7 +346,7 @@ def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves, reward: str)
     first = correct(log, data, "snips", curves, reward=reward)
     ends = (0.0, 1.0) if reward == "click" else (np.nanmin(first.relevance), np.nanmax(first.relevance))
     used = first.weight > 0
-    looks = curves.slopes(log)[used] * (1.0 if log.weight is None else log.weight[used])
+    looks = curves.slopes(log)[used] * log.impression_weights[used]
     looks = sums(first.row[used], looks, data.n_documents)
     part = data.replace(labels=judged(first.relevance), document_weights=looks, query_weights=None)
     looked_at, query, guess = looks > 0, data.queries.document_query, np.zeros(data.n_documents)
@@ -411,8 +409,7 @@ def preferences(
     if not len(pairs):
         raise DataError("No document was clicked below one that was skipped: the log has no such preferences.")
     pairs, number = np.unique(pairs, axis=0, return_inverse=True)
-    weight = None if log.weight is None else log.weight[np.concatenate(clicked)]
-    counts = sums(number.reshape(-1), weight, len(pairs))
+    counts = sums(number.reshape(-1), log.impression_weights[np.concatenate(clicked)], len(pairs))
     rows, query = pairs.reshape(-1), data.queries.document_query[pairs[:, 0]]
     return RankingData(
         data.X[rows], np.tile([1.0, 0.0], len(pairs)), queries=Queries.from_sizes(np.full(len(pairs), 2)),

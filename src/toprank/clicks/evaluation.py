@@ -32,7 +32,7 @@ from toprank.metrics.conventions import Discount
 from toprank.metrics.sorting import ranking
 from toprank.rankers.linear.ranker import LinearRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
-from toprank.significance import Interval, jackknife, means_without
+from toprank.significance import Interval, effective_sample, jackknife, means_without
 
 _GROUPS = 20  # of queries, each left out once where propensities are found from the log
 _SMALL = 0.1  # an estimate that rests on a smaller share of the impressions that count is a few of them
@@ -476,6 +476,12 @@ def ranks_of(scores: FloatArray, data: RankingData) -> IntArray:
     return rank
 
 
+def added_by_clicks(looks: FloatArray, known: Corrected, data: RankingData) -> FloatArray:
+    """For each impression, what a click adds to the sum over sessions of what documents are worth × their looks."""
+    of_row: FloatArray = looks * data.queries.spread(known.sessions)
+    return known.weight * of_row[known.row] * (known.row >= 0)
+
+
 def _of_metric(
     metric: Metric, ranks: IntArray, known: Corrected, log: ClickLog, data: RankingData, curves: Curves | None
 ) -> _OfMetric:
@@ -497,10 +503,7 @@ def _of_metric(
         anyway = 0.0 if metric.reward == "value" else np.where(within, trust, 0.0) / shared
     judged = np.isfinite(known.relevance)
     values = data.queries.sum(weights * np.where(judged, known.relevance, 0.0) + anyway)[asked]
-    of_impression = known.weight * weights[known.row] * (known.row >= 0)
-    of_impression *= data.queries.spread(known.sessions)[known.row]
-    squares = float((of_impression**2).sum())
-    effective = float(of_impression.sum() ** 2 / squares) if squares > 0 else 0.0
-    counted, among = int((of_impression > 0).sum()), within & data.queries.spread(asked)
+    adds = added_by_clicks(weights, known, data)
+    counted, among = int((adds > 0).sum()), within & data.queries.spread(asked)
     unseen = int((among & (known.shown == 0)).sum())
-    return _OfMetric(values, effective, counted, unseen, int(among.sum()), weights)
+    return _OfMetric(values, effective_sample(adds), counted, unseen, int(among.sum()), weights)

@@ -83,7 +83,7 @@ def same_features(log: ClickLog, data: RankingData) -> IntArray:
     X = grouped.X[rows]
     dense = np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64) + 0.0  # -0 is 0
     whole = dense.view(np.dtype((np.void, dense.dtype.itemsize * dense.shape[1]))).reshape(-1)
-    return np.unique(whole, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return np.unique(whole, return_inverse=True)[1]
 
 
 def logistic(scores: FloatArray) -> FloatArray:

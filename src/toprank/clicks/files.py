@@ -413,10 +413,8 @@ def _strips_of(log: ClickLog) -> Callable[[int], Any]:
     """What gives the impressions from one on as a record batch, so many as a strip has."""
     import pyarrow as pa
 
-    numbers = np.arange(log.n_sessions) if log.session_ids is None else log.session_ids
-    ids = {
-        name: _as_arrow(name, column) for name, column in zip(_IDS, (log.qids, log.document_ids, numbers), strict=True)
-    }
+    ids_of_roles = zip(_IDS, (log.qids, log.document_ids, log.session_names), strict=True)
+    ids = {name: _as_arrow(name, column) for name, column in ids_of_roles}
     carried = {name: _as_arrow(name, values) for name, values in log.columns.items()}
 
     def strip(start: int) -> Any:

@@ -80,8 +80,7 @@ def found_in(
 
 def _names(log: ClickLog, sessions: Mask) -> Iterator[str]:
     chosen = np.flatnonzero(sessions)
-    ids = chosen if log.session_ids is None else log.session_ids[chosen]
-    return (f"session {number}" for number in ids[:10].tolist())
+    return (f"session {name}" for name in log.session_names[chosen[:10]].tolist())
 
 
 def _some_sessions(
@@ -161,15 +160,14 @@ def _of_clicks(log: ClickLog) -> Iterator[Finding]:
         remedy = "Also log what was shown and not clicked; without it no click rate can be known."
         yield Finding("only-clicks", "problem", "Everything that was shown was clicked.", total, (), remedy)
         return
-    by_session = sums(log.session, log.clicks, log.n_sessions)
     what = "is|are without a click"
     remedy = "Keep them: a list that nobody clicks says as much as one that is clicked."
-    count = int((by_session == 0).sum())
+    count = int((log.session_clicks == 0).sum())
     words = f"session|sessions {what}"
     yield from about_some("sessions-without-clicks", "note", count, log.n_sessions, words, (), remedy)
     what = "has|have several clicks"
     remedy = "The cascade model allows one click per list and ends the list there; use a model that allows several."
-    yield from _some_sessions(log, by_session > 1, "several-clicks", "note", what, remedy)
+    yield from _some_sessions(log, log.session_clicks > 1, "several-clicks", "note", what, remedy)
     if "dwell" in log.columns and log.columns["dwell"].dtype.kind in "iuf":
         with np.errstate(invalid="ignore"):
             dwell = np.nan_to_num(log.columns["dwell"].astype(np.float64))
@@ -185,7 +183,7 @@ def _rates(log: ClickLog) -> FloatArray:
 
 def _one_sided(log: ClickLog) -> Iterator[Finding]:
     """Logs that tell of clicked lists alone, or of lists down to their clicks."""
-    clicked = sums(log.session, log.clicks, log.n_sessions) > 0
+    clicked = log.session_clicks > 0
     if log.clicks.all() or not clicked.any():
         return
     with np.errstate(divide="ignore"):

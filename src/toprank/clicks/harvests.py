@@ -23,8 +23,9 @@ from toprank.clicks.log import (
     check_log,
     redrawn,
     sums,
+    sums_by,
 )
-from toprank.clicks.recency import Recency, kish
+from toprank.clicks.recency import Recency
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import places_within
@@ -33,7 +34,7 @@ from toprank.errors import DataError, Remedy, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
 from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_rows
-from toprank.significance import Interval, redrawn_interval
+from toprank.significance import Interval, effective_sample, redrawn_interval
 
 _SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top in a share of the sessions."
 TELL = Remedy(f"Give {{propensities}}, {_SHOW}", propensities=...)
@@ -97,17 +98,17 @@ class _Harvest(NamedTuple):
     there: IntArray
     rate: FloatArray
     shown: FloatArray
-    weight: FloatArray | float = 1.0
+    weight: FloatArray
 
     @classmethod
     def of(cls, log: ClickLog) -> _Harvest:
         check_compared(log)
         depth = log.depth
-        cell, place = np.unique(log.pair * np.int64(depth) + log.position - 1, return_inverse=True)
-        shown = np.bincount(place.reshape(-1)).astype(np.float64)
-        counted = shown if log.weight is None else sums(place.reshape(-1), log.weight, len(cell))
-        clicks = log.clicks if log.weight is None else log.weight * log.clicks
-        rate = sums(place.reshape(-1), clicks, len(cell)) / counted
+        weight = log.impression_weights
+        cell, (shown, counted, clicked) = sums_by(
+            log.pair * np.int64(depth) + log.position - 1, None, weight, weight * log.clicks
+        )
+        rate = clicked / counted
         pair, position = cell // depth, cell % depth
         begins = np.searchsorted(pair, np.arange(log.n_pairs + 1))
         sizes = np.diff(begins)
@@ -116,9 +117,7 @@ class _Harvest(NamedTuple):
         second = np.repeat(begins[:-1], sizes)[first] + places_within(several)
         both = first != second
         first, second = first[both], second[both]
-        part: FloatArray | float = 1.0
-        if log.weight is not None:
-            part = (1 / shown[first] + 1 / shown[second]) / (1 / counted[first] + 1 / counted[second])
+        part = (1 / shown[first] + 1 / shown[second]) / (1 / counted[first] + 1 / counted[second])
         return cls(log.pair_query[pair[first]], position[first], position[second], rate[first], shown[first], part)
 
 
@@ -514,11 +513,10 @@ def least_noise(log: ClickLog, curve: FloatArray) -> FloatArray:
 
     depth = len(curve)
     used = np.nan_to_num(curve)[log.position - 1] > 0
-    document = np.unique(log.pair[used], return_inverse=True)[1].reshape(-1)
+    document = np.unique(log.pair[used], return_inverse=True)[1]
     position, n = log.position[used] - 1, int(document.max(initial=0)) + 1
-    weight = np.ones(len(position))
-    if log.weights is not None and log.weight is not None:  # as many clicks as sessions of equal weight would have
-        weight = log.weight[used] * (kish(log.weights) / log.weights.sum())
+    sessions = log.session_weights  # as many clicks count as sessions of equal weight would have
+    weight = log.impression_weights[used] * (effective_sample(sessions) / sessions.sum())
     mass = csr_matrix((curve[position] * weight, (document, position)), shape=(n, depth))  # impressions add up
     share = mass.multiply(1 / np.maximum(mass.sum(axis=1), 1e-300)).tocsr()
     expected = share.multiply(sums(document, log.clicks[used] * weight, n)[:, None]).tocsr()

@@ -27,7 +27,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.showing.pictures import Chart, Line, Picture, curves
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows
-from toprank.significance import Interval, jackknife, means_without, redrawn_interval
+from toprank.significance import Interval, effective_sample, jackknife, means_without, redrawn_interval
 
 RATES: tuple[type[ClickModel], ...] = (GlobalCTR, RankCTR, DocumentCTR)  # what every model must beat
 _ALL: tuple[type[ClickModel], ...] = (*RATES, PBM, UBM, Cascade, DCM, SDBN, DBN, CCM)
@@ -158,7 +158,7 @@ def joint_gain(parts: Sequence[ComparedModels], one: str, other: str) -> Interva
         assert part.held_out is not None
         each.append(part.likely[one] - part.likely[other])
         queries.append(part.held_out.session_query)
-        counts.append(_counts(part.held_out))
+        counts.append(part.held_out.session_weights)
         n = part.held_out.n_queries
     differences, query, count = np.concatenate(each), np.concatenate(queries), np.concatenate(counts)
     confidence = parts[0].confidence
@@ -172,11 +172,6 @@ def joint_gain(parts: Sequence[ComparedModels], one: str, other: str) -> Interva
     value = float(means @ shares)
     interval = jackknife(value, means_without(means, weights), shares, confidence)
     return Interval(value, float(interval.low), float(interval.high), confidence, len(weights), interval.detail, "gain")
-
-
-def _counts(log: ClickLog) -> FloatArray:
-    """How much each session counts."""
-    return np.ones(log.n_sessions) if log.weights is None else log.weights
 
 
 def compare_models(
@@ -224,7 +219,7 @@ def compare_models(
         for model in named.values():
             model.fit(old, data if model.attraction is not None else None)
     likely = {name: model.session_log_likelihoods(new) for name, model in named.items()}
-    means = {name: float(np.average(values, weights=_counts(new))) for name, values in likely.items()}
+    means = {name: float(np.average(values, weights=new.session_weights)) for name, values in likely.items()}
     floor = max((name for name, model in named.items() if type(model) in RATES), key=means.__getitem__)
     order = tuple(sorted(named, key=lambda name: -means[name]))
     gains = _gains([likely[name] - likely[floor] for name in order], new, resamples, confidence, seed)
@@ -263,7 +258,7 @@ def _gains(
     differences: Sequence[FloatArray], log: ClickLog, resamples: int, confidence: float, seed: int
 ) -> Interval[FloatArray]:
     """The mean differences of sessions, with intervals by drawing queries with all their sessions."""
-    n, count = log.n_queries, _counts(log)
+    n, count = log.n_queries, log.session_weights
     size = sums(log.session_query, count, n)
     possible = [
         difference if np.isfinite(difference).all() else np.full(len(difference), np.nan) for difference in differences
@@ -272,5 +267,5 @@ def _gains(
     again = [
         np.array([weights @ total for total in totals]) / (weights @ size) for weights in redrawn(log, resamples, seed)
     ]
-    shares = size / size.sum()  # a few popular queries are few
-    return redrawn_interval(totals.sum(axis=1) / size.sum(), again, 1 / float(shares @ shares), confidence)
+    n_equal = effective_sample(size)  # a few popular queries are few
+    return redrawn_interval(totals.sum(axis=1) / size.sum(), again, n_equal, confidence)

@@ -29,7 +29,7 @@ from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
-from toprank.significance import Interval, jackknife, means_without, randomization_test
+from toprank.significance import Interval, effective_sample, jackknife, means_without, randomization_test
 from toprank.significance.tails import beta_quantile, student_quantile
 
 METHODS = ("team-draft", "probabilistic")
@@ -240,7 +240,7 @@ def interleaving(
     check_number("confidence", confidence, above=0, below=1)
     names, votes = teams_of(log) if method == "team-draft" else (("a", "b"), _shared(log, a, b, data, order))
     credit = np.add.reduceat(np.where(log.clicks, votes, 0.0), log.offsets[:-1])
-    clicks = np.add.reduceat(log.clicks.astype(np.float64), log.offsets[:-1])
+    clicks = log.session_clicks
     won, lost = credit > 1e-12, credit < -1e-12  # shares of chances that cancel leave some rounding
     for_a, for_b = won * 1.0, lost * 1.0
     if method == "probabilistic" and (won | lost).any():
@@ -307,7 +307,7 @@ def _share_of_counts(part: FloatArray, whole: FloatArray, confidence: float) -> 
     variance = (n - 1) / n * float(((rests - rests.mean()) ** 2).sum())
     level, enough = (1 + confidence) / 2, float(n)
     if variance > 1e-24 and lists > 1:  # below is the rounding of equal shares
-        free = max(lists**2 / float(whole @ whole) - 1, 1.0)
+        free = max(effective_sample(whole) - 1, 1.0)
         few = student_quantile(level, lists - 1) / student_quantile(level, free)
         enough = min(lists, lists * share * (1 - share) / (lists - 1) / variance * few**2)
     won, lost = share * enough, (1 - share) * enough
@@ -331,7 +331,7 @@ def teams_of(log: ClickLog) -> tuple[tuple[str, str], FloatArray]:
     names, team = np.unique(log.columns["team"], return_inverse=True)
     if len(names) != 2:
         raise DataError(f"The column 'team' has {len(names)} different values, but two rankers are compared.")
-    return (str(names[0]), str(names[1])), np.where(team.reshape(-1) == 0, 1.0, -1.0)
+    return (str(names[0]), str(names[1])), np.where(team == 0, 1.0, -1.0)
 
 
 def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None, given: Order | None) -> FloatArray:

@@ -22,7 +22,7 @@ from toprank.clicks.assumptions import CascadeUsers, cascade_users, trusting_use
 from toprank.clicks.contexts import Context, ContextCells, contexts_of
 from toprank.clicks.corrections import correct, curves_of
 from toprank.clicks.curves import contradiction
-from toprank.clicks.evaluation import JudgedRankers, interval_of, judge_by, left_out, ranks_of
+from toprank.clicks.evaluation import JudgedRankers, added_by_clicks, interval_of, judge_by, left_out, ranks_of
 from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedError, check_log, named
 from toprank.clicks.recency import Recency, Span, latest, moment, recent, times_of
@@ -37,7 +37,7 @@ from toprank.monitoring import Drift, monitor
 from toprank.rankers.linear.ranker import LinearRanker
 from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
-from toprank.significance import Interval, means_without
+from toprank.significance import Interval, effective_sample, means_without
 
 LAUNCH, DO_NOT_LAUNCH, CANNOT_BE_TOLD = "launch", "do not launch", "cannot be told"
 ESTIMATORS = ("ips", "snips", "dr")
@@ -489,7 +489,8 @@ def launch(
         names=names, metric=wanted, estimator=estimator,
         estimates={name: _three(estimate, names, wanted) for name, estimate in judged.items()},
         reach=_reach(looks, known, data, _possible(log, known, metric, most), estimator),
-        effective=_effective(looks, known, data), minimum=minimum, sessions=int(known.counts.sum()),
+        effective=effective_sample(added_by_clicks(np.abs(looks), known, data)), minimum=minimum,
+        sessions=int(known.counts.sum()),
         queries=(int(known.asked.sum()), int((differ & known.asked).sum())),
         unseen=(estimates[names[0]].unseen[wanted], estimates[names[1]].unseen[wanted]),
         clip=(known.clip, known.clipped), users=users,
@@ -608,13 +609,6 @@ def _size(ranker: Any) -> int | None:
 def _three(judged: JudgedRankers, names: tuple[str, str], metric: str) -> tuple[Interval, Interval, Interval]:
     new, current = (judged.estimates[name].intervals[metric] for name in names)
     return new, current, judged.gain(*names, metric)
-
-
-def _effective(looks: FloatArray, known: Any, data: RankingData) -> float:
-    """(Σw)² / Σw², w being what a click of each impression adds to the difference, to either side."""
-    of_impression = known.weight * (np.abs(looks) * data.queries.spread(known.sessions))[known.row] * (known.row >= 0)
-    squares = float((of_impression**2).sum())
-    return float(of_impression.sum() ** 2 / squares) if squares > 0 else 0.0
 
 
 def _possible(log: ClickLog, known: Any, metric: str, most: float | None) -> tuple[float, float]:

@@ -143,14 +143,29 @@ class ClickLog:
         """Of each impression, the number of its query."""
         return self.session_query[self.session]
 
+    @property
+    def session_weights(self) -> FloatArray:
+        """For each session, how much it counts: 1 if all count alike."""
+        return _ones(self.n_sessions) if self.weights is None else self.weights
+
     @cached_property
-    def weight(self) -> FloatArray | None:
-        """Of each impression, how much its session counts; None: all count alike."""
-        return None if self.weights is None else np.repeat(self.weights, np.diff(self.offsets))
+    def impression_weights(self) -> FloatArray:
+        """For each impression, how much its session counts: 1 if all count alike."""
+        return _ones(self.n_impressions) if self.weights is None else np.repeat(self.weights, np.diff(self.offsets))
 
     def weighed(self, queries: FloatArray) -> FloatArray:
-        """Of each impression how much it counts, where queries count so often."""
-        return queries[self.query] if self.weight is None else queries[self.query] * self.weight
+        """For each impression, how much it counts if queries count so often."""
+        return queries[self.query] * self.impression_weights
+
+    @property
+    def session_names(self) -> Array:
+        """For each session, its id; its number if it has none."""
+        return np.arange(self.n_sessions) if self.session_ids is None else self.session_ids
+
+    @cached_property
+    def session_clicks(self) -> IntArray:
+        """For each session, the number of its clicks."""
+        return np.add.reduceat(self.clicks.astype(np.int64), self.offsets[:-1])
 
     @cached_property
     def worked_out(self) -> dict[Any, Any]:
@@ -569,9 +584,25 @@ def clicks_of(array: Array, row_of: RowOf = int) -> npt.NDArray[np.bool_]:
     return numbers > 0
 
 
+def _ones(n: int) -> FloatArray:
+    """N times 1, in the memory of one: a log of ten million impressions would take 80 MB."""
+    return np.broadcast_to(np.float64(1.0), n)
+
+
 def sums(of: npt.NDArray[np.signedinteger[Any]], values: Any, n: int) -> FloatArray:
     """The sum of the values of each of n."""
     return np.asarray(np.bincount(of, values, n), dtype=np.float64)
+
+
+def sums_by(keys: IntArray, *values: Any) -> tuple[IntArray, list[FloatArray]]:
+    """The different keys, rising, and the sums of each of several values over the rows that have them; None counts.
+
+    >>> keys, (rows, total) = sums_by(np.array([7, 3, 7]), None, np.array([1.0, 5.0, 2.0]))
+    >>> keys.tolist(), rows.tolist(), total.tolist()
+    ([3, 7], [1.0, 2.0], [5.0, 3.0])
+    """
+    different, place = np.unique(keys, return_inverse=True)
+    return different, [sums(place, value, len(different)) for value in values]
 
 
 def named(data: RankingData) -> RankingData:

@@ -24,7 +24,7 @@ from toprank import kernels
 from toprank.clicks.features import AttractionByFeatures, logistic, same_features
 from toprank.clicks.fitting import Maximum, ascend, climb, inside, maximise
 from toprank.clicks.harvests import relative_examinations
-from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_compared, check_log, left_out_in_turn, sums
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_compared, check_log, left_out_in_turn, sums, sums_by
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
@@ -563,7 +563,7 @@ class ProductCells(NamedTuple):
     @classmethod
     def of(cls, log: ClickLog, place: IntArray, n_places: int, weights: FloatArray) -> Self:
         """The cells of a log whose impressions stand at these places."""
-        if log.weight is not None:
+        if log.weights is not None:
             return cls._weighed(log, place, n_places, log.weighed(weights))
         if log.n_pairs * n_places <= log.n_impressions < 2**31:  # a table takes less memory than the impressions do
             counts = np.empty((log.n_pairs * n_places, 2), dtype=np.int32)
@@ -582,8 +582,7 @@ class ProductCells(NamedTuple):
     @classmethod
     def _weighed(cls, log: ClickLog, place: IntArray, n_places: int, weight: FloatArray) -> Self:
         """The same where impressions weigh differently."""
-        cells, of = np.unique(log.pair * n_places + place, return_inverse=True)
-        shown, clicked = sums(of, weight, len(cells)), sums(of, weight * log.clicks, len(cells))
+        cells, (shown, clicked) = sums_by(log.pair * n_places + place, weight, weight * log.clicks)
         return cls._made(cells, shown, clicked, log.n_pairs, n_places)
 
     @classmethod

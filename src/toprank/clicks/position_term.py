@@ -16,7 +16,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.clicks.corrections import rows_of
-from toprank.clicks.log import ClickLog, sums
+from toprank.clicks.log import ClickLog, sums_by
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
@@ -46,11 +46,11 @@ class PositionCells:
         """The cells of a log; their labels are the clicks, on the scale of one a query."""
         row = rows_of(log, data)
         known = row >= 0
-        keys, cell = np.unique(row[known] * np.int64(log.depth) + log.position[known] - 1, return_inverse=True)
+        weight = log.impression_weights[known]
+        keys, (shown, clicks) = sums_by(
+            row[known] * np.int64(log.depth) + log.position[known] - 1, weight, weight * log.clicks[known]
+        )
         rows, position = keys // log.depth, keys % log.depth
-        weight = np.ones(int(known.sum())) if log.weight is None else log.weight[known]
-        shown = sums(cell.reshape(-1), weight, len(keys))
-        clicks = sums(cell.reshape(-1), weight * log.clicks[known], len(keys))
         sizes = np.bincount(data.queries.document_query[rows], minlength=data.n_queries)
         kept = np.flatnonzero(sizes)
         part = RankingData(

@@ -18,7 +18,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toprank.clicks.log import Array, ClickLog
 from toprank.clicks.sources import first_odd
@@ -26,6 +25,7 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.data.periods import borders
 from toprank.errors import DataError, Remedy, UnknownNameError
+from toprank.significance import effective_sample
 
 Span = float | str | timedelta | np.timedelta64
 """A length of time: seconds, or text such as ``14d`` and ``36h``."""
@@ -110,10 +110,9 @@ def times_of(log: ClickLog, by: str = "time") -> FloatArray:
     missing = ~np.isfinite(times)
     if missing.any():
         first = int(np.argmax(missing))
-        name = first if log.session_ids is None else log.session_ids[first]
         raise DataError(
             f"{int(missing.sum()):,} of {len(times):,} sessions have no time in the column '{by}', such as session "
-            f"{name}; leave them out, or give them one."
+            f"{log.session_names[first]}; leave them out, or give them one."
         )
     return times
 
@@ -163,16 +162,6 @@ def _parsed(column: Array, by: str) -> Array:
                 "(2026-11-18T09:30) or seconds since 1970."
             ) from None
     return times
-
-
-def kish(weights: npt.NDArray[Any]) -> float:
-    """How many of equal weight would tell as much: (Σw)² / Σw².
-
-    >>> kish(np.array([1.0, 1.0, 0.0])), kish(np.array([3.0, 1.0]))
-    (2.0, 1.6)
-    """
-    squares = float((weights**2).sum())
-    return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
 def session_weights(log: ClickLog, half_life: Span | None = None, window: Span | None = None) -> FloatArray:
@@ -268,7 +257,7 @@ def recent(log: ClickLog, half_life: Span | None, window: Span | None) -> tuple[
     recency = Recency(
         None if half_life is None else span_of(half_life, "half_life"),
         None if window is None else span_of(window, "window"),
-        len(weights), log.n_sessions, kish(weights), newest,
+        len(weights), log.n_sessions, effective_sample(weights), newest,
         newest - float(weights @ (times[kept] / weights.sum())),
     )  # fmt: skip
     part = log if kept.all() else log.select(kept)

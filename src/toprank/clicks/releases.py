@@ -20,7 +20,7 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError, UnknownNameError
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
-from toprank.significance import Interval, always_half_width, means_without, ratio_p
+from toprank.significance import Interval, always_half_width, effective_sample, means_without, ratio_p
 
 _BROKEN = 0.01  # a sample ratio that would ever be as odd in fewer than so many splits is no chance
 _LEAST = 30  # units of each arm, below which nothing is said: means of fewer are not near enough to normal
@@ -302,7 +302,7 @@ def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
     if len(weights) >= _LEAST:
         rests = means_without(of_query, weights)
         variance = (len(rests) - 1) / len(rests) * float(((rests - rests.mean()) ** 2).sum())
-        half = float(always_half_width(variance, weights.sum() ** 2 / (weights @ weights), confidence))
+        half = float(always_half_width(variance, effective_sample(weights), confidence))
     detail = "normal mixture over queries, at all looks at once"
     interval = Interval(value, value - half, value + half, confidence, len(weights), detail, "difference per list")
     p = ratio_p(counts[0], sum(counts), 0.5)

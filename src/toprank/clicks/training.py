@@ -485,7 +485,7 @@ def _counts(done: _Done, log: ClickLog, data: RankingData) -> dict[str, int]:
         "unknown": corrected.unknown, "uncorrected": corrected.uncorrected, "clipped": corrected.clipped,
         "never_shown": int(((corrected.shown == 0) & data.queries.spread(shown_queries)).sum()),
         "negative": int((done.part.labels < 0).sum()),
-        "clickless_sessions": int((np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1]) == 0).sum()),
+        "clickless_sessions": int((log.session_clicks == 0).sum()),
     }  # fmt: skip
 
 
@@ -557,8 +557,7 @@ def _banded(
     queries, known = data.queries, corrected.row >= 0
     sizes = np.maximum(queries.sum(kept * 1.0), 1.0)
     mean = queries.spread(queries.sum(np.where(kept, relevance, 0.0)) / sizes)
-    seen = Discount.of("log2").weights(log.depth)[log.position - 1]
-    seen = seen if log.weight is None else seen * log.weight
+    seen = Discount.of("log2").weights(log.depth)[log.position - 1] * log.impression_weights
     exposure = np.bincount(corrected.row[known], seen[known], minlength=data.n_documents)
     usual = mean_exposure(Queries.from_sizes(sizes.astype(np.int64))) * np.where(
         corrected.asked, corrected.sessions, 1.0

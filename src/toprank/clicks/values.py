@@ -149,15 +149,13 @@ def _returned(
 def _first(done: ValueEvents) -> npt.NDArray[np.bool_]:
     """Whether each event is the first of its kind, search, document and id."""
     spans = [int(codes.max(initial=0)) + 1 for codes in (done.kind, done.event)]
-    of = done.of if int(done.of.max(initial=0)) < 2**62 // (spans[0] * spans[1]) else _dense(done.of)
+    of = done.of
+    if int(done.of.max(initial=0)) >= 2**62 // (spans[0] * spans[1]):
+        of = np.unique(done.of, return_inverse=True)[1]
     key = (of * spans[0] + done.kind) * spans[1] + done.event
     first = np.zeros(len(key), dtype=bool)
     first[np.unique(key, return_index=True)[1]] = True
     return first
-
-
-def _dense(numbers: IntArray) -> IntArray:
-    return np.unique(numbers, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 _EXAMPLE = "click=1,cart=5,purchase=value"
