@@ -412,6 +412,8 @@ def test_bad_input_is_refused_in_a_sentence():
     assert tr.clicks.launch(timed, data, *scores, since=500.0, propensities=LOOKS).sessions == 1_500
     with pytest.raises(DataError, match="no session from 2001"):
         tr.clicks.launch(timed, data, *scores, since=1e9)
+    with pytest.raises(DataError, match="both called 'm'"):
+        tr.clicks.launch(log, data, *scores, propensities=LOOKS, names=("m", "m"))
     other = tr.LinearRanker().fit(tr.synthetic(n_queries=5, n_features=7, seed=0))
     with pytest.raises(DataError, match="'new' does not fit these data"):
         tr.clicks.launch(log, data, other, scores[1])

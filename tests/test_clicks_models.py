@@ -376,6 +376,8 @@ def test_refusals():
         PBM().fit([[1, 2]])
     with pytest.raises(DataError, match="prior"):
         PBM(prior=(0, 1)).fit(log)
+    with pytest.raises(DataError, match="prior must be two numbers above 0"):
+        PBM(prior=3).fit(log)
     with pytest.raises(DataError, match="query_weights"):
         DBN().fit(log, query_weights=[1, 2, 3])
     swapped = ClickLog.of(["q"] * 4, list("abba"), [1, 2, 1, 2], [1, 0, 0, 1])

@@ -187,5 +187,8 @@ def test_other_ways_and_unjudged_data_are_refused():
     data, scores = one_query()
     with pytest.raises(UnknownNameError, match="way of exploration"):
         simulate(data, scores, PBM.known(THETA), 5, k=4, relevance=LIKED, way="turn")
+    for none in ([], {}):
+        with pytest.raises(DataError, match="no scores to rank by"):
+            simulate(data, none, PBM.known(THETA), 5, k=4, relevance=LIKED)
     with pytest.raises(DataError, match="give relevance="):
         simulate(data, scores, PBM.known(THETA), 5, k=4)

@@ -395,6 +395,7 @@ def preferences(
     >>> pairs.X.tolist(), pairs.labels.tolist(), pairs.query_weights.tolist()
     ([[1.0], [0.0]], [1.0, 0.0], [1.0])
     """
+    check_log(log)
     log, _ = recent(log, half_life, window)
     row = rows_of(log, data)
     place = log.sessions.places

@@ -437,6 +437,8 @@ def launch(
     ('do not launch', 3)
     """
     _check(log, data, metric, estimator, minimum, confidence, most)
+    if names[0] == names[1]:
+        raise DataError(f"The new ranker and the current one are both called '{names[0]}'; give two different names.")
     log = _later(log, since)
     log, recency = recent(log if by is None else latest(log, by, holdout).late, half_life, window)
     layout = _layout_of(propensities, context, log)

@@ -155,7 +155,7 @@ class ClickModel(ABC):
         check_number("tolerance", self.tolerance, above=0)
         check_whole("max_steps", self.max_steps, 1)
         self.prior_ = self._usual_prior(log) if self.prior is None else self.prior
-        if len(self.prior_) != 2 or not all(0 < value < np.inf for value in self.prior_):
+        if np.shape(self.prior_) != (2,) or not all(0 < value < np.inf for value in self.prior_):
             raise DataError(f"prior must be two numbers above 0, clicks and skips to add, not {self.prior!r}.")
         weights = np.ones(log.n_queries) if query_weights is None else np.asarray(query_weights, dtype=np.float64)
         if not weights.any():

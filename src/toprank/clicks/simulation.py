@@ -194,8 +194,14 @@ def _rankings(scores: Any, data: RankingData, k: int, order: Order | None) -> tu
     if isinstance(scores, Mapping):
         names, several = [str(name) for name in scores], list(scores.values())
     else:
-        several = list(scores) if isinstance(scores, list | tuple) and np.ndim(scores[0]) == 1 else [scores]
+        several = (
+            list(scores)
+            if isinstance(scores, list | tuple) and all(np.ndim(column) == 1 for column in scores)
+            else [scores]
+        )
         names = [str(number) for number in range(len(several))]
+    if not several:
+        raise DataError("There are no scores to rank by; give those of a ranker, or of several.")
     lists = []
     for column in several:
         ranked = ranking(np.asarray(data.aligned(column, order), dtype=np.float64), data.queries, k)
