@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import toprank as tr
 from toprank.cli.commands import app
 from toprank.errors import DataError
-from toprank.monitoring.shifts import Draws, cells_of, corrected, measure, psi_dealt, shifts
+from toprank.monitoring.shifts import Draws, cells_of, corrected, measure, shifts
 from toprank.report.drift import drift_page
 
 
@@ -128,7 +128,8 @@ def false_alarms(kind, n_queries, runs, width=1, resamples=99):
         (of_a, a), (of_b, b) = (of_kind(kind, n_queries, rng, width) for _ in range(2))
         cells, draws = counted(a, b, (of_a, of_b), resamples, seed=run)
         of_queries = draws.means_apart([rng.lognormal(size=n_queries) for _ in range(2)])
-        alarms += min(corrected([of_queries, *(psi_dealt(one, draws) for one in cells)])) <= 0.05
+        tests = [measure(part, draws, confidence=0.95) for part in cells]
+        alarms += min(corrected([of_queries, *((test.met, test.by_chance) for test in tests)])) <= 0.05
     return alarms
 
 

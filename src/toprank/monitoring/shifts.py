@@ -8,9 +8,9 @@ fill their cells evenly and never lie outside their own range, which those of an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -199,19 +199,12 @@ def _dealt(cells: CellCounts, draws: Draws) -> tuple[Counts, Counts]:
     return first, both.sum(axis=0) - first
 
 
-def psi_dealt(cells: CellCounts, draws: Draws) -> tuple[float, FloatArray]:
-    """PSI as it was met, and as chance deals the queries out."""
-    values = _psi(*_dealt(cells, draws), cells.bins)
-    return float(values[0]), values[1:]
-
-
 def measure(cells: CellCounts, draws: Draws, confidence: float) -> Test:
     """PSI and KS with intervals; and the PSI of queries that are dealt out to the two sides by chance."""
     before, after = (draws.again[side] @ cells[side] for side in (0, 1))
-    dealt = _dealt(cells, draws)
+    dealt_before, dealt_after = _dealt(cells, draws)
 
-    def estimate(name: str, statistic: Callable[..., FloatArray], rule: Any) -> Interval:
-        values, resampled = statistic(*dealt, rule), statistic(before, after, rule)
+    def estimate(name: str, values: FloatArray, resampled: FloatArray) -> Interval:
         plain = float(values[0])
         excess = resampled.mean() - plain  # sampling adds to a distance, and adds as much again to a resample's
         low, high = np.quantile(resampled, [(1 - confidence) / 2, (1 + confidence) / 2]) - 2 * excess
@@ -220,8 +213,12 @@ def measure(cells: CellCounts, draws: Draws, confidence: float) -> Test:
         value, low, high = (max(float(number), 0.0) for number in (plain - excess, low, high))
         return Interval(value, low, high, confidence, draws.queries, "queries drawn anew, on both sides", name)
 
-    ks = estimate("KS", _ks, cells.ordered) if cells.ordered > 1 else None
-    return Test(cells, estimate("PSI", _psi, cells.bins), ks, *psi_dealt(cells, draws))
+    psi = _psi(dealt_before, dealt_after, cells.bins)
+    ks = None
+    if cells.ordered > 1:
+        distances = _ks(dealt_before, dealt_after, cells.ordered)
+        ks = estimate("KS", distances, _ks(before, after, cells.ordered))
+    return Test(cells, estimate("PSI", psi, _psi(before, after, cells.bins)), ks, float(psi[0]), psi[1:])
 
 
 def corrected(statistics: Sequence[tuple[float, FloatArray]]) -> list[float]:
