@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from toprank.monitoring.shifts import Cells, Draws, cells_of, corrected, measure, psi_dealt
+from toprank.monitoring.shifts import CellCounts, Draws, cells_of, corrected, measure
 
 
 def numbers(kind: str, n_queries: int, width: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -26,7 +26,7 @@ def numbers(kind: str, n_queries: int, width: int, rng: np.random.Generator) -> 
     return of_query, {"query": by_query, "document": own, "half": (by_query + own) / np.sqrt(2)}[kind]
 
 
-def counted(sides: list[tuple[np.ndarray, np.ndarray]], resamples: int, seed: int) -> tuple[list[Cells], Draws]:
+def counted(sides: list[tuple[np.ndarray, np.ndarray]], resamples: int, seed: int) -> tuple[list[CellCounts], Draws]:
     (of_a, a), (of_b, b) = sides
     draws = Draws(of_a.max() + 1, of_b.max() + 1, resamples, np.random.default_rng(seed))
     blocks = draws.block_of[0][of_a], draws.block_of[1][of_b]
@@ -38,7 +38,8 @@ def level(kind: str, n_queries: int, width: int, runs: int, resamples: int) -> f
     for run in range(runs):
         cells, draws = counted([numbers(kind, n_queries, width, rng) for _ in range(2)], resamples, run)
         of_queries = draws.means_apart([rng.lognormal(size=n_queries) for _ in range(2)])
-        alarms += min(corrected([of_queries, *(psi_dealt(one, draws) for one in cells)])) <= 0.05
+        tests = [measure(part, draws, confidence=0.95) for part in cells]
+        alarms += min(corrected([of_queries, *((test.met, test.by_chance) for test in tests)])) <= 0.05
     return alarms / runs
 
 
