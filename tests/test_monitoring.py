@@ -263,6 +263,11 @@ def test_the_same_seed_gives_the_same_numbers(calibrated, parts):
     assert first != tr.monitor(calibrated, reference, new, seed=4).to_dict()
 
 
+def test_a_high_confidence_is_told_in_full(calibrated, parts):
+    _, _, reference, new = parts
+    assert "99.5% interval" in str(tr.monitor(calibrated, reference, new, confidence=0.995))
+
+
 def test_more_queries_than_are_looked_at(monkeypatch, calibrated, parts):
     _, _, reference, new = parts
     monkeypatch.setattr("toprank.monitoring.shifts.MOST_QUERIES", 40)

@@ -20,7 +20,7 @@ from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding
 from toprank.errors import DataError
 from toprank.showing.pictures import Picture
-from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, json_rows
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, json_rows, percent
 
 _ALL_SHOWN = 15  # pairs of positions that a table shows; of more,
 _TOP_SHOWN = 10  # those of neighbours and with the first, down to here
@@ -101,7 +101,7 @@ class LogReport(Shown):
             if identified and value is not None:  # no upper end where there is a lower one: it is infinite
                 known = f"{value:.3f}", bracketed(low, np.inf if high is None and low is not None else high)
             rows.append((str(k), f"{shown:,}", rate, f"{swaps:,}", *known))
-        level = "interval" if self.propensities is None else f"{self.propensities.confidence:.0%} interval"
+        level = "interval" if self.propensities is None else f"{percent(self.propensities.confidence)} interval"
         return Table(("position", "impressions", "click rate", "also at the next", "propensity", level), rows, names=0)
 
     def edges_table(self) -> Table:

@@ -17,7 +17,7 @@ from toprank.clicks.recency import Recency
 from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError, UnknownNameError
 from toprank.showing.pictures import Chart, Line, Picture, curves
-from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_rows
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_rows, percent
 from toprank.significance import Interval
 
 _LEVEL = 0.05  # of the sentence that says whether contexts differ
@@ -178,7 +178,7 @@ class ContextPropensities(Shown):
         for name, position, value, low, high, own, _ in zip(*columns.values(), strict=True):
             known = (f"{value:.3f}", bracketed(low, high), f"{own:.0%}") if np.isfinite(value) else ("—", "", "")
             rows.append((name, str(position), *known)[:width])
-        head = (self.layout.called, "position", "propensity", f"{self.confidence:.0%} interval", "own")
+        head = (self.layout.called, "position", "propensity", f"{percent(self.confidence)} interval", "own")
         return Table(head[:width], rows, names=1)
 
     def sizes_table(self) -> Table:

@@ -31,7 +31,7 @@ from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.metrics.conventions import Discount
 from toprank.metrics.sorting import ranking
 from toprank.rankers.linear.ranker import LinearRanker
-from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, percent
 from toprank.significance import Interval, effective_sample, jackknife, means_without
 
 _GROUPS = 20  # of queries, each left out once where propensities are found from the log
@@ -174,7 +174,7 @@ class Estimates(Shown):
              f"{self.unseen[name]:,} of {self.ranked[name]:,}")
             for name, mean in self.mean.items()
         ]  # fmt: skip
-        head = ("metric", "estimate", f"{self.confidence:.0%} interval", "effective impressions", "never shown")
+        head = ("metric", "estimate", f"{percent(self.confidence)} interval", "effective impressions", "never shown")
         return [*self._sentences(), Table(head, rows, names=1)]
 
     @property

@@ -33,7 +33,7 @@ from toprank.drawing import WIDTH, Box, Scale, axes, marker, path, tag, ticks
 from toprank.errors import DataError, Remedy, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
 from toprank.showing.pictures import Picture
-from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_rows
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_rows, percent
 from toprank.significance import Interval, effective_sample, redrawn_interval
 
 _SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top in a share of the sessions."
@@ -257,7 +257,7 @@ class Propensities(Shown):
         rows = [(str(k + 1), *(cell for pair in pairs for cell in _cells(k, *pair))) for k in range(len(self.values))]
         columns = ["position"]
         for name in ("propensity", "offset")[: len(pairs)]:
-            columns += [name, f"{self.confidence:.0%} interval"]
+            columns += [name, f"{percent(self.confidence)} interval"]
         return [*self._sentences(), Table(tuple(columns), rows, names=0)]
 
 

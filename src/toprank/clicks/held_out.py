@@ -26,7 +26,7 @@ from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.showing.pictures import Chart, Line, Picture, curves
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows, percent
 from toprank.significance import Interval, effective_sample, jackknife, means_without, redrawn_interval
 
 RATES: tuple[type[ClickModel], ...] = (GlobalCTR, RankCTR, DocumentCTR)  # what every model must beat
@@ -111,7 +111,7 @@ class ComparedModels(Shown):
                 sure = np.isfinite(low[place])
                 gain = f"{self.gains[place]:+.4f}", f"[{low[place]:+.4f}, {high[place]:+.4f}]" if sure else "—"
             rows.append((name, f"{self.log_likelihoods[place]:.4f}", f"{self.perplexities[place]:.4f}", *gain))
-        names = ("model", "log-likelihood", "perplexity", "gain", f"{self.confidence:.0%} interval")
+        names = ("model", "log-likelihood", "perplexity", "gain", f"{percent(self.confidence)} interval")
         return Table(names, rows, names=1)
 
     @property

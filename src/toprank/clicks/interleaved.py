@@ -28,7 +28,7 @@ from toprank.data.queries import Queries
 from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, percent
 from toprank.significance import Interval, effective_sample, jackknife, means_without, randomization_test
 from toprank.significance.tails import beta_quantile, student_quantile
 
@@ -195,7 +195,7 @@ class Interleaving(Shown):
         if decided == 0:
             return [self.summary]
         low, high = self.interval
-        ends = (f"share of {a}", f"{self.confidence:.0%} interval")
+        ends = (f"share of {a}", f"{percent(self.confidence)} interval")
         share = (f"{self.share:.3f}", f"[{low:.3f}, {high:.3f}]")
         table = Table(
             ("lists won by " + a, "by " + b, "tied", "unclicked", *ends),

@@ -36,7 +36,7 @@ from toprank.errors import DataError, Remedy, UnknownNameError, joined
 from toprank.monitoring import Drift, monitor
 from toprank.rankers.linear.ranker import LinearRanker
 from toprank.showing.pictures import Picture, signed_bars
-from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, percent
 from toprank.significance import Interval, effective_sample, means_without
 
 LAUNCH, DO_NOT_LAUNCH, CANNOT_BE_TOLD = "launch", "do not launch", "cannot be told"
@@ -269,7 +269,7 @@ class Launch(Shown):
             values = [f"{value:.4f}" for value in self.users.estimates.values()]
             gain = self.users.difference
             rows.append((f"{self.users.model} (must agree)", values[0], values[1], f"{gain.value:+.4f}", _ends(gain)))
-        head = ("estimator", *self.names, "difference", f"{self.difference.confidence:.0%} interval")
+        head = ("estimator", *self.names, "difference", f"{percent(self.difference.confidence)} interval")
         return Table(head, rows, names=1)
 
     def slices_table(self) -> Table:
@@ -278,7 +278,7 @@ class Launch(Shown):
             (row.name, f"{row.queries:,}", f"{row.sessions:,}", f"{row.gain.value:+.4f}", _ends(row.gain))
             for row in self.slices
         ]
-        head = (self._by, "queries", "sessions", "difference", f"{self.difference.confidence:.0%} interval")
+        head = (self._by, "queries", "sessions", "difference", f"{percent(self.difference.confidence)} interval")
         return Table(head, rows, names=1)
 
     def costs_table(self) -> Table:

@@ -19,7 +19,7 @@ from toprank.clicks.recency import times_of
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError, UnknownNameError
-from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, percent
 from toprank.significance import Interval, always_half_width, effective_sample, means_without, ratio_p
 
 _BROKEN = 0.01  # a sample ratio that would ever be as odd in fewer than so many splits is no chance
@@ -127,7 +127,7 @@ class Release(Shown):
         head = "lists begun" if self.unit == "list" else "keys"
         low, high = self.interval
         ends = bracketed(low, high, 4) if np.isfinite(low) else "not known"
-        sentence = f"Difference per {self.unit}: {self.difference:+.4f}, {ends} at {self.interval.confidence:.0%}"
+        sentence = f"Difference per {self.unit}: {self.difference:+.4f}, {ends} at {percent(self.interval.confidence)}"
         left = [f"{words[0].upper()}{words[1:]}: {count:,}." for words, count in self.left_out.items()]
         table = Table(("model", head, "planned", f"{what} a {self.unit}"), rows, names=1)
         return [

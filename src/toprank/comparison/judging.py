@@ -16,7 +16,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number
 from toprank.data.trec import Qrels, Run
 from toprank.errors import DataError
-from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of
+from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, percent
 from toprank.significance.agreement import coincidences, confusions, kappa, krippendorff
 from toprank.significance.leaving_out import jackknife
 from toprank.significance.results import Interval, queries
@@ -108,7 +108,7 @@ class Judges(Shown):
     caveats: tuple[str, ...] = ()
 
     def _parts(self) -> Sequence[Part]:
-        share = f"{self.confidence:.0%}"
+        share = percent(self.confidence)
         alpha = f"{_number(self.alpha)} {_brackets(self.alpha_interval)}".strip()
         yours = f"{self.documents:,} documents of {queries(self.queries)} judged by at least two"
         rows = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray
 from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, tag, ticks
@@ -30,7 +30,7 @@ from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.probabilities import ExpectedValue
 from toprank.showing.pictures import Picture, curve, key
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, percent
 from toprank.significance.effects import bootstrap_interval
 from toprank.significance.results import Interval, number, p_value, signed
 
@@ -189,7 +189,7 @@ class Drift(Shown):
 
     def table(self, rows: int | None = None) -> Table:
         """The scores and the features, the farthest first."""
-        header = ("", "PSI", f"{self.confidence:.0%} interval", "KS", "p", "missing", "outside")
+        header = ("", "PSI", f"{percent(self.confidence)} interval", "KS", "p", "missing", "outside")
         return Table(header, [_row(shift) for shift in (self.scores, *self.features)[:rows]], names=1)
 
     def plot(self, feature: str | None = None, *, named: bool = True) -> Picture:
@@ -419,16 +419,18 @@ def _disagreement(
         theirs = shadow.predict(data)
     except DataError as error:
         raise DataError(joined("The shadow does not fit the new data.", error.args[0])) from None
-    first, second = (ranking(scores, data.queries, k) for scores in (ours, theirs))
-    n, offsets = data.n_queries, data.queries.offsets
-    of_query = np.repeat(np.arange(n), np.minimum(data.queries.sizes, k))
-    common = _in_both(first.order, second.order, data.n_documents)
-    kept = np.bincount(of_query, common, n) / np.minimum(data.queries.sizes, k)
-    starts = np.concatenate([[0], np.cumsum(np.minimum(np.diff(offsets), k))[:-1]])
-    other = (first.order[starts] != second.order[starts]).astype(np.float64)
-    moved = np.bincount(of_query, first.order != second.order, n) > 0
-    shares = [_share_interval(values, confidence, seed) for values in (other, 1 - kept)]
-    return Disagreement(k, float(other.mean()), shares[0], float(1 - kept.mean()), shares[1], int(moved.sum()))
+    first, second = (ranking(scores, data.queries, k).order for scores in (ours, theirs))
+    n, depths = data.n_queries, np.minimum(data.queries.sizes, k)
+    query_of_place = np.repeat(np.arange(n), depths)
+    in_second = np.bincount(second, minlength=data.n_documents)
+    common = np.bincount(query_of_place, in_second[first], n) / depths
+    tops = np.cumsum(depths) - depths
+    other_first = (first[tops] != second[tops]).astype(np.float64)
+    reordered = np.bincount(query_of_place, first != second, n) > 0
+    shares = [_share_interval(values, confidence, seed) for values in (other_first, 1 - common)]
+    return Disagreement(
+        k, float(other_first.mean()), shares[0], float(1 - common.mean()), shares[1], int(reordered.sum())
+    )
 
 
 def _share_interval(values: FloatArray, confidence: float, seed: int) -> Interval:
@@ -436,9 +438,3 @@ def _share_interval(values: FloatArray, confidence: float, seed: int) -> Interva
     interval = bootstrap_interval(values, confidence=confidence, seed=seed)
     unseen = 1 - ((1 - confidence) / 2) ** (1 / len(values)) if interval.low == interval.high else 0.0
     return replace(interval, low=max(0.0, interval.low - unseen), high=min(1.0, interval.high + unseen), of="share")
-
-
-def _in_both(first: IntArray, second: IntArray, n: int) -> FloatArray:
-    there = np.zeros(n)
-    there[second] = 1.0
-    return there[first]

@@ -219,6 +219,15 @@ def bracketed(low: float | None, high: float | None, digits: int = 3) -> str:
     return f"[{low:.{digits}f}, {'∞' if math.isinf(high) else f'{high:.{digits}f}'}]"
 
 
+def percent(share: float) -> str:
+    """A share, such as the confidence of an interval, with as many digits as it needs: 0.995 is not 100 %.
+
+    >>> percent(0.95), percent(0.995)
+    ('95%', '99.5%')
+    """
+    return f"{100 * share:g}%"
+
+
 def json_numbers(value: Any) -> Any:
     """Numbers, or lists of them, for JSON: what is infinite or not known is None.
 
