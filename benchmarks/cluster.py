@@ -27,7 +27,7 @@ import toprank as tr
 from toprank import cluster
 from toprank.rankers.source import InMemory
 from toprank.scorers.features import Standardisation
-from toprank.scorers.linear import Linear
+from toprank.scorers.linear import LinearScorer
 
 PER_QUERY = 118
 
@@ -45,7 +45,7 @@ def write_data(path: Path, n: int, d: int) -> None:
 def bare(path: str, first: int, last: int, passes: int) -> None:
     """One process: says when it is ready, and runs when it is told to, as often as it is told."""
     data = tr.read(path).select(np.arange(first, last))
-    objective = InMemory(data).objective(Linear(data.n_features), tr.losses.ListNet(), plain(data.n_features), 1)
+    objective = InMemory(data).objective(LinearScorer(data.n_features), tr.losses.ListNet(), plain(data.n_features), 1)
     weights = np.zeros(data.n_features)
     objective.value_and_grad(weights)
     print("ready", flush=True)
@@ -100,7 +100,7 @@ class Workers:
         ranges = [type(part)(part.path, int(a), int(b)) for a, b in pairwise(edges)]
         self.placed = self.cluster.place(cluster.Parts(ranges))
         d = self.placed.n_features
-        self.objective = self.placed.objective(Linear(d), tr.losses.ListNet(), plain(d), None)
+        self.objective = self.placed.objective(LinearScorer(d), tr.losses.ListNet(), plain(d), None)
         self.weights = np.zeros(d)
         self.objective.value_and_grad(self.weights)
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.rankers.neural.inputs import padding_waste, plan_epoch
+from toprank.rankers.neural.inputs import EpochPlan, plan_epoch
 from toprank.rankers.neural.scoring import torch_threads
 
 GRADES = [0.52, 0.75, 0.93, 0.98]
@@ -144,6 +144,13 @@ class Ragged:
         stamps: list[float] = []
         NeuralRanker(**self.options, callbacks=[lambda now: stamps.append(now.seconds)]).fit(self.data)
         return np.diff(stamps).tolist()
+
+
+def padding_waste(plan: EpochPlan) -> float:
+    """Padded places for each document, where every batch is padded to its longest query."""
+    sizes = plan.queries.sizes
+    padded = sum(int(sizes[first:last].max()) * (last - first) for first, last in plan.batches)
+    return padded / plan.queries.n_documents - 1.0
 
 
 def on_cpu(n: int, d: int, budget: int, epochs: int, repeats: int, threads: int) -> None:

@@ -21,7 +21,7 @@ import toprank as tr
 from toprank.compute import one_blas_thread
 from toprank.rankers.source import InMemory
 from toprank.scorers.expected_gain import Logits
-from toprank.scorers.linear import Linear
+from toprank.scorers.linear import LinearScorer
 
 ROUNDS = 6
 EPOCHS = 3
@@ -53,7 +53,7 @@ def linear(loss: str, what: str = "value_and_grad") -> Callable[[tr.RankingData,
 
     def seconds(data: tr.RankingData, repeats: int) -> float:
         source = InMemory(data)
-        objective = source.objective(Linear(data.n_features), tr.losses.make(loss), source.standardisation(1), 1)
+        objective = source.objective(LinearScorer(data.n_features), tr.losses.make(loss), source.standardisation(1), 1)
         weights = np.full(data.n_features, 0.01)
         return best(lambda: getattr(objective, what)(weights), repeats)
 

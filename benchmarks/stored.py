@@ -129,14 +129,14 @@ def passes(path: Path, limit: int) -> dict[str, Any]:
     from toprank.compute import available_threads, each_block, one_blas_thread
     from toprank.rankers.source import RankingObjective
     from toprank.scorers.features import Features, Standardisation
-    from toprank.scorers.linear import Linear
+    from toprank.scorers.linear import LinearScorer
 
     data = tr.read(path)
     file, buffer = path / "X.npy", bytearray(4 << 20)
     standard = Standardisation.of(data.X)
     bound = tr.losses.ListNet().on(data.labels, data.queries)
     features = Features(data.X, standard, complete=standard.complete)
-    objective, weights = RankingObjective(Linear(N_FEATURES), features, bound), np.full(N_FEATURES, 0.01)
+    objective, weights = RankingObjective(LinearScorer(N_FEATURES), features, bound), np.full(N_FEATURES, 0.01)
 
     def sequential() -> None:
         with file.open("rb", buffering=0) as stream:

@@ -24,7 +24,8 @@ import lightgbm
 import numpy as np
 
 from toprank import kernels
-from toprank.rankers.trees.text import only_trees, read_trees
+from toprank.rankers.trees.text import read_trees
+from toprank.rankers.trees.training import only_trees
 
 
 def make(folder: Path, trees: int, leaves: int, d: int, n: int) -> None:

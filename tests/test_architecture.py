@@ -203,6 +203,24 @@ def test_type_checkers_see_the_names_that_there_are():
     assert {part.name for node in imports for part in node.names} | {"__version__"} == {*toprank.__all__}
 
 
+def test_benchmarks_and_scripts_import_names_that_exist():
+    """They are run by hand, so nothing else notices when a name that they use has moved."""
+    root = SOURCE.parent.parent
+    imports = [
+        (path, node)
+        for path in (*root.glob("benchmarks/*.py"), *root.glob("docs/*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("toprank")
+    ]
+    assert len(imports) > 50
+    for path, node in imports:
+        for alias in node.names:
+            try:
+                assert resolve_name(f"{node.module}.{alias.name}") is not None, path
+            except ModuleNotFoundError as error:  # such as torch, which the suite can do without
+                assert not (error.name or "").startswith("toprank"), path
+
+
 def test_importing_toprank_imports_nothing_heavy():
     heavy = ["numpy", "scipy", "pyarrow", "pandas", "polars", "lightgbm", "sklearn", "torch", "rich", "typer"]
     code = f"import sys, toprank; print([name for name in {heavy} if name in sys.modules])"
