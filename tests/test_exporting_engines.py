@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import toprank as tr
 from support import toprank
 from toprank.errors import DataError
-from toprank.exporting import elastic, export, format_named, solr, splits, vespa
+from toprank.exporting import elastic, export, float32, format_named, solr, vespa
 from toprank.exporting.exporter import DifferenceError, DifferenceWarning
 from toprank.exporting.float32 import single_below
 from toprank.exporting.parity import ComparedRows, changed_rankings, compared
@@ -250,7 +250,7 @@ singles = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 @given(singles)
 def test_texts_of_singles_are_read_alike_with_and_without_doubles(value: float) -> None:
-    text = splits.single_text(value)
+    text = float32.single_text(value)
     assert nearest_single(text) == np.float32(float(text)) == np.float32(value)
 
 
@@ -275,7 +275,7 @@ def test_the_slack_of_solr_at_negative_powers_of_two(value: float) -> None:
 
 @given(st.floats(-1e38, 1e38))
 def test_thresholds_split_singles_where_doubles_do(t: float) -> None:
-    above = splits.least_above(t)
+    above = float32.least_above(t)
     assert float(single_below(t)) <= t < float(above)
     assert np.nextafter(above, np.float32(-np.inf)) == single_below(t)
 

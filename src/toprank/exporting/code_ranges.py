@@ -1,13 +1,13 @@
 """Splits by sets of categories as thresholds on the category's code, for programs that compare numbers alone.
 
-A set of codes is some ranges of whole numbers, and a range lies between two thresholds. So a split by a set becomes a
-few splits by thresholds, with a copy of what is below it for each range and each gap. Where a split further up has
-settled already in which range a document is, nothing is asked again.
+A set of codes is a few ranges of whole numbers, and a range lies between two thresholds. So a split by a set becomes a
+few splits by thresholds, with a copy of what is below it for each range and each gap. If a split further up has already
+settled in which range a document is, no threshold is asked again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -15,24 +15,30 @@ from toprank.compute import FloatArray, IntArray
 from toprank.rankers.trees.forest import MISSING_NAN, Forest, Tree
 
 GROWTH = 16
-"""Times the leaves at most that plain splits may make of a model: with many more, one of some megabytes outgrows what
+"""Plain splits may multiply the leaves of a model by at most this: more, and a model of some megabytes outgrows what
 engines load."""
 DEEPEST = 200
-"""A level of a tree is two or three of JSON's, and parsers stop at 1,000."""
-_ALWAYS = 32_000  # leaves to which small models may grow: those of 500 trees of 64 leaves, 5 MB of JSON, load well
+"""The deepest tree: one of its levels is two or three of JSON, and parsers stop at 1,000."""
+_ALWAYS = 32_000  # a small model may always grow to so many leaves: those of 500 trees of 64, 5 MB of JSON, load well
+
+
+def features_and_sets(forest: Forest) -> Iterator[tuple[int, IntArray | None]]:
+    """The feature of every split, and the categories that go left; None for a split by threshold."""
+    for tree in forest.trees:
+        yield from zip(tree.feature.tolist(), tree.categories, strict=True)
 
 
 def with_ranges(
     forest: Forest, numbers: Mapping[int, IntArray] | None = None, kept: Collection[int] = ()
 ) -> Forest | None:
-    """The same forest without sets of categories; None where it would have too many leaves, or be too deep.
+    """Return the same forest without sets of categories; None if it would have too many leaves, or be too deep.
 
-    A missing value takes the side of the smallest numbers, which no set holds. Codes are read as LightGBM does, where
-    they are no whole numbers: 3.7 is 3, and -0.3 is 0.
+    A missing value goes the way of the smallest numbers, which no set holds. A code that is no whole number is read as
+    LightGBM reads it: 3.7 is 3, and -0.3 is 0.
 
     Args:
-        forest: trees under LightGBM's rule of categories.
-        numbers: features whose levels are given by other numbers than their codes: of each code its own, from 1 on.
+        forest: trees with LightGBM's rule for categories.
+        numbers: for features whose levels are given by other numbers than their codes: the number of each code.
         kept: features whose sets may stay.
     """
     room = _Room(most_leaves(forest))
@@ -45,22 +51,22 @@ def with_ranges(
 
 
 def most_leaves(forest: Forest) -> int:
-    """How many leaves plain splits may make of a forest."""
+    """Return how many leaves a forest may have when it is written with plain splits."""
     return max(_ALWAYS, GROWTH * len(forest.values))
 
 
 def neighbourly_numbers(forest: Forest, feature: int, n_levels: int) -> IntArray:
-    """A number for each code of a category, from 1 on, such that levels that go the same ways are neighbours.
+    """Number the codes of a category from 1 on so that levels which go the same ways are neighbours.
 
-    Levels stand in the order of what the splits by them add to the score: so a set is few ranges.
+    Levels are ordered by what the splits by them add to the score, which makes a set few ranges.
     """
     effect = np.zeros(n_levels)
     for tree in forest.trees:
         for node in np.flatnonzero(tree.feature == feature).tolist():
-            wanted = tree.categories[node]
-            if wanted is not None:
+            categories = tree.categories[node]
+            if categories is not None:
                 left, right = (_mean_leaf(tree, int(side[node])) for side in (tree.left, tree.right))
-                effect[wanted[wanted < n_levels]] += left - right
+                effect[categories[categories < n_levels]] += left - right
     numbers = np.empty(n_levels, dtype=np.int64)
     numbers[np.argsort(effect, kind="stable")] = np.arange(1, n_levels + 1)
     return numbers
@@ -77,15 +83,15 @@ def _mean_leaf(tree: Tree, node: int) -> float:
     return float(np.mean(values))
 
 
-def _range_ends(wanted: IntArray, own: IntArray | None) -> FloatArray:
-    """Thresholds in rising order; above the first, the third … and up to the next one lies a range of the set."""
-    if own is not None:
-        wanted = np.sort(own[wanted[wanted < len(own)]])
-    first = np.diff(wanted, prepend=-2) > 1
-    last = np.diff(wanted, append=np.iinfo(np.int64).max) > 1
-    ends = np.column_stack([wanted[first], wanted[last] + 1]).ravel().astype(np.float64)
-    if own is not None:
-        return np.asarray(ends - 0.5)  # whole numbers are given, and nothing between them
+def _range_ends(codes: IntArray, numbers: IntArray | None) -> FloatArray:
+    """Rising thresholds: between the first and the second, the third and the fourth … lies a range of the set."""
+    if numbers is not None:
+        codes = np.sort(numbers[codes[codes < len(numbers)]])
+    first = np.diff(codes, prepend=-2) > 1
+    last = np.diff(codes, append=np.iinfo(np.int64).max) > 1
+    ends = np.column_stack([codes[first], codes[last] + 1]).ravel().astype(np.float64)
+    if numbers is not None:
+        return np.asarray(ends - 0.5)  # such numbers are whole, and 0.5 is exact
     below = np.nextafter(ends, -np.inf)  # the largest that is truncated to the number before
     return np.where(ends == 0.0, -1.0, below)  # all between -1 and 0 is truncated to 0
 
@@ -103,17 +109,17 @@ class _Room:
 
 
 def _with_ranges(tree: Tree, numbers: Mapping[int, IntArray], kept: Collection[int], room: _Room) -> Tree:
-    asked = [
-        None if wanted is None or feature in kept else _range_ends(wanted, numbers.get(feature))
-        for feature, wanted in zip(tree.feature.tolist(), tree.categories, strict=True)
+    ends = [
+        None if categories is None or feature in kept else _range_ends(categories, numbers.get(feature))
+        for feature, categories in zip(tree.feature.tolist(), tree.categories, strict=True)
     ]
-    written = _WrittenTree(tree, asked, room)
+    written = _WrittenTree(tree, ends, room)
     written.below(0 if len(tree.feature) else -1, {}, 0)
     return written.tree()
 
 
 _Between = Mapping[int, tuple[float, float]]
-"""Of features that were asked for further up: the threshold that they are above, and that which they are up to."""
+"""For each feature asked for further up: the threshold that it is above, and the one that it is at most."""
 
 
 class _WrittenTree:
@@ -130,8 +136,8 @@ class _WrittenTree:
         self._values: list[float] = []
 
     def below(self, node: int, between: _Between, depth: int) -> int:
-        """Write what is below a node, and the node; gives its new number."""
-        if depth > DEEPEST:  # asked at every split: a path may be deeper than calls can be before it ends in a leaf
+        """Write a node and what is below it; return its new number."""
+        if depth > DEEPEST:  # checked at every split: before a leaf, a path may be deeper than Python's calls can be
             raise OverflowError
         tree = self._from
         if node < 0:
@@ -150,9 +156,9 @@ class _WrittenTree:
         return self._parts(node, first, int(np.searchsorted(ends, high)), between, depth)
 
     def _parts(self, node: int, first: int, last: int, between: _Between, depth: int) -> int:
-        """Write the parts `first` to `last` of a split: part n is above n of its thresholds, in the set where n is odd.
+        """Write the parts `first` to `last` of a split: part n is above n of its thresholds, in the set if n is odd.
 
-        Each comes behind about as many thresholds as the others.
+        The search is by halves, so that each part comes behind about as many thresholds as the others.
         """
         tree, ends = self._from, self._ends[node]
         assert ends is not None
@@ -168,17 +174,19 @@ class _WrittenTree:
         self._sides[place][1] = self._parts(node, middle + 1, last, between, depth + 1)
         return place
 
-    def _split(self, feature: int, threshold: float, default_left: bool, missing: int, wanted: IntArray | None) -> int:
+    def _split(
+        self, feature: int, threshold: float, default_left: bool, missing: int, categories: IntArray | None
+    ) -> int:
         self._feature.append(feature)
         self._threshold.append(threshold)
         self._default_left.append(default_left)
         self._missing.append(missing)
-        self._categories.append(wanted)
+        self._categories.append(categories)
         self._sides.append([0, 0])
         return len(self._sides) - 1
 
     def tree(self) -> Tree:
-        """All that was written."""
+        """The tree as it was written."""
         left, right = np.array(self._sides, dtype=np.int64).reshape(-1, 2).T
         return Tree(
             np.array(self._feature, dtype=np.int64),

@@ -2,7 +2,7 @@
 
 Trees go as `model/xgboost+json`, linear functions as `model/linear`. The plug-ins ask `threshold > x` in single
 precision, so a threshold is the least number above LightGBM's. Where a missing value goes depends on the version of
-the server; a file is refused where it would go elsewhere than in the model.
+the server; a model is refused if the server would send one elsewhere than the model does.
 """
 
 from __future__ import annotations
@@ -19,41 +19,23 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Level
 from toprank.errors import Remedy, joined
-from toprank.exporting.float32 import LARGEST_SINGLE
-from toprank.exporting.formats import Format, Prepared, as_rows, compact_json, release, table_remarks
+from toprank.exporting.engine_models import FEATURE_FILE, EngineModel, computed_features
+from toprank.exporting.float32 import LARGEST_SINGLE, least_above, single_number, single_text
+from toprank.exporting.formats import Format, Prepared, as_rows, compact_json, release
 from toprank.exporting.interpreters import elastic
 from toprank.exporting.interpreters.elastic import Missing
-from toprank.exporting.levels import (
-    LevelNumbers,
-    NumbersOfTerms,
-    cells_of,
-    column_refusal,
-    level_columns,
-    one_hot_remarks,
-)
-from toprank.exporting.splits import (
-    Node,
-    Split,
-    filled_in,
-    forest_refusal,
-    least_above,
-    missing_is_zero,
-    nodes,
-    numbered_trees,
-    single_text,
-)
-from toprank.exporting.weights import CentredWeights, centred_weights, linear_remarks
+from toprank.exporting.levels import column_refusal, level_columns
+from toprank.exporting.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, nodes, numbered_trees
 from toprank.rankers.formula import Formula
 
 _FEATURES = 10_000  # of a model, in both plug-ins
-_GROWTH = 16  # a split that is asked first whether there is a value writes one of its sides twice
+_GROWTH = 16  # asking first whether there is a value writes one side of a split twice: so many times the splits at most
 _LARGE = 10_000_000  # bytes: caches of compiled models hold about as much
-_BLOCK = 1 << 16  # rows of data that are looked at together
-_FEATURE_FILE = ".features.json"
+_BLOCK = 1 << 16  # rows of data checked at a time
 _TITLES = {"elasticsearch": "Elasticsearch", "opensearch": "OpenSearch"}
 Rules = frozenset[Missing]
 _RULES: dict[str, tuple[tuple[tuple[int, int], Rules], ...]] = {
-    # From which version on: what may become of a missing value. Plug-ins for Elasticsearch 8.11 and 8.12 were built
+    # From each version on: what may become of a missing value. Plug-ins for Elasticsearch 8.11 and 8.12 were built
     # before and after the change.
     "elasticsearch": (((8, 13), Rules({"node"})), ((8, 11), Rules({"zero", "node"})), ((0, 0), Rules({"zero"}))),
     "opensearch": (((3, 8), Rules({"node"})), ((3, 2), Rules({"right"})), ((0, 0), Rules({"zero"}))),
@@ -66,7 +48,7 @@ _WORDS: dict[Missing, str] = {
 
 
 def missing_rules(engine: str, version: str | None) -> Rules:
-    """What a server of a version may do with missing values; of an unknown one, all that any version does.
+    """Return what a server of this version may do with missing values; None: all that any version does.
 
     >>> sorted(missing_rules("opensearch", "3.5.0")), sorted(missing_rules("opensearch", None))
     (['right'], ['node', 'right', 'zero'])
@@ -78,49 +60,48 @@ def missing_rules(engine: str, version: str | None) -> Rules:
 
 
 def _trees(formula: Formula, rules: Rules) -> list[Node] | None:
-    """The trees for servers of these rules; None where they cannot be said."""
+    """Return trees that mean the same under all of these rules; None if there are none of a reasonable size."""
     trees = numbered_trees(formula)
     if "zero" in rules and not missing_is_zero(trees):
         return None
     if "right" not in rules:
         return trees
-    room = _GROWTH * max(1, sum(1 for tree in trees for _ in nodes(tree)))
-    left = count(room, -1)
+    room = count(_GROWTH * max(1, sum(1 for tree in trees for _ in nodes(tree))), -1)
     try:
-        return [_missing_right(tree, frozenset(), frozenset(), left) for tree in trees]
+        return [_missing_right(tree, frozenset(), frozenset(), room) for tree in trees]
     except OverflowError:
         return None
 
 
-def _missing_right(node: Node, present: frozenset[int], gone: frozenset[int], room: Any) -> Node:
-    """A tree all of whose splits send missing values right: the others are asked first whether there is a value.
+def _missing_right(node: Node, present: frozenset[int], missing: frozenset[int], room: count[int]) -> Node:
+    """Return a tree whose splits all send missing values right; one that did not is asked first if there is a value.
 
     Args:
-        node: what to write.
+        node: the tree as it is.
         present: features that have a value wherever this node is reached.
-        gone: features that have none.
-        room: counts the splits that may still be written.
+        missing: features that have none.
+        room: counts down the splits that may still be written.
     """
     if not isinstance(node, Split):
         return node
     feature = node.feature
-    if feature in gone:
-        return _missing_right(node.left if node.missing_left else node.right, present, gone, room)
+    if feature in missing:
+        return _missing_right(node.left if node.missing_left else node.right, present, missing, room)
     if next(room) <= 0:
         raise OverflowError
-    left = _missing_right(node.left, present | {feature}, gone, room)
+    left = _missing_right(node.left, present | {feature}, missing, room)
     if feature not in present and not node.missing_left:
-        return node._replace(left=left, right=_missing_right(node.right, present, gone, room))
-    right = _missing_right(node.right, present | {feature}, gone, room)
-    asked = node._replace(missing_left=False, left=left, right=right)
+        return node._replace(left=left, right=_missing_right(node.right, present, missing, room))
+    right = _missing_right(node.right, present | {feature}, missing, room)
+    with_value = node._replace(missing_left=False, left=left, right=right)
     if feature in present:
-        return asked
-    without = _missing_right(node.left, present, gone | {feature}, room)
-    return Split(feature, LARGEST_SINGLE, False, asked, without)
+        return with_value
+    without = _missing_right(node.left, present, missing | {feature}, room)
+    return Split(feature, LARGEST_SINGLE, False, with_value, without)
 
 
 def _what_servers_do(engine: str, server: str | None, anyone: str) -> str:
-    """Which server does what with a missing value; `anyone` stands for one whose version is not known."""
+    """Say what a server does with a missing value; `anyone`: what to call one whose version is not known."""
     does = " or ".join(_WORDS[rule] for rule in sorted(missing_rules(engine, server)))
     return f"{anyone if server is None else f'{_TITLES[engine]} {server}'} {does}"
 
@@ -150,15 +131,17 @@ def _refuses(engine: str, formula: Formula, server: str | None) -> str | None:
     return joined(f"its splits send missing values left and right, and {does}.", remedy)
 
 
-def _files(formula: Formula, linear: CentredWeights | None, asked: NumbersOfTerms, rules: Rules) -> dict[str, bytes]:
+def _files(model: EngineModel, rules: Rules) -> dict[str, bytes]:
     inner: dict[str, Any]
-    if linear is not None:
-        weights = {name: _number(weight) for name, weight in zip(formula.features, linear.weights, strict=True)}
-        inner = {"type": "model/linear", "definition": compact_json(weights)}
-        means = {name: mean for name, mean in zip(formula.features, linear.means, strict=True) if mean}
+    formula = model.formula
+    if model.linear is not None:
+        pairs = zip(formula.features, model.linear.weights, strict=True)
+        inner = {"type": "model/linear", "definition": compact_json({name: single_number(w) for name, w in pairs})}
+        means = {name: mean for name, mean in zip(formula.features, model.linear.means, strict=True) if mean}
         if means:
             inner["feature_normalizers"] = {
-                name: {"standard": {"mean": _number(mean), "standard_deviation": 1.0}} for name, mean in means.items()
+                name: {"standard": {"mean": single_number(mean), "standard_deviation": 1.0}}
+                for name, mean in means.items()
             }
     else:
         trees = _trees(formula, rules)
@@ -168,12 +151,11 @@ def _files(formula: Formula, linear: CentredWeights | None, asked: NumbersOfTerm
         )
         inner = {"type": "model/xgboost+json", "definition": definition}
     body = {"model": {"name": formula.name, "model": inner}}
-    feature_set = compact_json(_feature_set(formula, linear, asked))
-    return {"": compact_json(body).encode(), _FEATURE_FILE: feature_set.encode()}
-
-
-def _number(value: float) -> float:
-    return float(single_text(value))
+    return {
+        "": compact_json(body).encode(),
+        FEATURE_FILE: compact_json(_feature_set(model)).encode(),
+        **model.levels.files,
+    }
 
 
 def _tree(tree: Node, names: tuple[str, ...]) -> str:
@@ -193,19 +175,20 @@ def _tree(tree: Node, names: tuple[str, ...]) -> str:
     return written(tree, next(numbers), 0)
 
 
-def _feature_set(formula: Formula, linear: CentredWeights | None, asked: NumbersOfTerms) -> dict[str, Any]:
-    """A feature set in which each feature is the number in the field of its name, or that of the level in it.
+def _feature_set(model: EngineModel) -> dict[str, Any]:
+    """Return a feature set: each feature is the number in the field of its name, or the number of the level in it.
 
-    Where there is none, it is missing; for linear functions it takes the place of a missing value.
+    A document without the field has no value; for a linear function it gets the number that replaces a missing value.
     """
+    formula, linear = model.formula, model.linear
 
     def value_of(column: int, name: str) -> dict[str, Any]:
-        if column in asked:
-            return _number_of_term(*asked[column])
+        if column in model.terms:
+            return _number_of_term(*model.terms[column])
         factor: dict[str, Any] = {"field": name}
         query: dict[str, Any] = {"exists": {"field": name}}
         if linear is not None and linear.filled[column]:
-            query, factor["missing"] = {"match_all": {}}, _number(linear.filled[column])
+            query, factor["missing"] = {"match_all": {}}, single_number(linear.filled[column])
         return {"function_score": {"query": query, "field_value_factor": factor, "boost_mode": "replace"}}
 
     features = [
@@ -216,41 +199,33 @@ def _feature_set(formula: Formula, linear: CentredWeights | None, asked: Numbers
 
 
 def _number_of_term(field: str, numbers: dict[Level, int]) -> dict[str, Any]:
-    """A query that matches all documents, and scores them by the number of the term in a field, or by 0."""
+    """Return a query that matches all documents and scores them by the number of the term in a field, or by 0."""
     numbered = [{"filter": {"term": {field: term}}, "weight": number} for term, number in numbers.items()]
     score = {"functions": [*numbered, {"weight": 0}], "score_mode": "first", "boost_mode": "replace"}
     return {"function_score": {"query": {"match_all": {}}, **score}}
 
 
 def _scores(rules: Rules, formula: Formula, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
-    """What a server makes of the files; NaN where servers that may be meant differ."""
+    """Score rows as a server does with the files; NaN if the servers that may be meant differ."""
     text = path.read_text(encoding="utf-8")
-    feature_set = path.with_name(path.stem + _FEATURE_FILE).read_text(encoding="utf-8")
-    held, named = elastic.feature_values(
-        feature_set, LevelNumbers.of(formula).numbered(X), features, cells_of(formula, X)
-    )
-    first, *others = (elastic.score(text, held, named, rule).astype(np.float64) for rule in sorted(rules))
+    values, names = computed_features(elastic.feature_values, formula, path, X, features)
+    first, *others = (elastic.score(text, values, names, rule).astype(np.float64) for rule in sorted(rules))
     agreed = np.logical_and.reduce([first == other for other in others] or [np.ones(len(first), dtype=bool)])
     return np.where(agreed, first, np.nan)
 
 
 def _prepare(engine: str, formula: Formula, server: str | None, data: RankingData | None) -> Prepared:
     rules, title = missing_rules(engine, server), _TITLES[engine]
-    levels, feature_file = LevelNumbers.of(formula), formula.name + _FEATURE_FILE
-    written, asked = level_columns(formula) or (formula, levels.of_terms)
-    linear = None if written.linear is None else centred_weights(written)
-    files = {**_files(written, linear, asked, rules), **levels.files}
+    model = EngineModel.of(formula)
+    linear, files = model.linear, _files(model, rules)
     remarks = [
-        f"{feature_file} makes a feature set '{formula.name}' in which each feature reads the document field of the "
-        "same name; replace any that is not a field with your own query.",
-        *table_remarks(formula, category=None, of_dates="; a field of dates gives milliseconds"),
-        *levels.remarks(formula.name, feature_file),
+        f"{formula.name}{FEATURE_FILE} makes a feature set '{formula.name}' in which each feature reads the document "
+        "field of the same name; replace any that is not a field with your own query.",
+        *model.feature_remarks(formula),
         *_negative(data, formula.features, title),
+        *model.linear_remarks(),
     ]
-    if linear is not None:
-        remarks += linear_remarks(linear, written.features, feature_file)
-        remarks += one_hot_remarks(asked, feature_file)
-    else:
+    if linear is None:
         does = _what_servers_do(engine, server, f"{title} (any version)")
         remarks.append(f"{does}; the splits are written for that.")
     if (size := len(files[""])) > _LARGE:
@@ -272,7 +247,7 @@ def _prepare(engine: str, formula: Formula, server: str | None, data: RankingDat
 
 
 def _negative(data: RankingData | None, names: tuple[str, ...], title: str) -> list[str]:
-    """A warning of features below zero, which no query may give."""
+    """Warn of features below zero, which no query may give."""
     rule = f"{title} refuses queries that score below 0, so features must be 0 or more"
     if data is None:
         return [f"{rule}."]

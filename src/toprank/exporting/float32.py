@@ -1,7 +1,7 @@
-"""What single precision makes of a model: thresholds that decide the same, bit for bit, and features it cannot hold.
+"""Single precision: thresholds and numbers that mean the same there, bit for bit, and features that it cannot hold.
 
-For x in single precision, x <= t holds where x <= f, f the largest single ≤ t, and where x < L, L the next single above
-f. The single nearest to t may lie on the other side of it, and would send documents the wrong way.
+For x in single precision, x <= t is the same as x <= f, where f is the largest single ≤ t, and as x < L, where L is the
+next single above f. The single nearest to t may lie above t, and would send documents the wrong way.
 """
 
 from __future__ import annotations
@@ -15,35 +15,66 @@ from toprank.rankers.trees.forest import Forest
 
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 FAR = 1e30
-"""A threshold beyond asks whether there is a value at all: LightGBM writes ±1e300 or ∞, others the largest single."""
-_WHOLE = float(1 << 24)  # whole numbers beyond are not all there in single precision
-_SOME = 3  # features that are named
+"""A threshold beyond this asks whether there is a value at all: LightGBM writes ±1e300 or ∞, others the largest single.
+"""
+MOST_WHOLE = 1 << 24
+"""Up to this number single precision has every whole number: 24 bits of a mantissa."""
+_SHOWN = 3  # features that a remark names
 
 
 def single_below(threshold: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """The largest single precision number ≤ t; the largest of all where t is beyond, −∞ where t is below all.
+    """Return the largest single ≤ t: the largest of all if t is beyond them, −∞ if t is below all.
 
     >>> float(single_below(0.1)) <= 0.1 < float(next_single(0.1))
     True
     """
-    wanted = np.asarray(threshold, dtype=np.float64)
+    exact = np.asarray(threshold, dtype=np.float64)
     with np.errstate(over="ignore"):
-        nearest = wanted.astype(np.float32)
-        below = np.where(nearest.astype(np.float64) > wanted, np.nextafter(nearest, np.float32(-np.inf)), nearest)
-    return np.where(wanted >= LARGEST_SINGLE, LARGEST_SINGLE, below).astype(np.float32)
+        nearest = exact.astype(np.float32)
+        below = np.where(nearest.astype(np.float64) > exact, np.nextafter(nearest, np.float32(-np.inf)), nearest)
+    return np.where(exact >= LARGEST_SINGLE, LARGEST_SINGLE, below).astype(np.float32)
 
 
 def next_single(threshold: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """The smallest single precision number > t (for x < L); ∞ where t is beyond all."""
+    """Return the smallest single > t, for readers that ask x < L; ∞ if t is beyond all."""
     with np.errstate(over="ignore"):
         return np.nextafter(single_below(threshold), np.float32(np.inf))
+
+
+def least_above(threshold: float) -> np.float32:
+    """Return L for files that cannot hold ∞: the largest single if nothing lies above t.
+
+    >>> float(least_above(1e300)) == LARGEST_SINGLE
+    True
+    """
+    return np.float32(min(float(next_single(threshold)), LARGEST_SINGLE))
+
+
+def single_text(value: float | np.floating) -> str:
+    """Write a number as text that reads back as the same single, whether by way of a double or not.
+
+    >>> single_text(0.1), single_text(1.0)
+    ('0.1', '1.0')
+    """
+    rounded = np.float32(value)
+    short = str(rounded)
+    return short if np.float32(float(short)) == rounded else repr(float(rounded))
+
+
+def single_number(value: float | np.floating) -> float:
+    """Return the number with the fewest digits that is the same single, for a writer of JSON.
+
+    >>> single_number(np.float32(0.1))
+    0.1
+    """
+    return float(single_text(value))
 
 
 # ---- features ----
 
 
 def coarse_features(formula: Formula) -> tuple[str, ...]:
-    """What to say of features whose values single precision rounds: nothing, or one sentence."""
+    """Warn of features whose values single precision rounds: one sentence, or none."""
     sizes = [(j, size) for j in range(formula.n_features) if (size := _coarse(formula, j))]
     if not sizes:
         return ()
@@ -51,16 +82,16 @@ def coarse_features(formula: Formula) -> tuple[str, ...]:
         f"'{formula.features[j]}' (about {size:.4g}, in steps of {np.spacing(np.float32(size)):.2g})"
         for j, size in sizes
     ]
-    others = f" and {len(sizes) - _SOME} more" if len(sizes) > _SOME else ""
+    others = f" and {len(sizes) - _SHOWN} more" if len(sizes) > _SHOWN else ""
     return (
-        f"Single precision cannot hold what the model tells apart in {', '.join(steps[:_SOME])}{others}: values within "
-        "a step of each other are one there, and may lie on the other side of a threshold. Subtract a constant near to "
-        "them before training and in the index, or check on data.",
+        f"Single precision cannot hold what the model tells apart in {', '.join(steps[:_SHOWN])}{others}: values "
+        "within a step of each other are one there, and may lie on the other side of a threshold. Subtract a constant "
+        "near to them before training and in the index, or check on data.",
     )
 
 
 def _coarse(formula: Formula, feature: int) -> float:
-    """How large the values of a feature are where they are too large or too fine for single precision; else 0."""
+    """Return the size of a feature's values if they are too large or too fine for single precision, else 0."""
     features, thresholds = formula.thresholds
     own = np.unique(thresholds[features == feature])
     own = own[np.abs(own) < FAR]
@@ -71,11 +102,11 @@ def _coarse(formula: Formula, feature: int) -> float:
     middles = np.nextafter(own, -np.inf)  # LightGBM's thresholds are the next numbers above
     of_days = np.isin(np.mod(np.concatenate([own, middles]) * 2.0, 1.0).reshape(2, -1), 0.0).any(axis=0).all()
     timed = kind in ("date", "duration") and (len(expected) > 0 or not of_days)
-    return size if size >= _WHOLE or collapse or timed else 0.0
+    return size if size >= MOST_WHOLE or collapse or timed else 0.0
 
 
 def _centres(formula: Formula, feature: int) -> FloatArray:
-    """What linear functions and networks take for the middle of a feature."""
+    """Return what linear functions and networks take for the middle of a feature."""
     centres: list[float] = []
     for part, features, *_ in formula.functions:
         if isinstance(part, Forest):

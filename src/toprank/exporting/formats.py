@@ -1,6 +1,6 @@
-"""`Format`: one way to write a ranker down for others; `Prepared`: a ranker written down that way, ready to be checked.
+"""`Format`: a way to write a ranker for another system; `Prepared`: a ranker written that way, ready to be checked.
 
-Each format has a module with a value `FORMATS` of its own; this registry knows where they live.
+Each format has a module with a value `FORMATS`; this registry knows where they live.
 """
 
 from __future__ import annotations
@@ -24,45 +24,47 @@ from toprank.rankers.trees.forest import TINY
 _DOUBLE, _SINGLE = 1e-9, 1e-5
 """Tolerances. A sum of n terms in another order differs by some n·2⁻⁵³ of its size in double precision, n·2⁻²⁴ in
 single: these allow for millions of terms, and for a hundred, of whose errors most cancel."""
+ELSEWHERE = "Export it to onnx, c or python"
+"""What to do with a model that a format cannot hold: these hold every formula, onnx all but very deep trees."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A model in a format: its files, and what the check has to know of the program that reads them."""
+    """A model in a format: its files, and what the check must know about the program that reads them."""
 
     formula: Formula
     files: Mapping[str, bytes]
     """The content of the file, under "", and of files beside it, each under what follows the file's stem."""
     score: Callable[[Path, FloatArray, tuple[str, ...]], FloatArray] | None
-    """What the file at a path makes of rows of these features; None: nothing is here that can read it."""
+    """Scores rows of these features with the file at a path; None if nothing on this machine can read the file."""
     interpreter: str
-    """What computes `score`, in words."""
+    """The program that computes `score`, in words."""
     remarks: tuple[str, ...] = ()
-    """What whoever uses the file has to know: names, ranges of features, limits of size."""
+    """What the user of the file must know: names, ranges of features, limits of size."""
     excluded: frozenset[str] = frozenset()
-    """Kinds of probe rows that totals leave out, since the program cannot treat them as `predict` does."""
+    """Kinds of probe rows that totals leave out because the program cannot treat them as `predict` does."""
     single: bool = False
-    """Whether the program computes in single precision; else no ranking may change."""
+    """Whether the program computes in single precision; if not, no ranking may change."""
     rounds_sums: bool = False
-    """Whether sums are rounded to single precision after each tree where the model's are."""
+    """Whether the program rounds sums to single precision after each tree if the model does."""
     texts: bool = False
-    """Whether the categories of a table are given as texts, and not as codes."""
+    """Whether the program takes the categories of a table as texts instead of codes."""
     tiny: float = TINY
-    """Values this close to zero make rows of the kind ``tiny``: LightGBM's ±1e-35, or more where a program is coarser.
+    """Rows with a value this close to zero are of the kind ``tiny``: LightGBM's 1e-35, or more if a program is coarser.
     """
     constant: float = 0.0
-    """What is missing from every score, which changes no order."""
+    """What every score of the program lacks; no order depends on it."""
 
     @property
     def adds_otherwise(self) -> bool:
-        """Whether the model's own sums are of single precision, and those of the file are of double."""
+        """Whether the model adds in single precision and the file in double precision."""
         return self.formula.single_sums and not self.single and not self.rounds_sums
 
     @property
     def tolerance(self) -> float:
-        """Differences up to this share of the score (of 1, where it is smaller) are rounding.
+        """Differences up to this share of the score (of 1, if that is larger) count as rounding.
 
-        What a network is fed is rounded to single precision, and may be rounded otherwise.
+        The inputs of a network are rounded to single precision, and the program may round them differently.
         """
         return _SINGLE if self.single or self.formula.has_network or self.adds_otherwise else _DOUBLE
 
@@ -72,24 +74,24 @@ class Format:
     """A way to write rankers down."""
 
     name: str
-    """As `toprank.export` calls it."""
+    """Its name for `toprank.export`."""
     title: str
     """What it is and who reads it, in a few words."""
     suffix: str
-    """What its files usually end in."""
+    """The usual end of its files' names."""
     prepare: Callable[[Formula, str | None, RankingData | None], Prepared]
-    """Writes a formula for a server of some version, None for any; data to check on may be there for remarks."""
+    """Writes a formula for a server of this version, None for any; data to check on, if given, may add remarks."""
     refuses: Callable[[Formula, str | None], str | None] | None = None
-    """Why it cannot hold a formula on a server, as a sentence with a remedy; None: it can."""
+    """Says why it cannot hold a formula on a server, in a sentence with a remedy; None if it can."""
     versioned: bool = False
-    """Whether what it writes depends on the version of a server."""
+    """Whether the files depend on the version of a server."""
 
     def refusal(self, formula: Formula, server: str | None = None) -> str | None:
-        """Why it cannot hold a formula on a server; None: it can."""
+        """Say why it cannot hold a formula on a server; None if it can."""
         return None if self.refuses is None else self.refuses(formula, server)
 
     def prepared(self, formula: Formula, server: str | None = None, data: RankingData | None = None) -> Prepared:
-        """A formula in this format.
+        """Write a formula in this format.
 
         Raises:
             DataError: the format cannot hold it, or knows no servers.
@@ -118,12 +120,12 @@ _HOMES: dict[str, str] = {
 
 
 def names() -> tuple[str, ...]:
-    """All formats."""
+    """The names of all formats."""
     return tuple(_HOMES)
 
 
 def format_named(name: Any) -> Format:
-    """The format of a name, in any case.
+    """Return the format of this name, in upper or lower case.
 
     >>> format_named("Python").suffix
     '.py'
@@ -135,7 +137,7 @@ def format_named(name: Any) -> Format:
 
 
 def release(version: str) -> tuple[int, int]:
-    """The first two numbers of a server's version.
+    """Return the first two numbers of a server's version.
 
     >>> release("v3.8.0"), release("9")
     ((3, 8), (9, 0))
@@ -147,7 +149,7 @@ def release(version: str) -> tuple[int, int]:
 
 
 def renamed(names: Sequence[str], marks: str) -> list[str]:
-    r"""Names in which every mark that a reader does not take is an underscore.
+    r"""Replace every mark that a reader does not take by an underscore.
 
     >>> renamed(["bm25 title", "age"], r"\s")
     ['bm25_title', 'age']
@@ -156,7 +158,7 @@ def renamed(names: Sequence[str], marks: str) -> list[str]:
 
 
 def name_refusal(names: Sequence[str], marks: str, reader: str, which: str) -> str | None:
-    """Why names cannot be told apart without the marks that a reader does not take; `which` these are, in words."""
+    """Say that two names become one without the marks that a reader does not take; `which`: these marks, in words."""
     if len(set(renamed(names, marks))) == len(names):
         return None
     return (
@@ -166,7 +168,7 @@ def name_refusal(names: Sequence[str], marks: str, reader: str, which: str) -> s
 
 
 def name_remarks(names: Sequence[str], marks: str, reader: str) -> tuple[str, ...]:
-    """What was renamed."""
+    """Say which features were renamed."""
     changed = [(old, new) for old, new in zip(names, renamed(names, marks), strict=True) if old != new]
     if not changed:
         return ()
@@ -175,28 +177,28 @@ def name_remarks(names: Sequence[str], marks: str, reader: str) -> tuple[str, ..
 
 
 def table_remarks(formula: Formula, category: str | None = "its code", of_dates: str = "") -> tuple[str, ...]:
-    """What a program is to be given in the place of dates, durations and categories.
+    """Say how to give a program dates, durations and categories.
 
     Args:
-        formula: what is exported.
-        category: what stands for a level; None: nothing to say of that.
-        of_dates: what else to know of dates, as the end of a sentence.
+        formula: the model.
+        category: what stands for a level; None if another remark says so.
+        of_dates: more about dates, as the end of a sentence.
     """
     if formula.encoding is None:
         return ()
     units = {"date": f"days since 1970-01-01 UTC{of_dates}", "duration": "days"}
     if category is not None:
         units |= {"text": category, "whole": category}
-    named = zip(formula.encoding.names, formula.encoding.columns, strict=True)
-    return tuple(f"Give '{name}' as {units[column.kind]}." for name, column in named if column.kind in units)
+    columns = formula.encoding.columns
+    return tuple(f"Give '{column.name}' as {units[column.kind]}." for column in columns if column.kind in units)
 
 
 def as_rows(X: Any) -> FloatArray:
-    """Rows of features as a dense array in double precision."""
+    """Return rows of features as a dense array in double precision."""
     dense = X.toarray() if hasattr(X, "toarray") else X
     return np.ascontiguousarray(dense, dtype=np.float64)
 
 
 def compact_json(value: Any) -> str:
-    """JSON without blanks, as models of some megabytes are sent."""
+    """Write JSON without blanks: a model may have several megabytes."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -1,5 +1,7 @@
-"""Levels of a table's categories, for programs that know numbers only: trees get a number for each, from 1 on, and 0
-for all else; linear functions get a feature for each, 1 where a document has it.
+"""Levels of a table's categories, for programs that know only numbers.
+
+Trees get a number for each level, from 1 on, and 0 for all else; linear functions get a feature for each level, 1 if a
+document has it.
 
 A missing value and a level that was not seen are both 0, which is also what such programs take a missing value for. So
 no version of a server can mistake one level for another.
@@ -19,31 +21,31 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Level, codes_of, listed
 from toprank.exporting.code_ranges import neighbourly_numbers, with_ranges
+from toprank.exporting.formats import ELSEWHERE
 from toprank.rankers.formula import Formula, LinearFunction, Wide
 from toprank.rankers.trees.forest import Forest
 
 LEVELS_FILE = ".levels.json"
 NumbersOfTerms = dict[int, tuple[str, dict[Level, int]]]
-"""Of features that ask a server for levels: the field, and the value where a document has a term; 0 where it has none
-of them."""
+"""For each feature that asks a server for levels: the field, and the value for each term; 0 for any other or none."""
 MOST_TERMS = 1000
-"""Levels that a feature asks for at most, one by one: Solr and Elasticsearch allow a query 1,024 clauses unless
+"""The most levels that a feature asks for, one by one: Solr and Elasticsearch allow a query 1,024 clauses unless
 configured otherwise."""
 PARAMETER = "{{"
 """What Elasticsearch takes for a parameter of the request."""
 
 
 def table_categories(formula: Formula) -> frozenset[int]:
-    """The features that are categories of a table, whose levels are known by name."""
+    """Return the features that are categories of a table, whose levels are known by name."""
     return frozenset(() if formula.encoding is None else formula.encoding.categories)
 
 
 def numbered_forest(formula: Formula, kept: Collection[int] = ()) -> Forest | None:
-    """The trees of a formula for programs that compare numbers; None where they would grow too large.
+    """Return the trees of a formula for programs that compare numbers; None if they would grow too large.
 
     Args:
         formula: a formula that is a forest.
-        kept: features that the program can ask sets of.
+        kept: features for which the program knows sets of categories.
     """
     forest = formula.forest
     assert forest is not None
@@ -59,11 +61,11 @@ class LevelNumbers:
     columns: Mapping[int, Column]
     """The categories, by their places among the features."""
     of_codes: Mapping[int, IntArray]
-    """Of each code its number."""
+    """The number of each code, by the same places."""
 
     @classmethod
     def of(cls, formula: Formula) -> Self:
-        """Numbers for trees; none for any other formula."""
+        """Number the levels for trees; other formulas get no numbers."""
         forest, encoding = formula.forest, formula.encoding
         if forest is None or encoding is None:
             return cls({}, {})
@@ -77,7 +79,7 @@ class LevelNumbers:
 
     @cached_property
     def files(self) -> dict[str, bytes]:
-        """The table of levels and numbers, as a file beside the model; none where there is no category."""
+        """The table of levels and numbers, as a file beside the model; none without a category."""
         if not self:
             return {}
         table = {column.name: self._by_number(place) for place, column in self.columns.items()}
@@ -90,7 +92,7 @@ class LevelNumbers:
 
     @cached_property
     def of_terms(self) -> NumbersOfTerms:
-        """The categories that features can ask a server for, so that no number has to be in the index."""
+        """The categories whose levels a feature can ask a server for, so that the index needs no numbers."""
         return {
             place: (column.name, self._by_number(place))
             for place, column in self.columns.items()
@@ -98,14 +100,14 @@ class LevelNumbers:
         }
 
     def numbered(self, X: FloatArray) -> FloatArray:
-        """Rows of codes as rows of numbers; NaN where there is no level."""
+        """Turn rows of codes into rows of numbers; NaN if a code has no level."""
         numbered = X.copy()
         for place, numbers in self.of_codes.items():
             numbered[:, place] = np.append(numbers, np.nan)[codes_of(X[:, place], len(numbers))]
         return numbered
 
     def remarks(self, name: str, feature_file: str | None = None) -> list[str]:
-        """What whoever uses a file called `name` has to know; `feature_file` asks the server for levels."""
+        """Say how to give levels to a model called `name`; `feature_file`, if any, asks the server for them."""
         file = name + LEVELS_FILE
         by_query = [] if feature_file is None else [field for field, _ in self.of_terms.values()]
         by_number = [column.name for column in self.columns.values() if column.name not in by_query]
@@ -124,13 +126,13 @@ class LevelNumbers:
 
 
 def terms_of(formula: Formula, place: int) -> list[Level]:
-    """The levels of a category in the order of their codes, as documents have them."""
+    """Return the levels of a category in the order of their codes, as documents have them."""
     assert formula.encoding is not None
     return formula.encoding.columns[place].values
 
 
 def cells_of(formula: Formula, X: FloatArray) -> dict[str, npt.NDArray[Any]]:
-    """The levels of rows of codes as documents have them, by the names of the categories; None where there is none."""
+    """Turn codes into the levels that documents have, for each category by name; None if a document has none."""
     cells = {}
     for place in table_categories(formula):
         terms = np.array([*terms_of(formula, place), None], dtype=object)
@@ -143,11 +145,11 @@ class LevelColumns(NamedTuple):
 
     formula: Formula
     numbers: NumbersOfTerms
-    """Of features that ask for levels: the field, and 1 for each level of the feature."""
+    """For each feature that asks for levels: the field, and 1 for each level of the feature."""
 
 
 def level_columns(formula: Formula) -> LevelColumns | None:
-    """A linear function of a table with a feature for each level; None where a formula is something else."""
+    """Return a linear function of a table with a feature for each level; None if the formula is something else."""
     wide = formula.part
     if not isinstance(wide, Wide) or wide.means or not isinstance(wide.part, LinearFunction) or wide.part.outputs > 1:
         return None
@@ -164,11 +166,11 @@ def level_columns(formula: Formula) -> LevelColumns | None:
 
 
 def _without_centre_of_levels(wide: Wide, part: LinearFunction) -> LinearFunction:
-    """The function of zeros and ones as they are, and of raw numbers."""
+    """Return the same function of raw numbers, and of zeros and ones that are not centred."""
     k = len(wide.numbers)
     slopes, centre, missing = part.weights * part.scale, part.centre.copy(), part.missing.copy()
     intercept = part.intercepts - slopes[:, k:] @ centre[k:]
-    if wide.centre is not None:  # a missing number is then in the middle
+    if wide.centre is not None:  # a missing number then counts as the centre
         missing[:, :k] = -slopes[:, :k] * centre[:k]
         centre[:k] += wide.centre
     centre[k:], missing[:, k:] = 0.0, 0.0
@@ -176,33 +178,22 @@ def _without_centre_of_levels(wide: Wide, part: LinearFunction) -> LinearFunctio
 
 
 def column_refusal(columns: LevelColumns) -> str | None:
-    """Why an engine cannot ask for the levels of a linear function."""
-    remedy = "Export it to onnx, c or python"
+    """Say why an engine cannot ask for the levels of a linear function; None if it can."""
     names = columns.formula.features
     if len(columns.numbers) > MOST_TERMS:
         return (
             f"it has a weight for each of {len(columns.numbers):,} levels, which is a query each, and more than "
-            f"{MOST_TERMS:,} for every document take too long. {remedy}, or train trees, which ask once for a category."
+            f"{MOST_TERMS:,} for every document take too long. {ELSEWHERE}, or train trees, which ask once "
+            "for a category."
         )
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        return f"two of its features are called '{twice[0]}'. {remedy}, or rename a column before training."
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        return f"two of its features are called '{repeated[0]}'. {ELSEWHERE}, or rename a column before training."
     for field, terms in columns.numbers.values():
         if len(terms) > MOST_TERMS:
             return (
                 f"{len(terms):,} rare levels of '{field}' share a weight, and a query asks for {MOST_TERMS:,} at most. "
-                f"{remedy}."
+                f"{ELSEWHERE}."
             )
         if marked := [term for term in terms if PARAMETER in str(term)]:
-            return f"the level '{marked[0]}' of '{field}' would be a parameter of the query. {remedy}, or rename it."
+            return f"the level '{marked[0]}' of '{field}' would be a parameter of the query. {ELSEWHERE}, or rename it."
     return None
-
-
-def one_hot_remarks(asked: NumbersOfTerms, feature_file: str) -> list[str]:
-    """What to know of features that ask for levels."""
-    if not asked:
-        return []
-    fields = sorted({field for field, _ in asked.values()})
-    return [
-        f"{feature_file} asks the documents' {listed(fields)} for {len(asked):,} levels, a feature each, 1 where a "
-        "document has it: such a field holds the level as it is in the table, not analysed."
-    ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.exporting.formats import Format, Prepared
+from toprank.exporting.formats import ELSEWHERE, Format, Prepared
 from toprank.rankers.formula import Formula, Wide
 
 
@@ -18,9 +18,9 @@ def _refuses(formula: Formula, _server: str | None) -> str | None:
         return None
     why = "it is no weighted sum"
     if isinstance(formula.part, Wide):
-        what = "looks up the mean of" if formula.part.means else "has a weight for"
-        why = f"it {what} each level of a category"
-    return f"{why}, and the file holds a weight for each feature. Export it to onnx, c or python."
+        verb = "looks up the mean of" if formula.part.means else "has a weight for"
+        why = f"it {verb} each level of a category"
+    return f"{why}, and the file holds a weight for each feature. {ELSEWHERE}."
 
 
 def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:

@@ -1,6 +1,6 @@
 """Files for RankLib: LambdaMART's XML for trees, the line of its linear regression for linear functions.
 
-RankLib has features by number, in single precision, asks x <= threshold, and takes a missing value for 0.
+RankLib numbers its features, holds them in single precision, asks x <= threshold, and takes a missing value for 0.
 """
 
 from __future__ import annotations
@@ -10,19 +10,11 @@ from pathlib import Path
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.exporting.float32 import single_below
+from toprank.exporting.float32 import single_below, single_text
 from toprank.exporting.formats import Format, Prepared, table_remarks
 from toprank.exporting.interpreters import ranklib
 from toprank.exporting.levels import LevelNumbers
-from toprank.exporting.splits import (
-    Node,
-    Split,
-    filled_in,
-    forest_refusal,
-    missing_is_zero,
-    numbered_trees,
-    single_text,
-)
+from toprank.exporting.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, numbered_trees
 from toprank.rankers.formula import Formula
 
 

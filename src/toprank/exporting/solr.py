@@ -1,7 +1,7 @@
-"""Files for Solr's learning-to-rank module: a model, its feature store, and a wrapper where the model is large.
+"""Files for Solr's learning-to-rank module: a model, its feature store, and a wrapper if the model is large.
 
-Solr adds 1e-6 to every threshold that it reads, so thresholds are written less that, such that after the sum, rounded
-to single precision, LightGBM's is there again. Small networks go as well: those of Solr are dense layers.
+Solr adds 1e-6 to every threshold that it reads, so a file has thresholds from which this sum, rounded to single
+precision, makes LightGBM's again. Networks of dense layers go as well: Solr has these.
 """
 
 from __future__ import annotations
@@ -17,113 +17,100 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Level
-from toprank.exporting.float32 import single_below
-from toprank.exporting.formats import Format, Prepared, compact_json, release, table_remarks
+from toprank.exporting.engine_models import FEATURE_FILE, EngineModel, computed_features
+from toprank.exporting.float32 import single_below, single_number, single_text
+from toprank.exporting.formats import ELSEWHERE, Format, Prepared, compact_json, release
 from toprank.exporting.interpreters import solr
-from toprank.exporting.levels import (
-    LevelNumbers,
-    NumbersOfTerms,
-    cells_of,
-    column_refusal,
-    level_columns,
-    one_hot_remarks,
-)
-from toprank.exporting.splits import (
-    Node,
-    Split,
-    filled_in,
-    forest_refusal,
-    missing_is_zero,
-    nodes,
-    numbered_trees,
-    single_text,
-)
-from toprank.exporting.weights import CentredWeights, centred_weights, linear_remarks
+from toprank.exporting.levels import column_refusal, level_columns
+from toprank.exporting.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, nodes, numbered_trees
 from toprank.rankers.formula import Formula, GradeGains, LinearFunction, Network
 
 _MODEL, _NORM = "org.apache.solr.ltr.model.", "org.apache.solr.ltr.norm.StandardNormalizer"
 _FIELD = "org.apache.solr.ltr.feature.FieldValueFeature"
 _QUERY = "org.apache.solr.ltr.feature.SolrFeature"
-_FEATURE_FILE, _WRAPPER_FILE = ".features.json", ".wrapper.json"
+_WRAPPER_FILE = ".wrapper.json"
 _ZOOKEEPER = 1_000_000  # bytes: a little less than ZooKeeper takes by default
 _MISSING = (9, 2)  # the first version with `missing`
 _ACTIVATIONS = {"relu": "relu", "tanh": "tanh", "none": "identity"}
 
 
 def before_slack(threshold: float) -> np.float32:
-    """What to write so that Solr, having added 1e-6, splits where x <= threshold does, for x in single precision.
+    """Return what to write so that Solr, after it added 1e-6, splits as x <= threshold does for x in single precision.
 
-    Within 1e-6 of zero not every single can be reached; then Solr's is the next one below that can, 1.2e-13 away at
-    most, and on the same side of zero. Nor can some negative powers of two, below which singles lie further apart; then
-    it is the next one above, since a value is more often -1 than beside it.
+    Within 1e-6 of zero the sum does not reach every single; Solr then splits at the next one below that it reaches,
+    1.2e-13 away at most, and on the same side of zero. Nor does the sum reach some negative powers of two, below which
+    singles lie further apart; Solr then splits at the next one above, since a value is more often -1 than beside it.
 
     >>> float(before_slack(0.5) + np.float32(1e-6)) == 0.5
     True
     """
-    wanted = single_below(threshold)[()]
+    target = single_below(threshold)[()]
     with np.errstate(over="ignore"):
-        # the difference and Solr's sum are rounded, so what is wanted may lie some numbers away on either side
-        written = np.float32(wanted - solr.SLACK)
-        while written + solr.SLACK <= wanted:
+        # the difference and Solr's sum are both rounded, so the number to write may lie a few singles to either side
+        written = np.float32(target - solr.SLACK)
+        while written + solr.SLACK <= target:
             above = np.nextafter(written, np.float32(np.inf))
-            if above + solr.SLACK > wanted or written == above:
+            if above + solr.SLACK > target or written == above:
                 break
             written = above
-        while written + solr.SLACK > wanted:
+        while written + solr.SLACK > target:
             written = np.nextafter(written, np.float32(-np.inf))
-        if written + solr.SLACK < wanted < -solr.SLACK:
+        if written + solr.SLACK < target < -solr.SLACK:
             written = np.nextafter(written, np.float32(np.inf))
     return np.float32(written)
 
 
 class _Network(NamedTuple):
-    """A network as Solr has it: (x − average) / deviation, then layers with their activations."""
+    """A network in Solr's terms: (x − average) / deviation, then layers with their activations."""
 
     average: FloatArray
     deviation: FloatArray
     filled: FloatArray
-    """What to put in the place of a missing value, for the same score."""
+    """What replaces a missing value for the same score."""
     layers: list[tuple[FloatArray, FloatArray, str]]
 
 
 def _network(formula: Formula) -> _Network | str:
-    """The network of a formula, or why Solr cannot have it."""
+    """Return the network of a formula, or why Solr cannot have it."""
     part = formula.part
     inner = part.part if isinstance(part, GradeGains) else part
-    remedy = "Export it to onnx, c or python"
     if isinstance(inner, Network):
         if inner.transform != "identity":
             return (
-                f"its network takes features by {inner.transform}, and Solr's as they are. {remedy}, or train with "
+                f"its network takes features by {inner.transform}, and Solr's as they are. {ELSEWHERE}, or train with "
                 "input_transform='standard'."
             )
         if any(layer.norm is not None for layer in inner.layers):
-            return f"its network has layer norms, and Solr's have none. {remedy}, or train with norm='none' or 'batch'."
+            return (
+                f"its network has layer norms, and Solr's have none. {ELSEWHERE}, or train with norm='none' or 'batch'."
+            )
         if unknown := sorted({layer.activation for layer in inner.layers} - _ACTIVATIONS.keys()):
-            return f"Solr has no activation '{unknown[0]}'. {remedy}, or train with activation='relu' or 'tanh'."
+            return f"Solr has no activation '{unknown[0]}'. {ELSEWHERE}, or train with activation='relu' or 'tanh'."
         layers = [(layer.weights, layer.bias, _ACTIVATIONS[layer.activation]) for layer in inner.layers]
-        made = _Network(inner.centre, inner.spread, inner.centre + inner.spread * inner.missing, layers)
+        network = _Network(inner.centre, inner.spread, inner.centre + inner.spread * inner.missing, layers)
     elif isinstance(inner, LinearFunction) and not inner.missing.any():
         layers = [(inner.weights, inner.intercepts, "identity")]
-        made = _Network(inner.centre, 1.0 / inner.scale, inner.centre, layers)
+        network = _Network(inner.centre, 1.0 / inner.scale, inner.centre, layers)
     else:
-        return f"its score comes from the probabilities of several grades, and a model of Solr has one sum. {remedy}."
-    return _with_grades(made, part, remedy) if isinstance(part, GradeGains) else made
+        return (
+            f"its score comes from the probabilities of several grades, and a model of Solr has one sum. {ELSEWHERE}."
+        )
+    return _with_grades(network, part) if isinstance(part, GradeGains) else network
 
 
-def _with_grades(made: _Network, part: GradeGains, remedy: str) -> _Network | str:
-    """Expected gains as two more layers: sums of sigmoids, which softmax is for two grades alone."""
-    weights, bias, _ = made.layers[-1]
+def _with_grades(network: _Network, part: GradeGains) -> _Network | str:
+    """Append expected gains as layers: sums of sigmoids, which a softmax is for two grades only."""
+    weights, bias, _ = network.layers[-1]
     if part.steps is not None:
-        return f"its probabilities are calibrated, and a model of Solr has no layer that could do it. {remedy}."
+        return f"its probabilities are calibrated, and a model of Solr has no layer that could do it. {ELSEWHERE}."
     if part.link == "cumulative":
         steps = np.diff(part.gains)
     elif len(bias) == 2:
         weights, bias, steps = weights[1:] - weights[:1], bias[1:] - bias[:1], np.diff(part.gains)
     else:
-        return f"its score comes from the probabilities of {len(bias)} grades, and Solr has no softmax. {remedy}."
+        return f"its score comes from the probabilities of {len(bias)} grades, and Solr has no softmax. {ELSEWHERE}."
     last = (steps[None, :], part.gains[:1], "identity")
-    return made._replace(layers=[*made.layers[:-1], (weights, bias, "sigmoid"), last])
+    return network._replace(layers=[*network.layers[:-1], (weights, bias, "sigmoid"), last])
 
 
 def _refuses(formula: Formula, server: str | None) -> str | None:
@@ -146,37 +133,36 @@ def _refuses(formula: Formula, server: str | None) -> str | None:
     return None
 
 
-def _files(
-    formula: Formula, linear: CentredWeights | None, levels: LevelNumbers, asked: NumbersOfTerms
-) -> dict[str, bytes]:
-    kind, params, norms, defaults = _contents(formula, linear)
+def _files(model: EngineModel) -> dict[str, bytes]:
+    formula, levels = model.formula, model.levels
+    kind, params, norms, defaults = _contents(model)
     features = [{"name": name, **norm} for name, norm in zip(formula.features, norms, strict=True)]
-    model = {"class": _MODEL + kind, "name": formula.name, "store": formula.name, "features": features}
-    text = f'{compact_json(model)[:-1]},"params":{params}}}'
+    head = {"class": _MODEL + kind, "name": formula.name, "store": formula.name, "features": features}
+    text = f'{compact_json(head)[:-1]},"params":{params}}}'
     store = [
         {
             "store": formula.name,
             "name": name,
-            **_value(name, {} if column in levels.columns else default, asked.get(column)),
+            **_value(name, {} if column in levels.columns else default, model.terms.get(column)),
         }
         for column, (name, default) in enumerate(zip(formula.features, defaults, strict=True))
     ]
-    files = {"": text.encode(), _FEATURE_FILE: compact_json(store).encode(), **levels.files}
+    files = {"": text.encode(), FEATURE_FILE: compact_json(store).encode(), **levels.files}
     if len(files[""]) > _ZOOKEEPER:
         wrapper = {"class": _MODEL + "DefaultWrapperModel", "name": f"{formula.name}_wrapper", "store": formula.name}
         files[_WRAPPER_FILE] = compact_json({**wrapper, "params": {"resource": f"{formula.name}.json"}}).encode()
     return files
 
 
-def _value(name: str, default: dict[str, str], asked: tuple[str, dict[Level, int]] | None) -> dict[str, Any]:
-    """How a feature is computed: the number in the field of its name, or the number of a term."""
-    if asked is not None:
-        return {"class": _QUERY, "params": {"q": _number_of_term(*asked)}}
+def _value(name: str, default: dict[str, str], terms: tuple[str, dict[Level, int]] | None) -> dict[str, Any]:
+    """Say how a feature is computed: the number in the field of its name, or the number of a term."""
+    if terms is not None:
+        return {"class": _QUERY, "params": {"q": _number_of_term(*terms)}}
     return {"class": _FIELD, "params": {"field": name, **default}}
 
 
 def _number_of_term(field: str, numbers: dict[Level, int]) -> str:
-    r"""A query in which a document scores the number of the term in a field.
+    r"""Return a query in which a document scores the number of the term in a field.
 
     >>> print(_number_of_term("brand", {"Acme": 1, 'Big "B"': 2}))
     brand:"Acme"^=1 brand:"Big \"B\""^=2
@@ -187,15 +173,13 @@ def _number_of_term(field: str, numbers: dict[Level, int]) -> str:
     return " ".join(f'{name}:"{term}"^={number}' for term, number in terms)
 
 
-def _contents(
-    formula: Formula, linear: CentredWeights | None
-) -> tuple[str, str, list[dict[str, Any]], list[dict[str, str]]]:
-    """The class of a model, its params as JSON, and the normalizer and the default of each feature."""
+def _contents(model: EngineModel) -> tuple[str, str, list[dict[str, Any]], list[dict[str, str]]]:
+    """Return the class of a model, its params as JSON, and the normalizer and the default of each feature."""
+    formula, linear = model.formula, model.linear
     nothing: list[dict[str, Any]] = [{} for _ in formula.features]
     if linear is not None:
-        weights = {
-            name: float(single_text(weight)) for name, weight in zip(formula.features, linear.weights, strict=True)
-        }
+        pairs = zip(formula.features, linear.weights, strict=True)
+        weights = {name: single_number(weight) for name, weight in pairs}
         norms = [_norm(mean, 1.0) for mean in linear.means]
         return "LinearModel", compact_json({"weights": weights}), norms, [_default(value) for value in linear.filled]
     if formula.forest is not None:
@@ -228,10 +212,10 @@ def _default(value: float) -> dict[str, str]:
 
 
 def _floats(values: FloatArray) -> Any:
-    """Numbers with a decimal point, as Solr needs them."""
+    """Write numbers with a decimal point, as Solr needs them."""
     if values.ndim > 1:
         return [_floats(row) for row in values]
-    return [float(single_text(value)) for value in values]
+    return [single_number(value) for value in values]
 
 
 def _tree(tree: Node, names: tuple[str, ...], directed: bool) -> str:
@@ -245,28 +229,22 @@ def _tree(tree: Node, names: tuple[str, ...], directed: bool) -> str:
 
 
 def _scores(formula: Formula, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
-    store = path.with_name(path.stem + _FEATURE_FILE).read_text(encoding="utf-8")
-    held, named = solr.feature_values(store, LevelNumbers.of(formula).numbered(X), features, cells_of(formula, X))
-    return solr.score(path.read_text(encoding="utf-8"), held, named).astype(np.float64)
+    values, names = computed_features(solr.feature_values, formula, path, X, features)
+    return solr.score(path.read_text(encoding="utf-8"), values, names).astype(np.float64)
 
 
 def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:
-    levels, forest = LevelNumbers.of(formula), formula.forest
-    written, asked = level_columns(formula) or (formula, levels.of_terms)
-    linear = None if written.linear is None else centred_weights(written)
-    files, feature_file = _files(written, linear, levels, asked), formula.name + _FEATURE_FILE
+    model, forest = EngineModel.of(formula), formula.forest
+    linear, files, feature_file = model.linear, _files(model), formula.name + FEATURE_FILE
     remarks = [
         f"{feature_file} makes a feature store '{formula.name}' in which each feature reads the document field of the "
         "same name; replace any that is not a field with a feature of your own.",
-        *table_remarks(formula, category=None, of_dates="; a field of dates gives milliseconds"),
-        *levels.remarks(formula.name, feature_file),
+        *model.feature_remarks(formula),
+        *model.linear_remarks(),
     ]
-    if linear is not None:
-        remarks += linear_remarks(linear, written.features, feature_file)
-        remarks += one_hot_remarks(asked, feature_file)
-    elif forest is not None:
+    if forest is not None:
         remarks += _tree_remarks(numbered_trees(formula))
-    else:
+    elif linear is None:
         remarks.append(f"A missing value counts as its mean, which is the default of the feature in {feature_file}.")
     if _WRAPPER_FILE in files:
         remarks.append(

@@ -1,7 +1,7 @@
-"""Trees as search engines know them: a feature is up to a threshold, or above it, or missing.
+"""Trees as search engines know them: a feature is at most a threshold, or above it, or missing.
 
 LightGBM knows more: it takes values within ±1e-35 for zero, and a node can send zeros where it sends missing values.
-Here all of that is written with thresholds alone, exactly, with more nodes where one is not enough.
+Thresholds alone say all of that exactly, with more nodes where one is not enough.
 """
 
 from __future__ import annotations
@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-import numpy as np
-
-from toprank.exporting.code_ranges import DEEPEST, GROWTH, most_leaves
-from toprank.exporting.float32 import LARGEST_SINGLE, next_single
+from toprank.exporting.code_ranges import DEEPEST, GROWTH, features_and_sets, most_leaves
+from toprank.exporting.float32 import MOST_WHOLE
+from toprank.exporting.formats import ELSEWHERE
 from toprank.exporting.levels import numbered_forest, table_categories
 from toprank.rankers.formula import Blend, Formula, GradeGains, LinearFunction, Network, Wide
 from toprank.rankers.trees.forest import BELOW_TINY, MISSING_ZERO, TINY, Forest, Tree
-
-_REMEDY = "Export it to onnx, c or python."
-_MOST_CODES = 1 << 24  # whole numbers beyond are not all there in single precision
 
 
 class Split(NamedTuple):
@@ -30,7 +26,7 @@ class Split(NamedTuple):
     left: Node
     right: Node
     codes: tuple[int, ...] | None = None
-    """The categories that go left, where it asks for these; all else goes right."""
+    """The categories that go left, all else goes right; None for a split by threshold."""
 
 
 Node = Split | float
@@ -38,37 +34,37 @@ Node = Split | float
 
 
 def plain_trees(forest: Forest) -> list[Node]:
-    """The trees of a forest with one output, and its intercept as a last tree of one leaf, where there is one."""
+    """Return the trees of a forest with one output; an intercept other than 0 is a last tree of one leaf."""
     trees = [_plain(tree) for tree in forest.unflushed().trees]
     intercept = float(forest.intercepts[0])
     return [*trees, intercept] if intercept or not trees else trees
 
 
 def numbered_trees(formula: Formula) -> list[Node]:
-    """The trees of a formula that `forest_refusal` lets pass, levels of categories given by their numbers."""
+    """Return the trees of a formula that `forest_refusal` lets pass, with a number for each level of a category."""
     forest = numbered_forest(formula)
     assert forest is not None
     return plain_trees(forest)
 
 
 def _plain(tree: Tree) -> Node:
-    made: dict[int, Node] = {-1 - leaf: float(value) for leaf, value in enumerate(tree.values)}
-    missing_left = tree.nan_left
+    plain: dict[int, Node] = {-1 - leaf: float(value) for leaf, value in enumerate(tree.values)}
+    nan_left = tree.nan_left
     for node in reversed(_from_the_root(tree)):
-        sides = made[int(tree.left[node])], made[int(tree.right[node])]
-        threshold, goes_left = float(tree.threshold[node]), bool(missing_left[node])
-        wanted = tree.categories[node]
-        if wanted is not None:
-            made[node] = Split(int(tree.feature[node]), 0.0, False, *sides, tuple(map(int, wanted)))
+        sides = plain[int(tree.left[node])], plain[int(tree.right[node])]
+        feature, threshold, missing_left = int(tree.feature[node]), float(tree.threshold[node]), bool(nan_left[node])
+        categories = tree.categories[node]
+        if categories is not None:
+            plain[node] = Split(feature, 0.0, False, *sides, tuple(map(int, categories)))
         elif tree.missing[node] == MISSING_ZERO:
-            made[node] = _with_zeros(int(tree.feature[node]), threshold, goes_left, *sides)
+            plain[node] = _with_zeros(feature, threshold, missing_left, *sides)
         else:
-            made[node] = Split(int(tree.feature[node]), threshold, goes_left, *sides)
-    return made[0] if len(tree.feature) else made[-1]
+            plain[node] = Split(feature, threshold, missing_left, *sides)
+    return plain[0] if len(tree.feature) else plain[-1]
 
 
 def _from_the_root(tree: Tree) -> list[int]:
-    """The inner nodes, each after its parent."""
+    """Return the inner nodes, each after its parent."""
     inner = [0] if len(tree.feature) else []
     for node in inner:
         inner.extend(int(child) for child in (tree.left[node], tree.right[node]) if child >= 0)
@@ -76,28 +72,28 @@ def _from_the_root(tree: Tree) -> list[int]:
 
 
 def _with_zeros(feature: int, threshold: float, default_left: bool, left: Node, right: Node) -> Node:
-    """A node that sends zeros and missing values to its default side, whatever its threshold says of zero.
+    """Return a node that sends zeros and missing values to its default side, whatever its threshold says of zero.
 
-    Every node here sends missing values where it sends a zero, so that engines without missing values agree.
+    Every node of it sends missing values where it sends a zero, so that engines without missing values agree.
     """
-    if BELOW_TINY <= threshold <= TINY:  # what is no zero is below or above by its sign
+    if BELOW_TINY <= threshold <= TINY:  # the sign decides for all other values
         return Split(feature, TINY if default_left else BELOW_TINY, default_left, left, right)
     inner = Split(feature, threshold, threshold >= 0.0, left, right)
     if (threshold >= 0.0) == default_left:
         return inner
-    if default_left:  # zeros lie above the threshold, and go left all the same
+    if default_left:  # zeros lie above the threshold, but go left
         return Split(feature, BELOW_TINY, False, inner, Split(feature, TINY, True, left, right))
     return Split(feature, TINY, True, Split(feature, BELOW_TINY, False, left, right), inner)
 
 
 def nodes(tree: Node) -> Iterator[Split]:
     """Every split of a tree, as often as it occurs."""
-    left = [tree]
-    while left:
-        node = left.pop()
+    ahead = [tree]
+    while ahead:
+        node = ahead.pop()
         if isinstance(node, Split):
             yield node
-            left.extend((node.right, node.left))
+            ahead.extend((node.right, node.left))
 
 
 def missing_is_zero(trees: list[Node]) -> bool:
@@ -106,12 +102,12 @@ def missing_is_zero(trees: list[Node]) -> bool:
 
 
 def forest_refusal(formula: Formula, file: str, kept: Collection[int] = ()) -> str | None:
-    """Why a file of plain splits cannot hold a formula; None: it can.
+    """Say why a file of plain splits cannot hold a formula; None if it can.
 
     Args:
-        formula: a formula that is no linear function, or one that the file has to hold as trees.
-        file: what holds it, as in "a model of Solr".
-        kept: features whose sets of categories it can hold as they are.
+        formula: what the file has to hold as trees.
+        file: what it is called in the sentence, such as "a model of Solr".
+        kept: features whose sets of categories the file can hold as they are.
     """
     forest = formula.forest
     if forest is None:
@@ -127,35 +123,34 @@ def forest_refusal(formula: Formula, file: str, kept: Collection[int] = ()) -> s
         return (
             f"it splits by sets of categories, and {file} compares numbers alone; written as thresholds, its "
             f"{len(forest.values):,} leaves become more than {most_leaves(forest):,}, or a tree more than {DEEPEST} "
-            f"splits deep. {_REMEDY} Or train with smaller sets, extra={{'max_cat_threshold': 4}}, or with a number "
+            f"splits deep. {ELSEWHERE}. Or train with smaller sets, extra={{'max_cat_threshold': 4}}, or with a number "
             "of your own in the place of the category."
         )
-    return _growth_refusal(plain, file, _REMEDY)
+    return _growth_refusal(plain, file)
 
 
 def _category_refusal(formula: Formula, forest: Forest, file: str, kept: Collection[int]) -> str | None:
-    """Why the categories of trees have no numbers that a file could ask for."""
+    """Say why the categories of trees have no numbers that a file could compare."""
     of_table = table_categories(formula)
-    for tree in forest.trees:
-        for feature, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
-            name = formula.features[feature]
-            if feature in kept:
-                continue
-            if wanted is None and feature in of_table:
-                return (
-                    f"a split takes the category '{name}' for a number, and {file} is given other numbers for its "
-                    f"levels. {_REMEDY}"
-                )
-            if wanted is not None and feature not in of_table and wanted.max(initial=0) >= _MOST_CODES:
-                return (
-                    f"it asks for category {int(wanted.max()):,} of '{name}', and {file} holds whole numbers up to "
-                    f"{_MOST_CODES:,}. {_REMEDY}"
-                )
+    for feature, categories in features_and_sets(forest):
+        name = formula.features[feature]
+        if feature in kept:
+            continue
+        if categories is None and feature in of_table:
+            return (
+                f"a split takes the category '{name}' for a number, and {file} is given other numbers for its "
+                f"levels. {ELSEWHERE}."
+            )
+        if categories is not None and feature not in of_table and categories.max(initial=0) >= MOST_WHOLE:
+            return (
+                f"it asks for category {int(categories.max()):,} of '{name}', and {file} holds whole numbers up to "
+                f"{MOST_WHOLE:,}. {ELSEWHERE}."
+            )
     return None
 
 
 def filled_in(formula: Formula) -> str:
-    """What to train on where a program takes missing values for 0."""
+    """Name the data to train on if a program takes missing values for 0."""
     of_table = table_categories(formula)
     by_code = formula.forest is not None and not formula.forest.categories <= of_table
     numbered = " and whose categories are numbered from 1 on" if by_code else ""
@@ -163,8 +158,8 @@ def filled_in(formula: Formula) -> str:
 
 
 def not_trees(formula: Formula, file: str) -> str:
-    """Why a formula that is no forest with one output is none."""
-    part, remedy = formula.part, _REMEDY
+    """Say why a formula is no forest with one output."""
+    part, remedy = formula.part, f"{ELSEWHERE}."
     if isinstance(part, Wide) and part.means:
         return (
             f"it looks up the mean of each level of a category in a table, and {file} has no tables. {remedy} Or train "
@@ -189,8 +184,8 @@ def not_trees(formula: Formula, file: str) -> str:
     )
 
 
-def _growth_refusal(forest: Forest, file: str, remedy: str) -> str | None:
-    """Zeros that go with the missing values double what is below them; refuse where that is no longer reasonable."""
+def _growth_refusal(forest: Forest, file: str) -> str | None:
+    """Refuse trees that grow too much: a split that sends zeros with the missing values doubles what is below it."""
     if all((tree.missing != MISSING_ZERO).all() for tree in forest.trees):
         return None
     before = sum(len(tree.values) for tree in forest.trees)
@@ -199,34 +194,14 @@ def _growth_refusal(forest: Forest, file: str, remedy: str) -> str | None:
         return None
     return (
         f"it was trained with zero_as_missing, and {file} has no such split; written with plain ones, its {before:,} "
-        f"leaves become {after:,}. {remedy} Or train without zero_as_missing."
+        f"leaves become {after:,}. {ELSEWHERE}. Or train without zero_as_missing."
     )
 
 
-def _grown(tree: Node, known: dict[int, int]) -> int:
-    """How many leaves a tree has when it is written, without walking what occurs twice twice."""
+def _grown(tree: Node, counted: dict[int, int]) -> int:
+    """Count the leaves of a tree as it is written; a part that occurs several times is walked once."""
     if not isinstance(tree, Split):
         return 1
-    if id(tree) not in known:
-        known[id(tree)] = _grown(tree.left, known) + _grown(tree.right, known)
-    return known[id(tree)]
-
-
-def single_text(value: float | np.floating) -> str:
-    """A number as text that gives the same single precision number by way of a double and without.
-
-    >>> single_text(0.1), single_text(1.0)
-    ('0.1', '1.0')
-    """
-    kept = np.float32(value)
-    short = str(kept)
-    return short if np.float32(float(short)) == kept else repr(float(kept))
-
-
-def least_above(threshold: float) -> np.float32:
-    """L, for engines that ask x < L; the largest number of all where nothing lies above.
-
-    >>> float(least_above(1e300)) == LARGEST_SINGLE
-    True
-    """
-    return np.float32(min(float(next_single(threshold)), LARGEST_SINGLE))
+    if id(tree) not in counted:
+        counted[id(tree)] = _grown(tree.left, counted) + _grown(tree.right, counted)
+    return counted[id(tree)]

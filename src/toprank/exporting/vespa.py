@@ -1,7 +1,7 @@
-"""Files for Vespa: trees as a LightGBM model in JSON, rewritten such that Vespa's importer means what LightGBM does.
+"""Files for Vespa: trees as a LightGBM model in JSON, rewritten so that Vespa's importer decides as LightGBM does.
 
-The importer asks `x < t` where LightGBM asks `x <= t`, and knows one direction of missing values a node. So a threshold
-is the least number above LightGBM's, and the direction is what LightGBM does at that node, whatever its missing type.
+The importer asks `x < t`, LightGBM `x <= t`, and a node has one direction for missing values. So a threshold is the
+least number above LightGBM's, and the direction is the one that LightGBM takes at that node, whatever its missing type.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
+from toprank.exporting.float32 import least_above
 from toprank.exporting.formats import Format, Prepared, compact_json, table_remarks
 from toprank.exporting.interpreters import vespa
 from toprank.exporting.levels import cells_of, numbered_forest, table_categories
-from toprank.exporting.splits import Node, Split, forest_refusal, least_above, nodes, plain_trees
+from toprank.exporting.splits import Node, Split, forest_refusal, nodes, plain_trees
 from toprank.rankers.formula import Formula
 
 _MARGIN = 0.8  # of Vespa's limits for double precision, which versions may set otherwise
@@ -27,7 +29,7 @@ _MARKS = re.compile(r'["\\\x00-\x1f]')
 
 
 def _trees(formula: Formula) -> list[Node]:
-    """The trees, the intercept within the first: a sum of conditions alone is what Vespa makes fast."""
+    """Return the trees, the intercept added to the first: only a sum of conditions is fast in Vespa."""
     forest = numbered_forest(formula, table_categories(formula))
     assert forest is not None
     intercept = float(forest.intercepts[0])
@@ -42,7 +44,7 @@ def _raised(node: Node, by: float) -> Node:
 
 
 def _single(trees: list[Node]) -> bool:
-    """Whether to write thresholds that are right in single and in double precision."""
+    """Whether to write thresholds that decide right in single and in double precision."""
     depths = [_depths(tree, 0) for tree in trees]
     paths, leaves = [np.mean(depth) / _MARGIN for depth in depths], [len(depth) / _MARGIN for depth in depths]
     return vespa.holds_singles(paths, leaves)
@@ -66,7 +68,7 @@ def _refuses(formula: Formula, _server: str | None) -> str | None:
         return reason
     if (reason := _category_refusal(formula)) is not None:
         return reason
-    used = {node for tree in _trees(formula) for node in _features(tree)}
+    used = {node.feature for tree in _trees(formula) for node in nodes(tree)}
     wrong = [formula.features[column] for column in sorted(used) if not vespa.is_rank_feature(formula.features[column])]
     if wrong:
         return (
@@ -77,7 +79,7 @@ def _refuses(formula: Formula, _server: str | None) -> str | None:
 
 
 def _category_refusal(formula: Formula) -> str | None:
-    """Why Vespa cannot ask for the levels of a category by name."""
+    """Say why Vespa cannot ask for the levels of a category by name."""
     remedy = "Export it to c or python"
     for name, levels in formula.levels.items():
         if marked := [level for level in levels if _MARKS.search(level)]:
@@ -93,26 +95,27 @@ def _category_refusal(formula: Formula) -> str | None:
     return None
 
 
-def _features(node: Node) -> set[int]:
-    return {node.feature} | _features(node.left) | _features(node.right) if isinstance(node, Split) else set()
-
-
 def _text(formula: Formula, trees: list[Node], single: bool) -> str:
     written = ",".join(
         f'{{"tree_index":{number},"num_leaves":{len(_depths(tree, 0))},"tree_structure":{_tree(tree, single)}}}'
         for number, tree in enumerate(trees)
     )
-    head = {"name": "tree", "version": "v4", "num_class": 1, "num_tree_per_iteration": 1, "objective": "lambdarank"}
-    asked = sorted({node.feature for tree in trees for node in nodes(tree) if node.codes is not None})
-    # older importers take the features that splits ask sets of for the categories, newer ones those with values here
-    levels = [formula.levels[formula.features[column]] for column in asked]
-    infos = {
-        formula.features[column]: {"values": list(range(len(known)))}
-        for column, known in zip(asked, levels, strict=True)
+    head: dict[str, Any] = {
+        "name": "tree",
+        "version": "v4",
+        "num_class": 1,
+        "num_tree_per_iteration": 1,
+        "objective": "lambdarank",
     }
-    rest = {**head, "feature_names": list(formula.features), "feature_infos": infos, "pandas_categorical": levels}
-    text = compact_json(rest)
-    return f'{text[:-1]},"tree_info":[{written}]}}'
+    # older importers take features with splits by sets for the categories, newer ones those with values here
+    by_set = sorted({node.feature for tree in trees for node in nodes(tree) if node.codes is not None})
+    levels = {formula.features[column]: formula.levels[formula.features[column]] for column in by_set}
+    head |= {
+        "feature_names": list(formula.features),
+        "feature_infos": {name: {"values": list(range(len(known)))} for name, known in levels.items()},
+        "pandas_categorical": list(levels.values()),
+    }
+    return f'{compact_json(head)[:-1]},"tree_info":[{written}]}}'
 
 
 def _tree(node: Node, single: bool) -> str:
@@ -133,13 +136,13 @@ def _tree(node: Node, single: bool) -> str:
 
 
 def _scores(single: bool, formula: Formula, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
-    """What Vespa makes of the file; where a model is large, NaN where single and double precision differ in a split."""
+    """Score rows as Vespa does; for a large model, NaN if single and double precision go different ways at a split."""
     text, cells = path.read_text(encoding="utf-8"), cells_of(formula, X)
     if not single:
         return vespa.score(text, X, features, single=False, cells=cells)
-    kept, other = (vespa.score(text, X, features, single=precision, cells=cells) for precision in (True, False))
+    coarse, fine = (vespa.score(text, X, features, single=precision, cells=cells) for precision in (True, False))
     # leaves are rounded to single precision, 2⁻²⁴ of each; the other side of a split is further away
-    return np.where(np.abs(kept - other) <= 1e-6 * np.maximum(1.0, np.abs(kept)), kept, np.nan)
+    return np.where(np.abs(coarse - fine) <= 1e-6 * np.maximum(1.0, np.abs(coarse)), coarse, np.nan)
 
 
 def _prepare(formula: Formula, _server: str | None, _data: RankingData | None) -> Prepared:

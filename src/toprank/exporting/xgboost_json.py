@@ -1,8 +1,8 @@
 """Trees in XGBoost's JSON, in single precision, with thresholds that send every such number the way LightGBM does.
 
-XGBoost goes left where x < L, so L is the next single precision number above the threshold. Its predictor takes for
-granted that the right child of a node follows the left one. Categories that a node names go right, all else left, so
-there the children change sides.
+XGBoost goes left if x < L, so L is the next single precision number above the threshold. Its predictor assumes that the
+right child of a node follows the left one. The categories that a node names go right and all else left, so the children
+of such a node change sides.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
-from toprank.exporting.float32 import LARGEST_SINGLE
-from toprank.exporting.formats import Format, Prepared, name_refusal, name_remarks, renamed, table_remarks
+from toprank.exporting.code_ranges import features_and_sets
+from toprank.exporting.float32 import LARGEST_SINGLE, MOST_WHOLE, least_above
+from toprank.exporting.formats import ELSEWHERE, Format, Prepared, name_refusal, name_remarks, renamed, table_remarks
 from toprank.exporting.interpreters import xgboost
-from toprank.exporting.splits import Node, Split, forest_refusal, least_above, plain_trees
+from toprank.exporting.splits import Node, Split, forest_refusal, plain_trees
 from toprank.importing import installed
 from toprank.rankers.formula import Formula
 from toprank.rankers.trees.forest import Forest
 
 _MARKS = r"[\[\]<\x00-\x1f\x7f]"
 _NO_PARENT = 2147483647
-_MOST_CODES = 1 << 24
 _VERSION = [2, 0, 0]  # the oldest whose format this is; later ones read it
 
 
 def _text(formula: Formula, forest: Forest) -> bytes:
-    trees = [_tree(number, _finite(node), formula.n_features) for number, node in enumerate(plain_trees(forest))]
+    trees = [_tree(number, _as_xgboost(node), formula.n_features) for number, node in enumerate(plain_trees(forest))]
     model = {
         "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
         "iteration_indptr": list(range(len(trees) + 1)),
@@ -56,15 +56,18 @@ def _text(formula: Formula, forest: Forest) -> bytes:
 
 
 def _types(forest: Forest) -> list[str]:
-    """``c`` for features that splits ask for categories of."""
+    """Return ``c`` for features with splits by categories, else ``float``."""
     return ["c" if feature in forest.categories else "float" for feature in range(forest.n_features)]
 
 
-def _finite(node: Node) -> Node:
-    """The same with thresholds that JSON can say: one beyond all numbers becomes one below all, children swapped."""
+def _as_xgboost(node: Node) -> Node:
+    """Return the node in XGBoost's terms: children of categories swapped, and no threshold that JSON cannot hold.
+
+    A threshold above all numbers becomes one below all, with the children swapped.
+    """
     if not isinstance(node, Split):
         return node
-    left, right = _finite(node.left), _finite(node.right)
+    left, right = _as_xgboost(node.left), _as_xgboost(node.right)
     if node.codes is not None:
         return node._replace(left=right, right=left, missing_left=True)
     if node.threshold < LARGEST_SINGLE:
@@ -73,23 +76,20 @@ def _finite(node: Node) -> Node:
 
 
 def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
-    """The columns of a tree: nodes level by level, so that both children of a node are neighbours."""
-    nodes, parents, left, right = [root], [_NO_PARENT], [-1], [-1]
+    """Return the columns of a tree: nodes level by level, so that both children of a node are neighbours."""
+    nodes, parents, left = [root], [_NO_PARENT], []
     for place, node in enumerate(nodes):
+        left.append(len(nodes) if isinstance(node, Split) else -1)
         if isinstance(node, Split):
-            left[place], right[place] = len(nodes), len(nodes) + 1
-            for child in (node.left, node.right):
-                nodes.append(child)
-                parents.append(place)
-                left.append(-1)
-                right.append(-1)
+            nodes += [node.left, node.right]
+            parents += [place, place]
     n = len(nodes)
     splits = [node if isinstance(node, Split) else None for node in nodes]
-    asked = [(place, split.codes) for place, split in enumerate(splits) if split and split.codes is not None]
-    sizes = [len(codes) for _, codes in asked]
+    sets = {place: split.codes for place, split in enumerate(splits) if split and split.codes is not None}
+    sizes = [len(codes) for codes in sets.values()]
     categories = {
-        "categories": [code for _, codes in asked for code in codes],
-        "categories_nodes": [place for place, _ in asked],
+        "categories": [code for codes in sets.values() for code in codes],
+        "categories_nodes": list(sets),
         "categories_segments": [sum(sizes[:number]) for number in range(len(sizes))],
         "categories_sizes": sizes,
     }
@@ -102,7 +102,7 @@ def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
         "left_children": left,
         "loss_changes": [0.0] * n,
         "parents": parents,
-        "right_children": right,
+        "right_children": [child + 1 if child >= 0 else -1 for child in left],
         "split_conditions": values,
         "split_indices": [0 if split is None else split.feature for split in splits],
         "split_type": [int(split is not None and split.codes is not None) for split in splits],
@@ -123,23 +123,15 @@ def _refuses(formula: Formula, _server: str | None) -> str | None:
 
 def _refuses_categories(formula: Formula) -> str | None:
     assert formula.forest is not None
-    codes, numbers = [0.0], set()
-    for tree in formula.forest.trees:
-        for feature, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
-            if wanted is None:
-                numbers.add(feature)
-            else:
-                codes.append(float(np.max(wanted)))
-    if max(codes) >= _MOST_CODES:
-        return (
-            f"XGBoost knows categories below {_MOST_CODES:,}, and it asks for {max(codes):.0f}. Export it to onnx, c "
-            "or python."
-        )
+    numbers = {feature for feature, categories in features_and_sets(formula.forest) if categories is None}
+    largest = max((int(np.max(sets)) for _, sets in features_and_sets(formula.forest) if sets is not None), default=0)
+    if largest >= MOST_WHOLE:
+        return f"XGBoost knows categories below {MOST_WHOLE:,}, and it asks for {largest}. {ELSEWHERE}."
     if both := sorted(numbers & set(formula.forest.categories)):
         name = formula.features[both[0]]
         return (
             f"some splits take '{name}' for a category and some for a number, and in XGBoost a feature is one of the "
-            "two. Export it to onnx, c or python."
+            f"two. {ELSEWHERE}."
         )
     return None
 
