@@ -1,5 +1,5 @@
-"""What other programs make of an exported file: their parsers' rules, their arithmetic, their order of sums.
+"""How other programs score an exported file: the rules of their parsers, their arithmetic, their order of sums.
 
-Read from their sources. A module here never looks at a ranker or a formula, only at the text of a file, so
-that it can tell when a file is wrong.
+The rules were read in the sources of these programs. An interpreter sees only the text of a file, never a ranker or a
+formula, so that it can tell when a file is wrong.
 """

@@ -1,7 +1,7 @@
-"""What the learning-to-rank plug-ins of Elasticsearch and OpenSearch make of the body of a `_createmodel` request.
+"""How the learning-to-rank plug-ins of Elasticsearch and OpenSearch score by the body of a `_createmodel` request.
 
-Everything is in single precision. A document goes left where `threshold > x`; what becomes of a missing value depends
-on the version of the server: it is 0 (``zero``), it goes right (``right``), or it goes where the node says (``node``).
+Everything is in single precision. A document goes left if `threshold > x`. What becomes of a missing value depends on
+the version of the server: it is 0 (``zero``), it goes right (``right``), or it goes where the node says (``node``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,18 @@ from typing import Any, Literal
 import numpy as np
 
 from toprank.errors import FormatError
-from toprank.exporting.interpreters.reading import Array, BoolArray, Single, Trees, fields, single, singles, strict_json
+from toprank.exporting.interpreters.reading import (
+    Array,
+    BoolArray,
+    Single,
+    Trees,
+    fields,
+    places_of,
+    single,
+    singles,
+    strict_json,
+    zeros_for_missing,
+)
 
 Missing = Literal["zero", "right", "node"]
 _NUMBER = (int, float)
@@ -27,7 +38,7 @@ _LOGISTIC = {"binary:logistic", "reg:logistic"}
 
 
 def score(text: str, X: Any, names: Sequence[str], missing: Missing) -> Single:
-    """The scores of rows of features by a server whose feature set has these names.
+    """Score rows of features by a server whose feature set has these names.
 
     Raises:
         FormatError: the parser of the plug-in refuses the request.
@@ -37,56 +48,57 @@ def score(text: str, X: Any, names: Sequence[str], missing: Missing) -> Single:
     inner = fields(model.get("model"), {"type": str, "definition": str, "feature_normalizers": dict}, "'model'")
     if not model.get("name") or "type" not in inner or "definition" not in inner:
         raise FormatError("A model needs a name, a type and a definition.")
-    places = {name: j for j, name in enumerate(names)}
+    places = places_of(names)
     definition = strict_json(inner["definition"])
     norms = _normalizers(inner.get("feature_normalizers", {}), places)
+    is_linear = inner["type"] == "model/linear"
+    values = zeros_for_missing(X) if is_linear or missing == "zero" else singles(X)
     with np.errstate(over="ignore", invalid="ignore"):
-        if inner["type"] == "model/linear":
-            return _linear(definition, _normalized(_zeros(X), norms), places)
+        if is_linear:
+            return _linear(definition, _normalized(values, norms), places)
         if inner["type"] == "model/xgboost+json":
-            return _forest(
-                definition, _normalized(_zeros(X) if missing == "zero" else singles(X), norms), places, missing
-            )
+            return _forest(definition, _normalized(values, norms), places, missing)
     raise FormatError(f"No parser of a plug-in is registered for '{inner['type']}'.")
 
 
 def feature_values(
     text: str, X: Any, names: Sequence[str], cells: Mapping[str, Array] | None = None
 ) -> tuple[Single, tuple[str, ...]]:
-    """What a feature set reads from the fields of documents: the values of its features, and their names.
+    """Return the values of the features that a feature set computes from the fields of documents, and their names.
 
     Args:
-        text: the body of a request that makes a feature set, each feature the number in a field, or a number for each
-            of the terms that it may hold.
-        X: what documents have in their fields, NaN where they lack one.
+        text: the body of a request that makes a feature set: each feature is the number in a field, or the number of
+            the term in it.
+        X: the numbers in the fields of documents, NaN if a document lacks one.
         names: the fields.
-        cells: the terms that documents have in fields of this name instead, None where they lack one.
+        cells: the terms in fields of this name, which hold no numbers; None if a document lacks one.
     """
-    made = fields(fields(strict_json(text), {"featureset": dict}, "the request")["featureset"], _SET, "the feature set")
-    held, columns, place = singles(X), [], {name: j for j, name in enumerate(names)}
-    for feature in made["features"]:
+    request = fields(strict_json(text), {"featureset": dict}, "the request")
+    feature_set = fields(request["featureset"], _SET, "the feature set")
+    values, columns, places = singles(X), [], places_of(names)
+    for feature in feature_set["features"]:
         template = fields(feature, _FEATURE, "a feature")["template"]["function_score"]
         if "functions" in template:
             columns.append(_by_term(template, cells or {}))
             continue
         factor = fields(template["field_value_factor"], {"field": str, "missing": _NUMBER}, "a field's value")
-        column = held[:, place[factor["field"]]]
+        column = values[:, places[factor["field"]]]
         if "missing" in factor:
             column = np.where(np.isnan(column), single(factor["missing"]), column)
         elif template["query"] != {"exists": {"field": factor["field"]}}:
             raise FormatError(f"The query fails where a document lacks the field '{factor['field']}'.")
         columns.append(column)
-    return np.column_stack(columns), tuple(feature["name"] for feature in made["features"])
+    return np.column_stack(columns), tuple(feature["name"] for feature in feature_set["features"])
 
 
 def _by_term(query: dict[str, Any], cells: Mapping[str, Array]) -> Single:
-    """The weight of the first function whose term a document has; of one without a term, for all others."""
+    """Score documents by the weight of the first function whose term they have; one without a term matches all."""
     known = {"query": dict, "functions": list, "score_mode": str, "boost_mode": str}
     score = fields(query, known, "a function_score")
     if (score["query"], score["score_mode"], score["boost_mode"]) != ({"match_all": {}}, "first", "replace"):
-        raise FormatError("This reader knows the first function of all documents in the place of the score.")
+        raise FormatError("This reader knows only functions of all documents, the first of which replaces the score.")
     weights: dict[Any, float] = {}
-    asked, otherwise = set(), 1.0  # which is what a document scores that no function matches
+    searched, otherwise = set(), 1.0  # 1 is the score of a document that no function matches
     for function in score["functions"]:
         entry = fields(function, {"filter": dict, "weight": _NUMBER}, "a function")
         if entry["weight"] < 0:
@@ -95,15 +107,10 @@ def _by_term(query: dict[str, Any], cells: Mapping[str, Array]) -> Single:
             otherwise = entry["weight"]
             break
         [(field, term)] = entry["filter"]["term"].items()
-        asked.add(field)
+        searched.add(field)
         weights.setdefault(term, entry["weight"])
-    [field] = asked
+    [field] = searched
     return singles([weights.get(cell, otherwise) if cell is not None else otherwise for cell in cells[field]])
-
-
-def _zeros(X: Any) -> Single:
-    held = singles(X)
-    return np.where(np.isnan(held), np.float32(0.0), held)
 
 
 def _normalizers(normalizers: dict[str, Any], places: dict[str, int]) -> dict[int, tuple[np.float32, np.float32]]:
@@ -174,5 +181,5 @@ def _node(value: Any, trees: Trees, places: dict[str, int]) -> int:
     if node["split"] not in places:
         raise FormatError(f"The feature set has no feature '{node['split']}'.")
     left, right = (_node(child, trees, places) for child in children)
-    kept = single(node["split_condition"])
-    return trees.split(places[node["split"]], kept, left, right, int(node["missing"] == node["yes"]))
+    threshold = single(node["split_condition"])
+    return trees.split(places[node["split"]], threshold, left, right, int(node["missing"] == node["yes"]))

@@ -1,6 +1,6 @@
-"""What RankLib makes of a model file: LambdaMART's XML, and the one line of its linear regression.
+"""How RankLib scores by a model file: LambdaMART's XML, and the one line of its linear regression.
 
-Features are in single precision, and a missing one is 0. A document goes left where x <= threshold.
+Features are in single precision, and a missing one is 0. A document goes left if x <= threshold.
 """
 
 from __future__ import annotations
@@ -12,23 +12,22 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.errors import FormatError
-from toprank.exporting.interpreters.reading import Array, BoolArray, Trees, single, singles
+from toprank.exporting.interpreters.reading import Array, BoolArray, Trees, single, zeros_for_missing
 
 _TREES, _LINEAR = "## LambdaMART", "## Linear Regression"
 
 
 def score(text: str, X: Any) -> FloatArray:
-    """The scores of rows of features, the first of which is RankLib's feature 1.
+    """Score rows of features, the first of which is RankLib's feature 1.
 
     Raises:
         FormatError: RankLib cannot read the file.
     """
     lines = [line.strip() for line in text.splitlines()]
     body = "".join(line for line in lines if not line.startswith("#"))
-    held = singles(X)
-    held = np.where(np.isnan(held), np.float32(0.0), held)
+    values = zeros_for_missing(X)
     if lines[0] == _LINEAR:
-        return _linear(body, held)
+        return _linear(body, values)
     if lines[0] != _TREES:
         raise FormatError(f"The first line must name a ranker of RankLib, such as '{_TREES}'.")
     try:
@@ -38,10 +37,10 @@ def score(text: str, X: Any) -> FloatArray:
     trees, weights = Trees(), []
     for tree in ensemble.iter("tree"):
         weights.append(single(tree.attrib["weight"]))
-        trees.roots.append(_node(_first(tree), trees, held.shape[1]))
-    total = np.zeros(len(held), dtype=np.float32)
-    for weight, leaves in zip(weights, trees.leaves(held, _goes_left, np.float32), strict=True):
-        # a double is added to a float, and rounded
+        trees.roots.append(_node(_first(tree), trees, values.shape[1]))
+    total = np.zeros(len(values), dtype=np.float32)
+    for weight, leaves in zip(weights, trees.leaves(values, _goes_left, np.float32), strict=True):
+        # a double is added to a float, and the sum is rounded
         total = (total.astype(np.float64) + leaves.astype(np.float64) * float(weight)).astype(np.float32)
     return total.astype(np.float64)
 
@@ -53,7 +52,7 @@ def _goes_left(x: Array, threshold: Array, mark: Array) -> BoolArray:
 
 
 def _first(parent: Any) -> Any:
-    """The first child; white space before it would be taken for it."""
+    """Return the first child; RankLib would take white space before it for the first one."""
     if parent.text is not None or not len(parent):
         raise FormatError(f"<{parent.tag}> must begin with its first element: RankLib takes white space for one.")
     return parent[0]
@@ -77,10 +76,10 @@ def _node(split: Any, trees: Trees, n_features: int) -> int:
 
 def _linear(body: str, X: Array) -> FloatArray:
     pairs = [pair.split(":") for pair in body.split()]
-    known = {int(key): float(value) for key, value in pairs}
-    if max(known) > X.shape[1]:
-        raise FormatError(f"The line has a weight for feature {max(known)}, and documents have {X.shape[1]}.")
-    total = np.full(len(X), known.pop(0, 0.0))
-    for number, weight in known.items():
+    weights = {int(key): float(value) for key, value in pairs}
+    if max(weights) > X.shape[1]:
+        raise FormatError(f"The line has a weight for feature {max(weights)}, and documents have {X.shape[1]}.")
+    total = np.full(len(X), weights.pop(0, 0.0))
+    for number, weight in weights.items():
         total = total + weight * X[:, number - 1].astype(np.float64)
     return total

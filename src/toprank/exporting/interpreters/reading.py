@@ -1,9 +1,9 @@
-"""What the readers of all programs share: JSON as a strict parser takes it, numbers in single precision, and trees."""
+"""What all interpreters share: JSON as a strict parser takes it, numbers in single precision, and trees."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ Array = npt.NDArray[Any]
 
 
 def strict_json(text: str) -> Any:
-    """JSON without NaN, Infinity and repeated keys, which the parsers of search engines refuse."""
+    """Parse JSON without NaN, Infinity and repeated keys, which the parsers of search engines refuse."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         unique = dict(pairs)
         if len(unique) < len(pairs):
             raise FormatError("An object names a field twice.")
@@ -29,59 +29,70 @@ def strict_json(text: str) -> Any:
         raise FormatError(f"{word} is not JSON.")
 
     try:
-        return json.loads(text, object_pairs_hook=once, parse_constant=refuse)
+        return json.loads(text, object_pairs_hook=unique_keys, parse_constant=refuse)
     except (json.JSONDecodeError, RecursionError) as error:
         raise FormatError(f"This is no JSON that a parser takes: {error}.") from None
 
 
-def fields(value: Any, kinds: Mapping[str, type | tuple[type, ...]], what: str) -> dict[str, Any]:
-    """An object whose fields are all known and of their kind, as a strict parser reads it."""
+def fields(value: Any, kinds: Mapping[str, type | tuple[type, ...]], name: str) -> dict[str, Any]:
+    """Check that a value is an object whose fields are all known and of their kind, as a strict parser does."""
     if not isinstance(value, dict):
-        raise FormatError(f"{what} should be an object, not {type(value).__name__}.")
+        raise FormatError(f"{name} should be an object, not {type(value).__name__}.")
     for key, content in value.items():
         if key not in kinds:
-            raise FormatError(f"{what} has the field '{key}', which the parser does not know.")
+            raise FormatError(f"{name} has the field '{key}', which the parser does not know.")
         if not isinstance(content, kinds[key]) or isinstance(content, bool) != (kinds[key] is bool):
-            raise FormatError(f"Field '{key}' of {what} cannot be a {type(content).__name__}.")
+            raise FormatError(f"Field '{key}' of {name} cannot be a {type(content).__name__}.")
     return value
 
 
 def single(text: str | float) -> np.float32:
-    """A number of a file in single precision."""
+    """Read a number of a file in single precision."""
     with np.errstate(over="ignore"):
         return np.float32(float(text))
 
 
 def singles(X: Any) -> Single:
-    """Features as the programs hold them."""
+    """Return features as the programs hold them."""
     with np.errstate(over="ignore"):
         return np.asarray(X, dtype=np.float32)
 
 
+def zeros_for_missing(X: Any) -> Single:
+    """Return features as the programs hold them that take a missing value for 0."""
+    values = singles(X)
+    return np.where(np.isnan(values), np.float32(0.0), values)
+
+
+def places_of(names: Iterable[str]) -> dict[str, int]:
+    """Return the place of each name."""
+    return {name: place for place, name in enumerate(names)}
+
+
 class Trees:
-    """Trees of a file: nodes by number; `feature` −1 is a leaf."""
+    """The trees of a file: nodes by number; a leaf has the feature −1."""
 
     def __init__(self) -> None:
         self.roots: list[int] = []
         self._rows: list[tuple[int, float, int, int, float, int]] = []
 
     def leaf(self, value: float | np.floating[Any]) -> int:
-        """A new leaf; gives its number."""
+        """Add a leaf; return its number."""
         self._rows.append((-1, 0.0, -1, -1, float(value), 0))
         return len(self._rows) - 1
 
     def split(self, feature: int, threshold: float | np.floating[Any], left: int, right: int, mark: int = 0) -> int:
-        """A new node above two others; `mark` is the program's own."""
+        """Add a node above two others; return its number. `mark` means what the program wants it to mean."""
         self._rows.append((feature, float(threshold), left, right, 0.0, mark))
         return len(self._rows) - 1
 
     def leaves(self, X: Array, goes_left: Callable[[Array, Array, Array], BoolArray], kind: Any) -> Iterator[Array]:
-        """The leaf values of each tree in turn, in precision `kind`, one for each row of X.
+        """Yield the leaf values of each tree in turn, one for each row of X.
 
         Args:
             X: features as the program holds them.
-            goes_left: of values, thresholds (in precision `kind`) and marks.
-            kind: np.float32 or np.float64.
+            goes_left: tells the way from values, thresholds and marks.
+            kind: the precision of thresholds and leaves, np.float32 or np.float64.
         """
         feature, _, left, right, _, mark = (np.array(column) for column in zip(*self._rows, strict=True))
         with np.errstate(over="ignore"):
@@ -91,6 +102,6 @@ class Trees:
             node = np.full(len(X), root)
             while len(rows := np.flatnonzero(feature[node] >= 0)):
                 at = node[rows]
-                goes = goes_left(X[rows, feature[at]], threshold[at], mark[at])
-                node[rows] = np.where(goes, left[at], right[at])
+                goes_there = goes_left(X[rows, feature[at]], threshold[at], mark[at])
+                node[rows] = np.where(goes_there, left[at], right[at])
             yield value[node]

@@ -1,8 +1,8 @@
-"""What Solr's learning-to-rank module makes of a model: linear, additive trees, neural networks, and their wrapper.
+"""How Solr's learning-to-rank module scores by a model: linear functions, additive trees and neural networks.
 
-Everything is in single precision. A document goes left where `x <= threshold + 1e-6`, which Solr adds when it reads.
-Features that Solr finds no value for are 0, unless the feature store gives them the default NaN and the model says
-`isNullSameAsZero: false` (Solr 9.2 and later); then a node sends them where its `missing` says.
+Everything is in single precision. A document goes left if `x <= threshold + 1e-6`, which Solr adds as it reads.
+A feature without a value is 0, unless the feature store gives it the default NaN and the model says
+`isNullSameAsZero: false` (Solr 9.2 and later); then a node sends it where its `missing` says.
 """
 
 from __future__ import annotations
@@ -14,10 +14,20 @@ from typing import Any
 import numpy as np
 
 from toprank.errors import FormatError
-from toprank.exporting.interpreters.reading import Array, BoolArray, Single, Trees, fields, single, singles, strict_json
+from toprank.exporting.interpreters.reading import (
+    Array,
+    BoolArray,
+    Single,
+    Trees,
+    fields,
+    places_of,
+    single,
+    singles,
+    strict_json,
+)
 
 SLACK = np.float32(1e-6)
-"""What Solr adds to every threshold."""
+"""Solr adds this to every threshold."""
 _MODEL = "org.apache.solr.ltr.model."
 _STANDARD = "org.apache.solr.ltr.norm.StandardNormalizer"
 _NODE = {"feature": str, "threshold": str, "left": dict, "right": dict, "missing": str, "value": str}
@@ -29,18 +39,18 @@ _CLAUSE = re.compile(r'((?:\w|\\.)+):"((?:[^"\\]|\\.)*)"\^=(\d+)(?: |$)', re.DOT
 def feature_values(
     text: str, X: Any, names: Sequence[str], cells: Mapping[str, Array] | None = None
 ) -> tuple[Single, tuple[str, ...]]:
-    """What a feature store reads from the fields of documents: the values of its features, and their names.
+    """Return the values of the features that a feature store computes from the fields of documents, and their names.
 
     Args:
-        text: the features, each the value of a field, or the score of a query for terms.
-        X: what documents have in their fields, NaN where they lack one.
+        text: the features: each is the value of a field, or the score of a query for terms.
+        X: the numbers in the fields of documents, NaN if a document lacks one.
         names: the fields.
-        cells: the terms that documents have in fields of this name instead, None where they lack one.
+        cells: the terms in fields of this name, which hold no numbers; None if a document lacks one.
     """
-    held, place, columns, named = singles(X), {name: j for j, name in enumerate(names)}, [], []
+    values, places, columns, feature_names = singles(X), places_of(names), [], []
     for feature in strict_json(text):
         entry = fields(feature, {"store": str, "name": str, "class": str, "params": dict}, "a feature")
-        named.append(entry["name"])
+        feature_names.append(entry["name"])
         if entry["class"] == "org.apache.solr.ltr.feature.SolrFeature":
             params = fields(entry["params"], {"q": str}, "params of a feature")
             columns.append(_score_of_terms(params["q"], cells or {}))
@@ -48,13 +58,13 @@ def feature_values(
         params = fields(entry["params"], {"field": str, "defaultValue": str}, "params of a feature")
         if entry["class"] != "org.apache.solr.ltr.feature.FieldValueFeature":
             raise FormatError(f"This reader knows no feature '{entry['class']}'.")
-        column = held[:, place[params["field"]]]
+        column = values[:, places[params["field"]]]
         columns.append(np.where(np.isnan(column), single(params.get("defaultValue", "0")), column))
-    return np.column_stack(columns), tuple(named)
+    return np.column_stack(columns), tuple(feature_names)
 
 
 def _score_of_terms(query: str, cells: Mapping[str, Array]) -> Single:
-    """What documents score for a query by the standard parser of clauses with constant scores; 0 where none matches."""
+    """Score documents by a query of the standard parser whose clauses have constant scores; 0 if none matches."""
     if "${" in query:
         raise FormatError("The query holds a parameter, which no request gives.")
     clauses = [_CLAUSE.match(query)]
@@ -75,11 +85,11 @@ def _unescaped(text: str) -> str:
 
 
 def score(text: str, X: Any, names: Sequence[str]) -> Single:
-    """The scores of documents by a core whose feature store has these names.
+    """Score documents by a core whose feature store has these names.
 
     Args:
         text: the model.
-        X: the values of the features, in the order of `names`; missing ones have the store's defaults.
+        X: the values of the features, in the order of `names`; a missing one has the store's default.
         names: the names in the feature store.
 
     Raises:
@@ -89,14 +99,14 @@ def score(text: str, X: Any, names: Sequence[str]) -> Single:
     model = fields(strict_json(text), known, "the model")
     if not {"class", "name", "features", "params"} <= model.keys():
         raise FormatError("A model needs a class, a name, features and params.")
-    held = singles(X)
+    values = singles(X)
     with np.errstate(over="ignore", invalid="ignore"):
-        columns, place = [], {name: j for j, name in enumerate(names)}
+        columns, places = [], places_of(names)
         for feature in model["features"]:
             entry = fields(feature, {"name": str, "norm": dict}, "a feature")
-            if entry.get("name") not in place:
+            if entry.get("name") not in places:
                 raise FormatError(f"The feature store has no feature '{entry.get('name')}'.")
-            columns.append(_normalized(held[:, place[entry["name"]]], entry.get("norm")))
+            columns.append(_normalized(values[:, places[entry["name"]]], entry.get("norm")))
         used = [feature["name"] for feature in model["features"]]
         if not used or len(set(used)) < len(used):
             raise FormatError("A model needs features, each of them once.")
@@ -135,17 +145,17 @@ def _forest(params: dict[str, Any], X: Single, names: Sequence[str]) -> Single:
     if "trees" not in params:
         raise FormatError("The model declares no trees.")
     as_zero, trees, weights = params.get("isNullSameAsZero", True), Trees(), []
-    place = {name: j for j, name in enumerate(names)}
+    places = places_of(names)
     for tree in params["trees"]:
         entry = fields(tree, {"weight": str, "root": dict}, "a tree")
         if len(entry) < 2:
             raise FormatError("A tree needs a weight and a root.")
         weights.append(single(entry["weight"]))
-        trees.roots.append(_node(entry["root"], trees, place))
+        trees.roots.append(_node(entry["root"], trees, places))
 
     def goes_left(x: Array, threshold: Array, missing: Array) -> BoolArray:
         less: BoolArray = x <= threshold
-        if as_zero:  # NaN is no more than any other value, and goes right
+        if as_zero:  # any comparison with NaN is false, and goes right
             return less
         if (np.isnan(x) & (missing == _NOWHERE)).any():
             raise FormatError("A value is missing at a node without 'missing', where Solr fails.")
@@ -157,7 +167,7 @@ def _forest(params: dict[str, Any], X: Single, names: Sequence[str]) -> Single:
     return total
 
 
-def _node(value: Any, trees: Trees, place: dict[str, int]) -> int:
+def _node(value: Any, trees: Trees, places: dict[str, int]) -> int:
     node = fields(value, _NODE, "a node")
     if "feature" not in node:
         if "left" in node or "right" in node:
@@ -165,11 +175,11 @@ def _node(value: Any, trees: Trees, place: dict[str, int]) -> int:
         return trees.leaf(single(node.get("value", "0")))
     if not {"threshold", "left", "right"} <= node.keys():
         raise FormatError("A node needs a threshold, left and right.")
-    if node["feature"] not in place:
+    if node["feature"] not in places:
         raise FormatError(f"A node asks for '{node['feature']}', which is no feature of the model: its tree scores 0.")
-    left, right = _node(node["left"], trees, place), _node(node["right"], trees, place)
+    left, right = _node(node["left"], trees, places), _node(node["right"], trees, places)
     missing = _NOWHERE if "missing" not in node else _LEFT if node["missing"] == "left" else _RIGHT
-    return trees.split(place[node["feature"]], single(node["threshold"]) + SLACK, left, right, missing)
+    return trees.split(places[node["feature"]], single(node["threshold"]) + SLACK, left, right, missing)
 
 
 _ACTIVATIONS: dict[str, Callable[[Single], Array]] = {

@@ -1,28 +1,28 @@
-"""What Vespa makes of a LightGBM model in JSON: its importer writes a ranking expression of nested conditions.
+"""How Vespa scores by a LightGBM model in JSON: its importer writes a ranking expression of nested conditions.
 
-A node becomes `x < t`, or `!(x >= t)` where `default_left` is true: so a missing value goes right, or left. Vespa
-reckons in double precision; in large models (`holds_singles`) thresholds and leaves are kept in single precision.
+A node becomes `x < t`, which sends a missing value right, or with `default_left` `!(x >= t)`, which sends it left.
+Vespa computes in double precision; in large models (`holds_singles`) thresholds and leaves are in single precision.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.errors import FormatError
-from toprank.exporting.interpreters.reading import Array, BoolArray, Trees, strict_json
+from toprank.exporting.interpreters.reading import Array, BoolArray, Trees, places_of, strict_json
 
-_PATH, _TREE, _LEAVES = 2500.0, 12, 25_000
+_PATH, _TREE, _LEAVES = 2500.0, 12, 25_000  # Vespa's limits for double precision
 _FIRST_SET = 2  # marks of splits: 0 and 1 are directions, then come sets
 _FEATURE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\([A-Za-z0-9_., ]*\))?(\.[A-Za-z0-9_.]+)?\Z")
 
 
 def is_rank_feature(name: str) -> bool:
-    """Whether a name can stand in a ranking expression: a function or a rank feature such as `attribute(price)`.
+    """Whether a name may stand in a ranking expression: a function or a rank feature such as `attribute(price)`.
 
     >>> [is_rank_feature(name) for name in ("bm25(title)", "fieldMatch(title).proximity", "2nd", "title length")]
     [True, True, False, False]
@@ -43,14 +43,14 @@ def holds_singles(paths: Any, leaves: Any) -> bool:
 def score(
     text: str, X: Any, names: Any, *, single: bool | None = None, cells: Mapping[str, Array] | None = None
 ) -> FloatArray:
-    """The scores of rows of features.
+    """Score rows of features.
 
     Args:
         text: the file in the application package.
         X: features, in the order of `names`.
         names: the rank features and functions that the profile has.
         single: whether thresholds and leaves are in single precision; None: as Vespa decides.
-        cells: the texts that features of this name are instead, None where there is none.
+        cells: the texts of features of this name, which are no numbers; None for a missing text.
 
     Raises:
         FormatError: Vespa's importer refuses the file.
@@ -59,7 +59,7 @@ def score(
     for key in ("objective", "feature_names", "tree_info", "pandas_categorical"):
         if not isinstance(root, dict) or key not in root:
             raise FormatError(f"The file has no '{key}', and the importer fails.")
-    sets = _Sets(root, np.asarray(X, dtype=np.float64), list(names), cells or {})
+    sets = _Sets(root, np.asarray(X, dtype=np.float64), names, cells or {})
     trees, depths = Trees(), []
     for tree in root["tree_info"]:
         depth: list[int] = []
@@ -69,8 +69,8 @@ def score(
         raise FormatError("The file has no trees, and an empty expression is none.")
     if single is None:
         single = holds_singles([np.mean(depth) for depth in depths], [len(depth) for depth in depths])
-    total = np.zeros(len(sets.held))
-    for leaves in trees.leaves(sets.held, sets.goes_left, np.float32 if single else np.float64):
+    total = np.zeros(len(sets.X))
+    for leaves in trees.leaves(sets.X, sets.goes_left, np.float32 if single else np.float64):
         total = total + leaves
     return _through(root["objective"], total)
 
@@ -84,16 +84,16 @@ def _through(objective: Any, total: FloatArray) -> FloatArray:
 
 
 class _Sets:
-    """The features, those that are texts as numbers of these, and the sets of texts that splits ask for."""
+    """The features, with a number for each text, and the sets of texts that splits ask for."""
 
-    def __init__(self, root: dict[str, Any], X: FloatArray, names: list[str], cells: Mapping[str, Array]) -> None:
+    def __init__(self, root: dict[str, Any], X: FloatArray, names: Iterable[str], cells: Mapping[str, Array]) -> None:
         self.features: list[str] = root["feature_names"]
-        self.place = {name: j for j, name in enumerate(names)}
-        self.held, self._texts = X.copy(), {}
+        self.places = places_of(names)
+        self.X, self._texts = X.copy(), {}
         for name, column in cells.items():
-            texts = {text: number for number, text in enumerate({str(cell) for cell in column if cell is not None})}
+            texts = places_of({str(cell) for cell in column if cell is not None})
             self._texts[name] = texts
-            self.held[:, self.place[name]] = [-1 if cell is None else texts[str(cell)] for cell in column]
+            self.X[:, self.places[name]] = [-1 if cell is None else texts[str(cell)] for cell in column]
         infos = root.get("feature_infos") or {}
         known = [name for name in self.features if isinstance(infos.get(name), dict) and infos[name].get("values")]
         self._levels = dict(zip(known, root["pandas_categorical"], strict=False))
@@ -105,22 +105,22 @@ class _Sets:
         return name in self._texts
 
     def mark(self, name: str, codes: list[str]) -> int:
-        """The mark of a split that asks whether a text is one of some levels."""
-        levels = self._levels.get(name)  # without them an importer takes the codes for texts
-        wanted = set(codes if levels is None else [levels[int(code)] for code in codes])
-        if any(not isinstance(level, str) or '"' in level or "\\" in level for level in wanted):
+        """Return the mark of a split that asks whether a text is one of some levels."""
+        known = self._levels.get(name)  # without them an importer takes the codes for texts
+        levels = set(codes if known is None else [known[int(code)] for code in codes])
+        if any(not isinstance(level, str) or '"' in level or "\\" in level for level in levels):
             raise FormatError(f"A level of '{name}' cannot be written into a ranking expression.")
         inside = np.zeros(self._wide, dtype=bool)
-        inside[[number for text, number in self._texts[name].items() if text in wanted]] = True
+        inside[[number for text, number in self._texts[name].items() if text in levels]] = True
         self._sets.append(inside)
         return _FIRST_SET + len(self._sets) - 1
 
     def goes_left(self, x: Array, threshold: Array, mark: Array) -> BoolArray:
-        """Whether values go left: below the threshold, or in the set, which `mark` says."""
+        """Whether values go left: below the threshold, or in the set of this mark."""
         with np.errstate(invalid="ignore"):
             left: BoolArray = np.where(mark == 1, ~(x >= threshold), x < threshold)
-        if (asked := mark >= _FIRST_SET).any():
-            left[asked] = np.stack(self._sets)[mark[asked] - _FIRST_SET, x[asked].astype(np.int64)]
+        if (by_set := mark >= _FIRST_SET).any():  # a missing text is -1, the last of each set, which is False
+            left[by_set] = np.stack(self._sets)[mark[by_set] - _FIRST_SET, x[by_set].astype(np.int64)]
         return left
 
 
@@ -129,11 +129,11 @@ def _node(node: Any, trees: Trees, sets: _Sets, depths: list[int], depth: int) -
         depths.append(depth)
         return trees.leaf(float(node["leaf_value"]))
     name = sets.features[node["split_feature"]]
-    if not is_rank_feature(name) or name not in sets.place:
+    if not is_rank_feature(name) or name not in sets.places:
         raise FormatError(f"'{name}' is no rank feature and no function of the profile.")
     left, right = (_node(node[side], trees, sets, depths, depth + 1) for side in ("left_child", "right_child"))
     if (node["decision_type"] == "==") != sets.is_text(name):
         raise FormatError(f"Vespa compares categories as texts, and '{name}' is compared as {node['decision_type']}.")
     if sets.is_text(name):
-        return trees.split(sets.place[name], 0.0, left, right, sets.mark(name, node["threshold"].split("||")))
-    return trees.split(sets.place[name], float(node["threshold"]), left, right, int(node.get("default_left", False)))
+        return trees.split(sets.places[name], 0.0, left, right, sets.mark(name, node["threshold"].split("||")))
+    return trees.split(sets.places[name], float(node["threshold"]), left, right, int(node.get("default_left", False)))

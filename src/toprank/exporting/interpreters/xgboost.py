@@ -1,7 +1,7 @@
-"""What XGBoost's predictor makes of a model in its JSON: trees, and the sum of their leaves.
+"""How XGBoost's predictor scores by a model in its JSON: trees, and the sum of their leaves.
 
-Everything is in single precision. A document goes left where x < L, or where its category is none that the node names;
-a missing value where the node says, and the right child of a node is the one after the left.
+Everything is in single precision. A document goes left if x < L, or if the node does not name its category; a missing
+value goes where the node says. The right child of a node is the one after the left.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from toprank.exporting.interpreters.reading import singles, strict_json
 
 
 def score(text: str, X: Any) -> FloatArray:
-    """The scores of rows of features, before any transformation."""
+    """Score rows of features, before any transformation."""
     rows = singles(X)
     total = np.zeros(len(rows), dtype=np.float32)
     for tree in strict_json(text)["learner"]["gradient_booster"]["model"]["trees"]:
@@ -29,8 +29,8 @@ def score(text: str, X: Any) -> FloatArray:
             x = rows[inside, feature[at]]
             goes_left = x < value[at]
             for place, codes in sets.items():
-                here = at == place
-                goes_left[here] = (x[here] < 0) | ~np.isin(np.trunc(x[here]), codes)
+                by_set = at == place
+                goes_left[by_set] = (x[by_set] < 0) | ~np.isin(np.trunc(x[by_set]), codes)
             goes_left = np.where(np.isnan(x), by_default[at], goes_left)
             node[inside] = left[at] + ~goes_left
         total += value[node]
