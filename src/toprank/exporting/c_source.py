@@ -27,7 +27,7 @@ from toprank.rankers.trees.forest import Forest
 
 
 class _CWriter:
-    """Formulas as expressions of x, the features of a document; what they need goes into constants and functions."""
+    """Writes formulas as expressions of a document's features x; collects the constants and functions they need."""
 
     def __init__(self) -> None:
         self.constants: list[str] = []
@@ -40,14 +40,14 @@ class _CWriter:
         return f"{kind}_{self._numbers}"
 
     def array(self, kind: str, values: npt.NDArray[Any], of: str = "double") -> str:
-        """A table of numbers; its name. (C has no empty tables.)"""
+        """Add a table of numbers; return its name. (C has no empty tables.)"""
         name, flat = self._name(kind), np.ravel(values)
         listed = _listed(_number(value) for value in flat.tolist()) if flat.size else "0"
         self.constants.append(f"static const {of} {name}[] = {{{listed}}};")
         return name
 
     def score(self, part: Part, x: str = "x") -> str:
-        """The expression of a score; what must be computed before goes into `steps`."""
+        """Return the expression of a score; what must be computed first goes into `steps`."""
         if isinstance(part, Blend):
             return " + ".join(f"{_number(factor)} * ({self.score(term, x)})" for factor, term in part.terms)
         if isinstance(part, Wide):
@@ -80,7 +80,7 @@ class _CWriter:
         return name
 
     def outputs(self, part: LinearFunction | Forest | Network, x: str) -> str:
-        """The array that will hold the outputs."""
+        """Return the name of the array that will hold the outputs."""
         name = self._name("outputs")
         self.steps.append(f"double {name}[{part.outputs}];")
         if isinstance(part, LinearFunction):
@@ -104,10 +104,10 @@ class _CWriter:
             roots.append(first if len(tree.feature) else -1 - n_leaves)
             sides = [np.where(side >= 0, side + first, side - n_leaves) for side in (tree.left, tree.right)]
             for node in range(len(tree.feature)):
-                begin, count, wanted = 0, 0, tree.categories[node]
-                if wanted is not None:
-                    packed = np.zeros(int(wanted.max(initial=0)) // 32 + 1, dtype=np.int64)
-                    np.bitwise_or.at(packed, wanted // 32, np.int64(1) << (wanted % 32))
+                begin, count, categories = 0, 0, tree.categories[node]
+                if categories is not None:
+                    packed = np.zeros(int(categories.max(initial=0)) // 32 + 1, dtype=np.int64)
+                    np.bitwise_or.at(packed, categories // 32, np.int64(1) << (categories % 32))
                     words.append(packed)
                     begin, count = n_words, len(packed)
                     n_words += len(packed)
@@ -131,12 +131,12 @@ class _CWriter:
         self.functions |= {"sigmoid", "network"}
         d, n_knots = len(part.centre), len(part.knots)
         sizes = [d, *(len(layer.bias) for layer in part.layers)]
-        held = self._name("layer")
-        self.steps.append(f"double {held}[2][{max(sizes)}];")
+        layers = self._name("layer")
+        self.steps.append(f"double {layers}[2][{max(sizes)}];")
         kind = ("identity", "log1p", "quantile").index(part.transform)
         tables = ", ".join(self.array(table, getattr(part, table)) for table in ("centre", "spread", "missing"))
         knots = self.array("knots", part.knots.T)
-        self.steps.append(f"inputs({x}, {d}, {kind}, {tables}, {n_knots}, {knots}, {held}[0]);")
+        self.steps.append(f"inputs({x}, {d}, {kind}, {tables}, {n_knots}, {knots}, {layers}[0]);")
         for number, layer in enumerate(part.layers):
             last = number == len(part.layers) - 1
             weights, bias = self.array("weights", layer.weights), self.array("bias", layer.bias)
@@ -144,13 +144,13 @@ class _CWriter:
             if layer.norm is not None:
                 norm = ", ".join(self.array("norm", side) for side in layer.norm)
             activation = ("none", "relu", "tanh", "silu", "gelu").index(layer.activation)
-            to = name if last else f"{held}[{(number + 1) % 2}]"
+            to = name if last else f"{layers}[{(number + 1) % 2}]"
             shape = f"{sizes[number]}, {sizes[number + 1]}"
-            self.steps.append(f"dense({held}[{number % 2}], {shape}, {weights}, {bias}, {norm}, {activation}, {to});")
+            self.steps.append(f"dense({layers}[{number % 2}], {shape}, {weights}, {bias}, {norm}, {activation}, {to});")
 
 
 def _number(value: float) -> str:
-    """To the last bit, and a double wherever it is one."""
+    """Write a number to the last bit; a float always has a point or an exponent, so that it is a double in C."""
     if isinstance(value, int):
         return str(value)
     if np.isinf(value):
@@ -187,7 +187,7 @@ def _source(formula: Formula) -> bytes:
 
 
 def _levels(name: str, formula: Formula) -> list[str]:
-    """The levels of categories, a table each."""
+    """Write the levels of categories, a table each."""
     if not formula.levels:
         return []
     comment = "/* Categories: x holds the place of a level in its table, from 0 on; NAN for any other. */"
@@ -199,7 +199,7 @@ def _levels(name: str, formula: Formula) -> list[str]:
 
 
 def _identifier(name: str) -> str:
-    """The name of the model as C takes it.
+    """Turn the name of the model into an identifier.
 
     >>> _identifier("2nd model")
     'm2nd_model'
@@ -209,7 +209,7 @@ def _identifier(name: str) -> str:
 
 
 def _text(name: str) -> str:
-    """A name as a literal of C, in UTF-8, whatever it holds."""
+    """Write a name as a literal of C in UTF-8, whatever characters it has."""
     plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;()[]{}<>=+*/@#$&!|~^'")
     return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in name.encode()) + '"'
 
@@ -218,8 +218,8 @@ def _text(name: str) -> str:
 
 
 def _compiler() -> str | None:
-    named = os.environ.get("CC", "").split()
-    return next((path for name in (*named[:1], "cc", "gcc", "clang") if (path := shutil.which(name))), None)
+    preferred = os.environ.get("CC", "").split()[:1]
+    return next((path for name in (*preferred, "cc", "gcc", "clang") if (path := shutil.which(name))), None)
 
 
 def _scores(compiler: str, path: Path, X: FloatArray, _features: tuple[str, ...]) -> FloatArray:
@@ -227,14 +227,14 @@ def _scores(compiler: str, path: Path, X: FloatArray, _features: tuple[str, ...]
         library = Path(folder) / "model.so"
         # a product and a sum joined in one instruction would round once where predict rounds twice
         strict = ["-std=c99", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
-        done = subprocess.run(
+        compilation = subprocess.run(
             [compiler, *strict, "-xc", str(path), "-xnone", "-o", str(library), "-lm"],
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode:
-            raise DataError(f"{compiler} refuses the exported file: {done.stderr[:2000]}")
+        if compilation.returncode:
+            raise DataError(f"{compiler} refuses the exported file: {compilation.stderr[:2000]}")
         function = re.search(r"^void (\w+)_scores\(", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert function is not None
         score = getattr(ctypes.CDLL(str(library)), f"{function[1]}_scores")

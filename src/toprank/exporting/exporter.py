@@ -1,4 +1,4 @@
-"""`export`: a ranker becomes a file for another system, which is checked against `predict` before it gets its name."""
+"""`export`: write a ranker as a file for another system, checked against `predict` before the file gets its name."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from toprank.exporting.parity import ComparedRows, Parity, compared, rows_to_com
 from toprank.rankers.base import Ranker
 from toprank.rankers.formula import formula_of
 
-_SELF_TEST = 60  # rows beside the model
+_SELF_TEST = 60  # rows in the file beside the model
 
 
 class DifferenceWarning(UserWarning):
-    """An exported file scores some rows otherwise than `predict`."""
+    """An exported file scores some rows differently from `predict`."""
 
 
 class DifferenceError(DataError):
-    """An export was not written, since it does not score as `predict` does; `parity` says where."""
+    """An export was not written because it does not score as `predict` does; `parity` says where."""
 
     def __init__(self, problem: str, parity: Parity, *, remedy: str = "") -> None:
         super().__init__(problem, remedy=remedy)
@@ -46,28 +46,28 @@ def export(
     server_version: str | None = None,
     allow_changes: bool = True,
 ) -> Parity:
-    """Write a fitted ranker in the format of another system, from raw features: the file takes what `predict` takes.
+    """Write a fitted ranker in the format of another system. The file takes raw features, as `predict` does.
 
-    Before it takes its name the file is scored, by the other system itself where that is installed, and compared with
-    `predict`: on rows that walk to every split of every tree, on odd ones and, with `check`, on data. Where the other
-    system computes in double precision a difference is an error, and nothing is written.
+    Before the file gets its name it is scored, by the other system itself if that is installed, and compared with
+    `predict`: on rows that walk to every split of every tree, on odd rows and, with `check`, on data. If the other
+    system computes in double precision, a difference is an error and nothing is written.
 
     Args:
-        ranker: a fitted ranker, or what `toprank.auto` found; scores must not depend on the other documents of the
-            query.
+        ranker: a fitted ranker, or the result of `toprank.auto`; its scores must not depend on the other documents of
+            the query.
         to: the format: see `toprank.exporting.names()`.
         path: the file to write.
-        check: a `RankingData` to compare on as well; its first rows and some of the probe rows, with their scores, are
+        check: a `RankingData` to compare on as well. Its first rows and some of the probe rows, with their scores, are
             written beside the model (``FILE.check.json``), for a test where the file is used.
-        server_version: of Elasticsearch, OpenSearch …, where the format depends on it.
-        allow_changes: whether to write a file even if the other system cannot score every row as the model does, with a
-            `DifferenceWarning`, or where nothing is there to score it.
+        server_version: the version of Elasticsearch, OpenSearch …, if the format depends on it.
+        allow_changes: whether to write the file with a `DifferenceWarning` even if the other system cannot score every
+            row as the model does, or if nothing is there to score it.
 
     Returns:
-        what the comparison found.
+        The result of the comparison.
 
     Raises:
-        DifferenceError: nothing was written, since scores differ; its `parity` says where.
+        DifferenceError: nothing was written because scores differ; its `parity` says where.
 
     >>> import tempfile, toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)
@@ -106,11 +106,11 @@ def export(
 
 
 def refusals(ranker: Any, versions: Mapping[str, str] | None = None) -> dict[str, str | None]:
-    """For each format the reason why it cannot hold a ranker; None where it can.
+    """Return for each format why it cannot hold a ranker; None if it can.
 
     Args:
         ranker: a fitted ranker.
-        versions: of servers, by format.
+        versions: the version of the server, by format.
 
     >>> import toprank as tr
     >>> ranker = tr.LinearRanker().fit(tr.synthetic(n_queries=20, seed=0))
@@ -122,7 +122,7 @@ def refusals(ranker: Any, versions: Mapping[str, str] | None = None) -> dict[str
 
 
 def _chosen(ranker: Any) -> Ranker:
-    """The ranker itself, or that of a search, such as `toprank.auto` returns."""
+    """Return the ranker itself, or the one that a search such as `toprank.auto` chose."""
     chosen = ranker if isinstance(ranker, Ranker) else getattr(ranker, "ranker", None)
     if not isinstance(chosen, Ranker):
         raise DataError(
@@ -133,26 +133,26 @@ def _chosen(ranker: Any) -> Ranker:
 
 
 def _about_words(ranker: Ranker) -> list[str]:
-    """What the file takes as numbers, though it was made of words."""
+    """Say which inputs of the file are numbers made of words."""
     if ranker.text_ is None:
         return []
-    roles, known = ranker.text_.roles, ranker.text_.match.statistics
+    roles, statistics = ranker.text_.roles, ranker.text_.match.statistics
     listed = "; ".join(f"{name}: {meaning}" for name, meaning in ranker.text_.meanings().items())
     return [
         f"{len(ranker.text_.names)} inputs are made of words: whoever calls the file computes them from the query's "
-        f"text ('{roles.query}') and the texts of the document, with the counts of the {known.n_documents:,} "
+        f"text ('{roles.query}') and the texts of the document, with the counts of the {statistics.n_documents:,} "
         "documents of the training data (ranker.text_.match), or has toprank serve the model, which computes them. "
         f"They are: {listed}."
     ]
 
 
 def _of_its_features(ranker: Ranker, data: RankingData) -> RankingData:
-    """Data in the columns of the ranker, without those that it leaves out: models of RankLib know the first ones."""
-    known: RankingData = ranker.translated(data)
-    n, names = ranker.n_features_in_, known.feature_names
-    if known.n_features == n:
-        return known
-    return known.replace(X=known.X[:, :n], feature_names=None if names is None else names[:n])
+    """Return data in the columns of the ranker; a model of RankLib knows only the first columns of the data."""
+    own: RankingData = ranker.translated(data)
+    n, names = ranker.n_features_in_, own.feature_names
+    if own.n_features == n:
+        return own
+    return own.replace(X=own.X[:, :n], feature_names=None if names is None else names[:n])
 
 
 def _write(place: Path, files: Mapping[str, bytes]) -> None:
@@ -175,7 +175,7 @@ def _about_precision(prepared: Prepared) -> tuple[str, ...]:
 
 
 def _judge(parity: Parity, prepared: Prepared, allowed: bool) -> None:
-    """Refuse what should not be; warn where single precision, or what the format lacks, allows no better."""
+    """Refuse a difference that must not be; warn of one that single precision, or what the format lacks, explains."""
     probes = [kind for kind in parity.kinds if kind.kind != "data" and not kind.excluded]
     rounds = prepared.single or prepared.adds_otherwise
     network = prepared.formula.has_network  # tells some documents apart by a hair, whose order rounding may turn
@@ -204,7 +204,7 @@ def _judge(parity: Parity, prepared: Prepared, allowed: bool) -> None:
 
 
 def _self_test(format: str, prepared: Prepared, rows: ComparedRows) -> bytes:
-    """Some rows of each kind with their scores, for tests where the file is used; a missing value is null."""
+    """Return rows of each kind with their scores, for tests where the file is used; a missing value is null."""
     formula = prepared.formula
     excluded = np.isin(rows.kinds, list(prepared.excluded))
     kinds = [np.flatnonzero((rows.kinds == kind) & ~excluded) for kind in dict.fromkeys(rows.kinds.tolist())]

@@ -1,6 +1,6 @@
 """A ranker as an ONNX graph that computes in double precision, from features with NaN where a value is missing.
 
-Categories of a table are an input of texts, so that no code has to be known outside of the file.
+Categories of a table are an input of texts, so that nobody outside the file needs to know their codes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from toprank import __version__
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import codes_of
 from toprank.errors import needs
 from toprank.exporting.formats import Format, Prepared
 from toprank.exporting.onnx_nodes import GraphNodes
@@ -28,23 +29,23 @@ _ROWS = 1 << 12  # scored at a time
 
 def _model(formula: Formula) -> bytes:
     onnx = needs("onnx", "export", "The format onnx")
-    from onnx import checker, helper, numpy_helper  # noqa: F401 - parts of the package that are not there by themselves
+    from onnx import checker, helper, numpy_helper  # noqa: F401 - `import onnx` alone does not bring them
 
     nodes, double = GraphNodes(onnx), onnx.TensorProto.DOUBLE
     X, inputs = _inputs(nodes, formula, helper, onnx.TensorProto)
     score = _Graph(nodes, formula.n_features, X).score(formula.part)
-    nodes.made.append(helper.make_node("Squeeze", [score, nodes.constant(np.array([1]))], ["scores"]))
+    nodes.nodes.append(helper.make_node("Squeeze", [score, nodes.constant(np.array([1]))], ["scores"]))
     graph = helper.make_graph(
-        nodes.made,
+        nodes.nodes,
         formula.name,
         inputs,
         [helper.make_tensor_value_info("scores", double, ["documents"])],
         nodes.constants,
     )
-    asked = {node.domain for node in nodes.made} | {""}
-    opsets = [helper.make_opsetid(domain, version) for domain, version in _OPSETS.items() if domain in asked]
+    domains = {node.domain for node in nodes.nodes} | {""}
+    opsets = [helper.make_opsetid(domain, version) for domain, version in _OPSETS.items() if domain in domains]
     model = helper.make_model(
-        graph, opset_imports=opsets, ir_version=10 if "ai.onnx.ml" in asked else 8, producer_name="toprank"
+        graph, opset_imports=opsets, ir_version=10 if "ai.onnx.ml" in domains else 8, producer_name="toprank"
     )
     model.producer_version = __version__
     properties: dict[str, Any] = {"features": [name for name in formula.features if name not in formula.levels]}
@@ -57,11 +58,10 @@ def _model(formula: Formula) -> bytes:
 
 
 def _inputs(nodes: GraphNodes, formula: Formula, helper: Any, types: Any) -> tuple[str, list[Any]]:
-    """All features as numbers, by name; and the inputs: numbers, and texts where there are categories of a table."""
+    """Return the name of all features as numbers; and the inputs: numbers, and texts for the categories of a table."""
     numbers = [name for name in formula.features if name not in formula.levels]
-    asked = [("features", types.DOUBLE, len(numbers))] if numbers else []
-    asked += [("categories", types.STRING, len(formula.levels))] if formula.levels else []
-    inputs = [helper.make_tensor_value_info(name, kind, ["documents", width]) for name, kind, width in asked]
+    kinds = (("features", types.DOUBLE, len(numbers)), ("categories", types.STRING, len(formula.levels)))
+    inputs = [helper.make_tensor_value_info(name, kind, ["documents", n]) for name, kind, n in kinds if n]
     if not formula.levels:
         return "features", inputs
     columns = []
@@ -90,7 +90,7 @@ class _Graph:
         self.nodes, self.d, self._X = nodes, d, X
 
     def score(self, part: Part) -> str:
-        """(n, 1), the score."""
+        """Add the score, (n, 1)."""
         nodes = self.nodes
         if isinstance(part, GradeGains):
             return self._expected_gain(part)
@@ -98,12 +98,13 @@ class _Graph:
             return _Graph(nodes, part.width, self._wide(part)).score(part.part)
         if not isinstance(part, Blend):
             return self.outputs(part)
-        # One product: a runtime may join a product by one number with the one before it, in single precision.
+        # One product of matrices: a runtime may fuse a product by one number with a product before it, and computes
+        # the fused one in single precision.
         members = nodes("Concat", *(self.score(term) for _, term in part.terms), axis=1)
         return nodes("MatMul", members, nodes.constant(np.array([[factor] for factor, _ in part.terms])))
 
     def outputs(self, part: LinearFunction | Forest | Network) -> str:
-        """(n, outputs)."""
+        """Add the outputs of a part, (n, outputs)."""
         if isinstance(part, LinearFunction):
             return self._linear(part)
         if isinstance(part, Forest):
@@ -115,7 +116,7 @@ class _Graph:
         return nodes("Where", nodes("IsNaN", self._X), nodes.constant(missing), values)
 
     def _wide(self, part: Wide) -> str:
-        """Features, then zeros and ones for the levels of categories, then their means: a code is a row of a table."""
+        """Add features, then zeros and ones for levels of categories, then their means: a code is a row of a table."""
         nodes, blocks, first = self.nodes, [], len(part.numbers)
         if first:
             numbers = nodes("Gather", self._X, nodes.constant(part.numbers), axis=1)
@@ -140,7 +141,7 @@ class _Graph:
         return blocks[0] if len(blocks) == 1 else nodes("Concat", *blocks, axis=1)
 
     def _codes(self, feature: int, size: int) -> tuple[str, str]:
-        """(n,) codes of a category, and whether each is one of so many."""
+        """Add the codes of a category, (n,), and whether each is one of its `size` levels."""
         nodes = self.nodes
         codes = nodes("Gather", self._X, nodes.constant(np.array(feature)), axis=1)
         within = nodes(
@@ -151,7 +152,7 @@ class _Graph:
         return codes, nodes("And", within, nodes("Equal", codes, nodes("Floor", codes)))
 
     def _rows_of(self, table: FloatArray, codes: str, known: str) -> str:
-        """The rows of a table; the last where a code is not known."""
+        """Add the rows of a table; its last row for a code that is not known."""
         nodes, last = self.nodes, self.nodes.constant(float(len(table) - 1))
         row = nodes("Cast", nodes("Where", known, codes, last), to=nodes.INT64)
         return nodes("Gather", nodes.constant(table), row, axis=0)
@@ -195,7 +196,7 @@ class _Graph:
         return nodes("Mul", nodes("Sign", self._X), log)
 
     def _shares(self, knots: FloatArray) -> str:
-        """Where x stands among the knots, from 0 to 1: the mean of both interpolations."""
+        """Add where x stands among the knots, from 0 to 1: the mean of both interpolations."""
         nodes = self.nodes
         filled = self._filled(self._X, np.zeros(self.d))
         rising = self._interpolated(filled, knots)
@@ -204,7 +205,7 @@ class _Graph:
         return nodes("Mul", nodes.constant(0.5), both)
 
     def _interpolated(self, X: str, knots: FloatArray) -> str:
-        """The lines between (knot, share), by a table of their beginnings and slopes; flat before and behind them."""
+        """Add the lines between (knot, share), by a table of their starts and slopes; flat before and behind them."""
         nodes, n = self.nodes, len(knots)
         shares = np.linspace(0.0, 1.0, n)[:, None]
         width = np.diff(knots, axis=0)
@@ -239,14 +240,14 @@ class _Graph:
         return nodes("Add", half, nodes("Mul", half, erf))
 
     def _sigmoid(self, Z: str) -> str:
-        """As `predict` has it, to the last bit: where probabilities are tiny, their logarithms tell last bits apart."""
+        """Add the sigmoid of `predict`, in the same steps: logarithms of tiny probabilities tell last bits apart."""
         nodes, one = self.nodes, self.nodes.constant(1.0)
         small = nodes("Exp", nodes("Neg", nodes("Abs", Z)))
         above = nodes("Where", nodes("GreaterOrEqual", Z, nodes.constant(0.0)), one, small)
         return nodes("Div", above, nodes("Add", one, small))
 
     def _erf(self, u: str) -> str:
-        """The error function: runtimes have it in single precision alone.
+        """Add the error function: runtimes have it in single precision only.
 
         erf(u) = 1 − exp(−u²) g(t) for u ≥ 0, with t = 2/(2 + u) and a Chebyshev series for g.
         """
@@ -289,7 +290,7 @@ class _Graph:
         up, down = np.tri(n, k=-1)[:, : n - 1], np.eye(n)[:, : n - 1]
         if part.by_score:
             up, down = (np.repeat(side[:, None], n - 1, axis=1) for side in (gains - gains.min(), gains.max() - gains))
-        least = nodes.constant(1e-12)  # as in predict: the logarithm of a probability of 0 is none
+        least = nodes.constant(1e-12)  # as in predict: 0 has no logarithm
         logs = [nodes("Log", nodes("Max", nodes("MatMul", P, nodes.constant(side)), least)) for side in (up, down)]
         a, b = np.array(part.steps).T
         odds = nodes("Add", nodes("Mul", nodes("Sub", *logs), nodes.constant(b)), nodes.constant(a))
@@ -302,7 +303,7 @@ class _Graph:
 
 
 def _erf_series() -> FloatArray:
-    """Chebyshev coefficients of exp(u²) erfc(u) over t = 2/(2 + u), placed in [−1, 1] by 2t − 1."""
+    """Return Chebyshev coefficients of exp(u²) erfc(u) over t = 2/(2 + u), mapped to [−1, 1] by 2t − 1."""
     from scipy.special import erfcx
 
     def scaled(place: FloatArray) -> Any:
@@ -317,20 +318,21 @@ def _erf_series() -> FloatArray:
 def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
     session, levels = _session(path), _levels(path)
     numbers = [place for place, name in enumerate(features) if name not in levels]
+    # the last text, "", stands for a missing value, whose code is -1
     texts = {features.index(name): np.array([*known, ""], dtype=object) for name, known in levels.items()}
     scores = []
     for first in range(0, len(X), _ROWS):
         part = X[first : first + _ROWS]
         inputs = {"features": np.ascontiguousarray(part[:, numbers])} if numbers else {}
-        if texts:  # the last one stands for a missing value
-            codes = {place: np.where(np.isnan(part[:, place]), -1, part[:, place]).astype(np.int64) for place in texts}
-            inputs["categories"] = np.column_stack([known[codes[place]] for place, known in texts.items()])
+        if texts:
+            cells = [known[codes_of(part[:, place], len(known) - 1)] for place, known in texts.items()]
+            inputs["categories"] = np.column_stack(cells)
         scores.append(session.run(None, inputs)[0])
     return np.concatenate(scores)
 
 
 def _levels(path: Path) -> dict[str, list[str]]:
-    """The levels of the categories that a file takes as texts; onnx would take the format from the name."""
+    """Return the levels of the categories that a file takes as texts; `format`, or onnx would go by the file's name."""
     onnx = needs("onnx", "export", "The format onnx")
     properties = {entry.key: entry.value for entry in onnx.load(str(path), format="protobuf").metadata_props}
     levels: dict[str, list[str]] = json.loads(properties.get("levels", "{}"))
@@ -338,7 +340,7 @@ def _levels(path: Path) -> dict[str, list[str]]:
 
 
 def _session(path: Path) -> Any:
-    """Something that runs the model: onnxruntime, or where that is not installed onnx itself, slowly."""
+    """Return what runs the model: onnxruntime, or if that is not installed onnx itself, which is slow."""
     runtime = installed("onnxruntime")
     if runtime is None:
         from onnx.reference import ReferenceEvaluator

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 class GraphNodes:
-    """Makes nodes and constants; each call gives the name of what a node computes."""
+    """Makes nodes and constants; each call returns the name of what a node computes."""
 
     INT64 = 7
     FLOAT = 1
@@ -17,25 +17,25 @@ class GraphNodes:
 
     def __init__(self, onnx: Any) -> None:
         self._helper, self._numpy = onnx.helper, onnx.numpy_helper
-        self.made: list[Any] = []
+        self.nodes: list[Any] = []
         self.constants: list[Any] = []
-        self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def __call__(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """A node of an operator."""
-        name = f"{operator.lower()}_{len(self.made)}"
-        self.made.append(self._helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
+        """Add a node of an operator."""
+        name = f"{operator.lower()}_{len(self.nodes)}"
+        self.nodes.append(self._helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
         return name
 
     def tensor(self, values: npt.NDArray[Any]) -> Any:
-        """Numbers as an attribute."""
+        """Return numbers as an attribute."""
         return self._numpy.from_array(np.ascontiguousarray(values))
 
     def constant(self, values: npt.ArrayLike) -> str:
-        """Numbers as an input of nodes; equal ones are held once."""
+        """Add numbers as an input of nodes; equal ones are stored once."""
         array = np.ascontiguousarray(values) if np.ndim(values) else np.asarray(values)
         key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._known:
-            self._known[key] = f"constant_{len(self.constants)}"
-            self.constants.append(self._numpy.from_array(array, self._known[key]))
-        return self._known[key]
+        if key not in self._names:
+            self._names[key] = f"constant_{len(self.constants)}"
+            self.constants.append(self._numpy.from_array(array, self._names[key]))
+        return self._names[key]

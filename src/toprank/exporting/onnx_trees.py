@@ -1,7 +1,7 @@
 """Boosted trees as ONNX's TreeEnsemble (ai.onnx.ml 5) in double precision, with every decision of LightGBM's.
 
-What the operator cannot ask is made into columns that it can compare: features where a zero is missing, and for each
-set of categories a column that is 0 inside of it and 1 outside.
+Questions that the operator cannot ask become columns that it can compare: features in which a zero is missing, and for
+each set of categories a column that is 0 inside the set and 1 outside.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class _EnsembleNodes(NamedTuple):
 
 
 def forest_outputs(nodes: GraphNodes, X: str, forest: Forest, d: int) -> str:
-    """The outputs of the trees, (n, outputs)."""
+    """Add the outputs of the trees, (n, outputs)."""
     if forest.flushes:
         near = nodes("LessOrEqual", nodes("Abs", X), nodes.constant(TINY))
         X = nodes("Where", near, nodes.constant(0.0), X)
-    columns, places = _FeatureColumns(nodes, X, d), []
-    for tree in forest.trees:
-        places.append(columns.of_tree(tree))
-    alone = np.zeros(forest.outputs)
+    columns = _FeatureColumns(nodes, X, d)
+    places = [columns.of_tree(tree) for tree in forest.trees]
+    leaves = np.zeros(forest.outputs)
     for number, tree in enumerate(forest.trees):
         if len(tree.feature) == 0:  # a tree of one leaf
-            alone[number % forest.outputs] += tree.values[0]
-    start = nodes.constant(forest.intercepts + alone)
+            leaves[number % forest.outputs] += tree.values[0]
+    start = nodes.constant(forest.intercepts + leaves)
     if all(len(tree.feature) == 0 for tree in forest.trees):
+        # the same for every row: zeros in the shape of X tell how many (a missing value times 0 would stay missing)
         filled = nodes("Where", nodes("IsNaN", X), nodes.constant(0.0), nodes.constant(0.0))
         return nodes("Add", nodes("MatMul", filled, nodes.constant(np.zeros((d, forest.outputs)))), start)
     summed = _ensemble(nodes, columns.joined(), _splits(forest, places), forest.outputs, _LEQ)
@@ -54,7 +54,7 @@ def forest_outputs(nodes: GraphNodes, X: str, forest: Forest, d: int) -> str:
 
 
 def too_deep(forest: Forest) -> str | None:
-    """Why a runtime would not survive the trees; None: it does."""
+    """Say why a runtime would not survive the trees; None if it does."""
     for number, tree in enumerate(forest.trees):
         if len(tree.feature) > MOST_DEPTH and tree.depth > MOST_DEPTH:
             return (
@@ -65,7 +65,7 @@ def too_deep(forest: Forest) -> str | None:
 
 
 class _FeatureColumns:
-    """The features, and further columns made of them as nodes ask for them."""
+    """The features, and further columns that splits need."""
 
     def __init__(self, nodes: GraphNodes, X: str, d: int) -> None:
         self._nodes, self._X, self._d = nodes, X, d
@@ -75,14 +75,14 @@ class _FeatureColumns:
         self._sets: dict[tuple[int, bytes], int] = {}
 
     def of_tree(self, tree: Tree) -> tuple[IntArray, FloatArray]:
-        """The column that each node compares, and with what."""
+        """Return the column that each node compares, and its threshold."""
         column, threshold = tree.feature.copy(), tree.threshold.copy()
         for node in np.flatnonzero(tree.missing == MISSING_ZERO).tolist():
             if tree.categories[node] is None:
                 column[node] += self._without_zeros()
-        for node, wanted in enumerate(tree.categories):
-            if wanted is not None:
-                column[node], threshold[node] = self._set(int(tree.feature[node]), wanted), 0.5
+        for node, categories in enumerate(tree.categories):
+            if categories is not None:
+                column[node], threshold[node] = self._set(int(tree.feature[node]), categories), 0.5
         return column, threshold
 
     def _add(self, name: str, width: int) -> int:
@@ -91,20 +91,20 @@ class _FeatureColumns:
         return self._width - width
 
     def _without_zeros(self) -> int:
-        """Where the columns begin in which a zero is missing."""
+        """Return where the columns begin in which a zero is missing."""
         if self._zeros is None:
             nodes = self._nodes
             near = nodes("LessOrEqual", nodes("Abs", self._X), nodes.constant(TINY))
             self._zeros = self._add(nodes("Where", near, nodes.constant(np.nan), self._X), self._d)
         return self._zeros
 
-    def _set(self, feature: int, wanted: IntArray) -> int:
-        """The column that is 0 where the category, (int)x, is wanted, and 1 elsewhere."""
-        key = (feature, wanted.tobytes())
+    def _set(self, feature: int, categories: IntArray) -> int:
+        """Return the column that is 0 if the category, (int)x, is in the set, and 1 if not."""
+        key = (feature, categories.tobytes())
         if key not in self._sets:
-            nodes, size = self._nodes, int(wanted.max(initial=0)) + 1
+            nodes, size = self._nodes, int(categories.max(initial=0)) + 1
             table = np.ones(size + 1)
-            table[wanted] = 0.0
+            table[categories] = 0.0
             x = nodes("Gather", self._X, nodes.constant(np.array([feature])), axis=1)
             whole = nodes("Floor", nodes("Abs", x))
             known = nodes(
@@ -115,7 +115,7 @@ class _FeatureColumns:
         return self._sets[key]
 
     def joined(self) -> str:
-        """All columns side by side."""
+        """Put all columns side by side."""
         return self._blocks[0] if len(self._blocks) == 1 else self._nodes("Concat", *self._blocks, axis=1)
 
 
@@ -164,7 +164,7 @@ def _ensemble(nodes: GraphNodes, X: str, splits: _EnsembleNodes, outputs: int, m
 
 
 def ranks_up_to(nodes: GraphNodes, X: str, knots: FloatArray) -> str:
-    """For each feature how many of its knots (a rising column each) are at most x."""
+    """Count for each feature how many of its knots (a rising column each) are at most x."""
     parts: dict[str, list[Any]] = {name: [] for name in _EnsembleNodes._fields}
     for feature in range(knots.shape[1]):
         cuts, counts = np.unique(knots[:, feature], return_counts=True)
@@ -183,7 +183,7 @@ def _search(
     feature: int,
     root: bool = True,
 ) -> tuple[int, bool]:
-    """A search by halves among the cuts first … last − 1, appended to the parts; its number, and if it is a leaf."""
+    """Append a search by halves among the cuts first … last − 1; return its number, and whether it is a leaf."""
     if first == last:
         parts["leaves"].append(float(ranks[first]))
         parts["targets"].append(feature)

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
+from toprank.data.encoding import codes_of
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.exporting.formats import Prepared, as_rows
@@ -38,32 +39,32 @@ class OfKind(NamedTuple):
     rankings: int
     rankings_changed: int
     rankings_rounded: int
-    """In which only documents within the tolerance of each other changed places."""
+    """Rankings in which only documents within the tolerance of each other changed places."""
     excluded: bool
-    """Whether the program that reads the file is known to treat such rows in another way; totals leave them out."""
+    """Whether the program that reads the file is known to treat such rows differently; totals leave them out."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Parity(Shown):
     """An exported file compared with `predict`, on rows of data and on rows made to catch mistakes.
 
-    Differences are shares of the score (of 1, where its size is smaller). A ranking changes where two documents whose
-    scores by `predict` differ by more than the tolerance change places or become equal; where documents do whose scores
-    are closer, it is rounded.
+    Differences are shares of the score (of 1, if its size is smaller). A ranking changes if two documents whose scores
+    by `predict` differ by more than the tolerance change places or become equal; it is rounded if only documents with
+    closer scores do.
     """
 
     format: str
     interpreter: str
-    """Who scored the file."""
+    """The program that scored the file."""
     tolerance: float
     kinds: tuple[OfKind, ...]
     """What was found on each kind of rows."""
     caveats: tuple[str, ...] = ()
-    """What whoever uses the file has to know, a sentence each."""
+    """What the user of the file must know, a sentence each."""
     nodes: SplitCounts | None = None
-    """Of a model with trees: the splits that rows were made for, that a row can come to, and that none can."""
+    """For a model with trees: the splits that rows were made for, that a row can come to, and that none can."""
     sampled: bool = False
-    """Whether splits or categories were drawn, since there are more than rows may meet (`MOST_ROWS`)."""
+    """Whether splits or categories were drawn because there are more than rows may meet (`MOST_ROWS`)."""
 
     def _sum(self, name: str) -> int:
         return sum(getattr(kind, name) for kind in self.kinds if not kind.excluded)
@@ -95,16 +96,16 @@ class Parity(Shown):
 
     @property
     def rankings_rounded(self) -> int:
-        """Rankings with another order of documents whose scores are closer than that, and of no others."""
+        """Rankings in which only documents with scores closer than that have another order."""
         return self._sum("rankings_rounded")
 
     @property
     def holds(self) -> bool:
-        """Whether rows were compared, none of them is beyond the tolerance, and no ranking changed."""
+        """Whether rows were compared, none is beyond the tolerance, and no ranking changed."""
         return self.rows > 0 and self.rows_beyond == 0 and self.rankings_changed == 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values for JSON."""
         totals = (
             "format", "interpreter", "holds", "tolerance", "rows", "largest", "rows_beyond", "rankings",
             "rankings_changed", "rankings_rounded",
@@ -117,7 +118,7 @@ class Parity(Shown):
         }
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each kind of rows: how many there are, how many differ, and by how much."""
+        """Return a row for each kind of rows: how many there are, how many differ, and by how much."""
         return frame_of({name: [getattr(row, name) for row in self.kinds] for name in OfKind._fields}, kind)
 
     @override
@@ -157,10 +158,10 @@ class Parity(Shown):
 
 
 class ComparedRows(NamedTuple):
-    """Rows to compare, the kind of each, the rankings that they make up, and what `predict` gives them."""
+    """Rows to compare, the kind of each, the rankings that they make up, and their scores by `predict`."""
 
     data_rows: Any
-    """Rows of data, as the data hold them: an array of any type, or sparse."""
+    """Rows of data as the data hold them: an array of any type, or sparse."""
     probes: FloatArray
     kinds: npt.NDArray[np.str_]
     queries: Queries
@@ -169,19 +170,19 @@ class ComparedRows(NamedTuple):
     sampled: bool
 
     def blocks(self) -> Iterator[FloatArray]:
-        """All rows in double precision, some at a time: the data may be large."""
+        """Yield all rows in double precision, some at a time: the data may be large."""
         for first in range(0, self.data_rows.shape[0], _BLOCK):
             yield as_rows(self.data_rows[first : first + _BLOCK])
         yield self.probes
 
     def take(self, places: IntArray) -> FloatArray:
-        """Some rows."""
+        """Return the rows with these numbers."""
         n = self.data_rows.shape[0]
         return np.concatenate([as_rows(self.data_rows[places[places < n]]), self.probes[places[places >= n] - n]])
 
 
 def rows_to_compare(ranker: Any, prepared: Prepared, data: RankingData | None) -> ComparedRows:
-    """Rows of the data, where there are some, and probe rows of the formula; scored by the ranker's own `predict`."""
+    """Return the rows of the data, if any, and probe rows of the formula, scored by the ranker's own `predict`."""
     formula = prepared.formula
     data_rows: Any = np.zeros((0, formula.n_features))
     sizes, expected = np.zeros(0, dtype=np.int64), np.zeros(0)
@@ -201,30 +202,31 @@ def rows_to_compare(ranker: Any, prepared: Prepared, data: RankingData | None) -
 
 
 def _of_levels(X: FloatArray, formula: Formula) -> FloatArray:
-    """Rows in which a category of a table is one of its levels, or missing: no text says anything else."""
+    """Return rows in which a category of a table is one of its levels, or missing: no text says anything else."""
+    X = X.copy()
     for name, levels in formula.levels.items():
-        column = X[:, formula.features.index(name)]
-        column[~np.isin(column, np.arange(len(levels)))] = np.nan
+        place = formula.features.index(name)
+        X[codes_of(X[:, place], len(levels)) < 0, place] = np.nan
     return X
 
 
 def _spread(rows: Any) -> FloatArray | None:
-    """Rows from all over the data, for their values."""
+    """Return rows from all over the data, for their values."""
     n = rows.shape[0]
     return as_rows(rows[:: max(1, n // _SOME)]) if n else None
 
 
 def _runs(kinds: npt.NDArray[np.str_]) -> list[int]:
-    """How many neighbours are of the same kind, for each run of them."""
+    """Return the length of each run of rows of the same kind."""
     ends = np.flatnonzero(np.append(kinds[1:] != kinds[:-1], True)) + 1
     return np.diff(np.concatenate([[0], ends])).tolist() if len(kinds) else []
 
 
 def _scored(ranker: Any, probes: ProbeRows) -> tuple[ProbeRows, FloatArray]:
-    """The probe rows and their scores, without kinds that the ranker itself refuses, which need not be compared."""
+    """Return the probe rows and their scores, without kinds of rows that the ranker itself refuses."""
     for refused in (), ("huge",), ("large", "huge"), ("missing",), ("large", "huge", "missing"):
-        kept = ~np.isin(probes.kinds, refused)
-        rest = probes._replace(X=probes.X[kept], kinds=probes.kinds[kept])
+        taken = ~np.isin(probes.kinds, refused)
+        rest = probes._replace(X=probes.X[taken], kinds=probes.kinds[taken])
         with suppress(ValueError):  # ours, or that of a wrapped estimator
             return rest, _predicted(ranker, rest.X)
     return probes, _predicted(ranker, probes.X)
@@ -232,15 +234,15 @@ def _scored(ranker: Any, probes: ProbeRows) -> tuple[ProbeRows, FloatArray]:
 
 def _predicted(ranker: Any, X: FloatArray) -> FloatArray:
     names = getattr(ranker, "feature_names_in_", None)
-    known = {"feature_names": None if names is None else list(names), "encoding": ranker.encoding_}
-    return np.asarray(ranker.predict(RankingData(X, **known)))
+    feature_names = None if names is None else list(names)
+    return np.asarray(ranker.predict(RankingData(X, feature_names=feature_names, encoding=ranker.encoding_)))
 
 
 def compared(format: str, prepared: Prepared, path: Path, rows: ComparedRows) -> Parity:
     """Score the file at a path and compare.
 
     Raises:
-        DataError: the file gives numbers of another count, or ones that are not finite.
+        DataError: the file gives another number of scores.
     """
     tolerance = prepared.tolerance
     if prepared.score is None:
@@ -259,19 +261,18 @@ def compared(format: str, prepared: Prepared, path: Path, rows: ComparedRows) ->
     first = rows.kinds[rows.queries.offsets[:-1]]
     kinds = []
     for kind in KINDS:
-        here, rankings = rows.kinds == kind, first == kind
-        if here.any():
-            beyond = int((difference[here] > tolerance).sum())
+        own, rankings = difference[rows.kinds == kind], first == kind
+        if len(own):
             counts = (int(rankings.sum()), int(changed[rankings].sum()), int(rounded[rankings].sum()))
-            largest = float(difference[here].max())
-            kinds.append(OfKind(kind, int(here.sum()), largest, beyond, *counts, kind in prepared.excluded))
+            beyond = int((own > tolerance).sum())
+            kinds.append(OfKind(kind, len(own), float(own.max()), beyond, *counts, kind in prepared.excluded))
     return Parity(format, prepared.interpreter, tolerance, tuple(kinds), prepared.remarks, rows.nodes, rows.sampled)
 
 
 def changed_rankings(
     expected: FloatArray, scores: FloatArray, queries: Queries, tolerance: float = _ROUNDING
 ) -> npt.NDArray[np.bool_]:
-    """For each query whether a document that was better by more than the tolerance is no longer so.
+    """Tell for each query whether a document that was better by more than the tolerance no longer is.
 
     >>> changed_rankings(np.array([3.0, 2.0, 1.0, 1.0]), np.array([3.0, 3.5, 1.0, 1.5]), Queries([0, 2, 4])).tolist()
     [True, False]

@@ -1,7 +1,7 @@
-"""Rows made to catch an export in a mistake: at every split of every tree, missing, zero, of every size.
+"""Rows made to find mistakes of an export: at every split of every tree, missing, zero, of every size.
 
-Training rows alone pass many wrong exports, since few of them lie on a threshold. Here every split that a row can come
-to is met on both of its sides (`walking.py`), and every feature is met far from its usual values.
+Training rows alone pass many wrong exports, since few of them lie on a threshold. These rows meet every split that a
+row can come to on both of its sides (`walking.py`), and every feature far from its usual values.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
+from toprank.exporting.code_ranges import features_and_sets
 from toprank.exporting.float32 import FAR
 from toprank.exporting.walking import LARGEST, Grove, SplitCounts, walks
 from toprank.rankers.formula import Cuts, Formula, Function, LinearFunction, Network
@@ -33,15 +34,15 @@ KINDS = {
 """The kinds of rows, in words."""
 
 MOST_ROWS = 40_000
-"""Rows at splits; where a model has more splits than these can meet, some are drawn."""
-_CELLS = 1 << 24  # numbers that these rows may have together
-_CATEGORIES = 1500  # that that get rows of their own, six each
+"""Rows at splits; if a model has more splits than these can meet, splits are drawn."""
+_CELLS = 1 << 24  # numbers in these rows at most: 128 MB
+_CATEGORIES = 1500  # that get rows of their own, six each
 _USUAL = 200
 _SIZES = 12  # rows of a feature with a large value
 _SEED = 0  # the same rows for the same model
 
 Usual = Callable[[int], FloatArray]
-"""Makes so many rows of values as the model expects them."""
+"""Makes as many rows of usual values as it is told."""
 
 
 class ProbeRows(NamedTuple):
@@ -55,19 +56,19 @@ class ProbeRows(NamedTuple):
 
 
 def _is_tiny(X: FloatArray, within: float) -> npt.NDArray[np.bool_]:
-    """Which rows hold a value that LightGBM, or a file's reader, takes for zero though it is none."""
+    """Return which rows hold a value other than zero that LightGBM, or a file's reader, takes for zero."""
     return np.asarray(((np.abs(X) <= within) & (X != 0.0)).any(axis=1))
 
 
 def probe_rows(
     formula: Formula, data_rows: FloatArray | None = None, *, single: bool = False, tiny: float = TINY
 ) -> ProbeRows:
-    """Rows for a formula.
+    """Make rows for a formula.
 
     Args:
         formula: what is exported.
-        data_rows: rows of data, whose values the probe rows are built around; None: values that the formula suggests.
-        single: whether the file's reader holds features in single precision; then every value is one.
+        data_rows: rows of data to build the probe rows around; None: values that the formula suggests.
+        single: whether the file's reader holds features in single precision; then every value is a single.
         tiny: rows with a value this close to zero are of the kind ``tiny``.
     """
     rng = np.random.default_rng(_SEED)
@@ -98,27 +99,26 @@ def probe_rows(
             X = X.astype(np.float32).astype(np.float64)
     kinds = np.where(_is_tiny(X, tiny), "tiny", kinds)
     if sets is not None:
-        asked = X[:, np.unique(sets[0])]
-        kinds = np.where(((asked > -1.0) & (asked < 0.0)).any(axis=1), "negative", kinds)
+        codes = X[:, np.unique(sets[0])]
+        kinds = np.where(((codes > -1.0) & (codes < 0.0)).any(axis=1), "negative", kinds)
     order = rng.permutation(len(X))
     order = order[np.argsort(kinds[order], kind="stable")]  # rankings are of one kind each
     return ProbeRows(np.ascontiguousarray(X[order]), kinds[order], walked.nodes, walked.sampled)
 
 
 def _categories(formula: Formula) -> Cuts | None:
-    """Every (feature, category) that a node asks for or the data had, once; and the category 0 of each feature."""
-    asked: set[tuple[int, int]] = set()
+    """Return every (feature, category) of a split or of the data once; and the category 0 of each such feature."""
+    pairs: set[tuple[int, int]] = set()
     for function in formula.functions:
-        for tree in function.part.trees if isinstance(function.part, Forest) else ():
-            for column, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
-                if wanted is not None:
-                    asked |= {(int(function.features[column]), int(category)) for category in wanted}
+        for column, categories in features_and_sets(function.part) if isinstance(function.part, Forest) else ():
+            if categories is not None:
+                pairs |= {(int(function.features[column]), int(category)) for category in categories}
     for name, levels in formula.levels.items():
-        asked |= {(formula.features.index(name), code) for code in range(len(levels))}
-    if not asked:
+        pairs |= {(formula.features.index(name), code) for code in range(len(levels))}
+    if not pairs:
         return None
-    asked |= {(feature, 0) for feature, _ in asked}
-    table = np.array(sorted(asked)[:_CATEGORIES])
+    pairs |= {(feature, 0) for feature, _ in pairs}
+    table = np.array(sorted(pairs)[:_CATEGORIES])
     return table[:, 0].astype(np.int64), table[:, 1].astype(np.float64)
 
 
@@ -130,7 +130,7 @@ def _pool(
     data_rows: FloatArray | None,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Values that a feature usually takes."""
+    """Return values that a feature usually takes."""
     if data_rows is not None and len(data_rows):
         present = data_rows[:, feature][np.isfinite(data_rows[:, feature])]
         if len(present):
@@ -146,12 +146,12 @@ def _pool(
     known = np.concatenate([np.asarray(pool, dtype=np.float64) for pool in pools])
     known = known[np.isfinite(known)]
     with np.errstate(over="ignore"):
-        # in single precision, where both kinds of reader agree about the value
+        # rounded to single precision, so that readers of either precision see the same value
         return (known if len(known) else rng.normal(size=64)).astype(np.float32).astype(np.float64)
 
 
 def _expected(part: LinearFunction | Forest | Network, column: int, rng: np.random.Generator) -> FloatArray:
-    """Values of a column as a part was taught to expect them."""
+    """Draw values of a column as a part learned to expect them."""
     if isinstance(part, Forest):
         return np.zeros(0)
     if isinstance(part, LinearFunction):
@@ -163,7 +163,7 @@ def _expected(part: LinearFunction | Forest | Network, column: int, rng: np.rand
 
 
 def _on(usual: Usual, columns: IntArray, sides: list[npt.NDArray[np.floating]]) -> FloatArray:
-    """A usual row for each column and side, with the value put into it."""
+    """Return a usual row for each column and side, with the side's value in the column."""
     X = usual(len(columns) * len(sides))
     values = np.concatenate([np.asarray(side, dtype=np.float64) for side in sides])
     X[np.arange(len(X)), np.tile(columns, len(sides))] = values
@@ -200,9 +200,9 @@ def _tiny(usual: Usual, rng: np.random.Generator) -> FloatArray:
 
 
 def _large(usual: Usual, numbers: IntArray, single: bool, rng: np.random.Generator) -> FloatArray:
-    """One value, or all, of any size from usual up: most of them near to it, where curves still bend.
+    """Return rows with one value, or all, of any size from usual up, half of them near to it, where curves still bend.
 
-    Not all where the file's reader adds in single precision: large terms cancel, and rounding is all that is left.
+    Never all for a reader that adds in single precision: large terms cancel, and only rounding errors are left.
     """
     columns = np.repeat(numbers[:_USUAL], _SIZES)
     X = usual(len(columns) + (0 if single else _USUAL))
@@ -216,7 +216,7 @@ def _large(usual: Usual, numbers: IntArray, single: bool, rng: np.random.Generat
 
 
 def _huge(usual: Usual, d: int) -> FloatArray:
-    """One value a row: two of them would cancel, and rounding would be all that is left."""
+    """Return rows with one huge value: two of them would cancel, and only rounding errors would be left."""
     values = np.array([1e30, -1e30, 3e38, -3e38])
     columns = np.arange(d)[:_USUAL]
     X = usual(len(values) * len(columns))

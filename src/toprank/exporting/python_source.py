@@ -145,7 +145,7 @@ _ASK = {"_network": ("_sigmoid",), "_expected_gain": ("_sigmoid",)}
 
 
 class _PythonWriter:
-    """Formulas as expressions; what they are made of goes into constants and functions."""
+    """Writes formulas as expressions; collects the constants and functions they need."""
 
     def __init__(self) -> None:
         self.constants: list[str] = []
@@ -161,7 +161,7 @@ class _PythonWriter:
         return name
 
     def score(self, part: Part, X: str = "X") -> str:
-        """The expression of a part that gives one number a row."""
+        """Return the expression of a part that gives one number a row."""
         if isinstance(part, Blend):
             return " + ".join(f"{factor!r} * {self.score(term, X)}" for factor, term in part.terms)
         if isinstance(part, Wide):
@@ -179,7 +179,7 @@ class _PythonWriter:
         return f"{self.outputs(part, X)}[:, 0]"
 
     def outputs(self, part: LinearFunction | Forest | Network, X: str) -> str:
-        """The expression of a part that gives some numbers a row."""
+        """Return the expression of a part that gives several numbers a row."""
         if isinstance(part, LinearFunction):
             arrays = (part.centre, part.scale, part.weights, part.intercepts, part.missing)
             constant = self._constant(f"({', '.join(map(_array, arrays))})")
@@ -203,7 +203,7 @@ class _PythonWriter:
 
 def _trees(forest: Forest) -> Iterator[str]:
     for tree in forest.trees:
-        sets = {node: wanted.tolist() for node, wanted in enumerate(tree.categories) if wanted is not None}
+        sets = {node: codes.tolist() for node, codes in enumerate(tree.categories) if codes is not None}
         numbers = (tree.feature, tree.threshold, tree.default_left.astype(int), tree.missing)
         before = ", ".join(repr(array.tolist()) for array in numbers)
         after = ", ".join(repr(array.tolist()) for array in (tree.left, tree.right, tree.values))
@@ -241,7 +241,7 @@ def _levels(formula: Formula) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name that cannot end the text it stands in."""
+    """Return a name that cannot end the text it stands in."""
     return re.sub(r"[^\w .-]", "_", name)
 
 

@@ -1,7 +1,7 @@
 """Rows that walk to every split of every tree: on its threshold and just above it, missing, in a category and outside.
 
-The way to a split asks something of each feature on it: an interval, or some of the categories. Whatever can be had in
-the precision of the file's reader is put into a row, so that a single wrong number of an export changes a score.
+The splits on the way demand something of each feature: an interval, or some of the categories. Rows take such values in
+the precision of the file's reader, so that a single wrong number of an export changes a score.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.data.encoding import codes_of
 from toprank.data.level_means import looked_up
+from toprank.exporting.code_ranges import features_and_sets
 from toprank.exporting.float32 import FAR, LARGEST_SINGLE, next_single, single_below
 from toprank.rankers.formula import Wide
 from toprank.rankers.trees.forest import MISSING_ZERO, TINY, Forest, Tree
 
 LARGEST = float(np.nextafter(np.float32(LARGEST_SINGLE), np.float32(0)))
-"""Rows hold no larger number: the largest of all is what files hold for a threshold beyond all."""
+"""Rows hold no larger number: in files, the largest of all stands for a threshold above everything."""
 _ROWS_OF_A_SPLIT = 3  # on its threshold, above it, and missing; few splits get more
-_LEVELS = 2000  # of a category with a mean for each that rows are made of: a split keeps a mask of all of them
+_LEVELS = 2000  # rows have so many of a category's levels with means at most: a split keeps a mask of all of them
 _SEED = 0  # the same rows for the same model
 _NONE = (1.0, 0.0)  # an interval without numbers
 BoolArray = npt.NDArray[np.bool_]
@@ -32,15 +33,15 @@ class SplitCounts(NamedTuple):
     """Splits of the trees of a model."""
 
     met: int
-    """How many had rows that stand at them."""
+    """How many have rows made for them."""
     reachable: int
-    """How many some row can come to, in the precision of the file's reader."""
+    """How many a row can come to, in the precision of the file's reader."""
     unreachable: int
-    """How many no row can come to, since the splits above them send every value elsewhere."""
+    """How many no row can come to, because the splits above them send every value elsewhere."""
 
 
 class Walked(NamedTuple):
-    """Rows, the kind of each, the splits that they meet, and whether some probes were left out for want of room."""
+    """Rows, the kind of each, the splits that they meet, and whether probes were left out to limit the rows."""
 
     X: FloatArray
     kinds: npt.NDArray[np.str_]
@@ -56,7 +57,7 @@ class Grove(NamedTuple):
 
 
 class _Questions(NamedTuple):
-    """What the splits of a tree ask of features: x <= threshold, or where there is a mask, one of known values."""
+    """What the splits of a tree ask: whether x <= threshold, or with a mask, whether x is one of its values."""
 
     feature: list[int]
     below: list[float]
@@ -65,7 +66,7 @@ class _Questions(NamedTuple):
     """The next one."""
     nan_left: list[bool]
     zero_left: list[bool | None]
-    """Where values that count as zero go, all alike; None: they are compared as any other."""
+    """Whether values that count as zero go left; None if they are compared like any other."""
     by_default: list[bool]
     """Whether zeros go with the missing values."""
     masks: list[BoolArray | None]
@@ -73,11 +74,11 @@ class _Questions(NamedTuple):
     left: list[int]
     right: list[int]
     free: list[bool]
-    """Whether it asks of two features at once: rows behind it may come from either side, and none is made for it."""
+    """Whether it asks about two features at once: no row is made for it, and any row may come to either side."""
 
 
 _Interval = tuple[float, float, float, float, float, float, bool]
-"""What a feature may be: below zero from … to, as good as zero from … to, above zero from … to; and missing."""
+"""What a feature may be: from … to below zero, from … to as good as zero, from … to above zero; and missing."""
 _State = _Interval | BoolArray
 _Probe = tuple[str, float]
 _Value = tuple[int, int, float]
@@ -85,14 +86,14 @@ _Value = tuple[int, int, float]
 
 
 def walks(groves: list[Grove], usual: Callable[[int], FloatArray], *, single: bool, tiny: float, most: int) -> Walked:
-    """Rows for all splits of some trees.
+    """Make rows for all splits of some trees.
 
     Args:
         groves: the trees.
-        usual: makes so many rows of values as the model expects them; rows differ from these where they must.
+        usual: makes as many rows of usual values as it is told; rows differ from these only as far as they must.
         single: whether the file's reader holds features in single precision.
-        tiny: where a split can be met with such small numbers, it is met with a zero or larger ones as well.
-        most: how many rows there may be; beyond, splits are drawn at random.
+        tiny: a split that is met with a number this close to zero is met with zero or a larger number as well.
+        most: the largest number of rows; if more are needed, splits are drawn at random.
     """
     rng, values = np.random.default_rng(_SEED), _values(groves, single)
     trees = [_splits(tree, grove, values, single) for grove in groves for tree in grove.forest.trees]
@@ -101,22 +102,27 @@ def walks(groves: list[Grove], usual: Callable[[int], FloatArray], *, single: bo
     chosen = np.ones(total, dtype=bool)
     if total > room:
         chosen[rng.permutation(total)[room:]] = False
-    asked = sum(len(values[tree.feature[node]]) for tree in trees for node in _by_mask(tree))
-    share = min(1.0, max(0.0, most - _ROWS_OF_A_SPLIT * chosen.sum()) / max(1, asked))
+    n_levels = sum(
+        len(values[feature])
+        for tree in trees
+        for feature, mask in zip(tree.feature, tree.masks, strict=True)
+        if mask is not None
+    )
+    share = min(1.0, max(0.0, most - _ROWS_OF_A_SPLIT * chosen.sum()) / max(1, n_levels))
     everything = _everything(single)
-    made = _RowCollector(values, everything, tiny, share, rng)
+    collector = _RowCollector(values, everything, tiny, share, rng)
     reachable = met = first = 0
     for tree in trees:
         for node, path in _reached(tree, values, everything):
             reachable += 1
             if chosen[first + node]:
                 met += 1
-                made.stand_at(tree, node, path)
+                collector.stand_at(tree, node, path)
         first += len(tree.feature)
-    X, kinds = made.rows(usual, single)
+    X, kinds = collector.rows(usual, single)
     free = sum(sum(tree.free) for tree in trees)
     thinned = any(size > _LEVELS for _, wide in groves if wide for mean in wide.means for size in mean.sizes)
-    sampled = met < reachable or (share < 1.0 and asked > 0) or free > 0 or thinned
+    sampled = met < reachable or (share < 1.0 and n_levels > 0) or free > 0 or thinned
     return Walked(X, kinds, SplitCounts(met, reachable + free, total - reachable - free), sampled)
 
 
@@ -129,7 +135,7 @@ def _everything(single: bool) -> _Interval:
 
 
 def _values(groves: list[Grove], single: bool) -> dict[int, FloatArray]:
-    """For each feature that a split asks by category: values that tell all its splits apart, NaN at the end."""
+    """Return, for each feature with a split by category, values that tell all its splits apart; the last is NaN."""
     values: dict[int, set[float]] = {}
     for forest, wide in groves:
         for feature, where in () if wide is None else wide.categories:
@@ -137,22 +143,21 @@ def _values(groves: list[Grove], single: bool) -> dict[int, FloatArray]:
         for mean in () if wide is None else wide.means:
             for feature, size in zip(mean.places, mean.sizes, strict=True):
                 values.setdefault(feature, set()).update(range(0, size + 1, 1 + size // _LEVELS))
-        for tree in forest.trees:
-            for column, wanted in zip(tree.feature.tolist(), tree.categories, strict=True):
-                if wanted is not None:
-                    values.setdefault(_behind(wide, column), set()).update(map(float, wanted.tolist()))
+        for column, categories in features_and_sets(forest):
+            if categories is not None:
+                values.setdefault(_behind(wide, column), set()).update(map(float, categories.tolist()))
     for known in values.values():
         known |= {0.0, max(known) + 1.0, -1.0}
     for forest, wide in groves:
         for tree in forest.trees:
-            for column, t, wanted in zip(tree.feature.tolist(), tree.threshold, tree.categories, strict=True):
-                if wanted is None and not _is_level(wide, column) and (feature := _behind(wide, column)) in values:
+            for column, t, categories in zip(tree.feature.tolist(), tree.threshold, tree.categories, strict=True):
+                if categories is None and not _is_level(wide, column) and (feature := _behind(wide, column)) in values:
                     values[feature] |= {b for b in _around(float(t), single) if abs(b) <= LARGEST}
     return {feature: np.array([*sorted(known), np.nan]) for feature, known in values.items()}
 
 
 def _behind(wide: Wide | None, column: int) -> int:
-    """The feature behind a column."""
+    """Return the feature behind a column."""
     if wide is None:
         return column
     if not _is_level(wide, column):
@@ -163,7 +168,7 @@ def _behind(wide: Wide | None, column: int) -> int:
 
 
 def _is_pair(wide: Wide | None, column: int) -> bool:
-    """Whether a column depends on two features: no interval or set of one says which side a row goes to."""
+    """Whether a column depends on two features, so that no interval or set of one tells the side of a row."""
     return wide is not None and column >= wide.first_mean and len(wide.means[column - wide.first_mean].places) > 1
 
 
@@ -172,7 +177,7 @@ def _is_level(wide: Wide | None, column: int) -> bool:
 
 
 def _around(threshold: float, single: bool) -> tuple[float, float]:
-    """The last number up to a threshold and the first one above it, in the precision of the file's reader."""
+    """Return the last number up to a threshold and the first one above it, in the precision of the file's reader."""
     if single:
         return float(single_below(threshold)), float(next_single(threshold))
     return threshold, float(np.nextafter(threshold, np.inf))
@@ -205,12 +210,13 @@ def _splits(tree: Tree, grove: Grove, values: dict[int, FloatArray], single: boo
 
 
 def _uncentred(tree: Tree, centre: FloatArray) -> tuple[FloatArray, BoolArray]:
-    """Thresholds of raw features where the model compares x − c and takes a missing value for c."""
+    """Return thresholds of raw features for a model that compares x − c and takes a missing value for c."""
     threshold, inside = tree.threshold.copy(), tree.feature < len(centre)
     c, t = centre[tree.feature[inside]], tree.threshold[inside]
     raw = t + c
-    # The largest x with x − c <= t, rounded as it will be. Both roundings are by half a number, so a few steps do.
-    # Where x is far smaller than c they may not: the row then stands beside the edge, and `predict` scores it there.
+    # Search the largest x with x − c <= t, rounded as `predict` rounds it. Each of the two roundings is at most half a
+    # unit in the last place, so a few steps do. If x is far smaller than c they may not: the row then stands beside the
+    # edge, which is harmless, since `predict` scores it there.
     for _ in range(64):
         raw = np.where(raw - c > t, np.nextafter(raw, -np.inf), raw)
         above = np.nextafter(raw, np.inf)
@@ -220,11 +226,11 @@ def _uncentred(tree: Tree, centre: FloatArray) -> tuple[FloatArray, BoolArray]:
 
 
 def _mask(splits: _Questions, node: int, values: FloatArray, tree: Tree, wide: Wide | None, column: int) -> BoolArray:
-    """Which of the values of a feature go left at a split."""
+    """Return which of the values of a feature go left at a split."""
     missing = np.isnan(values)
-    wanted = tree.categories[node]
-    if wanted is not None:
-        return np.isin(np.trunc(values), wanted)
+    categories = tree.categories[node]
+    if categories is not None:
+        return np.isin(np.trunc(values), categories)
     if wide is not None and _is_level(wide, column):
         if column >= wide.first_mean:
             mean = wide.means[column - wide.first_mean]
@@ -240,22 +246,18 @@ def _mask(splits: _Questions, node: int, values: FloatArray, tree: Tree, wide: W
     return np.asarray(left)
 
 
-def _by_mask(tree: _Questions) -> list[int]:
-    return [node for node, mask in enumerate(tree.masks) if mask is not None]
-
-
 # ---- the way to a split ----
 
 
 def _reached(
     tree: _Questions, values: dict[int, FloatArray], everything: _Interval
 ) -> Iterator[tuple[int, dict[int, _State]]]:
-    """Every split that some row comes to, with what the features on the way there may be."""
+    """Yield every split that a row can come to, with what the features on the way there may be."""
     path: dict[int, _State] = {}
     ahead: list[tuple[int, int, _State | None]] = [(0, -1, None)] if tree.feature else []
     while ahead:
         node, feature, state = ahead.pop()
-        if node < 0:  # back from below a split: its feature may be again what it might be before
+        if node < 0:  # back from below a split: restore what its feature might be before
             if state is None:
                 del path[feature]
             else:
@@ -277,12 +279,12 @@ def _reached(
 def _sides(
     tree: _Questions, node: int, path: dict[int, _State], values: dict[int, FloatArray], everything: _Interval
 ) -> tuple[_State, _State]:
-    """What the feature of a split may be where it goes left, and where it goes right."""
+    """Return what the feature of a split may be if a row goes left, and if it goes right."""
     feature, mask = tree.feature[node], tree.masks[node]
     if mask is not None:
         state = path.get(feature)
-        known = state if isinstance(state, np.ndarray) else np.ones(len(values[feature]), dtype=bool)
-        return known & mask, known & ~mask
+        allowed = state if isinstance(state, np.ndarray) else np.ones(len(values[feature]), dtype=bool)
+        return allowed & mask, allowed & ~mask
     interval = path.get(feature, everything)
     assert not isinstance(interval, np.ndarray)
     n0, n1, z0, z1, p0, p1, missing = interval
@@ -308,7 +310,7 @@ def _is_empty(state: _State) -> bool:
 
 
 class _RowCollector:
-    """Collects rows: for each split one row of usual values, in several variants."""
+    """Collects rows: for each split a row of usual values, in several variants."""
 
     def __init__(
         self,
@@ -323,12 +325,12 @@ class _RowCollector:
         self._kinds: list[str] = []
         self._base: list[int] = []
         self._states: list[_Interval] = []
-        self._at: list[tuple[int, int]] = []  # splits and features of these
-        self._drawn_at: list[_Value] = []  # of splits
-        self._fixed: list[_Value] = []  # of rows
+        self._at: list[tuple[int, int]] = []  # split and feature of each of these states
+        self._drawn_at: list[_Value] = []  # by split
+        self._fixed: list[_Value] = []  # by row
 
     def stand_at(self, tree: _Questions, node: int, path: dict[int, _State]) -> None:
-        """Rows at a split: equal but for the feature that it asks for."""
+        """Add the rows of a split: they differ only in the feature that it asks for."""
         feature = tree.feature[node]
         for other, state in path.items():
             if other == feature:
@@ -345,7 +347,7 @@ class _RowCollector:
         self._splits += 1
 
     def _drawn(self, feature: int, state: BoolArray) -> float:
-        """One of the values that a category may have, missing where it may have no other."""
+        """Draw one of the values that a category may have; missing if there is no other."""
         places = np.flatnonzero(state[:-1])
         return float(self._values[feature][places[self._rng.integers(len(places))]]) if len(places) else float("nan")
 
@@ -364,7 +366,7 @@ class _RowCollector:
         return [*probes, ("missing", float("nan"))] if allowed[6] else probes
 
     def _next_to(self, edge: float, side: _Interval, sign: float, zero_left: bool | None) -> list[float]:
-        """The number nearest to a threshold on one side (`sign` 1: below it), and one that is not tiny."""
+        """Return the number nearest to a threshold on one side (`sign` 1: below it); if tiny, also one that is not."""
         pieces = [list(piece) for piece in ((side[0], side[1]), (side[2], side[3]), (side[4], side[5]))]
         if zero_left is not None and pieces[1][0] <= pieces[1][1]:  # all alike
             pieces[1] = [min(max(0.0, pieces[1][0]), pieces[1][1])] * 2
@@ -383,19 +385,18 @@ class _RowCollector:
     def _of_categories(self, tree: _Questions, node: int, own: _State | None) -> list[_Probe]:
         feature, mask = tree.feature[node], tree.masks[node]
         values = self._values[feature]
-        known = np.ones(len(values), dtype=bool) if own is None else own
-        assert isinstance(known, np.ndarray)
+        allowed = np.ones(len(values), dtype=bool) if own is None else own
+        assert isinstance(allowed, np.ndarray)
         assert mask is not None
-        kept = self._rng.random(len(values)) < self._share
-        for side in (known & mask, known & ~mask):
+        chosen = self._rng.random(len(values)) < self._share
+        for side in (allowed & mask, allowed & ~mask):
             places = np.flatnonzero(side[:-1])
-            kept[places[self._rng.integers(len(places))] if len(places) else -1] = True
-        kept[-1] = True
-        chosen = values[kept & known]
-        return [("missing" if np.isnan(value) else "categories", float(value)) for value in chosen]
+            chosen[places[self._rng.integers(len(places))] if len(places) else -1] = True
+        chosen[-1] = True  # the missing value, if it may come here
+        return [("missing" if np.isnan(value) else "categories", float(value)) for value in values[chosen & allowed]]
 
     def rows(self, usual: Callable[[int], FloatArray], single: bool) -> tuple[FloatArray, npt.NDArray[np.str_]]:
-        """All rows, and the kind of each."""
+        """Return all rows, and the kind of each."""
         base = usual(self._splits)
         if self._at:
             split, feature = np.array(self._at).T
@@ -405,7 +406,7 @@ class _RowCollector:
 
 
 def _with(X: FloatArray, values: list[_Value]) -> FloatArray:
-    """The array, with these values put into it."""
+    """Put values into the array, and return it."""
     if values:
         row, feature, value = (np.array(column) for column in zip(*values, strict=True))
         X[row, feature] = value
@@ -413,13 +414,13 @@ def _with(X: FloatArray, values: list[_Value]) -> FloatArray:
 
 
 def _inside(piece: list[float]) -> float:
-    """A number of usual size in an interval."""
+    """Return a number of usual size in an interval."""
     lo, hi = piece
     return min(max(0.0, lo + 0.1 * abs(lo) + 0.1 if lo > -FAR else lo), hi)
 
 
 def _within(wished: FloatArray, states: FloatArray, single: bool) -> FloatArray:
-    """For each state what was wished where that is allowed; else something inside of the nearest part that is."""
+    """Return the wished value if the state allows it, else a value inside the nearest part that it allows."""
     best, distance = np.full(len(wished), np.nan), np.full(len(wished), np.inf)
     for column, is_zero in ((0, False), (2, True), (4, False)):
         lo, hi = np.clip(states[:, column : column + 2], -LARGEST, LARGEST).T
