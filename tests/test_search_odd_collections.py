@@ -301,6 +301,11 @@ def test_documents_without_words_are_refused_in_a_sentence(texts, query, tmp_pat
     assert "REFUSED" in run("evaluate", index)
 
 
+@pytest.mark.parametrize("weight", ["body", "body=", "body=much"])
+def test_a_weight_is_a_number(weight):
+    assert f"--weights takes FIELD=N, not '{weight}'" in " ".join(run("index", "--weights", weight).split())
+
+
 def test_no_english_words_at_all(tmp_path):
     parts = ["東京", "大阪", "京都", "翼", "流れ", "熱", "騒音", "境界", "層", "揚力", "抗力", "機関"]
     drawn = random.Random(1)

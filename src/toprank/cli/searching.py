@@ -97,10 +97,6 @@ def index(
     from toprank.search import index as make
     from toprank.search.storage import MODEL
 
-    given = {
-        name: options.numbers_of(number, float, "--weights takes FIELD=N")[0]
-        for name, number in (_pair(part) for part in (weights or "").split(",") if part.strip())
-    }
     runs = None
     if run:
         from toprank.data.trec import read_run
@@ -113,7 +109,7 @@ def index(
             source,
             output,
             fields=[name.strip() for name in fields.split(",")] if fields else None,
-            weights=given,
+            weights=dict(_weight_of(part) for part in (weights or "").split(",") if part.strip()),
             first_stage=first_stage if runs is None else runs,
             pool=pool,
             vectors=_vectors_of_documents(vectors),
@@ -132,11 +128,13 @@ def index(
         common.say(f"It brings {len(made.topics):,} queries and their judgments: toprank search train {output}", quiet)
 
 
-def _pair(part: str) -> tuple[str, str]:
-    name, equals, number = part.partition("=")
-    if not equals:
-        raise typer.BadParameter(f"--weights takes FIELD=N, not '{part}'.")
-    return name.strip(), number
+def _weight_of(part: str) -> tuple[str, float]:
+    """Split FIELD=N."""
+    name, _, number = part.partition("=")
+    try:
+        return name.strip(), float(number)
+    except ValueError:
+        raise typer.BadParameter(f"--weights takes FIELD=N, not '{part}'.") from None
 
 
 def train(
