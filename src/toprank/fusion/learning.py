@@ -62,7 +62,7 @@ def learnt_weights(ballots: Ballots, qrels: Qrels, normalization: str, metric: s
     scores = normalized(ballots, normalization)
     data = _judged(_data(ballots, qrels, scores.astype(np.float64), ballots.names), qrels, k)
     grid, sign = _simplex(len(ballots.names)), 1 if parse(metric).higher_is_better else -1
-    judge = Judge(data, metric)
+    judge = Judge(data, metric).for_choosing()
     values = np.array([sign * judge.per_query(data.X @ weights) for weights in grid])
     chosen: dict[Any, FloatArray] = {}
     best = []
