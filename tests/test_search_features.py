@@ -250,6 +250,8 @@ def test_refusals(judged):
     index, queries, qrels = judged
     with pytest.raises(UnknownNameError, match="did you mean 'bm25'"):
         index.evaluate(queries, qrels, ["bm26"])
+    with pytest.raises(DataError, match="pool"):
+        index.evaluate(queries, qrels, ["bm25"], pool=0)
     with pytest.raises(DataError, match="named twice"):
         index.evaluate(queries, qrels, ["bm25", "BM25"])
     with pytest.raises(DataError, match="came without queries"):

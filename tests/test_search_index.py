@@ -331,6 +331,8 @@ def test_a_collection_that_changed(tmp_path):
         ({"weights": {"titel": 2}}, "did you mean 'title'"),
         ({"weights": {"title": -1}}, "weight of title"),
         ({"pool": 0}, "pool"),
+        ({"first_stage": {}}, "at least one run"),
+        ({"first_stage": []}, "at least one run"),
         ({"language": "englisch"}, "did you mean 'english'"),
         ({"vectors": {"v": np.zeros((2, 3))}}, "There are 2 vectors for 5 documents"),
     ],
@@ -357,7 +359,8 @@ def test_runs_make_the_pool(tmp_path):
     with pytest.raises(DataError, match="not one of them"):
         index.search("wings")
     with pytest.raises(DataError, match="spelled alike"):
-        search.index(TEXTS, tmp_path / "y.index", first_stage={"x": {"q": {"zzz": 1.0}}})
+        search.index(TEXTS, tmp_path / "x.index", first_stage={"x": {"q": {"zzz": 1.0}}})
+    assert ids(search.open(index.path).search("q1")) == ["b", "a", "c"]  # the older index stays
 
 
 def test_a_query_of_runs_has_the_features_of_its_words_whether_asked_by_words_or_by_id(tmp_path):
@@ -379,6 +382,24 @@ def test_a_query_of_runs_has_the_features_of_its_words_whether_asked_by_words_or
     assert {hit.id: hit.score for hit in by_id} == pytest.approx(expected)
     for query in ("q1", "propeller noise 1"):
         assert index.explain(query, "a", "c").total == pytest.approx(expected["a"] - expected["c"])
+
+
+def test_missing_texts_have_no_words_and_half_characters_are_replaced(tmp_path):
+    texts = {
+        "a": {"title": None, "body": "wing"},
+        "b": {"title": "none", "body": float("nan")},
+        "c\ud800": "nan \ud800",
+    }
+    index = search.index(texts, tmp_path / "x.index")
+    assert ids(index.search("none")) == ["b"]
+    assert ids(index.search("nan")) == ["c\ufffd"]
+
+
+def test_ids_that_only_a_zero_byte_tells_apart_are_not_confused(tmp_path):
+    index = search.index({"a": "wing", "a\0": "wings"}, tmp_path / "x.index")
+    assert len(index.search("wing")) == 2
+    with pytest.raises(DataError, match="zero byte"):
+        index.data({"q": "wing"})
 
 
 def test_a_title_of_many_letters_is_cut_in_lists(tmp_path):

@@ -171,7 +171,9 @@ def evaluate(
         wanted = {name: system for name, system in wanted.items() if name != "lsa" and (name != "rrf" or index.runs)}
         notes += ("LSA and its fusion are left out: the documents share too few words for LSA.",)
     measures = [metrics] if isinstance(metrics, str) else list(metrics)
-    depth = pool or (index.depth if _MODEL in wanted else index.pool)
+    depth = pool
+    if depth is None:
+        depth = index.depth if _MODEL in wanted else index.pool
     own = vectors_of(topics, asked, vectors)
     with step(f"Finding the candidates of {len(asked):,} queries …", quiet):
         data = index.data(asked, judged, pool=depth, vectors=own)
@@ -296,7 +298,7 @@ def _lsa(index: Index, topics: Topics, depth: int) -> Run:
             "LSA finds nothing for any query: the documents share too few words for LSA, or none has a word of the "
             "queries. Leave out 'lsa' and 'rrf'."
         )
-    ids = index.documents.ids[np.concatenate(rows)].astype(str)
+    ids = index.documents.ids[np.concatenate(rows)]
     return Run(np.array(qids), ids, np.concatenate(scores), "lsa")
 
 

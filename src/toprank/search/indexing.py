@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -17,7 +16,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.search.collections import PYTHON_DOCS, Collection, read
 from toprank.search.documents import write_documents
 from toprank.search.first_stage import ENGINES, build_engine
-from toprank.search.first_stage.runs import checked_runs
+from toprank.search.first_stage.runs import check_documents, checked_runs
 from toprank.search.search_index import Index
 from toprank.search.storage import check_target, new_index, write_array, write_json
 from toprank.search.vectors import rows_of_ids, unit_rows
@@ -80,6 +79,8 @@ def index(
     runs = None if isinstance(first_stage, str) and first_stage in ENGINES else checked_runs(first_stage)
     with step("Reading the documents …", quiet):
         collection = read(source, fields)
+    if runs is not None:
+        check_documents(runs, collection.ids)
     analyzer = Analyzer(_language(collection) if language is None else language)
     notes = list(collection.notes)
     if language is None and analyzer.language != _DEFAULT_LANGUAGE:
@@ -157,12 +158,9 @@ def _write_queries(folder: Path, collection: Collection) -> None:
     if collection.topics is not None:
         topics = collection.topics
         write_json(folder, "topics.json", {"ids": list(topics.ids), "texts": list(topics.texts)})
-    for part, qrels in collection.judgments.items():
-        grades = [grade if math.isfinite(grade) else 0.0 for grade in qrels.grades.tolist()]
+    for number, (part, qrels) in enumerate(sorted(collection.judgments.items())):
         columns = {
-            "part": part,
-            "qids": qrels.qids.tolist(),
-            "documents": qrels.document_ids.tolist(),
-            "grades": grades,
-        }
-        write_json(folder, f"judgments.{sorted(collection.judgments).index(part)}.json", columns)
+            "part": part, "qids": qrels.qids.tolist(), "documents": qrels.document_ids.tolist(),
+            "grades": qrels.grades.tolist(),
+        }  # fmt: skip
+        write_json(folder, f"judgments.{number}.json", columns)

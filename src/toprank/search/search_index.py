@@ -257,7 +257,7 @@ class Index:
         if not sizes.any():
             raise DataError("The first stage finds no document for any of the queries; are they in the same language?")
         qids = np.repeat(np.array(asked.ids), sizes)
-        ids = self.documents.ids[candidates.rows].astype(str)
+        ids = self.documents.ids[candidates.rows]
         labels = None if qrels is None else _labels(Qrels.of(qrels), qids, ids)
         return RankingData(matrix, labels, qid=qids, document_ids=ids, feature_names=self.features.names)
 

@@ -285,7 +285,7 @@ def _shown(index: Index, log: ClickLog, asked: Topics, pool: int | None) -> tupl
     if not sizes.any():
         raise DataError("The first stage finds no document for any query of the log; is it a log of this index?")
     rank = places_within(sizes) + 1
-    ids = index.documents.ids[pooled.rows].astype(str)
+    ids = index.documents.ids[pooled.rows]
     candidates = RankingData(rank[:, None], qid=np.repeat(np.array(asked.ids), sizes), document_ids=ids)
     place = log.rows(candidates)
     missing = int((place < 0).sum())

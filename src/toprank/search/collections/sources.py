@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toprank.data.bytesource import head_of, os_errors
+from toprank.data.checks import is_missing
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, FileError, FormatError
 from toprank.search.collections.beir import beir, is_beir
-from toprank.search.collections.collection import ALL, Collection, Stamp, Topics
+from toprank.search.collections.collection import ALL, Collection, Stamp, Topics, whole_text
 from toprank.search.collections.folders import folder, json_lines, text_files_in
 from toprank.search.collections.judgments import read_judgments
 from toprank.search.collections.python_docs import PYTHON_DOCS, python_docs
@@ -84,11 +85,16 @@ def _read(source: Any, fields: Sequence[str] | None) -> Collection:
         raise DataError(f"{path}: {problem.args[0]}") from None
 
 
-def _of_mapping(given: Mapping[Any, Any]) -> Collection:
-    ids = [str(name) for name in given]
-    rows = [value if isinstance(value, Mapping) else {"body": value} for value in given.values()]
+def _of_mapping(documents: Mapping[Any, Any]) -> Collection:
+    ids = [whole_text(str(name)) for name in documents]
+    rows = [value if isinstance(value, Mapping) else {"body": value} for value in documents.values()]
     names = dict.fromkeys(chain.from_iterable(rows))
-    return Collection("documents", ids, {str(name): [str(row.get(name, "")) for row in rows] for name in names})
+    return Collection("documents", ids, {str(name): [_text_of(row.get(name)) for row in rows] for name in names})
+
+
+def _text_of(value: Any) -> str:
+    """Return a value as text; a missing one (None, NaN) has no words."""
+    return "" if is_missing(value) else whole_text(str(value))
 
 
 def _of_file(path: Path, fields: Sequence[str] | None = None) -> Collection:

@@ -25,20 +25,10 @@ class RunPool:
     """
 
     def __init__(self, runs: Mapping[str, Any], documents: Documents) -> None:
-        if not runs:
-            raise DataError("Give at least one run, by name: {'bm25': 'bm25.run'}.")
         self.names = tuple(runs)
         self._of: dict[str, list[tuple[IntArray, FloatArray]]] = {}
-        self.foreign = 0
-        for place, (name, given) in enumerate(runs.items()):
-            run = Run.of(given)
+        for place, run in enumerate(map(Run.of, runs.values())):
             rows = documents.rows(run.document_ids.tolist())
-            self.foreign += int((rows < 0).sum())
-            if (rows < 0).all():
-                raise DataError(
-                    f"No document of the run '{name}' is in the index: it names {few(run.document_ids)}, "
-                    f"the index {few(documents.ids)}. Are the ids spelled alike?"
-                )
             order = np.lexsort((run.ranks(), run.qids))
             order = order[rows[order] >= 0]
             borders = np.flatnonzero(run.qids[order][1:] != run.qids[order][:-1]) + 1
@@ -73,8 +63,21 @@ class RunPool:
         return table
 
 
+def check_documents(runs: Mapping[str, Run], ids: Sequence[str]) -> None:
+    """Refuse a run that retrieves none of the documents with these ids."""
+    known = set(ids)
+    for name, run in runs.items():
+        if known.isdisjoint(run.document_ids.tolist()):
+            raise DataError(
+                f"No document of the run '{name}' is in the collection: the run names {few(run.document_ids)}, the "
+                f"collection {few(ids)}. Are the ids spelled alike?"
+            )
+
+
 def checked_runs(runs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Run]:
-    """Runs by name; those without names are called by their tags."""
+    """Return runs by name, at least one; those without names are called by their tags."""
+    if isinstance(runs, Mapping | Sequence) and not runs:
+        raise DataError("Give at least one run, by name: {'bm25': 'bm25.run'}.")
     if isinstance(runs, Mapping):
         return {str(name): Run.of(run) for name, run in runs.items()}
     by_tag: dict[str, Run] = {}
