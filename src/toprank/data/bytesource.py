@@ -389,6 +389,15 @@ def check_size(
         raise fault(joined(f"{what} would take {sizes}", remedy))
 
 
+def file_signature(path: PathLike) -> tuple[int, int, int] | None:
+    """Return what tells a file from the next one under its name; None if there is no file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
 def is_float(text: str | bytes) -> bool:
     """Whether text is a number to Python."""
     try:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toprank.data.bytesource import file_signature
 from toprank.errors import DataError, FileError, warn_user
-from toprank.search.storage import META, MODEL, IndexFolder
+from toprank.search.storage import MODEL, IndexFolder
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -78,14 +76,14 @@ class ModelFile:
         with self._lock:
             if self._pinned and self._kept is not None:
                 return self._kept[1]
-            seen = self._signature()
-            if self._kept is None or (seen != self._kept[0] and self._still_there()):
+            seen = file_signature(self._path)
+            if self._kept is None or (seen != self._kept[0] and self._folder.is_current()):
                 self._kept = (seen, self._read())
             return self._kept[1]
 
     def save(self, ranker: Ranker) -> None:
         """Put a model into the folder: one file, so that whoever searches meanwhile has the old or the new one."""
-        if not self._still_there():
+        if not self._folder.is_current():
             raise FileError(
                 f"{self._folder.path} now holds another index than the one that is open, so the model was not stored. "
                 "Open the index again and train."
@@ -93,21 +91,6 @@ class ModelFile:
         ranker.save(self._path)
         with self._lock:
             self._kept = None
-
-    def _signature(self) -> tuple[int, int, int] | None:
-        try:
-            stat = os.stat(self._path)
-        except OSError:
-            return None
-        return stat.st_ino, stat.st_size, stat.st_mtime_ns
-
-    def _still_there(self) -> bool:
-        """Whether the folder holds the index that is open, not a newer one of its name."""
-        try:
-            meta = json.loads((Path(self._folder.path) / META).read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return False
-        return isinstance(meta, dict) and meta.get("id") == self._folder.meta["id"]
 
     def _read(self) -> Ranker | None:
         from toprank.rankers.model_files import load

@@ -201,10 +201,13 @@ class Index:
 
     def candidates(self, query: str, k: int, qid: str | None = None) -> Hits:
         """The best k documents of the first stage for the words of a query; of a run, for its id."""
-        if self.engine is not None:
-            return self.engine.find(self.words(query), k)
-        assert self.runs is not None
-        return self.runs.find(self._asked(query)[0] if qid is None else qid, k)
+        if self.engine is None:
+            assert self.runs is not None
+            return self.runs.find(self._asked(query)[0] if qid is None else qid, k)
+        hits = self.engine.find(self.words(query), k)
+        if len(hits.rows) and (hits.rows.min() < 0 or hits.rows.max() >= len(self)):
+            raise self.folder.fault("The first stage of this index is damaged: it finds documents that are not there.")
+        return hits
 
     def _asked(self, query: str) -> tuple[str, str]:
         """Id and words of a query. Runs know queries by their ids, so each may be asked for by its id or its words."""

@@ -11,11 +11,13 @@ import os
 import threading
 from collections.abc import Mapping
 from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta, Struct
 
+from toprank.data.bytesource import file_signature
 from toprank.errors import DataError
 from toprank.search.model_file import learned_from
 from toprank.search.results import Hit
@@ -266,16 +268,8 @@ class _Opened:
 
 
 def _signature(path: str | os.PathLike[str]) -> tuple[Any, ...]:
-    """What changes where the index or the model in it is replaced."""
-    files: list[tuple[int, int, int] | None] = []
-    for name in (".", META, MODEL):
-        try:
-            stat = os.stat(os.path.join(path, name))
-        except OSError:
-            files.append(None)
-        else:
-            files.append((stat.st_ino, stat.st_size, stat.st_mtime_ns if name != "." else 0))
-    return tuple(files)
+    """Return what changes when the index or the model in it is replaced."""
+    return tuple(file_signature(Path(path) / name) for name in (META, MODEL))
 
 
 def _listed(hit: Hit, rank: int) -> FoundDocument:

@@ -42,7 +42,6 @@ _UNREADABLE = (
     ValueError, EOFError, SyntaxError, TypeError, KeyError, OverflowError, RecursionError, MemoryError, OSError,
     tokenize.TokenError,
 )  # fmt: skip
-_BLOCK = 1 << 20
 
 
 def is_index(folder: Path) -> bool:
@@ -121,11 +120,8 @@ def new_index(path: PathLike) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _hash(file: Path) -> str:
-    seen = hashlib.blake2b(digest_size=16)
     with file.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            seen.update(block)
-    return seen.hexdigest()
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 class IndexFolder:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.data.bytesource import output
+from toprank.data.bytesource import file_signature, output
 from toprank.errors import DataError, FormatError, ToprankError, nearest
 from toprank.metrics.sorting import rank_block
 from toprank.rankers.model_files import load
@@ -168,15 +168,7 @@ def check_file(path: Path) -> Path:
 
 def signature_of(path: Path) -> tuple[Any, ...]:
     """What tells a file, and its check file, from others of the same names."""
-    return tuple(_stat(file) for file in (path, check_file(path)))
-
-
-def _stat(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+    return file_signature(path), file_signature(check_file(path))
 
 
 def _digest(path: Path) -> str:

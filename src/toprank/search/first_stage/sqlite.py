@@ -82,7 +82,6 @@ class SqliteEngine:
 
     def __init__(self, folder: IndexFolder) -> None:
         self._folder, self._own = folder, threading.local()
-        self._n = folder.entry("documents", int)
         self.find(["a"], 1)  # damage shows now
 
     def _connection(self) -> sqlite3.Connection:
@@ -103,7 +102,4 @@ class SqliteEngine:
         except sqlite3.Error as problem:
             raise self._folder.fault(f"The first stage of this index is damaged ({problem}).") from None
         table = np.array(pairs, dtype=np.float64).reshape(len(pairs), 2)
-        rows = table[:, 0].astype(np.int64) - 1
-        if len(rows) and (rows.min() < 0 or rows.max() >= self._n):
-            raise self._folder.fault("The first stage of this index is damaged: it finds documents that are not there.")
-        return Hits(rows, -table[:, 1])
+        return Hits(table[:, 0].astype(np.int64) - 1, -table[:, 1])

@@ -70,7 +70,6 @@ class TantivyEngine:
 
     def __init__(self, folder: IndexFolder, weights: Sequence[float]) -> None:
         self._tantivy, self._folder, self._weights = _tantivy(), folder, weights
-        self._n = folder.entry("documents", int)
         with _damage_told(folder):
             self._schema = _schema(self._tantivy, len(weights))
             index = self._tantivy.Index(self._schema, path=str(folder.path / _FOLDER), reuse=True)
@@ -91,7 +90,5 @@ class TantivyEngine:
             hits = self._searcher.search(query.boolean_query(terms), limit=k, count=False).hits
             rows = np.array([self._searcher.doc(address)[_ROW][0] for _, address in hits], dtype=np.int64)
         scores = np.array([score for score, _ in hits], dtype=np.float64)
-        if len(rows) and rows.max() >= self._n:
-            raise self._folder.fault("The first stage of this index is damaged: it finds documents that are not there.")
         order = np.lexsort((rows, -scores))
         return Hits(rows[order], scores[order])
