@@ -21,33 +21,14 @@ from toprank.compute import FloatArray
 from toprank.fusion.ballots import Ballots
 from toprank.fusion.normalizing import normalized
 
+K = 60.0
+"""Of ``rrf``, as Cormack, Clarke & Büttcher chose it."""
 _ROWS = 1 << 20  # pairs of documents that are compared at a time
 
 
-def _rrf(ballots: Ballots, k: float) -> FloatArray:
-    scores: FloatArray = np.where(ballots.there, 1.0 / (k + np.maximum(ballots.ranks, 1)), 0.0).sum(axis=1)
-    return scores
-
-
-def _sum(ballots: Ballots, scores: FloatArray) -> FloatArray:
-    del ballots
-    total: FloatArray = scores.sum(axis=1)
-    return total
-
-
-def _mnz(ballots: Ballots, scores: FloatArray) -> FloatArray:
-    total: FloatArray = scores.sum(axis=1) * ballots.there.sum(axis=1)
-    return total
-
-
-def _max(ballots: Ballots, scores: FloatArray) -> FloatArray:
-    largest: FloatArray = np.where(ballots.there, scores, -np.inf).max(axis=1)
-    return largest
-
-
-def _min(ballots: Ballots, scores: FloatArray) -> FloatArray:
-    least: FloatArray = np.where(ballots.there, scores, np.inf).min(axis=1)
-    return least
+def reciprocal_ranks(ballots: Ballots, k: float = K) -> FloatArray:
+    """Return 1 / (k + rank) of each document in each run; 0 if the run does not have it."""
+    return np.where(ballots.there, 1.0 / (k + ballots.ranks), 0.0)
 
 
 def _borda(ballots: Ballots) -> FloatArray:
@@ -78,8 +59,11 @@ def _condorcet(ballots: Ballots) -> FloatArray:
 
 
 _OF_SCORES: dict[str, Callable[[Ballots, FloatArray], FloatArray]] = {
-    "combsum": _sum, "combmnz": _mnz, "combmax": _max, "combmin": _min,
-}  # fmt: skip
+    "combsum": lambda _, scores: scores.sum(axis=1),
+    "combmnz": lambda ballots, scores: scores.sum(axis=1) * ballots.there.sum(axis=1),
+    "combmax": lambda ballots, scores: np.where(ballots.there, scores, -np.inf).max(axis=1),
+    "combmin": lambda ballots, scores: np.where(ballots.there, scores, np.inf).min(axis=1),
+}
 OF_RANKS = ("rrf", "borda", "condorcet")
 """Methods that look at ranks alone, and so need no normalisation."""
 METHODS = ("rrf", *_OF_SCORES, "weighted", "borda", "condorcet", "learned")
@@ -90,7 +74,7 @@ def combined(
 ) -> FloatArray:
     """One score for every pair; `weights` of the runs are for ``weighted``."""
     if method == "rrf":
-        return _rrf(ballots, k)
+        return np.asarray(reciprocal_ranks(ballots, k).sum(axis=1))
     if method == "borda":
         return _borda(ballots)
     if method == "condorcet":

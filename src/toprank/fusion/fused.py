@@ -12,7 +12,7 @@ from toprank.data.checks import check_number, check_whole
 from toprank.data.trec import Qrels, Run
 from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.fusion.ballots import Ballots
-from toprank.fusion.combining import METHODS, OF_RANKS, combined
+from toprank.fusion.combining import METHODS, OF_RANKS, K, combined
 from toprank.fusion.learning import Learnt, learnt_order, learnt_weights
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def fuse(
     *,
     normalization: str | None = None,
     weights: Mapping[str, float] | Sequence[float] | None = None,
-    k: float = 60.0,
+    k: float = K,
     depth: int | None = None,
     qrels: Any = None,
     ranker: str | Ranker = "LambdaMART",

@@ -17,7 +17,7 @@ from toprank.data.folds import folds
 from toprank.data.trec import Qrels
 from toprank.errors import DataError
 from toprank.fusion.ballots import Ballots
-from toprank.fusion.combining import combined
+from toprank.fusion.combining import reciprocal_ranks
 from toprank.fusion.normalizing import normalized
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
@@ -39,20 +39,19 @@ class Learnt(NamedTuple):
 
 
 def _data(ballots: Ballots, qrels: Qrels, features: FloatArray, names: tuple[str, ...]) -> RankingData:
-    """The pairs as ranking data; what was not judged of a judged query is irrelevant."""
-    grades = dict(zip(zip(qrels.qids.tolist(), qrels.document_ids.tolist(), strict=True), qrels.grades, strict=True))
-    pairs = zip(ballots.qids[ballots.query].tolist(), ballots.documents.tolist(), strict=True)
-    labels = np.array([max(grades.get(pair, 0.0), 0.0) for pair in pairs])
-    ids = ballots.qids[ballots.query]
-    return RankingData(features, labels, qid=ids, document_ids=ballots.documents, feature_names=names)
+    """Return the pairs as ranking data; a pair without a judgment, or with a grade below 0, is irrelevant."""
+    qid = ballots.qids[ballots.query]
+    labels = np.maximum(qrels.grades_of(qid, ballots.documents, 0.0), 0.0)
+    return RankingData(features, labels, qid=qid, document_ids=ballots.documents, feature_names=names)
 
 
-def _judged(data: RankingData, qrels: Qrels, k: int) -> RankingData:
-    judged = np.isin(data.qids, np.unique(qrels.qids))
-    if judged.sum() < max(k, 3):
+def _judged(data: RankingData, qrels: Qrels, least: int) -> RankingData:
+    """Return the judged queries, of which there must be so many."""
+    judged = np.isin(data.qids, qrels.qids)
+    if judged.sum() < least:
         raise DataError(
-            f"The judgments are about {int(judged.sum())} of the queries that the runs answer; learning from them in "
-            f"{k} folds takes at least {max(k, 3)}."
+            f"The judgments are about {int(judged.sum())} of the queries that the runs answer; learning from them "
+            f"takes at least {least}."
         )
     return data.select(judged)
 
@@ -60,8 +59,9 @@ def _judged(data: RankingData, qrels: Qrels, k: int) -> RankingData:
 def learnt_weights(ballots: Ballots, qrels: Qrels, normalization: str, metric: str, k: int, seed: int) -> Learnt:
     """A weighted sum whose weights are those, on a grid, that are best on the queries of the other folds."""
     scores = normalized(ballots, normalization)
-    data = _judged(_data(ballots, qrels, scores.astype(np.float64), ballots.names), qrels, k)
-    grid, sign = _simplex(len(ballots.names)), 1 if parse(metric).higher_is_better else -1
+    data = _judged(_data(ballots, qrels, scores, ballots.names), qrels, max(k, 3))
+    runs = len(ballots.names)
+    grid, sign = simplex(runs, _STEPS.get(runs, _FEWEST)), 1 if parse(metric).higher_is_better else -1
     judge = Judge(data, metric).for_choosing()
     values = np.array([sign * judge.per_query(data.X @ weights) for weights in grid])
     chosen: dict[Any, FloatArray] = {}
@@ -78,10 +78,13 @@ def learnt_weights(ballots: Ballots, qrels: Qrels, normalization: str, metric: s
     return Learnt(np.einsum("ij,ij->i", scores, by_query[ballots.query]), sentence, tuple(best))
 
 
-def _simplex(runs: int) -> FloatArray:
-    """Weights that add up to 1, on a grid."""
-    steps = _STEPS.get(runs, _FEWEST)
-    whole = (parts for parts in product(range(steps + 1), repeat=runs - 1) if sum(parts) <= steps)
+def simplex(members: int, steps: int) -> FloatArray:
+    """Return all weights of so many members that are multiples of 1 / `steps` and add up to 1.
+
+    >>> simplex(2, 2).tolist()
+    [[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]]
+    """
+    whole = (parts for parts in product(range(steps + 1), repeat=members - 1) if sum(parts) <= steps)
     return np.array([[*parts, steps - sum(parts)] for parts in whole], dtype=np.float64) / steps
 
 
@@ -93,14 +96,15 @@ def learnt_order(
     from toprank.rankers.estimator import unfitted
 
     columns = [normalized(ballots, name) for name in ("none", "min-max", "z-score")]
-    reciprocal = np.where(ballots.there, 1.0 / (60.0 + ballots.ranks), 0.0)
-    features = np.column_stack([*columns, reciprocal, ballots.there, combined(ballots, "rrf", "none", None, 60.0)])
+    reciprocal = reciprocal_ranks(ballots)
+    features = np.column_stack([*columns, reciprocal, ballots.there, reciprocal.sum(axis=1)])
     of_run = ("score", "min-max", "z-score", "reciprocal rank", "there")
     names = (*(f"{run} {what}" for what in of_run for run in ballots.names), "rrf")
     data = _data(ballots, qrels, features, names)
-    judged = _judged(data, qrels, max(k, 3))
+    k = max(k, 3)  # one fold judges, one chooses, the others train
+    judged = _judged(data, qrels, k)
     total, count = np.zeros(data.n_documents), np.zeros(data.n_documents)
-    for fold in folds(judged, max(k, 3), seed=seed):
+    for fold in folds(judged, k, seed=seed):
         if isinstance(system, str):
             ranker = select(system, fold.train, fold.valid, metric=metric, threads=threads).ranker
         else:

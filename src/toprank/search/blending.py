@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from itertools import product
 from math import comb
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from toprank.choosing.search import HoldOut, noting
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
+from toprank.fusion.learning import simplex
 from toprank.metrics.evaluation import Judge
 from toprank.rankers.blend import BlendRanker, score_spread
 from toprank.systems import get
@@ -212,7 +212,7 @@ def _weights(
     """
     alike = np.array([float(member.ranker is not None) for member in members])
     alike = alike / alike.sum() if alike.any() else np.full(len(members), 1 / len(members))
-    grid = [alike, *_simplex(len(members))]
+    grid = [alike, *simplex(len(members), _steps(len(members)))]
     values = np.array([folds.values(np.einsum("i,ij->j", weights, scores)) for weights in grid])
     best = int(np.argmax(values.mean(axis=1)))
     gains = values[best] - values[0]
@@ -221,10 +221,9 @@ def _weights(
     return grid[best], folds.sign * float(values[best].mean())
 
 
-def _simplex(members: int) -> FloatArray:
-    steps = next(n for n in range(_STEPS, 0, -1) if n == 1 or comb(n + members - 1, members - 1) <= _COMBINATIONS)
-    whole = (parts for parts in product(range(steps + 1), repeat=members - 1) if sum(parts) <= steps)
-    return np.array([[*parts, steps - sum(parts)] for parts in whole], dtype=np.float64) / steps
+def _steps(members: int) -> int:
+    """Return the steps of each weight that make no more combinations than are tried."""
+    return next(n for n in range(_STEPS, 0, -1) if n == 1 or comb(n + members - 1, members - 1) <= _COMBINATIONS)
 
 
 def _row(number: int, member: _Member, folds: _Folds, weight: float) -> dict[str, Any]:

@@ -249,7 +249,7 @@ class Index:
 
         Args:
             topics: the queries.
-            qrels: judgments; a candidate that has none is irrelevant. None: no labels.
+            qrels: judgments; a candidate without one, or with a grade below 0, is irrelevant. None: no labels.
             pool: candidates of a query.
             vectors: of the queries, a row for each, by the name of the model; or files, as `train` takes them.
         """
@@ -261,7 +261,7 @@ class Index:
             raise DataError("The first stage finds no document for any of the queries; are they in the same language?")
         qids = np.repeat(np.array(asked.ids), sizes)
         ids = self.documents.ids[candidates.rows]
-        labels = None if qrels is None else _labels(Qrels.of(qrels), qids, ids)
+        labels = None if qrels is None else np.maximum(Qrels.of(qrels).grades_of(qids, ids, 0.0), 0.0)
         return RankingData(matrix, labels, qid=qids, document_ids=ids, feature_names=self.features.names)
 
     def _query_vectors(
@@ -415,13 +415,6 @@ class Index:
         from toprank.search.evaluation import evaluate
 
         return evaluate(self, queries, qrels, systems, **options)
-
-
-def _labels(qrels: Qrels, qids: npt.NDArray[Any], ids: npt.NDArray[Any]) -> FloatArray:
-    """Grades of candidates; what is not judged, or below 0, is 0."""
-    judged = zip(qrels.qids.tolist(), qrels.document_ids.tolist(), strict=True)
-    grades = dict(zip(judged, qrels.grades.tolist(), strict=True))
-    return np.array([max(grades.get(pair, 0.0), 0.0) for pair in zip(qids.tolist(), ids.tolist(), strict=True)])
 
 
 def _checked_functions(functions: Mapping[str, Function]) -> dict[str, Function]:

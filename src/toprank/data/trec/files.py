@@ -231,6 +231,17 @@ class Qrels:
             return read_qrels(given)
         return given if isinstance(given, Qrels) else cls(*_columns_of(given, "grade"))
 
+    def grades_of(self, qids: Array, document_ids: Array, unjudged: float = np.nan) -> FloatArray:
+        """Return the grade of each pair of a query and a document, `unjudged` for a pair without a judgment.
+
+        >>> Qrels.of({"q": {"a": 2}}).grades_of(np.array(["q", "q"]), np.array(["a", "b"])).tolist()
+        [2.0, nan]
+        """
+        judged = zip(self.qids.tolist(), self.document_ids.tolist(), strict=True)
+        grades = dict(zip(judged, self.grades.tolist(), strict=True))
+        pairs = zip(qids.tolist(), document_ids.tolist(), strict=True)
+        return np.array([grades.get(pair, unjudged) for pair in pairs])
+
     def __len__(self) -> int:
         return len(self.grades)
 
@@ -428,15 +439,9 @@ def data_of_run(run: Run, qrels: Qrels | None = None) -> RankingData:
     >>> data.X.tolist(), data.labels.tolist(), data.feature_names
     ([[1.0, 2.0], [2.0, 1.0]], [nan, 3.0], ('score', 'rank'))
     """
-    labels = None
-    if qrels is not None:
-        judged = zip(qrels.qids.tolist(), qrels.document_ids.tolist(), strict=True)
-        grades = dict(zip(judged, qrels.grades.tolist(), strict=True))
-        retrieved = zip(run.qids.tolist(), run.document_ids.tolist(), strict=True)
-        labels = np.array([grades.get(pair, np.nan) for pair in retrieved])
     return RankingData(
         np.column_stack([run.scores, run.ranks()]),
-        labels,
+        None if qrels is None else qrels.grades_of(run.qids, run.document_ids),
         qid=run.qids,
         document_ids=run.document_ids,
         feature_names=("score", "rank"),

@@ -11,11 +11,10 @@ import numpy as np
 from toprank.compute import FloatArray, IntArray
 from toprank.data.trec import Run
 from toprank.errors import DataError
+from toprank.fusion.combining import K
 from toprank.search.collections.collection import few
 from toprank.search.documents import Documents
 from toprank.search.first_stage.engines import Hits
-
-_K = 60.0  # of reciprocal ranks: Cormack, Clarke & Büttcher 2009
 
 
 class RunPool:
@@ -48,7 +47,7 @@ class RunPool:
         gains: dict[int, float] = {}
         for rows, _ in lists:
             for rank, row in enumerate(rows.tolist(), 1):
-                gains[row] = gains.get(row, 0.0) + 1.0 / (_K + rank)
+                gains[row] = gains.get(row, 0.0) + 1.0 / (K + rank)
         best = sorted(gains, key=lambda row: (-gains[row], row))[:k]
         return Hits(np.array(best, dtype=np.int64), np.array([gains[row] for row in best]))
 
