@@ -10,7 +10,6 @@ import hashlib
 import os
 import threading
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,9 +24,9 @@ from toprank.search.search_index import Index, open_index
 from toprank.search.storage import META, MODEL
 from toprank.serving.extension import Endpoint
 from toprank.serving.journal import ShownAttributes
+from toprank.serving.page import read_pages
 from toprank.serving.recording import Recorder
 from toprank.serving.requests import Id, RefusedError
-from toprank.serving.trials import Exploration, Swap
 
 _MOST = 100  # results of a page
 _LETTERS = 2_000  # of a query; a page that is longer is pasted by mistake, and the index would cut it anyway
@@ -144,13 +143,11 @@ class SearchService:
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self._path, self._options, self._lock = path, options, threading.Lock()
         self._state = _Opened(path, options)
-        self.pages: Mapping[str, tuple[bytes, bytes]] = {
-            name: (kind, _asset(file)) for name, (file, kind) in _PAGES.items()
-        }
+        self.pages: Mapping[str, tuple[bytes, bytes]] = read_pages("toprank.search", _PAGES)
 
-    def endpoints(self, recorder: Recorder, exploration: Exploration | None) -> Mapping[str, Endpoint]:
+    def endpoints(self, recorder: Recorder) -> Mapping[str, Endpoint]:
         """What can be asked."""
-        self._recorder, self._exploration = recorder, exploration
+        self._recorder = recorder
         return {
             "/v1/search": Endpoint(SearchRequest, SearchAnswer, "Search the index.", self._search),
             "/v1/search/why": Endpoint(
@@ -195,7 +192,7 @@ class SearchService:
 
     def _kept(self, state: _Opened, query: str, ranking: list[FoundDocument], key: Id | None) -> str:
         """The id of a list in the log; where the service explores, two neighbours may be exchanged in it."""
-        swap = Swap(None, 1.0) if self._exploration is None else self._exploration.drawn(len(ranking))
+        swap = self._recorder.swap(len(ranking))
         if swap.place is not None:
             _exchange(ranking, swap.place)
         request = self._recorder.request(state.version)
@@ -288,7 +285,3 @@ _PAGES = {
     "/search.js": ("search.js", b"text/javascript; charset=utf-8"),
     "/search.css": ("search.css", b"text/css; charset=utf-8"),
 }
-
-
-def _asset(name: str) -> bytes:
-    return (resources.files("toprank.search") / "assets" / name).read_bytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Semaphore
 from typing import TypeVar
 
@@ -25,12 +25,19 @@ class Threads:
     def __init__(self, count: int, queue: int, name: str) -> None:
         self._pool, self._room = ThreadPoolExecutor(count, thread_name_prefix=name), Semaphore(count + queue)
 
-    async def result(self, function: Callable[[], Result], seconds: float) -> Result:
-        """What the function gives, within so many seconds; one that was not begun by then never is."""
+    def begin(self, function: Callable[[], Result]) -> Future[Result] | None:
+        """Call the function as soon as a thread is free; None, and no call, if too many wait already."""
         if not self._room.acquire(blocking=False):
-            raise RefusedError(503, "The service is overloaded; try again later.")
+            return None
         work = self._pool.submit(function)
         work.add_done_callback(lambda _: self._room.release())
+        return work
+
+    async def result(self, function: Callable[[], Result], seconds: float) -> Result:
+        """What the function gives, within so many seconds; one that was not begun by then never is."""
+        work = self.begin(function)
+        if work is None:
+            raise RefusedError(503, "The service is overloaded; try again later.")
         try:
             return await asyncio.wait_for(asyncio.wrap_future(work), seconds)
         except TimeoutError:

@@ -9,7 +9,6 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from toprank.serving.recording import Recorder
-    from toprank.serving.trials import Exploration
 
 
 class Endpoint(NamedTuple):
@@ -32,8 +31,8 @@ class Extension(Protocol):
         """The type and the bytes of what everybody may see."""
         ...
 
-    def endpoints(self, recorder: Recorder, exploration: Exploration | None) -> Mapping[str, Endpoint]:
-        """What can be asked; lists are kept by the recorder, and changed a little where the service explores."""
+    def endpoints(self, recorder: Recorder) -> Mapping[str, Endpoint]:
+        """What can be asked; the recorder keeps the lists, and says which to change a little."""
         ...
 
     def versions(self) -> Mapping[str, str]:

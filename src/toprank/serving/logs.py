@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import msgspec
@@ -18,8 +18,7 @@ class Log:
 
     def __call__(self, event: str, **facts: Any) -> None:
         """Write a line."""
-        now = time.time()
-        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+        when = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line = msgspec.json.encode({"time": when, "event": event, **facts}).decode()
         try:
             self._stream.write(line + "\n")

@@ -1,8 +1,8 @@
-"""The page at /: paste documents, see their ranking, ask why. Nothing comes from anywhere else."""
+"""Pages in a browser; nothing on them comes from anywhere else. At /: paste documents, see their ranking, ask why."""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Mapping
 from importlib import resources
 
 PARTS = {
@@ -17,8 +17,7 @@ _POLICY = (
 HEADERS = ((b"content-security-policy", _POLICY), (b"referrer-policy", b"no-referrer"))
 
 
-@cache
-def part(path: str) -> tuple[bytes, bytes]:
-    """The type and the bytes of a part of the page."""
-    name, kind = PARTS[path]
-    return kind, (resources.files("toprank.serving") / "assets" / name).read_bytes()
+def read_pages(package: str, parts: Mapping[str, tuple[str, bytes]]) -> dict[str, tuple[bytes, bytes]]:
+    """Read the files of a package's folder `assets`; return their type and bytes by path."""
+    assets = resources.files(package) / "assets"
+    return {path: (kind, (assets / name).read_bytes()) for path, (name, kind) in parts.items()}

@@ -17,7 +17,7 @@ from toprank.serving.impressions import OpenedList, Seal, name_of
 from toprank.serving.journal import Journal, ObjectOf, ShownAttributes, ShownList, UserAttributes, UserEvent
 from toprank.serving.models import Served
 from toprank.serving.requests import Event, Events, Id, InterleaveRequest, RankRequest, RefusedError
-from toprank.serving.trials import Arm, Swap
+from toprank.serving.trials import Arm, Exploration, Swap
 
 _KEPT = 100_000  # events that are remembered, so that one that is sent again is known; readers know them all
 _ACTIONS = {"cart": "add_to_cart"}  # as UBI calls them; the others are called alike
@@ -32,15 +32,23 @@ class Recorder:
         seal: signs the ids of lists.
         counters: where events are counted.
         days: how old a list may be when something is told of it.
+        exploration: which lists to change a little; None: none.
     """
 
-    def __init__(self, journal: Journal | None, seal: Seal, counters: Counters, days: float) -> None:
+    def __init__(
+        self, journal: Journal | None, seal: Seal, counters: Counters, days: float, exploration: Exploration | None
+    ) -> None:
         self.journal, self._seal, self._counters, self._days = journal, seal, counters, days
+        self._exploration = exploration
         self._noted: OrderedDict[tuple[Any, ...], None] = OrderedDict()
 
     def request(self, version: str) -> str:
         """The id of a new list."""
         return self._seal.ranked(version)
+
+    def swap(self, length: int) -> Swap:
+        """Draw what is done to a list of so many documents."""
+        return Swap() if self._exploration is None else self._exploration.drawn(length)
 
     def ranked(self, request: str, model: Served, asked: RankRequest, done: Done, swap: Swap, arm: Arm | None) -> None:
         """Keep a list of one model."""

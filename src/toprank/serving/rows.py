@@ -250,13 +250,8 @@ def _wholes(column: Column) -> Reader:
     return codes.get
 
 
-def _dates(column: Column) -> Reader:
-    """Days since 1970-01-01 UTC."""
-    del column
-    return _days
-
-
 def _days(value: Any) -> float | None:
+    """Return days since 1970-01-01 UTC."""
     if value == "":
         return None
     try:
@@ -267,7 +262,7 @@ def _days(value: Any) -> float | None:
     return utc.timestamp() / _DAY
 
 
-_READERS: dict[str, Callable[[Column], Reader]] = {"text": _texts, "whole": _wholes, "date": _dates}
+_READERS: dict[str, Callable[[Column], Reader]] = {"text": _texts, "whole": _wholes, "date": lambda _: _days}
 
 
 def _decoded(documents: Sequence[RequestedDocument]) -> list[Any]:

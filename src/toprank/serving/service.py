@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from toprank.errors import DataError, Remedy, ToprankError
-from toprank.serving import answers, openapi, page
+from toprank.serving import answers, openapi
 from toprank.serving.aside import Threads
 from toprank.serving.counting import Counters
 from toprank.serving.extension import Endpoint, Extension
 from toprank.serving.impressions import Seal
+from toprank.serving.journal import Journal
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, Served
+from toprank.serving.page import HEADERS, PARTS, read_pages
 from toprank.serving.recording import Recorder
 from toprank.serving.requests import (
     Clicks,
@@ -46,7 +48,6 @@ from toprank.serving.trials import Arm, Exploration, Swap, TrafficSplit
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
     from toprank.serving.interleaving import InterleavedModels
-    from toprank.serving.journal import Journal
     from toprank.serving.watching import DriftWatch
 
 _LARGE = 1 << 18  # bytes of a body whose scoring should not keep others waiting
@@ -122,14 +123,14 @@ class Service:
         self._threads = Threads(self.limits.threads, self.limits.queue, "serving")
         self._explaining, self._telling = Threads(1, self.limits.queue, "explaining"), Threads(1, _SCRAPES, "telling")
         self._split = TrafficSplit(models.primary, split) if split else None
-        self._exploration = None if explore is None else Exploration(explore)
+        exploration = None if explore is None else Exploration(explore)
         self._check_roles(shadows, interleave)
-        self._check_trials(files)
+        self._check_trials(files, exploration)
         self._shadows = [Shadow(name, models, self.counters) for name in dict.fromkeys(shadows)]
         word = (secret or secrets.token_hex(32)).encode()
         self._interleaving = None if interleave is None else _interleaved(interleave, word)
-        journal = None if files is None else _journal(files, self.counters, self.log)
-        self._recorder = Recorder(journal, Seal((), word), self.counters, event_days)
+        journal = None if files is None else Journal(files, self.counters, self.log)
+        self._recorder = Recorder(journal, Seal((), word), self.counters, event_days, exploration)
         if secret is None and (interleave is not None or files is not None):
             self.log("remark", says=_ONE_PROCESS)
         self._watch = None if reference is None else _watch(reference, models, self.counters)
@@ -147,49 +148,52 @@ class Service:
             "/openapi.json": ("GET", self._described),
             "/healthz": ("GET", self._healthy),
             "/readyz": ("GET", self._ready),
-            **{path: ("GET", partial(self._shown, path)) for path in page.PARTS},
         }
-        self._open = {"/healthz", "/readyz", *page.PARTS}
+        self._open = {"/healthz", "/readyz"}
+        self._add_pages(read_pages("toprank.serving", PARTS))
         self.extension, self._endpoints = extension, dict[str, Endpoint]()
         if extension is not None:
             self._extend(extension)
 
     def _extend(self, extension: Extension) -> None:
         """Take up endpoints and pages; where a page stands at / already, it moves to /models."""
-        self._endpoints = dict(extension.endpoints(self._recorder, self._exploration))
+        self._endpoints = dict(extension.endpoints(self._recorder))
         self._routes |= {
             path: ("POST", partial(self._extended, endpoint)) for path, endpoint in self._endpoints.items()
         }
         if "/" in extension.pages:
             self._routes["/models"] = self._routes["/"]
-        self._routes |= {
-            path: ("GET", partial(_static, kind, content)) for path, (kind, content) in extension.pages.items()
-        }
-        self._open |= {"/models", *extension.pages}
+            self._open.add("/models")
+        self._add_pages(extension.pages)
+
+    def _add_pages(self, pages: Mapping[str, tuple[bytes, bytes]]) -> None:
+        """Take up pages, which everybody may see."""
+        self._routes |= {path: ("GET", partial(_static, kind, content)) for path, (kind, content) in pages.items()}
+        self._open |= set(pages)
+
+    def _named(self, name: str) -> Served:
+        """Return the model that an option names."""
+        try:
+            return self.models.get(name)
+        except RefusedError as problem:
+            raise DataError(str(problem)) from None
 
     def _check_roles(self, shadows: tuple[str, ...], interleave: tuple[str, str] | None) -> None:
         for name in (*shadows, *(interleave or ())):
-            try:
-                self.models.get(name)
-            except RefusedError as problem:
-                raise DataError(str(problem)) from None
+            self._named(name)
         if self.models.primary in shadows:
             raise DataError(f"'{self.models.primary}' is the primary model and cannot be its own shadow; name another.")
         if interleave is not None and interleave[0] == interleave[1]:
             raise DataError(f"Interleaving compares two models, but '{interleave[0]}' was named twice.")
 
-    def _check_trials(self, files: LogFiles | None) -> None:
+    def _check_trials(self, files: LogFiles | None, exploration: Exploration | None) -> None:
         for name in () if self._split is None else self._split.names:
-            try:
-                model = self.models.get(name)
-            except RefusedError as problem:
-                raise DataError(str(problem)) from None
-            if not model.columns.take_the_same(self.models.get(None).columns):
+            if not self._named(name).columns.take_the_same(self.models.get(None).columns):
                 raise DataError(f"'{name}' and '{self.models.primary}' take different columns and cannot share users.")
-        for given, what in ((self._exploration, "Exploring"), (self._split, "A split")):
-            if given is not None and files is None:
+        for trial, name in ((exploration, "Exploring"), (self._split, "A split")):
+            if trial is not None and files is None:
                 raise DataError(
-                    f"{what} needs a log: without one nobody learns what came of it.",
+                    f"{name} needs a log: without one nobody learns what came of it.",
                     remedy=Remedy("Give files=LogFiles(folder).", "Give a folder for it by {log}.", log=...),
                 )
 
@@ -295,7 +299,8 @@ class Service:
         model = self.models.get(asked.model if arm is None else arm.model)
         kept = self._recorder.journal is not None and asked.documents
         request = self._recorder.request(model.version) if kept else None
-        swap = self._swap(asked)
+        n = len(asked.documents)
+        swap = self._recorder.swap(min(asked.top or n, n)) if kept else Swap()
         answer = partial(answers.ranked, model, asked, self.limits.documents, request, swap.place)
         done = await self._work(answer, asked, len(body), model)
         if request is not None:
@@ -315,10 +320,6 @@ class Service:
         arm = self._split.arm(asked.key)
         self.counters.split.labels(arm.model).inc()
         return arm
-
-    def _swap(self, asked: RankRequest) -> Swap:
-        n = len(asked.documents)
-        return _AS_RANKED if self._exploration is None else self._exploration.drawn(min(asked.top or n, n))
 
     def _noticed(self, model: Served, asked: ScoreRequest, done: answers.Done) -> Answer:
         """The answer, counted, and shown to shadows and to who looks for drift."""
@@ -418,9 +419,6 @@ class Service:
             raise RefusedError(503, "The service is stopping.")
         return Answer(200, _json(answers.Status("ready")))
 
-    async def _shown(self, path: str) -> Answer:
-        return await _static(*page.part(path))
-
     # ---- models that change ----
 
     async def reload(self, *, everything: bool = False) -> None:
@@ -458,7 +456,6 @@ _ONE_PROCESS = (
     "Ids of lists hold for this process alone: what is told of them to another one, or to this one after a restart, is "
     "refused. Give all replicas the same secret file."
 )
-_AS_RANKED = Swap(None, 1.0)
 _BEARER = ((b"www-authenticate", b"Bearer"),)
 _LEAVE = ((b"connection", b"close"),)
 _AGAIN = ((b"retry-after", b"1"),)
@@ -468,12 +465,6 @@ def _interleaved(names: tuple[str, str], secret: bytes) -> InterleavedModels:
     from toprank.serving.interleaving import InterleavedModels  # which only some services need, and statistics with it
 
     return InterleavedModels(*names, secret=secret)
-
-
-def _journal(files: LogFiles, counters: Counters, log: Log) -> Journal:
-    from toprank.serving.journal import Journal
-
-    return Journal(files, counters, log)
 
 
 def _watch(reference: RankingData, models: Models, counters: Counters) -> DriftWatch:
@@ -497,7 +488,7 @@ def _name_of(headers: Sequence[tuple[bytes, bytes]]) -> str:
 
 
 async def _static(kind: bytes, content: bytes) -> Answer:
-    return Answer(200, content, kind, page.HEADERS)
+    return Answer(200, content, kind, HEADERS)
 
 
 def _json(value: Any) -> bytes:

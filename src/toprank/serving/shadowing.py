@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Semaphore
+from functools import partial
 
 from toprank.compute import FloatArray
+from toprank.serving.aside import Threads
 from toprank.serving.counting import Counters
 from toprank.serving.models import Models, Served
 from toprank.serving.requests import ScoreRequest
 
-_WAITING = 32  # requests that may wait for a shadow; the next ones are skipped, and counted
+_WAITING = 32  # requests, with the one at work, that a shadow keeps; the next ones are skipped, and counted
 _TOP = 10
 
 
@@ -19,15 +19,13 @@ class Shadow:
 
     def __init__(self, name: str, models: Models, counters: Counters) -> None:
         self.name, self._models, self._counters = name, models, counters
-        self._pool, self._room = ThreadPoolExecutor(1, thread_name_prefix="shadow"), Semaphore(_WAITING)
+        self._thread = Threads(1, _WAITING - 1, "shadow")
 
     def look(self, model: Served, asked: ScoreRequest, X: FloatArray, scores: FloatArray) -> None:
         """Score the documents of a request that `model` answered, some time soon."""
         pair = (model.name, self.name)
-        if not self._room.acquire(blocking=False):
+        if self._thread.begin(partial(self._compare, model, asked, X, scores, pair)) is None:
             self._counters.shadow_skipped.labels(*pair).inc()
-            return
-        self._pool.submit(self._compare, model, asked, X, scores, pair)
 
     def _compare(
         self, model: Served, asked: ScoreRequest, X: FloatArray, scores: FloatArray, pair: tuple[str, str]
@@ -40,8 +38,6 @@ class Shadow:
         except Exception:  # noqa: BLE001 - nobody waits for the result, so what is not counted is never heard of
             counters.shadow_failed.labels(*pair).inc()
             return
-        finally:
-            self._room.release()
         if before != now:
             counters.shadow_changed.labels(*pair).inc()
         if before[0] != now[0]:
@@ -60,4 +56,4 @@ class Shadow:
 
     def close(self) -> None:
         """Stop the thread."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._thread.close()

@@ -76,8 +76,8 @@ def _percent(text: str, whole: str) -> float:
 class Swap(NamedTuple):
     """What exploring does to a list: the place, from 0, that is exchanged with the next; None: it stays as it is."""
 
-    place: int | None
-    propensity: float
+    place: int | None = None
+    propensity: float = 1.0
     """The chance of the list that comes of it, which would also be the same list's if it were drawn again."""
 
 
@@ -110,7 +110,7 @@ class Exploration:
         """What is done to a list of so many documents."""
         pairs = min(length, self._depth) - 1
         if pairs < 1:
-            return Swap(None, 1.0)
+            return Swap()
         if self._rng.random() >= self.share:
             return Swap(None, 1 - self.share)
         return Swap(self._rng.randrange(pairs), self.share / pairs)
