@@ -59,7 +59,7 @@ def index(
             NumPy: ``.npy`` with a row for each, ``.npz`` with ``ids`` and ``vectors``.
         language: of stems and function words, as Snowball calls it; ``"none"`` for words as they are. None: told by
             the function words of the documents, and English where they do not tell.
-        lsa: directions of LSA at most; 0 for none.
+        lsa: directions of LSA at most, and never more than 100; 0 for none.
         seed: of LSA.
         quiet: say nothing while it works.
 

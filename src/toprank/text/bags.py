@@ -37,10 +37,6 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words)
 
-    def number(self, word: str) -> int:
-        """The number of a word; −1 where it is none of these."""
-        return self._numbers.get(word, -1)
-
     def numbers(self, words: Sequence[str]) -> Terms:
         """The numbers of words; −1 for those that are none of these."""
         get = self._numbers.get

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
+from toprank.data.checks import check_whole
 from toprank.errors import DataError
 from toprank.text.bags import Bags, Vocabulary, merged, tokens_of
 from toprank.text.documents import EncodedDocuments, cosine_values
@@ -18,6 +19,7 @@ from toprank.text.words import Analyzer
 
 Counts = npt.NDArray[np.int64]
 _LARGEST_SAMPLE = 20_000  # documents that LSA is learnt from: more take longer and turn its directions little
+_DIRECTIONS = 100  # of LSA at most, which bounds the size of a model file
 _WORDS = 20_000  # of LSA: the most frequent ones; each costs 400 bytes in a model file
 _SPARSE = 2  # documents that a word of LSA is in: what one document alone has connects it with no other
 
@@ -63,7 +65,8 @@ class Statistics:
         Args:
             fields: the texts by field.
             analyzer: how texts become words. Default: English.
-            lsa: at most so many directions of LSA; there are always fewer than the rank of the texts.
+            lsa: at most so many directions of LSA, and never more than 100; there are always fewer than the rank of the
+                texts.
             seed: of LSA.
 
         >>> known = Statistics.learnt({"title": ["red shoes", "red lamp", "running shoes"]})
@@ -77,7 +80,7 @@ class Statistics:
         cls, fields: Mapping[str, Sequence[str]], analyzer: Analyzer | None = None, lsa: int = 100, seed: int = 0
     ) -> tuple[Self, EncodedDocuments]:
         """`learnt`, and the same documents encoded: their texts are read once."""
-        check_dimension(lsa)
+        check_whole("lsa", lsa, least=0)
         analyzer = Analyzer() if analyzer is None else analyzer
         vocabulary, tokens = tokens_of(fields, analyzer)
         counted = counted_words(vocabulary, analyzer)
@@ -87,7 +90,7 @@ class Statistics:
         every = [whole, *bags]
         frequencies = np.array([np.bincount(bag.terms, minlength=width) for bag in every], dtype=np.int64)
         counts = np.array([np.bincount(bag.terms, bag.counts, minlength=width) for bag in every])
-        basis, words = _lsa(whole, n, frequencies[0], min(lsa, 100), seed)
+        basis, words = _lsa(whole, n, frequencies[0], min(lsa, _DIRECTIONS), seed)
         known = cls(
             analyzer=analyzer,
             fields=tuple(tokens),
@@ -176,7 +179,7 @@ def _checked(known: Mapping[str, Any], rows: int, width: int, n: int) -> dict[st
     frequencies, counts, lengths, basis, words = known.values()
     if frequencies.shape != (rows, width) or counts.shape != (rows, width) or lengths.shape != (rows,):
         raise DataError("the counts do not fit the words and fields")
-    if basis.ndim != 2 or basis.shape[1] > 100 or words.shape != basis.shape[:1]:
+    if basis.ndim != 2 or basis.shape[1] > _DIRECTIONS or words.shape != basis.shape[:1]:
         raise DataError("the directions of LSA do not fit their words")
     fine = (frequencies >= 0).all() and (frequencies <= n).all() and (counts >= frequencies).all()
     fine = fine and (counts < 1 << 53).all() and np.isfinite(lengths).all() and (lengths >= 0).all()
@@ -184,12 +187,6 @@ def _checked(known: Mapping[str, Any], rows: int, width: int, n: int) -> dict[st
     if not fine or (words < 0).any() or (words >= width).any() or (np.diff(words) <= 0).any():
         raise DataError("the counts of words hold impossible numbers")
     return dict(known)
-
-
-def check_dimension(lsa: Any) -> None:
-    """Refuse what is no number of directions."""
-    if isinstance(lsa, bool) or not isinstance(lsa, int | np.integer) or lsa < 0:
-        raise DataError(f"lsa must be a whole number of directions, 0 for none, not {lsa!r}.")
 
 
 def counted_words(vocabulary: Vocabulary, analyzer: Analyzer) -> npt.NDArray[np.bool_]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import Column, Encoding
+from toprank.data.encoding import Column, Encoding, listed
 from toprank.data.frames.layout import numbered
 from toprank.data.texts import TextRoles
 from toprank.errors import DataError
@@ -44,7 +44,7 @@ class TextFeatures:
         distinct, rows = _distinct(_texts_of(data, data.text))
         known, encoded = Statistics.learnt_and_encoded(distinct, Analyzer(data.text.language))
         made = cls(data.text, OwnColumns(data.feature_names, data.encoding), data.n_features, MatchFeatures(known))
-        return made, made._joined(data, made._columns(_queries_of(data, data.text), encoded, rows))
+        return made, made._joined(data, made._columns(_of_documents(data, data.text.query), encoded, rows))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -76,15 +76,15 @@ class TextFeatures:
             raise DataError("These data do not say which of their columns hold text.")
         if len(data.text.document) != len(self.roles.document):
             raise DataError(
-                f"The ranker matches queries with {_listed(self.roles.document)}, but these data name "
-                f"{_listed(data.text.document)}; name the same."
+                f"The ranker matches queries with {listed(self.roles.document)}, but these data name "
+                f"{listed(data.text.document)}; name the same."
             )
         if set(data.text.document) != set(self.roles.document):
             raise DataError(
-                f"The ranker was trained on the words of {_listed(self.roles.document)}, but these data have "
-                f"{_listed(data.text.document)}; name the columns as in the training data."
+                f"The ranker was trained on the words of {listed(self.roles.document)}, but these data have "
+                f"{listed(data.text.document)}; name the columns as in the training data."
             )
-        return self._joined(data, self.columns(_queries_of(data, data.text), _texts_of(data, data.text)))
+        return self._joined(data, self.columns(_of_documents(data, data.text.query), _texts_of(data, data.text)))
 
     def columns(self, queries: Sequence[str], texts: Mapping[str, Sequence[str]]) -> npt.NDArray[np.float32]:
         """A row for each pair of a query and a document, given by their texts."""
@@ -186,16 +186,12 @@ def joined_columns(X: Any, made: npt.NDArray[np.float32]) -> Any:
 
 def _texts_of(data: RankingData, roles: TextRoles) -> dict[str, list[str]]:
     """The texts of each document, by field."""
-    columns = {name: data.carried[name] for name in roles.document}
-    return {
-        name: (column if len(column) == data.n_documents else data.queries.spread(column)).tolist()
-        for name, column in columns.items()
-    }
+    return {name: _of_documents(data, name) for name in roles.document}
 
 
-def _queries_of(data: RankingData, roles: TextRoles) -> list[str]:
-    """The text of the query of each document."""
-    column = data.carried[roles.query]
+def _of_documents(data: RankingData, name: str) -> list[str]:
+    """Return a carried column with one text for each document; it may be carried with one for each query."""
+    column = data.carried[name]
     return list((column if len(column) == data.n_documents else data.queries.spread(column)).tolist())
 
 
@@ -238,7 +234,3 @@ def _in_words(what: str, fields: Sequence[str], value: str) -> str | None:
     if number in (0.0, 1.0):
         return f"{where} {'all words' if number else 'no word'} of the query"
     return f"{where} {100 * number:.0f} % of {'the words' if what == 'coverage' else 'the weight of the words'}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
