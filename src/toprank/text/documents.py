@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray, IntArray
 from toprank.errors import DataError
 from toprank.text.bags import Bags, Terms, Tokens, Vocabulary, merged, sums_of
-from toprank.text.words import texts_of
+from toprank.text.words import Analyzer, WordTable, texts_of
 
 if TYPE_CHECKING:
     from toprank.text.statistics import Statistics
@@ -70,19 +71,20 @@ class EncodedDocuments:
     statistics: Statistics
     vocabulary: Vocabulary
     """The words of these documents, which number them here."""
-    known: Terms
-    """The number of each in the statistics; −1 where it is new."""
     tokens: Mapping[str, Tokens]
-    counted: npt.NDArray[np.bool_]
-    """Which words count: all but the function words."""
-
-    @classmethod
-    def of(cls, statistics: Statistics, vocabulary: Vocabulary, tokens: Mapping[str, Tokens], counted: Any) -> Self:
-        """From the words of texts."""
-        return cls(statistics, vocabulary, statistics.vocabulary.numbers(vocabulary.words), tokens, counted)
 
     def __len__(self) -> int:
         return len(next(iter(self.tokens.values())).starts) - 1
+
+    @cached_property
+    def known(self) -> Terms:
+        """The number of each word in the statistics; −1 if it is new."""
+        return self.statistics.vocabulary.numbers(self.vocabulary.words)
+
+    @cached_property
+    def counted(self) -> npt.NDArray[np.bool_]:
+        """Which words count: all but the function words."""
+        return counted_words(self.vocabulary, self.statistics.analyzer)
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -111,18 +113,16 @@ class EncodedDocuments:
 
     def queries(self, texts: Sequence[str]) -> EncodedQueries:
         """Queries as arrays; a query may be empty."""
-        from toprank.text.words import WordTable
-
         table = WordTable(self.statistics.analyzer)
         numbers = [table.numbers(text) for text in texts_of(texts, "A query")]
         stems = list(table.stems)
         function_words = self.statistics.analyzer.function_words
-        own = _terms(self.vocabulary.numbers(stems))
-        known = _terms(self.statistics.vocabulary.numbers(stems))
+        own = self.vocabulary.numbers(stems)
+        known = self.statistics.vocabulary.numbers(stems)
         ranges = np.array([self._range(word, int(number)) for word, number in zip(stems, own, strict=True)])
         ranges = ranges.reshape(len(stems), 2).astype(np.int32)
         counted = np.array([word not in function_words for word in stems], dtype=bool)
-        bags = [_repeats(sequence, counted) for sequence in numbers]
+        bags = [Counter(word for word in sequence if counted[word]) for sequence in numbers]
         words = np.array([word for bag in bags for word in bag], dtype=np.int64)
         repeats = np.array([count for bag in bags for count in bag.values()], dtype=np.float64)
         phrase = np.array([word for sequence in numbers for word in sequence], dtype=np.int64)
@@ -152,8 +152,6 @@ class EncodedDocuments:
     @classmethod
     def restore(cls, statistics: Statistics, arrays: Mapping[str, Any]) -> Self:
         """What `arrays` wrote, which may be damaged; a refusal ends "… is inconsistent: …"."""
-        from toprank.text.statistics import counted_words
-
         if "words" not in arrays:
             raise DataError("the words of the documents are missing")
         vocabulary = Vocabulary.restore(arrays["words"])
@@ -167,7 +165,7 @@ class EncodedDocuments:
             tokens[name] = Tokens(starts, ids)
         if len({len(field.starts) for field in tokens.values()}) > 1:
             raise DataError("the fields have different numbers of documents")
-        return cls.of(statistics, vocabulary, tokens, counted_words(vocabulary, statistics.analyzer))
+        return cls(statistics, vocabulary, tokens)
 
 
 def _whole(array: Any, kind: Any, name: str) -> npt.NDArray[Any]:
@@ -176,16 +174,12 @@ def _whole(array: Any, kind: Any, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def _terms(numbers: Any) -> Terms:
-    return np.asarray(numbers, dtype=np.int32)
-
-
-def _repeats(sequence: Sequence[int], counted: npt.NDArray[np.bool_]) -> dict[int, int]:
-    repeats: dict[int, int] = {}
-    for word in sequence:
-        if counted[word]:
-            repeats[word] = repeats.get(word, 0) + 1
-    return repeats
+def counted_words(vocabulary: Vocabulary, analyzer: Analyzer) -> npt.NDArray[np.bool_]:
+    """Which words of a vocabulary count: all but the function words."""
+    counted = np.ones(len(vocabulary), dtype=bool)
+    places = vocabulary.numbers(sorted(analyzer.function_words))
+    counted[places[places >= 0]] = False
+    return counted
 
 
 def _offsets(parts: Sequence[Any]) -> IntArray:

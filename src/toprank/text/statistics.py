@@ -13,7 +13,7 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_whole
 from toprank.errors import DataError
 from toprank.text.bags import Bags, Vocabulary, merged, tokens_of
-from toprank.text.documents import EncodedDocuments, cosine_values
+from toprank.text.documents import EncodedDocuments, cosine_values, counted_words
 from toprank.text.lsa import basis_of
 from toprank.text.words import Analyzer
 
@@ -102,7 +102,7 @@ class Statistics:
             basis=basis,
             basis_words=words,
         )
-        return known, EncodedDocuments.of(known, vocabulary, tokens, counted)
+        return known, EncodedDocuments(known, vocabulary, tokens)
 
     def idf(self, numbers: npt.NDArray[np.int32], field: int = 0) -> FloatArray:
         """The idf of words by their numbers, −1 for unknown ones; `field` 0 is all fields together."""
@@ -129,7 +129,7 @@ class Statistics:
                 f"{', '.join(self.fields)}; give these."
             )
         vocabulary, tokens = tokens_of({name: fields[name] for name in self.fields}, self.analyzer)
-        return EncodedDocuments.of(self, vocabulary, tokens, counted_words(vocabulary, self.analyzer))
+        return EncodedDocuments(self, vocabulary, tokens)
 
     def plain(self) -> dict[str, Any]:
         """What JSON can hold of it; the rest is in `arrays`."""
@@ -187,14 +187,6 @@ def _checked(known: Mapping[str, Any], rows: int, width: int, n: int) -> dict[st
     if not fine or (words < 0).any() or (words >= width).any() or (np.diff(words) <= 0).any():
         raise DataError("the counts of words hold impossible numbers")
     return dict(known)
-
-
-def counted_words(vocabulary: Vocabulary, analyzer: Analyzer) -> npt.NDArray[np.bool_]:
-    """Which words of a vocabulary count: all but the function words."""
-    counted = np.ones(len(vocabulary), dtype=bool)
-    places = vocabulary.numbers(sorted(analyzer.function_words))
-    counted[places[places >= 0]] = False
-    return counted
 
 
 def _lsa(
