@@ -30,13 +30,10 @@ from toprank.search.collections import Topics
 from toprank.search.model_file import learned_from
 from toprank.search.training import (
     DEFAULT_SYSTEM,
+    JudgedQueries,
     TrainingQueries,
     choose,
     counted,
-    judged_only,
-    not_indexed,
-    recall_of,
-    vectors_of,
 )
 from toprank.showing.progress import step
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
@@ -162,44 +159,39 @@ def evaluate(
         options: hyper-parameters to fix, of all learned systems.
     """
     check_whole("folds", folds, least=_FEWEST_FOLDS)
-    topics, judged, notes = index.queries_and_judgments(queries, qrels, "test")
-    asked = topics.select(np.unique(judged.qids).tolist())
-    judged = judged_only(judged, asked)
-    notes += not_indexed(index, judged)
-    wanted = _checked(index, systems)
+    wanted, notes = _checked(index, systems), tuple[str, ...]()
     if systems is None and index.statistics.basis.shape[1] == 0:
         wanted = {name: system for name, system in wanted.items() if name != "lsa" and (name != "rrf" or index.runs)}
-        notes += ("LSA and its fusion are left out: the documents share too few words for LSA.",)
+        notes = ("LSA and its fusion are left out: the documents share too few words for LSA.",)
     measures = [metrics] if isinstance(metrics, str) else list(metrics)
     depth = pool
     if depth is None:
         depth = index.depth if _MODEL in wanted else index.pool
-    own = vectors_of(topics, asked, vectors)
-    with step(f"Finding the candidates of {len(asked):,} queries …", quiet):
-        data = index.data(asked, judged, pool=depth, vectors=own)
+    judged = JudgedQueries.of(index, queries, qrels, "test", depth, vectors, quiet)
+    data = judged.data
     runs: dict[str, Run] = {}
     validation: dict[str, float] = {}
     choices: dict[str, tuple[Mapping[str, Any], ...]] = {}
     for name, system in wanted.items():
         with step(f"Ranking with {name} …", quiet):
             if system is None:
-                runs[name] = _baseline(index, name, asked, depth, data)
+                runs[name] = _baseline(index, name, judged.topics, depth, data)
                 continue
             scores, validation[name], choices[name] = _cross_fitted(
                 data, index.features.orders, system, str(measures[0]), folds, seed, threads, options or {}
             )
             runs[name] = _run(data, scores, name)
     evaluations = {
-        name: evaluate_run(judged, run, metrics, convention=convention, complete=True) for name, run in runs.items()
+        name: evaluate_run(judged.qrels, run, metrics, convention=convention, complete=True)
+        for name, run in runs.items()
     }
-    recall = float(np.mean(recall_of(judged, data)))
     comparison = None
     if len(runs) > 1:
         with step("Comparing …", quiet):
             against = baseline or (None if len(runs) == 2 else list(runs)[-1])
             comparison = compare(
                 runs,
-                judged,
+                judged.qrels,
                 metrics,
                 convention=convention,
                 complete=True,
@@ -207,7 +199,9 @@ def evaluate(
                 seed=seed,
                 threads=threads,
             )
-    return SearchEvaluation(runs, evaluations, comparison, recall, depth, validation, choices, notes)
+    return SearchEvaluation(
+        runs, evaluations, comparison, judged.recall, depth, validation, choices, judged.notes + notes
+    )
 
 
 def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
@@ -240,19 +234,17 @@ def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
 def _baseline(index: Index, name: str, topics: Topics, depth: int, data: RankingData) -> Run:
     """What a system that learns nothing finds."""
     if index.runs is not None and name in index.runs.names:
-        return _run(data, -_rank(data, f"{name} rank"), name)
+        return _run(data, -_ranks_in_run(data, name), name)
     if name == _MODEL:
         return _run(data, _model_scores(index, topics, data), name)
-    if index.runs is not None:
-        if name == "bm25":
-            return _run(data, _column(data, "bm25"), name)
-        if name == "lsa":
-            return _lsa(index, topics, depth)
-        return _run(data, -_rank(data, "first stage rank"), name)
     if name == "lsa":
         return _lsa(index, topics, depth)
-    first = _run(data, -_rank(data, "first stage rank"), name)
-    return first if name != "rrf" else fuse({"bm25": first, "lsa": _lsa(index, topics, depth)}, "rrf", depth=depth)
+    if name == "bm25" and index.runs is not None:
+        return _run(data, _column(data, "bm25"), name)
+    first = _run(data, -_column(data, "first stage rank"), name)
+    if name == "rrf" and index.runs is None:
+        return fuse({"bm25": first, "lsa": _lsa(index, topics, depth)}, "rrf", depth=depth)
+    return first
 
 
 def _column(data: RankingData, name: str) -> FloatArray:
@@ -261,9 +253,9 @@ def _column(data: RankingData, name: str) -> FloatArray:
     return column
 
 
-def _rank(data: RankingData, name: str) -> FloatArray:
-    """Ranks; what a run does not have comes last, by its place in the pool."""
-    ranks = _column(data, name)
+def _ranks_in_run(data: RankingData, name: str) -> FloatArray:
+    """Ranks in a run; what it does not have comes last, by its place in the pool."""
+    ranks = _column(data, f"{name} rank")
     return np.where(np.isnan(ranks), 1e6 + _column(data, "first stage rank"), ranks)
 
 

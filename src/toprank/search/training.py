@@ -10,7 +10,6 @@ import numpy as np
 
 from toprank.choosing.choice import Choice
 from toprank.choosing.grid import select
-from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.folds import split
 from toprank.data.queries import places_within
@@ -108,13 +107,8 @@ def train(
         quiet: say nothing while it works.
         options: hyper-parameters to fix.
     """
-    topics, judged, notes = index.queries_and_judgments(queries, qrels, "train")
-    asked = topics.select(np.unique(judged.qids).tolist())
-    judged = judged_only(judged, asked)
-    notes += not_indexed(index, judged)
-    own = vectors_of(topics, asked, vectors)
-    with step(f"Finding the candidates of {len(asked):,} queries …", quiet):
-        data = index.data(asked, judged, pool=pool, vectors=own)
+    judged = JudgedQueries.of(index, queries, qrels, "train", pool, vectors, quiet)
+    data = judged.data
     if data.n_queries < _FEWEST or not data.labels.any():
         raise DataError(
             f"There are candidates of {counted(data.n_queries, 'judged query')}, and {int((data.labels > 0).sum()):,} "
@@ -123,11 +117,50 @@ def train(
         )
     with step(f"Training {system} on {data.n_documents:,} candidates …", quiet):
         kept, held_out = split(data, (1 - _HELD_OUT, _HELD_OUT), seed=seed)
-        given = TrainingQueries(data, kept, held_out, index.features.orders)
-        choice = choose(system, given, metric, seed, threads, options)
-    _keep(index, choice, asked, pool, own)
-    recall = float(np.mean(recall_of(judged, data)))
-    return SearchTraining(choice, data.n_queries, data.n_documents, recall, notes)
+        teaching = TrainingQueries(data, kept, held_out, index.features.orders)
+        choice = choose(system, teaching, metric, seed, threads, options)
+    _keep(index, choice, judged.topics, pool, vectors)
+    return SearchTraining(choice, data.n_queries, data.n_documents, judged.recall, judged.notes)
+
+
+class JudgedQueries(NamedTuple):
+    """Judged queries with their candidates."""
+
+    topics: Topics
+    qrels: Qrels
+    data: RankingData
+    notes: tuple[str, ...]
+    """What to know about the judgments."""
+
+    @classmethod
+    def of(
+        cls,
+        index: Index,
+        queries: Any,
+        qrels: Any,
+        part: str,
+        pool: int | None,
+        vectors: Mapping[str, Any] | None,
+        quiet: bool,
+    ) -> JudgedQueries:
+        """Find the candidates of judged queries; `part` as in `Index.queries_and_judgments`, the rest as in `train`."""
+        topics, judged, notes = index.queries_and_judgments(queries, qrels, part)
+        asked = topics.select(judged.qids.tolist())
+        kept = np.isin(judged.qids, np.array(asked.ids))
+        judged = Qrels(judged.qids[kept], judged.document_ids[kept], judged.grades[kept])
+        notes += _not_indexed(index, judged)
+        own = {name: rows_of_ids("queries", rows, topics.ids, asked.ids) for name, rows in (vectors or {}).items()}
+        with step(f"Finding the candidates of {len(asked):,} queries …", quiet):
+            data = index.data(asked, judged, pool=pool, vectors=own)
+        return cls(asked, judged, data, notes)
+
+    @property
+    def recall(self) -> float:
+        """The mean share of a query's relevant documents that are among its candidates."""
+        qids, n_relevant = np.unique(self.qrels.qids[self.qrels.grades > 0], return_counts=True)
+        found = self.data.queries.sum((self.data.labels > 0).astype(np.float64))
+        n_found = dict(zip(self.data.qids.tolist(), found.tolist(), strict=True))
+        return float(np.mean([n_found.get(qid, 0.0) for qid in qids.tolist()] / n_relevant))
 
 
 class TrainingQueries(NamedTuple):
@@ -173,7 +206,7 @@ def counted(n: int, what: str) -> str:
     return f"{n:,} {what if n == 1 else what.removesuffix('y') + 'ies'}"
 
 
-def not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
+def _not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
     """What there is to say of judged documents that the index does not have."""
     names = np.unique(qrels.document_ids[qrels.grades > 0]).tolist()
     unknown = [name for name, row in zip(names, index.documents.rows(names).tolist(), strict=True) if row < 0]
@@ -194,28 +227,6 @@ def not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
         f"{len(unknown):,} of {len(names):,} documents that are judged relevant are not in the index "
         f"({few(unknown)}); they count as not found.",
     )
-
-
-def judged_only(qrels: Qrels, topics: Topics) -> Qrels:
-    """The judgments of queries that are asked."""
-    kept = np.isin(qrels.qids, np.array(topics.ids))
-    return Qrels(qrels.qids[kept], qrels.document_ids[kept], qrels.grades[kept])
-
-
-def recall_of(qrels: Any, data: RankingData) -> FloatArray:
-    """Of each judged query with something relevant, the share of it that is among the candidates."""
-    relevant = qrels.grades > 0
-    qids, wanted = np.unique(qrels.qids[relevant], return_counts=True)
-    n_relevant = data.queries.sum((data.labels > 0).astype(np.float64))
-    of = dict(zip(data.qids.tolist(), n_relevant.tolist(), strict=True))
-    return np.array([of.get(qid, 0.0) for qid in qids.tolist()]) / wanted
-
-
-def vectors_of(topics: Topics, chosen: Topics, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The vectors of the chosen queries, of all of which an array has a row; a file may have them by id."""
-    if given is None:
-        return None
-    return {name: rows_of_ids("queries", value, topics.ids, chosen.ids) for name, value in given.items()}
 
 
 def _keep(
