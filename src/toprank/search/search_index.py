@@ -324,33 +324,27 @@ class Index:
             check_whole("pool", pool, least=1)
         own = self._query_vectors(vectors, [query])
         ranker = self.model if learned else None
-        times = [time.perf_counter()]
+        started = time.perf_counter()
         pooled = self.candidates(query, max(pool or self._depth(ranker), k))
-        times.append(time.perf_counter())
+        ends = {"first stage": time.perf_counter()}
         scores, order = pooled.scores, np.arange(len(pooled.rows))
-        if ranker is not None and len(pooled.rows):
-            scores = self._scored(query, pooled, ranker, own, times)
+        data = self._candidate_data(query, pooled, own) if ranker is not None and len(pooled.rows) else None
+        ends["features"] = time.perf_counter()
+        if ranker is not None and data is not None:
+            scores = np.asarray(ranker.predict(data), dtype=np.float64)
             order = np.argsort(-scores, kind="stable")
-        times += [times[-1]] * (3 - len(times))
-        times.append(time.perf_counter())
+        ends["ranking"] = time.perf_counter()
         hits = self.hits(query, pooled.rows, scores, order[:k])
-        times.append(time.perf_counter())
-        stages = ("first stage", "features", "ranking", "passages")
-        took = {name: 1000 * (b - a) for name, a, b in zip(stages, times[:-1], times[1:], strict=True)}
+        ends["passages"] = time.perf_counter()
+        took = dict(zip(ends, (1000 * np.diff([started, *ends.values()])).tolist(), strict=True))
         note = self._note(query, pooled, ranker, own)
         return SearchResults(query, hits, len(pooled.rows), ranker is not None, took, note, pooled.rows, scores)
 
-    def _scored(
-        self, query: str, hits: Hits, ranker: Ranker, vectors: Mapping[str, Any], times: list[float]
-    ) -> FloatArray:
-        """The scores of candidates by the model; the time is noted between features and scores."""
-        offsets = np.array([0, len(hits.rows)])
+    def _candidate_data(self, query: str, hits: Hits, vectors: Mapping[str, Any]) -> RankingData:
+        """Return the candidates of a query as ranking data."""
         qid, text = self._asked(query)
-        pool = Pool([qid], [text[:_MOST_LETTERS]], offsets, hits.rows, hits.scores)
-        matrix = self.features.matrix(pool, vectors)
-        times.append(time.perf_counter())
-        data = RankingData(matrix, feature_names=self.features.names)
-        return np.asarray(ranker.predict(data), dtype=np.float64)
+        pool = Pool([qid], [text[:_MOST_LETTERS]], np.array([0, len(hits.rows)]), hits.rows, hits.scores)
+        return RankingData(self.features.matrix(pool, vectors), feature_names=self.features.names)
 
     def _note(self, query: str, hits: Hits, ranker: Ranker | None, vectors: Mapping[str, Any]) -> str:
         if len(hits.rows):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from toprank.data.bytesource import os_errors
 from toprank.errors import DataError, FormatError
-from toprank.search.collections.collection import few
+from toprank.search.collections.collection import few, first_repeat
 
 _IDS, _ROWS = "ids", "vectors"  # arrays of an archive
 
@@ -115,10 +115,9 @@ def _read(path: Path) -> tuple[list[str] | None, npt.NDArray[Any]]:
 
 def _places(path: Path, what: str, ids: list[str], wanted: Sequence[str]) -> list[int]:
     """Where the ids that are wanted stand."""
+    if (places := first_repeat(ids)) is not None:
+        raise FormatError(f"The id '{ids[places[0]]}' occurs more than once.", path=path)
     place = {name: number for number, name in enumerate(ids)}
-    if len(place) < len(ids):
-        again = next(name for number, name in enumerate(ids) if place[name] != number)
-        raise FormatError(f"The id '{again}' occurs more than once.", path=path)
     missing = [name for name in wanted if name not in place]
     if missing:
         raise FormatError(

@@ -49,9 +49,8 @@ class Topics:
             raise DataError(f"There are {len(self.ids):,} ids for {len(self.texts):,} queries; give one for each.")
         if not self.ids:
             raise DataError("There are no queries; at least one is needed.")
-        again = first_again(self.ids)
-        if again is not None:
-            raise DataError(f"Two queries have the id '{self.ids[again]}'; ids must be different.")
+        if (places := first_repeat(self.ids)) is not None:
+            raise DataError(f"Two queries have the id '{self.ids[places[0]]}'; ids must be different.")
 
     @classmethod
     def of(cls, given: Topics | Mapping[str, str] | str | os.PathLike[str]) -> Topics:
@@ -126,9 +125,8 @@ class Collection:
         for name, texts in self.fields.items():
             if len(texts) != len(self.ids):
                 raise DataError(f"Field '{name}' has {len(texts):,} texts for {len(self.ids):,} documents.")
-        again = first_again(self.ids)
-        if again is not None:
-            first = list(self.ids).index(self.ids[again])
+        if (places := first_repeat(self.ids)) is not None:
+            first, again = places
             raise DataError(
                 f"Two documents of {self.name} have the id '{self.ids[again]}', number {first + 1:,} and number "
                 f"{again + 1:,}; ids must be different. Remove one of the two, or rename it."
@@ -174,13 +172,10 @@ def few(names: Sequence[Any] | npt.NDArray[Any]) -> str:
     return ", ".join(map(str, names[:3])) + (" …" if len(names) > 3 else "")
 
 
-def first_again(ids: Sequence[str]) -> int | None:
-    """The first place whose id stood at an earlier one."""
-    seen: set[str] = set()
-    if len(set(ids)) == len(ids):
-        return None
+def first_repeat(ids: Sequence[str]) -> tuple[int, int] | None:
+    """Return both places of the first id that stood at an earlier place; None if all differ."""
+    places: dict[str, int] = {}
     for place, name in enumerate(ids):
-        if name in seen:
-            return place
-        seen.add(name)
+        if places.setdefault(name, place) != place:
+            return places[name], place
     return None

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from toprank.data.bytesource import head_of, open_bytes
-from toprank.errors import FormatError
-from toprank.search.collections.collection import QUERY_NAMES, Topics, first_again, whole_text
+from toprank.errors import DataError, FormatError
+from toprank.search.collections.collection import QUERY_NAMES, Topics, whole_text
 from toprank.search.collections.folders import ID_NAMES, id_name, id_of, json_objects
 from toprank.search.collections.smart import is_smart, smart_topics
 from toprank.search.collections.trec_text import is_topics, trec_topics
@@ -36,12 +36,10 @@ def read_topics(path: str | os.PathLike[str]) -> Topics:
         ids, texts = _json_topics(file)
     else:
         ids, texts = _line_topics(file)
-    again = first_again(ids)
-    if again is not None:
-        raise FormatError(f"Two queries have the id '{ids[again]}'; ids must be different.", path=file)
-    if not ids:
-        raise FormatError("The file holds no queries.", path=file)
-    return Topics(tuple(ids), tuple(texts))
+    try:
+        return Topics(tuple(ids), tuple(texts))
+    except DataError as problem:
+        raise FormatError(problem.args[0], path=file) from None
 
 
 def _json_topics(path: Path) -> tuple[list[str], list[str]]:
