@@ -97,7 +97,8 @@ def judged(tmp_path_factory):
 
 def test_a_learned_order_is_better_and_is_kept(judged):
     index, queries, qrels = judged
-    found = index.evaluate(queries, qrels, ["bm25", "lsa", "rrf", "ListNet"], threads=1)
+    systems = ["bm25", "lsa", "rrf", "ListNet"]
+    found = index.evaluate(queries, qrels, systems, metrics="ndcg@10, map", threads=1)
     assert found.means["ListNet"]["ndcg@10"] > found.means["bm25"]["ndcg@10"] + 0.1
     assert found.pool_recall == 1.0
     assert found.queries == 24

@@ -262,7 +262,7 @@ def evaluate(
             queries,
             qrels,
             wanted,
-            metrics=[name.strip() for name in metrics.split(",") if name.strip()],
+            metrics=metrics,
             convention=convention,
             baseline=baseline,
             pool=pool,

@@ -23,6 +23,7 @@ from toprank.data.folds import folds as folds_of
 from toprank.data.trec import Run
 from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.fusion import fuse
+from toprank.metrics.parsing import parse_all
 from toprank.metrics.result import Evaluation
 from toprank.metrics.runs import evaluate_run
 from toprank.search.blending import BLEND
@@ -163,7 +164,7 @@ def evaluate(
     if systems is None and index.statistics.basis.shape[1] == 0:
         wanted = {name: system for name, system in wanted.items() if name != "lsa" and (name != "rrf" or index.runs)}
         notes = ("LSA and its fusion are left out: the documents share too few words for LSA.",)
-    measures = [metrics] if isinstance(metrics, str) else list(metrics)
+    [metric, *_] = parse_all(metrics)
     depth = pool
     if depth is None:
         depth = index.depth if _MODEL in wanted else index.pool
@@ -178,7 +179,7 @@ def evaluate(
                 runs[name] = _baseline(index, name, judged.topics, depth, data)
                 continue
             scores, validation[name], choices[name] = _cross_fitted(
-                data, index.features.orders, system, str(measures[0]), folds, seed, threads, options or {}
+                data, index.features.orders, system, metric, folds, seed, threads, options or {}
             )
             runs[name] = _run(data, scores, name)
     evaluations = {
