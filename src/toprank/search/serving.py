@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -141,7 +140,7 @@ class SearchService:
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
-        self._path, self._options, self._lock = path, options, threading.Lock()
+        self._path, self._options = path, options
         self._state = _Opened(path, options)
         self.pages: Mapping[str, tuple[bytes, bytes]] = read_pages("toprank.search", _PAGES)
 
@@ -167,8 +166,7 @@ class SearchService:
         """Open the index again where it or its model is another; until then the old one answers."""
         if self._state.signature == _signature(self._path):
             return ()
-        with self._lock:
-            self._state = _Opened(self._path, self._options)
+        self._state = _Opened(self._path, self._options)
         return (self._state.index.name,)
 
     # ---- the work, on threads of the service ----

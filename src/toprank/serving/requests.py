@@ -6,6 +6,7 @@ The values of documents stay text at first: `rows.py` makes them a matrix, for w
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
@@ -170,15 +171,14 @@ def plain_fault(problem: Exception) -> str:
 
 
 def first_twice(values: Sequence[Any]) -> Any:
-    """The first value that was there before; None: all differ.
+    """Return the first value that occurs more than once; None if all differ.
 
     >>> first_twice(["a", "b", "a", "b"])
     'a'
     """
-    if len(set(values)) == len(values):
+    if len(set(values)) == len(values):  # nearly always, and quicker than counting
         return None
-    seen: set[Any] = set()
-    return next(value for value in values if value in seen or seen.add(value))  # type: ignore[func-returns-value]
+    return next(value for value, times in Counter(values).items() if times > 1)
 
 
 def check_ids(documents: Sequence[RequestedDocument], limit: int) -> list[Any]:
