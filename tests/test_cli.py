@@ -630,10 +630,11 @@ def test_no_command_writes_onto_what_it_reads(tmp_path):
     tr.write(data, tmp_path / "d.txt")
     ranker = tr.LinearRanker().fit(data)
     ranker.save(tmp_path / "m.toprank")
-    tr.write_scores(ranker.predict(data), tmp_path / "s")
+    for name in ("s", "s2"):
+        tr.write_scores(ranker.predict(data), tmp_path / name)
     (tmp_path / "link").symlink_to(tmp_path / "d.txt")
-    names = ("d.txt", "m.toprank", "s", "link")
-    d, m, s, link = (str(tmp_path / name) for name in names)
+    names = ("d.txt", "m.toprank", "s", "s2", "link")
+    d, m, s, s2, link = (str(tmp_path / name) for name in names)
     before = {name: (tmp_path / name).read_bytes() for name in names}
     commands = [
         ["predict", m, d, "-o", d],
@@ -642,6 +643,7 @@ def test_no_command_writes_onto_what_it_reads(tmp_path):
         ["export", m, "--to", "json", "-o", m],
         ["export", m, "--to", "json", "-o", d, "--check", d],
         ["compare", d, s, m, "--html", d],
+        ["compare", d, s, s2, "--model", m, "--html", m],
         ["train", d, "--system", "ListNet", "--model", d],
         ["convert", d, d],
     ]

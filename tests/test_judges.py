@@ -237,7 +237,13 @@ def test_judges_from_the_command_line(tmp_path, monkeypatch):
                          metrics="ndcg@5,map")  # fmt: skip
     assert found == json.loads(json.dumps(expected.to_dict()))
     assert toprank("judges", "human.qrels", "gpt.qrels", "-q").stdout.startswith("2 judges, 720 documents")
-    assert "two runs" in toprank("judges", "human.qrels", "gpt.qrels", "--runs", "good.run", status=2).stderr
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "good.run").write_bytes((tmp_path / "fair.run").read_bytes())
+    alike = ["judges", "human.qrels", "gpt.qrels", "--runs", "good.run"]
+    several = json.loads(toprank(*alike, "old/good.run", "--json").stdout)
+    assert [*several["orders"][0]["means"]] == ["good.run", "old/good.run"]
+    assert "given twice" in toprank(*alike, "./good.run", status=2).stderr
+    assert "two runs" in toprank(*alike, status=2).stderr
     assert "given twice" in toprank("judges", "human.qrels", "human.qrels", status=2).stderr
     judged_by("gpt", seed=1).to_frame().to_parquet("test.parquet")
     warned = toprank("evaluate", "test.parquet", "good.toprank", "--carry", "judge", "-m", "ndcg@5").stderr

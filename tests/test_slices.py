@@ -366,6 +366,9 @@ def test_the_command_line_cross_validates_in_slices(data, tmp_path, monkeypatch)
     assert timed.exit_code == 0, timed.output
     [of] = json.loads(timed.output)["datasets"].values()
     assert of["conventions"]["standard"]["pooled_comparison"]["by"]["column"] == "device"
+    tr.write(data, "copy.toprank-data")  # which carries the column by itself: what the table is told is not for it
+    both = CliRunner().invoke(app, ["cv", "log.csv", "copy.toprank-data", *command[2:], "--slices", "device"])
+    assert both.exit_code == 0, both.exception
 
 
 def test_only_uneven_weights_are_told_to_leave_few_queries_and_what_weighs_nothing_has_no_mean():

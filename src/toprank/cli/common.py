@@ -33,7 +33,8 @@ TABLES = ("parquet", "arrow", "csv")
 _ROLES = ("label", "qid", "document_id")  # of columns, that a model remembers
 
 
-_WRITTEN = {"--output", "--html", "--model", "--naive", "--plot", "target"}  # what names files to write
+# Options that name files to write. What `train` writes is --output, too; elsewhere --model names a file to read.
+_WRITTEN = {"--output", "--html", "--naive", "--plot", "target"}
 _JSON_LINES = ("serve",)  # commands whose standard error programs read, from its first byte
 
 

@@ -385,7 +385,7 @@ def _content(
     from toprank.rankers.model_files import load
     from toprank.report import from_comparison
 
-    rankers = {path.stem: load(path) for path in models}
+    rankers = {name: load(path) for name, path in common.names_of(models).items()}
     return from_comparison(
         result, documents, systems, rankers=rankers, name=data.name, command=typed_command(), threads=threads, **rules
     )

@@ -190,9 +190,11 @@ def _datasets(
                 break
             name = f"{above.name}/{name}"
         division = {"seed": seed} if by is None else {"by": by}  # the seed is the systems', too
-        reading = reading if own else common.carrying(path, columns_of(slices), reading)
-        of = folds(path, by=by, **reading) if own else folds(path, k, **division, **reading)
-        datasets[name] = of if unjudged is None else settled_folds(of, unjudged)
+        if own:
+            divided = folds(path, by=by, **reading)
+        else:
+            divided = folds(path, k, **division, **common.carrying(path, columns_of(slices), reading))
+        datasets[name] = divided if unjudged is None else settled_folds(divided, unjudged)
     return datasets
 
 

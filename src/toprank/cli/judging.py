@@ -59,6 +59,7 @@ def judges(
     common.refuse_twice([human, *others])
     if runs is not None and len(runs) < 2:
         raise typer.BadParameter("give at least two runs.")
+    common.refuse_twice(runs or [])
     with common.progress("Reading judgments …", quiet):
         first, known = read_qrels(human), {}
         for path in others:
@@ -66,8 +67,8 @@ def judges(
             if name in known or name == judge_of(human):
                 raise typer.BadParameter(f"two files name the same judge, {name}; rename one.")
             known[name] = read_qrels(path)
-        systems = {path.stem: read_run(path) for path in runs or []}
-        rankers = {path.stem: load(path) for path in model or []}
+        systems = {name: read_run(path) for name, path in common.names_of(runs or []).items()}
+        rankers = {name: load(path) for name, path in common.names_of(model or []).items()}
     with common.progress("Comparing …", quiet):
         agreement = compared(
             first,
