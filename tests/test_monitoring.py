@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from typer.testing import CliRunner
 
 import toprank as tr
+from toprank.cli import training
 from toprank.cli.commands import app
 from toprank.errors import DataError
 from toprank.monitoring.shifts import Draws, cells_of, corrected, measure, shifts
@@ -341,6 +342,23 @@ def test_a_model_that_was_calibrated_by_command_expects_a_dcg(tmp_path, parts):
     assert "the data that the ranker was trained on" in str(
         trained("--system", "PlugIn", "--calibrate", train).exception
     )
+
+
+def test_data_to_calibrate_on_are_read_before_the_training_and_under_its_rule(tmp_path, parts, monkeypatch):
+    train, held_out, model = (str(tmp_path / name) for name in ("train.txt", "held.txt", "m.toprank"))
+    tr.write(parts[0], train)
+    labels = parts[1].labels.copy()
+    labels[:3] = -1
+    tr.write(parts[1].replace(labels=labels), held_out)
+    command = ["train", train, "--system", "PlugIn", "--model", model, "--calibrate"]
+    done = CliRunner().invoke(app, [*command, held_out, "--unjudged", "condense", "-q"])
+    assert done.exit_code == 0, done.exception
+    expected = tr.load(model)
+    expected.calibrate(tr.read(held_out).keep(labels >= 0))
+    assert tr.load(model).calibration_ == expected.calibration_
+    monkeypatch.setattr(training, "_train", None)  # after the training it would be too late
+    missing = CliRunner().invoke(app, [*command, str(tmp_path / "none.txt")])
+    assert "none.txt" in str(missing.exception)
 
 
 def test_curves_of_the_page_have_the_colours_of_the_legend(calibrated, parts):

@@ -12,7 +12,7 @@ import typer
 from toprank.cli import common, helping, options
 
 if TYPE_CHECKING:
-    from toprank.clicks import ClickLog, ClickModel, Release, Trained
+    from toprank.clicks import ClickLog, ClickModel, Trained
     from toprank.data.dataset import RankingData
     from toprank.significance import Interval
 
@@ -90,7 +90,7 @@ def context_of(text: str | None) -> list[str] | None:
     """The columns of a context."""
     if text is None:
         return None
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = options.words_of(text)
     if not names:
         raise typer.BadParameter("--context takes the name of a column of the log, or several, separated by commas.")
     return names
@@ -142,10 +142,7 @@ def check(
 
         write_clicks(html, report, log[0].name)
         common.say(f"{html}: the report", quiet)
-    if json:
-        common.print_json(report.to_dict())
-    else:
-        typer.echo(str(report))
+    common.print_result(report, json=json)
     if strict and any(finding.severity == "problem" for finding in report.findings):
         raise typer.Exit(1)
 
@@ -430,12 +427,12 @@ Holdout = Annotated[
 
 
 @reads_log
-@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
+@options.reads_data(*options.DOCUMENTS)
 def train(
     log: OneLog,
     data: Annotated[Path, typer.Argument(help="Features of the documents; only --full uses labels.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")],
-    system: Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")] = "ListNet",
+    system: options.System = "ListNet",
     correction: Annotated[
         str, typer.Option(help="none, ips, snips, affine, dr or safe; for trees also position.")
     ] = "affine",
@@ -520,7 +517,7 @@ def train(
 
 
 @reads_log
-@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
+@options.reads_data(*options.DOCUMENTS)
 def evaluate(
     scores: Annotated[Path, typer.Argument(help="One score per document of DATA.")],
     log: OneLog,
@@ -563,14 +560,11 @@ def evaluate(
     shown = read_log([log], quiet, columns, crossed)
     documents, _ = _documents(data, None, quiet, reading)
     values = read_scores(scores, documents.n_documents)
-    wanted = [name.strip() for name in metrics.split(",") if name.strip()]
+    wanted = options.words_of(metrics)
     how: dict[str, Any] = {"estimator": estimator, "propensities": curves, "context": crossed, "clip": clip}
     how |= {"by": by, "holdout": holdout, "half_life": half_life, "window": window}
     evaluation = evaluated(values, shown, documents, wanted, order="source", **how)
-    if json:
-        common.print_json(evaluation.to_dict())
-    else:
-        typer.echo(str(evaluation))
+    common.print_result(evaluation, json=json)
 
 
 def _documents(
@@ -634,7 +628,7 @@ def interleave(
     """
     from toprank.clicks import interleaved_release
 
-    _tell_release(interleaved_release(read_log(log, quiet, columns), confidence=confidence), json)
+    common.print_result(interleaved_release(read_log(log, quiet, columns), confidence=confidence), json=json)
 
 
 @reads_log
@@ -662,17 +656,11 @@ def ab(
     """
     from toprank.clicks import ab as compared
 
-    names = None if arms is None else [name.strip() for name in arms.split(",")]
+    names = None if arms is None else options.words_of(arms)
     if names is not None and len(names) != 2:
         raise typer.BadParameter(f"--arms takes two names, the new arm and the current one, not '{arms}'.")
-    _tell_release(compared(read_log(log, quiet, columns), metric, arms=names, confidence=confidence), json)
-
-
-def _tell_release(release: Release, json: bool) -> None:
-    if json:
-        common.print_json(release.to_dict())
-    else:
-        typer.echo(str(release))
+    release = compared(read_log(log, quiet, columns), metric, arms=names, confidence=confidence)
+    common.print_result(release, json=json)
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (check, fit, simulate, train, evaluate, interleave, ab)

@@ -269,31 +269,19 @@ def read_judgments(path: Path, quiet: bool, options: Mapping[str, Any]) -> Ranki
     return read_data(path, quiet, {**bare, **options})
 
 
-def carrying(path: Path, columns: Collection[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """How to read data, `options` being keywords of `toprank.read`, so that a table carries these columns unasked."""
+def carrying(path: Path, by: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords of `toprank.read` by which a table also carries the column to slice or to split by, if any."""
     from toprank.data.files import carrying
+    from toprank.data.slices import columns_of
 
+    columns = columns_of(by)
     return carrying(format_told(path), columns, options) if columns else dict(options)
 
 
 def read_both(
-    data: Path, valid: Path | None, quiet: bool, options: Mapping[str, Any], unjudged: str | None = None
-) -> tuple[RankingData, RankingData | None]:
-    """Training and validation data with the same features, under a rule for unjudged documents where there is one.
-
-    `options` are keywords of `toprank.read`.
-    """
-    from toprank.data.unjudged import settled
-
-    documents, held_out = _read_both(data, valid, quiet, options)
-    if unjudged is None:
-        return documents, held_out
-    return settled(documents, unjudged)[0], None if held_out is None else settled(held_out, unjudged)[0]
-
-
-def _read_both(
     data: Path, valid: Path | None, quiet: bool, options: Mapping[str, Any]
 ) -> tuple[RankingData, RankingData | None]:
+    """Read training and validation data with the same features; `options` are keywords of `toprank.read`."""
     from toprank.data.files import in_agreement
 
     files = [file for file in (data, valid) if file is not None]
@@ -305,6 +293,13 @@ def _read_both(
         lambda number, further: read_data(files[number], quiet, {**options, **further}),
     )
     return documents, held_out
+
+
+def settle(data: RankingData, unjudged: str | None) -> RankingData:
+    """Apply a rule for unjudged documents, if there is one."""
+    from toprank.data.unjudged import settled
+
+    return data if unjudged is None else settled(data, unjudged)[0]
 
 
 def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -> RankingData:

@@ -32,21 +32,12 @@ Complete = Annotated[
 ]
 
 
-BySlice = Annotated[
-    str | None,
-    typer.Option(
-        "--slices",
-        metavar="COLUMN",
-        help="Also report by slice: a column of the data, head:COLUMN for head and tail, or head:documents.",
-    ),
-]
-Confidence = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")]
 Least = Annotated[
     int, typer.Option(min=2, help="With --slices: slices with fewer queries get no interval and no test.")
 ]
 
 
-@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache", "verify")
+@options.reads_data(*options.LABELLED)
 def evaluate(
     data: Annotated[
         Path | None, typer.Argument(help="Labelled data: LETOR text, Parquet, CSV, a stored copy …")
@@ -62,8 +53,8 @@ def evaluate(
         typer.Option("--convention", "-c", help="Rules, by name, or 'all'. Default: standard; trec_eval with --run."),
     ] = None,
     per_query: Annotated[bool, typer.Option("--per-query", help="Also print the value of every query.")] = False,
-    by: BySlice = None,
-    confidence: Confidence = 0.95,
+    by: options.Slices = None,
+    confidence: options.Confidence = 0.95,
     least: Least = 20,
     json: options.Json = False,
     max_grade: Annotated[
@@ -109,7 +100,7 @@ def evaluate(
             raise typer.BadParameter("--complete and --max-documents go with --qrels and --run.")
         shared["unjudged"] = unjudged.value if unjudged else None
         name = _rules(metrics, convention or "standard")
-        results = _evaluate_scores(data, scores, metrics, name, shared, _carrying(data, by, reading), quiet)
+        results = _evaluate_scores(data, scores, metrics, name, shared, common.carrying(data, by, reading), quiet)
     intervals = {"confidence": confidence, "least": least, "seed": seed, "threads": threads}
     _print(results, per_query, json, by, intervals)
 
@@ -217,7 +208,7 @@ def side_by_side(results: dict[str, Evaluation | str]) -> str:
     return "\n".join(lines)
 
 
-@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup", "cache", "verify")
+@options.reads_data(*options.LABELLED)
 def compare(
     data: Annotated[Path, typer.Argument(help="Labelled data: LETOR text, Parquet … With --qrels: the first run.")],
     scores: Annotated[
@@ -244,10 +235,10 @@ def compare(
     baseline: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: all pairs.")] = None,
     test: Annotated[Test, typer.Option(help="The paired test behind the p-values.")] = Test.randomization,
     correction: Annotated[Correction, typer.Option(help="Correction over all pairs and metrics.")] = Correction.holm,
-    confidence: Confidence = 0.95,
+    confidence: options.Confidence = 0.95,
     flips: Annotated[int, typer.Option(min=1, help="Random sign flips of the randomisation test.")] = 100_000,
     margin: Annotated[float, typer.Option(min=0, help="Differences up to this much are called equivalent.")] = 0.01,
-    by: BySlice = None,
+    by: options.Slices = None,
     least: Least = 20,
     html: options.Html = None,
     model: Annotated[
@@ -294,7 +285,9 @@ def compare(
     if qrels is not None and by is not None:
         raise typer.BadParameter("--slices goes with DATA: a run has no columns.")
     documents, systems = (
-        _read_scored(data, files, {**_carrying(data, by, reading), "threads": threads}, quiet, report=html is not None)
+        _read_scored(
+            data, files, {**common.carrying(data, by, reading), "threads": threads}, quiet, report=html is not None
+        )
         if qrels is None
         else _read_runs(qrels, files, reading, quiet)
     )
@@ -389,13 +382,6 @@ def _content(
     return from_comparison(
         result, documents, systems, rankers=rankers, name=data.name, command=typed_command(), threads=threads, **rules
     )
-
-
-def _carrying(data: Path, by: str | None, reading: dict[str, Any]) -> dict[str, Any]:
-    """How to read data that are to be sliced: a table need not be told to carry the column along."""
-    from toprank.data.slices import columns_of
-
-    return common.carrying(data, columns_of(by), reading)
 
 
 def conventions(json: options.Json = False) -> None:

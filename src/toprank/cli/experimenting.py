@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common, options
-from toprank.cli.options import numbers_of, refuse_set, value_of
+from toprank.cli.options import numbers_of, refuse_set, value_of, words_of
 from toprank.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DECIDED = {"threads": "threads", "metric": "select-by", "convention": "select-convention"}
 
 
-@options.reads_data(*options.COLUMNS, "teacher", "missing", "layout", "regroup", "cache")
+@options.reads_data(*options.LEARNED)
 def cv(
     data: Annotated[
         list[Path], typer.Argument(help="Folders with folds (Fold1 …, or S1.txt … S5.txt), or data files to divide.")
@@ -58,13 +58,7 @@ def cv(
         list[str] | None,
         typer.Option("--set", metavar="SYSTEM.KEY=VALUE", help="Fix a hyper-parameter. May be given several times."),
     ] = None,
-    slices: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Also report by slice: a column of the data, head:COLUMN for head and tail, or head:documents.",
-        ),
-    ] = None,
+    slices: options.Slices = None,
     folder: options.Cells = None,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Also keep the fitted models there.")] = False,
     output: Annotated[
@@ -177,7 +171,6 @@ def _datasets(
     """Folds of every path, by the path's name; with the names of folders above where names coincide."""
     from toprank.data.files import is_readable_folder
     from toprank.data.folds import folds
-    from toprank.data.slices import columns_of
     from toprank.data.unjudged import settled_folds
 
     datasets: dict[str, Any] = {}
@@ -193,7 +186,7 @@ def _datasets(
         if own:
             divided = folds(path, by=by, **reading)
         else:
-            divided = folds(path, k, **division, **common.carrying(path, columns_of(slices), reading))
+            divided = folds(path, k, **division, **common.carrying(path, slices, reading))
         datasets[name] = divided if unjudged is None else settled_folds(divided, unjudged)
     return datasets
 
@@ -207,7 +200,7 @@ def _systems(text: str, settings: list[str]) -> dict[str, Any]:
         return AUTO if word.lower() == AUTO else get(word).name
 
     names: dict[str, dict[str, Any]] = {}
-    for word in (part.strip() for part in text.split(",") if part.strip()):
+    for word in words_of(text):
         group = [
             system.name
             for system in SYSTEMS.values()
@@ -234,7 +227,7 @@ def _systems(text: str, settings: list[str]) -> dict[str, Any]:
 def _conventions(text: str) -> list[str]:
     from toprank.metrics import CONVENTIONS
 
-    return list(CONVENTIONS) if text.strip().lower() == "all" else [part for part in text.split(",") if part.strip()]
+    return list(CONVENTIONS) if text.strip().lower() == "all" else words_of(text)
 
 
 def reproduce(
@@ -268,7 +261,7 @@ def reproduce(
     from toprank.reproduce import reproduce as run
 
     common.check_form(json=json, markdown=markdown)
-    wanted = None if sets is None else [name for name in sets.split(",") if name.strip()]
+    wanted = None if sets is None else words_of(sets)
     with _computing(quiet):
         reproduction = run(study, data, wanted, folder=folder, threads=threads, verbose=not quiet)
     common.print_result(reproduction, json=json, markdown=markdown)

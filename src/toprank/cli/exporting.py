@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from toprank.exporting import Parity
 
 
-@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
+@options.reads_data(*options.DOCUMENTS)
 def export(
     model: Model,
     to: Annotated[

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from toprank.cli import common, options
-from toprank.cli.evaluating import Confidence
 
 Weights = StrEnum("Weights", ["quadratic", "linear"])
 Level = StrEnum("Level", ["ordinal", "nominal", "interval"])
@@ -33,7 +32,7 @@ def judges(
     ] = None,
     weights: Annotated[Weights, typer.Option(help="Weights of the weighted kappa.")] = Weights.quadratic,
     level: Annotated[Level, typer.Option(help="Level of measurement for Krippendorff's alpha.")] = Level.ordinal,
-    confidence: Confidence = 0.95,
+    confidence: options.Confidence = 0.95,
     json: options.Json = False,
     markdown: options.Markdown = False,
     latex: options.Latex = False,

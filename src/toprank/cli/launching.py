@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @reads_log
-@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
+@options.reads_data(*options.DOCUMENTS)
 def launch(
     log: OneLog,
     data: Annotated[Path, typer.Argument(help="The documents, with the features of both models.")],
@@ -78,7 +78,7 @@ def launch(
     holdout: Holdout = 0.2,
     half_life: HalfLife = None,
     window: Window = None,
-    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")] = 0.95,
+    confidence: options.Confidence = 0.95,
     html: options.Html = None,
     json: options.Json = False,
     columns: options.Reading = options.NOTHING,
@@ -107,7 +107,7 @@ def launch(
     curves, crossed = curves_of(propensities, offsets), context_of(context)
     models = [load(path) for path in (new, current)]
     shown = read_log([log], quiet, columns, crossed)
-    reading = common.carrying(data, _columns_of(slices), reading)
+    reading = common.carrying(data, slices, reading)
     documents = _documents(data, quiet, reading, models[0])
     others = (
         None if _columns_read(models[0]) == _columns_read(models[1]) else _documents(data, quiet, reading, models[1])
@@ -127,10 +127,7 @@ def launch(
 
         write_launch(html, decided, f"{names[0]} against {names[1]}")
         common.say(f"{html}: the report", quiet)
-    if json:
-        common.print_json(decided.to_dict())
-    else:
-        typer.echo(str(decided))
+    common.print_result(decided, json=json)
     raise typer.Exit(decided.status)
 
 
@@ -145,12 +142,6 @@ def _columns_read(ranker: Any) -> tuple[Any, ...]:
     names, first = getattr(ranker, "feature_names_in_", ()), getattr(ranker, "first_feature_id_", None)
     words = None if ranker.text_ is None else id(ranker)
     return ranker.n_features_in_, tuple(names), first, ranker.encoding_, words
-
-
-def _columns_of(by: str | None) -> Any:
-    from toprank.data.slices import columns_of
-
-    return columns_of(by)
 
 
 def _seconds(text: str) -> float:

@@ -19,12 +19,9 @@ import sys
 import threading
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from toprank.errors import ToprankError, UnknownNameError
-
-if TYPE_CHECKING:
-    pass
 
 _PASS_ON = 1.0  # seconds after the signal: by then Python itself has told whoever can hear it
 _END = 4.0  # seconds after the signal: about as long as a person waits before closing the window

@@ -20,7 +20,7 @@ ALARM = 3
 """Exit status where there is an alarm: neither bad input (1) nor wrong usage (2)."""
 
 
-@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
+@options.reads_data(*options.DOCUMENTS)
 def monitor(
     model: Model,
     reference: Annotated[
@@ -61,10 +61,7 @@ def monitor(
 
         write_drift(html, drift, f"{model.name}: {new.name} against {reference.name}")
         common.say(f"{html}: the report", quiet)
-    if json:
-        common.print_json(drift.to_dict())
-    else:
-        typer.echo(str(drift))
+    common.print_result(drift, json=json)
     if drift.alarms:
         raise typer.Exit(ALARM)
 

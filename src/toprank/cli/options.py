@@ -42,6 +42,16 @@ Metrics = Annotated[
 ConventionName = Annotated[
     str, typer.Option("--convention", "-c", help="Rules of evaluation; `toprank conventions` lists them.")
 ]
+Confidence = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")]
+Slices = Annotated[
+    str | None,
+    typer.Option(
+        "--slices",
+        metavar="COLUMN",
+        help="Also report by slice: a column of the data, head:COLUMN for head and tail, or head:documents.",
+    ),
+]
+System = Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")]
 Cells = Annotated[
     Path | None,
     typer.Option("--folder", metavar="FOLDER", help="Save finished cells here; an interrupted run resumes from them."),
@@ -126,6 +136,12 @@ class _Keywords:
 
 COLUMNS = ("label", "qid", "features", "document_id", "carry", "query_text", "document_text")
 """Which column is what: options of every command that reads data."""
+DOCUMENTS = (*COLUMNS, "missing", "layout", "regroup")
+"""How to read documents with their features."""
+LABELLED = (*DOCUMENTS, "cache", "verify")
+"""How to read documents to evaluate rankings of them."""
+LEARNED = (*DOCUMENTS, "teacher", "cache")
+"""How to read documents to learn from."""
 Reading = dict[str, Any]
 """How to read data, as keywords of `toprank.read`: those that were given. Not every format has all."""
 NOTHING: Reading = {}
@@ -202,8 +218,7 @@ def _chosen(given: dict[str, Any]) -> Reading:
         if value == getattr(_Keywords, name):
             continue
         if name in ("features", "carry", "document_text"):
-            words = ",".join([value] if isinstance(value, str) else value).split(",")
-            chosen[name] = [column.strip() for column in words if column.strip()]
+            chosen[name] = words_of(value if isinstance(value, str) else ",".join(value))
             if not chosen[name]:
                 raise typer.BadParameter(f"--{name.replace('_', '-')} takes names of columns, separated by commas.")
         else:
@@ -216,10 +231,19 @@ def _chosen(given: dict[str, Any]) -> Reading:
     return chosen
 
 
-# ---- values behind --set and --space ----
+# ---- values that are typed behind options ----
 
 Number = TypeVar("Number", int, float)
 _KINDS = (bool, int, float, str, list, tuple, dict, type(None))
+
+
+def words_of(text: str) -> list[str]:
+    """Return words that are separated by commas.
+
+    >>> words_of("ndcg@10, map,")
+    ['ndcg@10', 'map']
+    """
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def value_of(text: str) -> Any:
@@ -259,7 +283,7 @@ def numbers_of(text: str, kind: Callable[[str], Number], wanted: str) -> list[Nu
     [1, 5, 10]
     """
     try:
-        return [kind(part) for part in text.split(",") if part.strip()]
+        return [kind(word) for word in words_of(text)]
     except ValueError:
         raise typer.BadParameter(f"{wanted}, not '{text}'.") from None
 

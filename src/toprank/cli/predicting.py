@@ -19,7 +19,7 @@ Model = Annotated[
 Data = Annotated[Path, typer.Argument(help="Documents to score; labels are ignored.")]
 
 
-@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
+@options.reads_data(*options.DOCUMENTS)
 def predict(
     model: Model,
     data: Data,
@@ -50,7 +50,7 @@ def predict(
         typer.echo("\n".join(repr(score) for score in scores.tolist()))
 
 
-@options.reads_data(*options.COLUMNS, "missing", "layout", "regroup")
+@options.reads_data(*options.DOCUMENTS)
 def rank(
     model: Model,
     data: Data,

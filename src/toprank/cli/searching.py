@@ -108,8 +108,8 @@ def index(
         made = make(
             source,
             output,
-            fields=[name.strip() for name in fields.split(",")] if fields else None,
-            weights=dict(_weight_of(part) for part in (weights or "").split(",") if part.strip()),
+            fields=options.words_of(fields) if fields else None,
+            weights=dict(map(_weight_of, options.words_of(weights or ""))),
             first_stage=first_stage if runs is None else runs,
             pool=pool,
             vectors=_vectors_of_documents(vectors),
@@ -256,7 +256,7 @@ def evaluate(
       toprank search evaluate cran.index --queries cran.qry --qrels cranqrel --systems bm25,lsa,rrf,LambdaMART --json
     """
     opened = _opened(folder)
-    wanted = [name.strip() for name in systems.split(",") if name.strip()] if systems is not None else None
+    wanted = options.words_of(systems) if systems is not None else None
     with common.progress("Evaluating …", quiet):
         evaluation = opened.evaluate(
             queries,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cached_property, partial
 from inspect import signature
 from math import prod
 from pathlib import Path
@@ -29,7 +29,7 @@ _UNSEARCHED = (
 )
 
 
-@options.reads_data(*options.COLUMNS, "teacher", "missing", "layout", "regroup", "cache")
+@options.reads_data(*options.LEARNED)
 def train(
     data: options.Learned,
     model: options.Model,
@@ -96,8 +96,10 @@ def train(
     chosen = None if automatic or system is None else _system(system, settings, seed)
     if calibrate is not None:
         _check_grades(chosen, settings)
-    how = common.carrying(data, () if by is None else (by,), {**reading, "threads": threads})
-    documents, held_out = common.read_both(data, valid, quiet, how, unjudged)
+    documents, held_out = _read(data, valid, by, unjudged, {**reading, "threads": threads}, quiet)
+    to_calibrate = None
+    if calibrate is not None:
+        to_calibrate = common.settle(common.read_alike(calibrate, quiet, reading, like=documents), unjudged)
     judge = {"metric": metric, "convention": convention, "threads": threads}
     if automatic:
         seconds = _BUDGET if budget is None and max_trials is None else budget
@@ -108,29 +110,36 @@ def train(
     else:
         chosen = chosen or _system(DEFAULT, settings, seed)
         done = _train(chosen, documents, held_out, judge, settings, quiet)
-    cut_off = done.interrupted or bool(main.requested()) or done.ranker.was_interrupted
     done.ranker.training_ |= {"system": done.system, "convention": convention, "command": typed_command()}
     common.remember_columns(done.ranker, reading)
-    if not cut_off:  # after Ctrl-C there is no time for this
-        if calibrate is not None:
-            done.ranker.calibrate(common.read_alike(calibrate, quiet, reading, like=documents))
+    if not done.cut_off:  # after Ctrl-C there is no time for this
+        if to_calibrate is not None:
+            done.ranker.calibrate(to_calibrate)
         done.ranker.training_["metrics"] = _training_metrics(done, documents, convention)
-    _save(done, model, cut_off)
-    _tell(done, model, cut_off, json, quiet)
+    _save(done, model)
+    _tell(done, model, json, quiet)
+
+
+def _read(
+    data: Path, valid: Path | None, by: str | None, unjudged: str | None, reading: dict[str, Any], quiet: bool
+) -> tuple[RankingData, RankingData | None]:
+    """Read training and validation data under a rule for unjudged documents, with the column to split by."""
+    documents, held_out = common.read_both(data, valid, quiet, common.carrying(data, by, reading))
+    return common.settle(documents, unjudged), None if held_out is None else common.settle(held_out, unjudged)
 
 
 @dataclass(frozen=True)
 class _TrainedModel:
-    """A ranker, and what there is to tell of it.
+    """A fitted ranker, and how the command reports on it.
 
     Attributes:
-        ranker: fitted.
-        system: what was asked for.
-        name: what it is.
-        metric: by which it was chosen, or else is judged.
-        facts: makes what JSON says beside the model and its training.
-        text: makes what a person reads, once the training is described.
-        interrupted: Ctrl-C ended the training, and the ranker is what was there by then.
+        ranker: the fitted ranker.
+        system: the system that was asked for; "auto" if the command chose one.
+        name: the system that was trained.
+        metric: the metric that the ranker was chosen by, or else is judged by.
+        facts: returns what JSON says beside the model and its training.
+        text: returns what a person reads, once the training metrics are known.
+        interrupted: whether Ctrl-C ended the search, so that the ranker is the best until then.
     """
 
     ranker: Ranker
@@ -141,15 +150,20 @@ class _TrainedModel:
     text: Callable[[], str]
     interrupted: bool = False
 
+    @cached_property  # a signal that comes once the model is complete changes nothing
+    def cut_off(self) -> bool:
+        """Whether a signal ended the search or the training before its end."""
+        return self.interrupted or bool(main.requested()) or self.ranker.was_interrupted
 
-def _save(done: _TrainedModel, model: Path, cut_off: bool) -> None:
-    if cut_off:
+
+def _save(done: _TrainedModel, model: Path) -> None:
+    if done.cut_off:
         done.ranker.training_["interrupted"] = True
     done.ranker.save(model)
 
 
-def _tell(done: _TrainedModel, model: Path, cut_off: bool, json: bool, quiet: bool) -> None:
-    """Tell of the model; one that is not what was asked for is no success: a script must not go on with it."""
+def _tell(done: _TrainedModel, model: Path, json: bool, quiet: bool) -> None:
+    """Print what was trained; exit with the status of the signal that cut it off, so that a script stops there."""
     if json:
         from toprank.data.row_hashes import QUERIES, ROWS
 
@@ -159,7 +173,7 @@ def _tell(done: _TrainedModel, model: Path, cut_off: bool, json: bool, quiet: bo
         if text := done.text():
             typer.echo(text)
         common.say(f"{model}: {done.name}, {done.ranker.n_features_in_} features", quiet)
-    if cut_off:
+    if done.cut_off:
         common.say(
             f"toprank: Interrupted: {model} is the best so far, not the end of the training. "
             "Use it, or give the command again to train to the end.",
@@ -308,11 +322,11 @@ def _summary(ranker: Ranker, choice: Choice | None, solver: str | None) -> str:
     return "\n".join(lines if solver is None else [*lines, solver])
 
 
-@options.reads_data(*options.COLUMNS, "teacher", "missing", "layout", "regroup", "cache")
+@options.reads_data(*options.LEARNED)
 def tune(
     data: options.Learned,
     model: options.Model,
-    system: Annotated[str, typer.Option(help="Which system; `toprank systems` lists them.")] = "LambdaMART",
+    system: options.System = "LambdaMART",
     valid: Annotated[
         Path | None, typer.Option(help="Data to judge trials on. Default: hold out a fifth of the queries of DATA.")
     ] = None,
@@ -375,8 +389,7 @@ def tune(
     common.check_writable(plot, "study.svg")
     if plot is not None:
         check_picture_path(plot)
-    how = common.carrying(data, () if by is None else (by,), {**reading, "threads": threads})
-    documents, held_out = common.read_both(data, valid, quiet, how, unjudged)
+    documents, held_out = _read(data, valid, by, unjudged, {**reading, "threads": threads}, quiet)
     tuned = search(
         chosen,
         documents,
@@ -402,12 +415,13 @@ def tune(
         "tuned": {"metric": tuned.metric, "value": tuned.value, "trials": len(tuned.trials), "on": tuned.judged_on},
     }
     common.remember_columns(tuned.ranker, reading)
-    cut_off = tuned.interrupted or bool(main.requested())
-    done = _TrainedModel(tuned.ranker, chosen.name, tuned.name, tuned.metric, tuned.to_dict, partial(str, tuned))
-    _save(done, model, cut_off)
+    done = _TrainedModel(
+        tuned.ranker, chosen.name, tuned.name, tuned.metric, tuned.to_dict, partial(str, tuned), tuned.interrupted
+    )
+    _save(done, model)
     if plot is not None:
         tuned.plot(plot)
-    _tell(done, model, cut_off, json, quiet)
+    _tell(done, model, json, quiet)
 
 
 def _space(pairs: list[str]) -> dict[str, Any]:
