@@ -13,7 +13,7 @@ import pytest
 import toprank as tr
 from support import invoked
 from toprank.cli import evaluating, experimenting, predicting, preparing, training
-from toprank.cli.common import as_told, speaking_of
+from toprank.cli.common import speaking_of, with_options
 from toprank.cli.options import COLUMNS, reads_data
 from toprank.errors import FileError, FormatError, Remedy, ToprankError, UnknownNameError
 
@@ -289,9 +289,9 @@ def test_errors_keep_both_remedies_on_their_way_between_processes():
         again = pickle.loads(pickle.dumps(error))
         place = "a.txt:3: " if isinstance(error, FormatError) else ""
         assert str(again) == str(error) == f"{place}Too few; lower k=."
-        assert as_told(again.args[0]) == f"{place}Too few; lower --folds."
+        assert with_options(again.args[0]) == f"{place}Too few; lower --folds."
         with speaking_of(["--k"]):
-            assert as_told(again.args[0]) == f"{place}Too few; lower --k."
+            assert with_options(again.args[0]) == f"{place}Too few; lower --k."
 
 
 def test_widths_that_differ_are_told_without_keywords(folder):

@@ -135,7 +135,7 @@ def check(
     features = None if data is None else _known_documents(data, quiet, reading)
     with common.progress("Examining …", quiet):
         report = checked(shown, features, context=crossed, resamples=resamples, width=width, seed=seed)
-    findings = tuple(replace(finding, remedy=common.as_told(finding.remedy)) for finding in report.findings)
+    findings = tuple(replace(finding, remedy=common.with_options(finding.remedy)) for finding in report.findings)
     report = replace(report, findings=findings)
     if html is not None:
         from toprank.report.clicks import write_clicks
@@ -149,7 +149,7 @@ def check(
 
 def _known_documents(data: Path, quiet: bool, reading: options.Reading) -> RankingData:
     """The ids of data; labels are not needed."""
-    unlabelled = {"label": False} if common.format_told(data) in common.TABLES else {}
+    unlabelled = {"label": False} if common.file_format(data) in common.TABLES else {}
     return common.read_judgments(data, quiet, {**unlabelled, **reading})
 
 
@@ -571,7 +571,7 @@ def _documents(
     data: Path, valid: Path | None, quiet: bool, reading: options.Reading
 ) -> tuple[RankingData, RankingData | None]:
     """The documents, which need no labels, and labelled ones to compare models on."""
-    if "label" in reading or common.format_told(data) not in common.TABLES or common.has_label(data):
+    if "label" in reading or common.file_format(data) not in common.TABLES or common.has_label(data):
         return common.read_both(data, valid, quiet, reading)
     documents = common.read_data(data, quiet, {**reading, "label": False})
     return documents, None if valid is None else common.read_alike(valid, quiet, reading, like=documents)

@@ -28,7 +28,7 @@ from toprank.cli import (
 
 
 def _commands(words: str, **settings: Any) -> typer.Typer:
-    """A command that consists of others."""
+    """Return a command that consists of others."""
     names = {"help_option_names": ["-h", "--help"]}
     return typer.Typer(
         cls=common.Commands,

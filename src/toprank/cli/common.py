@@ -1,4 +1,4 @@
-"""What all commands do alike: read data, print results, and tell how it goes.
+"""What all commands do alike: read data, print results, and report progress.
 
 Results go to standard output, everything else to standard error, so that output can be piped.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TABLES = ("parquet", "arrow", "csv")
 """Formats whose columns have names."""
-_ROLES = ("label", "qid", "document_id")  # of columns, that a model remembers
+_ROLES = ("label", "qid", "document_id")  # a model remembers the columns that have these
 
 
 # Options that name files to write. What `train` writes is --output, too; elsewhere --model names a file to read.
@@ -39,10 +39,10 @@ _JSON_LINES = ("serve",)  # commands whose standard error programs read, from it
 
 
 class Command(helping.GroupedOptions):
-    """What goes wrong is told with the options of the command; it says that it works."""
+    """A command whose errors name its options, and which says that it is at work if it takes long."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Read the words; a value of the wrong kind is refused in our words, not in those of the parser's library."""
+        """Parse the words; say what is wrong with a value in our words, not in those of the parser's library."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as problem:
@@ -51,7 +51,7 @@ class Command(helping.GroupedOptions):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it, once it is sure that it writes onto nothing that it reads."""
+        """Run the command, unless it would write onto a file that it reads."""
         quiet = bool(ctx.params.get("quiet")) or ctx.info_name in _JSON_LINES
         options = [option for parameter in self.params for option in parameter.opts]
         with speaking_of(options), step(f"{_called(ctx)} is at work …", quiet):
@@ -60,15 +60,15 @@ class Command(helping.GroupedOptions):
 
 
 def _called(ctx: Any) -> str:
-    """A command with the groups that it is in, as it is typed."""
+    """Return the name of a command as it is typed, with the groups that it is in."""
     return "toprank" if ctx.parent is None else f"{_called(ctx.parent)} {ctx.info_name}"
 
 
 class SeveralRuns(Command):
-    """Takes several files behind one --runs, up to the next option, as people write them."""
+    """A command that takes several files behind one --runs, up to the next option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Read the words, each file with a --runs of its own."""
+        """Parse the words after giving each file a --runs of its own."""
         words: list[str] = []
         within = False
         for word in args:
@@ -81,10 +81,10 @@ class SeveralRuns(Command):
 
 
 class Commands(helping.GroupedCommands):
-    """Ctrl-C is a sentence wherever a command has none of its own for it."""
+    """Commands that answer Ctrl-C with a sentence."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that is named; an interrupt may bring a sentence of its own."""
+        """Run the command that is named; after Ctrl-C, print what the interrupt says, or else "Interrupted."."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
@@ -111,26 +111,26 @@ _OPTIONS: ContextVar[Collection[str]] = ContextVar("options of the command that 
 
 @contextmanager
 def speaking_of(options: Collection[str]) -> Iterator[None]:
-    """Let sentences and errors within this block advise a command with these options."""
+    """Let errors and `with_options` within this block name these options instead of arguments of Python."""
     before = _OPTIONS.set(options)
     try:
         yield
     except ToprankError as problem:
-        problem.args = (as_told(problem.args[0]),)
+        problem.args = (with_options(problem.args[0]),)
         raise
     finally:
         _OPTIONS.reset(before)
 
 
-def as_told(sentence: str) -> str:
-    """A sentence as the command that runs says it: arguments of Python as options.
+def with_options(sentence: str) -> str:
+    """Return a sentence with the options of the command that runs instead of arguments of Python.
 
     >>> from toprank.errors import Remedy, joined
     >>> large = joined("Too large;", Remedy("read with {dtype}.", "convert it with {dtype}.", dtype="float64"))
-    >>> print(large, "|", as_told(large))
+    >>> print(large, "|", with_options(large))
     Too large; read with dtype='float64'. | Too large; convert it with --dtype float64.
     >>> with speaking_of(["--dtype"]):
-    ...     as_told(large)
+    ...     with_options(large)
     'Too large; read with --dtype float64.'
     """
     return retold(sentence, _typed, lambda argument: _option(argument) in _OPTIONS.get())
@@ -143,7 +143,7 @@ def _option(argument: str) -> str:
 
 
 def _typed(argument: str, value: Any) -> str:
-    """An argument and its value, as they are typed.
+    """Return an argument and its value as they are typed.
 
     >>> [_typed("it", value) for value in (..., True, False, "a", ["a", 2], [...], {"l2": (0.1, 1, "log")})]
     ['--it', '--it', "--it ''", '--it a', '--it a,2', '--it A,B,...', '--it l2=0.1:1:log']
@@ -163,19 +163,19 @@ def _words(value: Any) -> str:
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output; NaN is written as null by whoever made the value."""
+    """Print one JSON object; a result has None instead of NaN already, for which JSON has no word."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
 
 
 def check_form(**forms: bool) -> None:
-    """Refuse two forms of output at once."""
+    """Refuse two forms of output, such as --json and --latex."""
     if sum(forms.values()) > 1:
         *others, last = (f"--{name}" for name in forms)
         raise typer.BadParameter(f"choose one of {', '.join(others)} and {last}.")
 
 
 def print_result(result: Any, *, json: bool, markdown: bool = False, latex: bool = False) -> None:
-    """A result in the form that was asked for."""
+    """Print a result in the form that was asked for."""
     if json:
         print_json(result.to_dict())
     else:
@@ -185,7 +185,10 @@ def print_result(result: Any, *, json: bool, markdown: bool = False, latex: bool
 def print_and_report(
     result: Any, html: Path | None, content: Callable[[], Any], *, json: bool, markdown: bool, latex: bool, quiet: bool
 ) -> None:
-    """A result in the form that was asked for, and its report where one is wanted; `content` makes what that says."""
+    """Print a result in the form that was asked for, and write its report if there is a file for it.
+
+    `content` returns what the report says.
+    """
     print_result(result, json=json, markdown=markdown, latex=latex)
     if html is not None:
         from toprank.report import write_html
@@ -196,7 +199,7 @@ def print_and_report(
 
 
 def check_outputs(parameters: Mapping[str, Any], outputs: Collection[str]) -> None:
-    """Refuse to write (`outputs`) onto what the same command reads: it would be gone, replaced by its result."""
+    """Refuse to write (`outputs`) onto a file that the same command reads and that its result would replace."""
     read = [
         path
         for name, value in parameters.items()
@@ -214,7 +217,7 @@ def check_outputs(parameters: Mapping[str, Any], outputs: Collection[str]) -> No
 
 
 def check_writable(path: Path | None, example: str = "report.html") -> None:
-    """Refuse a file that cannot be written, before any work."""
+    """Refuse a path that cannot be written, before any work."""
     if path is None:
         return
     if path.is_dir():
@@ -224,7 +227,7 @@ def check_writable(path: Path | None, example: str = "report.html") -> None:
 
 
 def refuse_twice(paths: Sequence[Path]) -> None:
-    """Refuse a file or folder that is given under two names, or twice under one."""
+    """Refuse a file or folder that is given twice, also under two names."""
     places = [path.resolve() for path in paths]
     for number, path in enumerate(paths):
         if places[number] in places[:number]:
@@ -232,19 +235,19 @@ def refuse_twice(paths: Sequence[Path]) -> None:
 
 
 def say(message: str, quiet: bool) -> None:
-    """A remark on standard error."""
+    """Print a remark on standard error."""
     if not quiet:
         sys.stderr.write(message + "\n")
 
 
 def is_watched(quiet: bool) -> bool:
-    """Whether a person looks at standard error and wants to know how it goes."""
+    """Whether standard error is a terminal, and progress is wanted."""
     return not quiet and sys.stderr.isatty()
 
 
 @contextmanager
 def progress(message: str, quiet: bool) -> Iterator[None]:
-    """Show that work goes on while it does where a person is watching; else say it once, if it takes long."""
+    """Show a spinner on a terminal while the block runs; elsewhere print the message once if it takes long."""
     if not is_watched(quiet):
         with step(message, quiet):
             yield
@@ -256,7 +259,7 @@ def progress(message: str, quiet: bool) -> Iterator[None]:
 
 
 def read_data(path: Path, quiet: bool, options: Mapping[str, Any]) -> RankingData:
-    """Read data, with progress."""
+    """Read data and show progress."""
     from toprank.data.files import read
 
     with progress(f"Reading {path} …", quiet):
@@ -264,8 +267,8 @@ def read_data(path: Path, quiet: bool, options: Mapping[str, Any]) -> RankingDat
 
 
 def read_judgments(path: Path, quiet: bool, options: Mapping[str, Any]) -> RankingData:
-    """Read data for their labels and queries; of a table no other columns."""
-    bare: dict[str, Any] = {"features": []} if format_told(path) in TABLES else {}
+    """Read data for their labels and queries; a table is read without its features."""
+    bare: dict[str, Any] = {"features": []} if file_format(path) in TABLES else {}
     return read_data(path, quiet, {**bare, **options})
 
 
@@ -275,7 +278,7 @@ def carrying(path: Path, by: str | None, options: Mapping[str, Any]) -> dict[str
     from toprank.data.slices import columns_of
 
     columns = columns_of(by)
-    return carrying(format_told(path), columns, options) if columns else dict(options)
+    return carrying(file_format(path), columns, options) if columns else dict(options)
 
 
 def read_both(
@@ -285,7 +288,7 @@ def read_both(
     from toprank.data.files import in_agreement
 
     files = [file for file in (data, valid) if file is not None]
-    if valid is None or any(_once(file) or format_told(file) != "letor" for file in files):
+    if valid is None or any(_is_stream(file) or file_format(file) != "letor" for file in files):
         documents = read_data(data, quiet, options)
         return documents, None if valid is None else read_alike(valid, quiet, options, like=documents)
     documents, held_out = in_agreement(
@@ -303,12 +306,12 @@ def settle(data: RankingData, unjudged: str | None) -> RankingData:
 
 
 def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -> RankingData:
-    """Read data with the features of others: of `like`, the training data or a fitted ranker."""
+    """Read data in the columns of `like`: the training data, or a fitted ranker."""
     from toprank.data.dataset import RankingData
 
     known = isinstance(like, RankingData)
     width = like.n_features if known else like.n_features_in_
-    kind = format_told(path)
+    kind = file_format(path)
     wanted = dict(options)
     if kind == "letor" and getattr(like, "takes_more_features", False):
         read = read_data(path, quiet, {"first_feature_id": 1, **options})
@@ -327,13 +330,13 @@ def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -
 def load_both(
     model: Path, data: Path, quiet: bool, reading: dict[str, Any], labels: bool = False, queries: bool = True
 ) -> tuple[Any, RankingData]:
-    """A model, and data in its columns; with their labels and queries only where these are wanted."""
+    """Load a model, and read data in its columns; labels and queries of a table only if they are wanted."""
     from toprank.rankers.model_files import load
 
     ranker = load(model)
     _use_threads(ranker, reading.get("threads"))
     named = "features" in reading or hasattr(ranker, "feature_names_in_")
-    table = format_told(data) in TABLES
+    table = file_format(data) in TABLES
     if table and not labels and "label" not in reading and (named or not has_label(data)):
         reading["label"] = False
     if table and not queries and "qid" not in reading and named and not ranker.sees_queries:
@@ -342,7 +345,7 @@ def load_both(
 
 
 def _use_threads(ranker: Ranker, threads: int | None) -> None:
-    """Predict on so many threads; the members of a blend each."""
+    """Let a ranker predict on so many threads; so does each member of a blend."""
     if threads is not None and hasattr(ranker, "threads"):
         ranker.set_params(threads=threads)
     for member in getattr(ranker, "rankers_", ()):
@@ -350,57 +353,57 @@ def _use_threads(ranker: Ranker, threads: int | None) -> None:
 
 
 def remember_columns(ranker: Any, options: Mapping[str, Any]) -> None:
-    """Let a model know which columns of a table were queries and ids, so that later commands need not be told."""
+    """Keep in a model which columns of a table had labels, queries and ids, so that later commands know."""
     columns = {role: options[role] for role in _ROLES if isinstance(options.get(role), str)}
     if columns:
         ranker.training_["columns"] = columns
 
 
 def remembered(table: Path, ranker: Any) -> dict[str, str]:
-    """The columns that a model knows the roles of, those that the table has."""
+    """Return the roles of columns that a model remembers, as far as the table has these columns."""
     known = getattr(ranker, "training_", {}).get("columns")
     if not isinstance(known, dict):
         return {}
-    there = column_names(table)
-    return {role: known[role] for role in _ROLES if known.get(role) in there}
+    columns = column_names(table)
+    return {role: known[role] for role in _ROLES if known.get(role) in columns}
 
 
 def column_names(table: Path) -> list[str]:
-    """The columns of a table."""
+    """Return the names of the columns of a table."""
     from toprank.data.tables.sources import sources_of
 
-    [first, *_] = sources_of(table, format_told(table))
+    [first, *_] = sources_of(table, file_format(table))
     return list(first.schema.names)
 
 
-def format_told(path: Path) -> str:
-    """The format of a file; what comes through a pipe, whose bytes can be had once, is taken for text."""
+def file_format(path: Path) -> str:
+    """Return the format of a file; a pipe, whose bytes can be read only once, is taken for text."""
     from toprank.data.files import format_of
 
-    return "letor" if _once(path) else format_of(path)
+    return "letor" if _is_stream(path) else format_of(path)
 
 
 def has_label(table: Path) -> bool:
-    """Whether a column is called as labels are: it must not be taken for a feature."""
+    """Whether a column has one of the usual names of labels, so that it must not become a feature."""
     from toprank.data.frames.layout import USUAL_NAMES
 
     return any(name.lower() in USUAL_NAMES["label"] for name in column_names(table))
 
 
-def _once(path: Path) -> bool:
-    """Whether the bytes under this name can be had once only."""
+def _is_stream(path: Path) -> bool:
+    """Whether the bytes under this name can be read only once."""
     return path.is_fifo() or path.is_char_device() or path.is_socket()
 
 
 def names_of(paths: Iterable[Path]) -> dict[str, Path]:
-    """Files by their stems; by the whole path where stems coincide."""
+    """Return files by their stems, or by the whole path if stems coincide."""
     paths = list(paths)
     stems = Counter(path.stem for path in paths)
     return {path.stem if stems[path.stem] == 1 else str(path): path for path in paths}
 
 
 def runs_by_name(runs: Mapping[Path, Run]) -> dict[str, Run]:
-    """Runs by their tags where these tell them apart, else by their files."""
+    """Return runs by their tags if these differ, else by their files."""
     tags = [run.tag for run in runs.values()]
     names = tags if len(set(tags)) == len(tags) else list(names_of(runs))
     return dict(zip(names, runs.values(), strict=True))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toprank.cli import common, options
+from toprank.cli import demonstrating_search as searching
+from toprank.cli.demonstrating_search import title
 from toprank.cli.evaluating import side_by_side
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def demo(
     ] = None,
     synthetic: Annotated[
         bool,
-        typer.Option("--synthetic", help="On made-up numbers instead, where the best possible ranking is known."),
+        typer.Option("--synthetic", help="Use made-up data instead, whose best possible ranking is known."),
     ] = False,
     seed: options.Seed = 0,
     threads: options.Threads = None,
@@ -37,7 +39,7 @@ def demo(
 ) -> None:
     """Try the whole workflow on the documentation of this Python: index it, learn its order, compare, report.
 
-    With --synthetic it runs on made-up data instead: trains systems, and compares them with the best possible ranking.
+    With --synthetic it runs on made-up data: it trains systems and compares them with the best possible ranking.
 
     For example:
 
@@ -47,39 +49,19 @@ def demo(
     """
     import tempfile
 
-    if not synthetic:
-        _search(output, seed, threads, quiet)
+    demonstrate, advice = (_demonstrate, _advice) if synthetic else (searching.demonstrate, searching.advice)
+    if output is None:
+        with tempfile.TemporaryDirectory() as folder:
+            demonstrate(Path(folder), Path(_REPORT), seed, threads, quiet)
         return
-
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        _demonstrate(output, output / "report.html", seed, threads, quiet)
-        command = "toprank" if shutil.which("toprank") else sys.argv[0]  # make demo: the command is in .venv only
-        common.say(
-            f"\nThe files are in {output}; try: {command} evaluate {output}/test.txt {output}/ListNet.scores -c all",
-            quiet,
-        )
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        _demonstrate(Path(folder), Path(_REPORT), seed, threads, quiet)
+    output.mkdir(parents=True, exist_ok=True)
+    demonstrate(output, output / "report.html", seed, threads, quiet)
+    command = "toprank" if shutil.which("toprank") else sys.argv[0]  # make demo: the command is in .venv only
+    common.say(f"\n{advice(output, command)}", quiet)
 
 
-def _search(output: Path | None, seed: int, threads: int | None, quiet: bool) -> None:
-    import tempfile
-
-    from toprank.cli import demonstrating_search as searching
-
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        searching.demonstrate(output, output / "report.html", seed, threads, quiet)
-        searching.advise(output, quiet)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        searching.demonstrate(Path(folder), Path(_REPORT), seed, threads, quiet)
-
-
-def _title(text: str) -> None:
-    typer.echo(f"\n== {text}")
+def _advice(folder: Path, command: str) -> str:
+    return f"The files are in {folder}; try: {command} evaluate {folder}/test.txt {folder}/ListNet.scores -c all"
 
 
 def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quiet: bool) -> None:
@@ -87,17 +69,17 @@ def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None, qui
     from toprank.data.typed import typed_command
     from toprank.metrics.evaluation import evaluate_under_all
 
-    _title("Data with a known truth: P(grade | x) is given, so the best possible ranking is, too")
+    title("Data with a known truth: P(grade | x) is given, so the best possible ranking is, too")
     truth = tr.synthetic(n_queries=600, n_documents=(5, 40), n_features=30, irrelevant=20, noise=1.0, seed=seed)
     for name, part in zip(("train", "vali", "test"), tr.split(truth, (0.1, 0.2, 0.7), seed=seed), strict=True):
         tr.write(part, folder / f"{name}.txt")
     train, valid, test = (tr.read(folder / f"{name}.txt", threads=threads) for name in ("train", "vali", "test"))
     typer.echo(f"test: {test}, written as LETOR text and read back")
 
-    _title("The data doctor")
+    title("The data doctor")
     typer.echo(str(tr.check(train, valid, test, names=("train", "vali", "test"))))
 
-    _title("Systems trained, hyper-parameters chosen on validation data only")
+    title("Systems trained, hyper-parameters chosen on validation data only")
     optimal, probabilities = _optimal(truth, test)
     scores, rankers = {"Bayes-optimal": optimal}, {}
     for name in _SYSTEMS:
@@ -110,18 +92,18 @@ def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None, qui
     for name, values in scores.items():
         tr.write_scores(values, folder / f"{name}.scores")
 
-    _title("One ranking, every convention: the same scores, and not the same number")
+    title("One ranking, every convention: the same scores, and not the same number")
     typer.echo(
         side_by_side(evaluate_under_all(scores["ListNet"].round(1), test, ["ndcg@1", "ndcg@10", "map", "err@10"]))
     )
 
-    _title("All systems against the best possible ranking E[gain | x], on the test data")
+    title("All systems against the best possible ranking E[gain | x], on the test data")
     result = tr.compare(scores, test, ["ndcg@10"], baseline="Bayes-optimal", seed=seed, threads=threads)
     typer.echo(str(result))
-    _title("Verdict")
+    title("Verdict")
     typer.echo(_verdict(result))
 
-    _title("The report")
+    title("The report")
     content = tr.report.from_comparison(
         result,
         test,

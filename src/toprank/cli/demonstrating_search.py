@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,31 +23,31 @@ _SHOWN = 3  # documents of each
 
 
 def demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quiet: bool) -> None:
-    """Index, train, compare, show, report."""
+    """Index the documentation, compare systems on it, train the best, and write a report."""
     import toprank as tr
     from toprank.data.typed import typed_command
 
-    _title("The documentation of this Python: docstrings of the standard library, read and indexed")
+    title("The documentation of this Python: docstrings of the standard library, read and indexed")
     with common.progress("Reading the standard library …", quiet):
         index = tr.search.index("python-docs", folder / INDEX, seed=seed)
     typer.echo(f"{len(index):,} documents.")
 
-    _title("BM25, LSA and their fusion, and an order that is learned on other queries than it is judged on")
+    title("BM25, LSA and their fusion, and an order that is learned on other queries than it is judged on")
     with common.progress("Training five times, each time without a fifth of the queries …", quiet):
         evaluation = index.evaluate(seed=seed, threads=threads)
     typer.echo(str(evaluation))
 
-    _title("The first page of some queries, before and after")
+    title("The first page of some queries, before and after")
     for line in _pages(index, evaluation):
         typer.echo(line)
 
-    _title("The order is learned from all queries, and kept in the index")
+    title("The order is learned from all queries, and kept in the index")
     with common.progress("Training …", quiet):
         # One thread unless told otherwise: 300 queries are too few to share a training.
         trained = index.train(seed=seed, threads=threads or 1)
     typer.echo(str(replace(trained, facts=())))  # what is to know about the judgments was printed with the comparison
 
-    _title("The report")
+    title("The report")
     assert evaluation.comparison is not None
     content = tr.report.from_comparison(
         evaluation.comparison,
@@ -66,32 +64,32 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quie
 
 
 def _seen_from_the_leader(content: Content) -> Content:
-    """The report without a baseline where that is the best: nobody asked for one, it is the order that was learned."""
+    """Show differences to the leader, not to the baseline, if the baseline leads: nobody asked for that baseline."""
     [part] = content.parts
     leads = part.ranked_systems[0] == part.comparison.baseline
     return replace(content, parts=(replace(part, against_leader=True),)) if leads else content
 
 
-def advise(folder: Path, quiet: bool) -> None:
-    """Say what to do next with the index."""
+def advice(folder: Path, command: str) -> str:
+    """Return what to do next with the index; `command` is how to call toprank."""
     from toprank.serving import check_installed
 
-    command = "toprank" if shutil.which("toprank") else sys.argv[0]  # make demo: the command is in .venv only
-    advice = f"\nAsk it yourself: {command} search query {folder / INDEX} read a csv file"
-    advice += f"\nOr open its page: {command} search serve {folder / INDEX}"
+    sentences = f"Ask it yourself: {command} search query {folder / INDEX} read a csv file"
+    sentences += f"\nOr open its page: {command} search serve {folder / INDEX}"
     try:
         check_installed()
     except MissingExtraError as problem:
-        advice += f" ({problem})"
-    common.say(advice, quiet)
+        sentences += f" ({problem})"
+    return sentences
 
 
-def _title(text: str) -> None:
+def title(text: str) -> None:
+    """Print the title of a part of the demonstration."""
     typer.echo(f"\n== {text}")
 
 
 def _pages(index: Index, evaluation: SearchEvaluation) -> list[str]:
-    """Three queries that gained most, and the one that lost most."""
+    """Show the first page before and after, of the queries that gained most and of the one that lost most."""
     import numpy as np
 
     names = list(evaluation.runs)
@@ -114,9 +112,9 @@ def _pages(index: Index, evaluation: SearchEvaluation) -> list[str]:
 
 
 def _top(run: Any, qid: str) -> list[str]:
-    """The first documents of a query."""
-    here = run.qids == qid
-    scores: FloatArray = run.scores[here]
+    """Return the first documents of a query, numbered, and empty lines where there are fewer."""
+    rows = run.qids == qid
+    scores: FloatArray = run.scores[rows]
     best = (-scores).argsort(kind="stable")[:_SHOWN]
-    ids = run.document_ids[here][best].tolist()
+    ids = run.document_ids[rows][best].tolist()
     return [*(f"{rank}. {name}" for rank, name in enumerate(ids, 1)), *([""] * (_SHOWN - len(ids)))]

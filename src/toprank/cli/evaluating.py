@@ -26,7 +26,7 @@ Correction = StrEnum("Correction", ["holm", "bonferroni", "none"])
 Complete = Annotated[
     bool | None,
     typer.Option(
-        help="Runs: count unanswered judged queries as 0 (trec_eval -c), or skip them. Default: the convention's.",
+        help="With runs: count unanswered judged queries as 0 (trec_eval -c), or skip them. Default: the convention's.",
         show_default=False,
     ),
 ]
@@ -106,7 +106,7 @@ def evaluate(
 
 
 def _rules(metrics: str, convention: str) -> str:
-    """The name of the rules, or 'all'; a misspelt metric or convention is refused before a large file is read."""
+    """Return the name of the convention, or "all"; refuse a misspelt metric or convention before any file is read."""
     from toprank.metrics import Convention, parse_all
 
     parse_all(metrics)
@@ -114,7 +114,7 @@ def _rules(metrics: str, convention: str) -> str:
 
 
 def _condense(unjudged: options.Unjudged | None) -> bool:
-    """The rule for unjudged documents, as runs have it."""
+    """Whether runs are condensed to judged documents, by the rule for unjudged ones."""
     condense = {None: False, options.Unjudged.irrelevant: False, options.Unjudged.condense: True}.get(unjudged)
     if condense is None:
         raise typer.BadParameter("of runs, --unjudged is 'irrelevant' or 'condense'.")
@@ -123,8 +123,8 @@ def _condense(unjudged: options.Unjudged | None) -> bool:
 
 def _refuse_reading(reading: dict[str, Any]) -> None:
     for name in reading:
-        what = "names a column of DATA, not of" if name in options.COLUMNS else "says how to read DATA, not"
-        raise typer.BadParameter(f"--{name.replace('_', '-')} {what} a run.")
+        use = "names a column of DATA, not of" if name in options.COLUMNS else "says how to read DATA, not"
+        raise typer.BadParameter(f"--{name.replace('_', '-')} {use} a run.")
 
 
 def _evaluate_scores(
@@ -174,7 +174,9 @@ def _print(
         common.print_result(result.by(by, **intervals), json=json)
     elif json:
         every = {
-            name: each.to_dict(per_query) if isinstance(each, Evaluation) else {"not_applicable": common.as_told(each)}
+            name: each.to_dict(per_query)
+            if isinstance(each, Evaluation)
+            else {"not_applicable": common.with_options(each)}
             for name, each in results.items()
         }
         common.print_json(next(iter(every.values())) if len(every) == 1 else {"conventions": every})
@@ -190,7 +192,7 @@ def _print(
 
 
 def side_by_side(results: dict[str, Evaluation | str]) -> str:
-    """A table of conventions by metrics; where a convention cannot be applied, the reason below it."""
+    """Return a table of conventions by metrics; a convention that cannot be applied has the reason in its row."""
     from toprank.metrics.result import Evaluation
 
     done = {name: result for name, result in results.items() if isinstance(result, Evaluation)}
@@ -204,7 +206,7 @@ def side_by_side(results: dict[str, Evaluation | str]) -> str:
             values = [f"{result.mean[metric]:>{w}.4f}" for metric, w in zip(metrics, cells, strict=True)]
             lines.append("  ".join([f"{name:<{width}}", *values]))
         else:
-            lines.append(f"{name:<{width}}  not applicable: {common.as_told(result)}")
+            lines.append(f"{name:<{width}}  not applicable: {common.with_options(result)}")
     return "\n".join(lines)
 
 
@@ -232,7 +234,9 @@ def compare(
     ] = None,
     complete: Complete = None,
     unjudged: options.OfUnjudged = None,
-    baseline: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: all pairs.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Compare the others with this one. Default: all pairs.")
+    ] = None,
     test: Annotated[Test, typer.Option(help="The paired test behind the p-values.")] = Test.randomization,
     correction: Annotated[Correction, typer.Option(help="Correction over all pairs and metrics.")] = Correction.holm,
     confidence: options.Confidence = 0.95,
@@ -331,7 +335,7 @@ def _read_scored(
 
 
 def _scores(path: Path, data: Path, documents: RankingData, reading: dict[str, Any], quiet: bool) -> FloatArray:
-    """The scores in a file, or what a model gives the documents; in the order of the file of data."""
+    """Return the scores in a file, or those of a model, in the order of the file of data."""
     from toprank.data.scores import read_scores
     from toprank.rankers.model_files import is_model
 
@@ -345,17 +349,17 @@ def _scores(path: Path, data: Path, documents: RankingData, reading: dict[str, A
 
 
 def _remembered(data: Path, files: list[Path]) -> dict[str, str]:
-    """The columns of a table whose roles the models among some files know; the first that knows one is believed."""
+    """Return the roles of columns that models among the files remember; the first model that knows one decides."""
     from toprank.rankers.model_files import is_model, load
 
-    if common.format_told(data) not in common.TABLES:
+    if common.file_format(data) not in common.TABLES:
         return {}
     known = [common.remembered(data, load(path)) for path in files if is_model(path)]
     return {role: column for roles in reversed(known) for role, column in roles.items()}
 
 
 def _read_runs(qrels: Path, files: list[Path], reading: dict[str, Any], quiet: bool) -> tuple[Qrels, dict[str, Run]]:
-    """Judgments, and runs by their tags where these tell them apart, else by their files."""
+    """Read judgments and runs; see `runs_by_name`."""
     from toprank.data.trec import read_qrels, read_run
 
     _refuse_reading(reading)
@@ -373,7 +377,7 @@ def _content(
     threads: int | None,
     rules: dict[str, Any],
 ) -> Content:
-    """What a report says."""
+    """Return the content of the report."""
     from toprank.data.typed import typed_command
     from toprank.rankers.model_files import load
     from toprank.report import from_comparison

@@ -30,6 +30,7 @@ def cv(
         typer.Option(
             "--systems",
             "--system",
+            metavar="A,B,...",
             help="Systems, separated by commas; all-linear, all-trees, all-networks, all; auto chooses in each fold.",
         ),
     ],
@@ -38,13 +39,19 @@ def cv(
         str,
         typer.Option("--convention", "-c", help="Rules of evaluation, one or several separated by commas, or all."),
     ] = "standard",
-    folds: Annotated[int, typer.Option(min=3, help="Number of folds when a file is divided by query.")] = 5,
+    folds: Annotated[int, typer.Option(min=3, help="Number of folds that a data file is divided into.")] = 5,
     by: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Column of dates: --folds folds by time, each test after its training."),
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of dates: folds follow time, and each test part is later than its training part.",
+        ),
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds for systems that use randomness, separated by commas. Default: --seed.")
+        str | None,
+        typer.Option(
+            metavar="N,N,...", help="Seeds for systems that use randomness, separated by commas. Default: --seed."
+        ),
     ] = None,
     unjudged: options.OfUnjudged = None,
     select_by: Annotated[
@@ -53,7 +60,9 @@ def cv(
     select_convention: Annotated[
         str, typer.Option(metavar="CONVENTION", help="Rules of the metric to choose by.")
     ] = "standard",
-    baseline: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: the best.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Compare the others with this one. Default: the best.")
+    ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="SYSTEM.KEY=VALUE", help="Fix a hyper-parameter. May be given several times."),
@@ -137,14 +146,14 @@ def _tell(
 
 
 def _computing(quiet: bool) -> AbstractContextManager[None]:
-    """Where nobody watches the cells, say at least what the first ones take so long for."""
+    """Say what takes so long if no progress of cells is shown."""
     watched = common.is_watched(quiet)
     return common.step(None if watched else "Reading the folds, and training the first systems on them …", quiet)
 
 
 @contextmanager
 def _rescued(results: Results, place: Path) -> Iterator[None]:
-    """What took hours to compute outlives whatever goes wrong while it is told."""
+    """Save results that took hours to compute if printing or reporting them fails."""
     try:
         yield
     except BrokenPipeError:  # the reader has seen enough
@@ -152,7 +161,7 @@ def _rescued(results: Results, place: Path) -> Iterator[None]:
     except BaseException:
         results.save(place)
         common.say(
-            f"toprank: The results could not all be told; they are in {place}. "
+            f"toprank: The results could not all be printed or written; they are in {place}. "
             f'Read them: toprank.experiment.Results.read("{place}").',
             quiet=False,
         )
@@ -168,7 +177,7 @@ def _datasets(
     reading: dict[str, Any],
     unjudged: options.Unjudged | None,
 ) -> dict[str, Any]:
-    """Folds of every path, by the path's name; with the names of folders above where names coincide."""
+    """Return the folds of every path by its name; names that coincide begin with the folders above."""
     from toprank.data.files import is_readable_folder
     from toprank.data.folds import folds
     from toprank.data.unjudged import settled_folds
@@ -192,7 +201,7 @@ def _datasets(
 
 
 def _systems(text: str, settings: list[str]) -> dict[str, Any]:
-    """The systems by name, each with the hyper-parameters to fix."""
+    """Return the systems by name, each with the hyper-parameters to fix."""
     from toprank.choosing import AUTO
     from toprank.systems import SYSTEMS, get
 
@@ -242,7 +251,10 @@ def reproduce(
         ),
     ],
     sets: Annotated[
-        str | None, typer.Option(help="Sets, separated by commas, such as OHSUMED,MQ2008. Default: all that are found.")
+        str | None,
+        typer.Option(
+            metavar="A,B,...", help="Sets, separated by commas, such as OHSUMED,MQ2008. Default: all that are found."
+        ),
     ] = None,
     folder: options.Cells = None,
     json: options.Json = False,

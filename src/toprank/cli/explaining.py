@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 @options.reads_data("label", "features", "document_id", "carry", "missing", "layout", "regroup")
 def explain(
     model: Model,
-    data: Annotated[Path, typer.Argument(help="Documents with their queries; without --qid or --feature, labels too.")],
-    qid: Annotated[str | None, typer.Option(help="The query to explain; without it, which features matter.")] = None,
+    data: Annotated[
+        Path, typer.Argument(help="Documents and their queries; with labels unless --qid or --feature is given.")
+    ],
+    qid: Annotated[
+        str | None, typer.Option(help="The query to explain. Default: explain which features matter overall.")
+    ] = None,
     docs: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="A B", help="Why A stands above B: two documents of the query.")
+        tuple[str, str] | None,
+        typer.Option(metavar="A B", help="Explain why A stands above B, two documents of the query."),
     ] = None,
     feature: Annotated[str | None, typer.Option(help="Show how the score depends on one feature.")] = None,
-    metric: Annotated[str, typer.Option(help="Metric that importance is measured by.")] = "ndcg@10",
+    metric: Annotated[str, typer.Option(help="Metric to measure importance by.")] = "ndcg@10",
     convention: options.ConventionName = "standard",
     repeats: Annotated[int, typer.Option(min=1, help="How often each feature is shuffled, for importance.")] = 5,
     qid_column: Annotated[
@@ -50,7 +55,7 @@ def explain(
       toprank explain m.toprank test.txt --qid 7 --docs A B     why A stands above B, and what would change it
     """
     if feature is not None and (qid is not None or docs is not None):
-        raise typer.BadParameter("--feature speaks of all queries; leave --qid and --docs out.")
+        raise typer.BadParameter("--feature explains all queries; leave --qid and --docs out.")
     common.check_writable(html, "explained.html")
     reading = {**reading, "threads": threads}
     if qid_column is not None:

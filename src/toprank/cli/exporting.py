@@ -20,7 +20,8 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="Format: onnx, elasticsearch, opensearch, solr, vespa, xgboost, lightgbm, ranklib, c, python, json."
+            metavar="FORMAT",
+            help="Format: onnx, elasticsearch, opensearch, solr, vespa, xgboost, lightgbm, ranklib, c, python, json.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
@@ -28,7 +29,8 @@ def export(
         Path | None, typer.Option(help="Also compare on this data, and write a self-test next to the file.")
     ] = None,
     server_version: Annotated[
-        str | None, typer.Option(help="Version of the server that will read the file, such as 3.8.0.")
+        str | None,
+        typer.Option(metavar="VERSION", help="Version of the server that will read the file, such as 3.8.0."),
     ] = None,
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Write the file even if its scores differ from the model's.")

@@ -22,7 +22,9 @@ def fuse(
     ] = "rrf",
     normalization: Annotated[
         str | None,
-        typer.Option(help="How to normalise scores: none, min-max, max, sum, z-score or rank. Default: min-max."),
+        typer.Option(
+            metavar="HOW", help="How to normalise scores: none, min-max, max, sum, z-score or rank. Default: min-max."
+        ),
     ] = None,
     weights: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="With weighted: a weight per run. Default: chosen on --qrels.")

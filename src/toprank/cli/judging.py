@@ -15,10 +15,8 @@ Level = StrEnum("Level", ["ordinal", "nominal", "interval"])
 
 
 def judges(
-    human: Annotated[Path, typer.Argument(help="Judgments in TREC format that the others are held against.")],
-    others: Annotated[
-        list[Path], typer.Argument(help="Judgments of the other judges, who are named after their files.")
-    ],
+    human: Annotated[Path, typer.Argument(help="Judgments in TREC format that the others are compared with.")],
+    others: Annotated[list[Path], typer.Argument(help="Judgments of the other judges, each named after its file.")],
     runs: Annotated[
         list[Path] | None,
         typer.Option("--runs", metavar="RUN ...", help="Two or more runs, to be ordered under each judge."),

@@ -25,7 +25,6 @@ from toprank.cli.clicks import (
     read_log,
     reads_log,
 )
-from toprank.errors import DataError
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -70,7 +69,7 @@ def launch(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Use only sessions since then: a date such as 2026-11-18, or seconds since 1970.",
+            help="Use only sessions since this time: a date such as 2026-11-18, or seconds since 1970.",
             rich_help_panel=helping.AGE,
         ),
     ] = None,
@@ -100,7 +99,7 @@ def launch(
       toprank launch log/ products.parquet --new next.toprank --current m.toprank --by time --half-life 14d
     """
     from toprank.clicks import launch as launched
-    from toprank.rankers.model_files import load
+    from toprank.rankers.model_files import digest_of, load
 
     common.check_writable(html, "launch.html")
     start = None if since is None else _seconds(since)
@@ -118,10 +117,10 @@ def launch(
         decided = launched(
             shown, documents, models[0], models[1], metric, k=k, estimator=estimator, propensities=curves,
             context=crossed, clip=clip, most=most, minimum=minimum, slices=slices, reference=past, since=start, by=by,
-            holdout=holdout, half_life=half_life, window=window, version=_digest(current),
+            holdout=holdout, half_life=half_life, window=window, version=digest_of(current),
             current_data=others, names=names, confidence=confidence, seed=seed,
         )  # fmt: skip
-    decided = replace(decided, no_answer=common.as_told(decided.no_answer))
+    decided = replace(decided, no_answer=common.with_options(decided.no_answer))
     if html is not None:
         from toprank.report.launching import write_launch
 
@@ -132,13 +131,13 @@ def launch(
 
 
 def _documents(path: Path, quiet: bool, reading: options.Reading, ranker: Any) -> RankingData:
-    """The documents in the columns of a model; labels where there are any."""
-    labelled = "label" in reading or common.format_told(path) not in common.TABLES or common.has_label(path)
+    """Read documents in the columns of a model, with labels if there are any."""
+    labelled = "label" in reading or common.file_format(path) not in common.TABLES or common.has_label(path)
     return common.read_alike(path, quiet, reading if labelled else {**reading, "label": False}, like=ranker)
 
 
 def _columns_read(ranker: Any) -> tuple[Any, ...]:
-    """What a file is read by for a ranker; of one that matches words, by nothing that another has."""
+    """Return what decides how a file is read for a ranker; a ranker that matches words reads unlike any other."""
     names, first = getattr(ranker, "feature_names_in_", ()), getattr(ranker, "first_feature_id_", None)
     words = None if ranker.text_ is None else id(ranker)
     return ranker.n_features_in_, tuple(names), first, ranker.encoding_, words
@@ -156,14 +155,3 @@ def _seconds(text: str) -> float:
             f"--since takes a date such as 2026-11-18, or seconds since 1970, not '{text}'."
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _digest(path: Path) -> str:
-    """What a service calls the version of this model begins it."""
-    from hashlib import file_digest
-
-    try:
-        with open(path, "rb") as stream:
-            return file_digest(stream, "sha256").hexdigest()
-    except OSError as problem:
-        raise DataError(f"{path} cannot be read: {problem.strerror}.") from None

@@ -91,10 +91,10 @@ def _run() -> None:
 
 def _say_warning(message: Warning | str, *_: Any) -> None:
     """Warnings of ours are sentences for people; where in the source they arose is not."""
-    from toprank.cli.common import as_told
+    from toprank.cli.common import with_options
 
     sentence = message.args[0] if isinstance(message, Warning) and message.args else message
-    sys.stderr.write(f"toprank: {as_told(sentence) if isinstance(sentence, str) else message}\n")
+    sys.stderr.write(f"toprank: {with_options(sentence) if isinstance(sentence, str) else message}\n")
 
 
 def _fail(message: str, status: int) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
 ALARM = 3
-"""Exit status where there is an alarm: neither bad input (1) nor wrong usage (2)."""
+"""Exit status of an alarm, which is neither bad input (1) nor wrong usage (2)."""
 
 
 @options.reads_data(*options.DOCUMENTS)
@@ -26,7 +26,7 @@ def monitor(
     reference: Annotated[
         Path, typer.Argument(help="Queries like those the model was trained for; labels are ignored.")
     ],
-    new: Annotated[Path, typer.Argument(help="Queries that it gets now; labels are ignored.")],
+    new: Annotated[Path, typer.Argument(help="Queries that the model gets now; labels are ignored.")],
     shadow: Annotated[Path | None, typer.Option(help="A second model; report how differently it ranks NEW.")] = None,
     psi: Annotated[float, typer.Option(min=0.0, help="Smallest PSI that can raise an alarm.")] = 0.1,
     k: Annotated[int, typer.Option(min=1, help="Depth of DCG, and of the top compared with the shadow's.")] = 10,
@@ -55,7 +55,7 @@ def monitor(
     sides = [_read(path, quiet, reading, ranker) for path in (reference, new)]
     with common.progress("Comparing …", quiet):
         drift = compared(ranker, *sides, shadow=other, k=k, psi=psi, confidence=confidence, seed=seed)
-    drift = replace(drift, no_dcg_reason=common.as_told(drift.no_dcg_reason))
+    drift = replace(drift, no_dcg_reason=common.with_options(drift.no_dcg_reason))
     if html is not None:
         from toprank.report.drift import write_drift
 
@@ -67,9 +67,9 @@ def monitor(
 
 
 def _read(path: Path, quiet: bool, reading: options.Reading, ranker: Ranker) -> RankingData:
-    """The features of the model; a table's categories with the levels of the table, so that new ones are counted."""
+    """Read the features of a model; categories of a table keep levels new to the model, so that these are counted."""
     names = getattr(ranker, "feature_names_in_", None)
-    if common.format_told(path) not in common.TABLES or names is None:
+    if common.file_format(path) not in common.TABLES or names is None:
         return common.read_alike(path, quiet, reading, like=ranker)
     try:
         known = common.remembered(path, ranker)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
 Model = Annotated[
-    Path, typer.Argument(help="A model file: of `toprank train`, LightGBM, XGBoost, CatBoost, RankLib or ONNX.")
+    Path, typer.Argument(help="A model file from `toprank train`, LightGBM, XGBoost, CatBoost, RankLib or ONNX.")
 ]
 Data = Annotated[Path, typer.Argument(help="Documents to score; labels are ignored.")]
 
@@ -30,7 +30,7 @@ def predict(
     threads: options.Threads = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Score documents: one number per line, in the order of DATA. A table needs no column of queries for that.
+    """Score documents: one number per line, in the order of DATA. A table needs no column of query ids.
 
     For example:
 
@@ -89,7 +89,7 @@ def rank(
 
 
 def _check_words(lists: dict[Any, list[tuple[Any, float]]], tag: str | None) -> None:
-    """Refuse ids that would make lines which nobody can read, before the first one is printed."""
+    """Refuse ids that would break the lines of the output, before the first line is printed."""
     from toprank.data.trec.files import check_words
     from toprank.errors import DataError
 
@@ -140,14 +140,14 @@ _ROWS, _COLUMNS, _WORD = 24, 100, 40  # of a screen, its last row left to the pr
 
 
 def _screen(metadata: dict[str, Any]) -> list[str]:
-    """What a person asks first, on one screen."""
+    """Return the lines of one screen: what a person asks first."""
     given = {
         name: part for name, part in metadata.items() if name in ("toprank_version", "kind", "features", "training")
     }
     head = [
         shorten(f"{key}: {value}", _COLUMNS, placeholder=" …")
         for key, value in _flat(given)
-        if value is not None and key != "training.features"  # which the features are counted by, too
+        if value is not None and key != "training.features"  # the count of features is shown already
     ]
     state, parts = metadata.get("state", {}), metadata["members"]
     tail = [f"parts: {len(parts)}, {sum(parts.values()):,} bytes", "--all shows everything, --json for programs."]
@@ -158,13 +158,13 @@ def _screen(metadata: dict[str, Any]) -> list[str]:
 
 
 def _row(name: str, values: list[tuple[str, Any]]) -> list[str]:
-    """Several values in a row, which may take some lines."""
+    """Return several values as a paragraph."""
     words = [f"{key}={shorten(_brief(value), _WORD, placeholder=' …')}" for key, value in values if value is not None]
     return wrap(f"{name}: {', '.join(words)}", _COLUMNS, subsequent_indent="  ") if words else []
 
 
 def _brief(value: Any) -> str:
-    """A value as text; of a long list, how many there are, and of rankers in a blend, their kinds."""
+    """Return a value as text; a long list as its length, and the rankers of a blend as their kinds."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return f"{len(value)} × " + ", ".join(dict.fromkeys(str(entry.get("kind", "…")) for entry in value))
     return f"{len(value)} values" if isinstance(value, list) and len(value) > 5 else str(value)

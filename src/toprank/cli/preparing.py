@@ -17,7 +17,9 @@ from toprank.cli import common, options
 @options.reads_data(*options.COLUMNS, "missing", "layout")
 def check(
     data: Annotated[list[Path], typer.Argument(help="Data to examine; several files are taken as splits of one set.")],
-    cutoffs: Annotated[str, typer.Option(help="Cut-offs that you evaluate at, separated by commas.")] = "10",
+    cutoffs: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Cut-offs that you evaluate at, separated by commas.")
+    ] = "10",
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if anything is found.")] = False,
     json: options.Json = False,
     reading: options.Reading = options.NOTHING,
@@ -41,7 +43,7 @@ def check(
     with common.progress(f"Examining {data[0]} …", quiet):
         report = check_file(data, cutoffs=depths, threads=threads, **reading)
     report = replace(
-        report, findings=tuple(replace(each, remedy=common.as_told(each.remedy)) for each in report.findings)
+        report, findings=tuple(replace(each, remedy=common.with_options(each.remedy)) for each in report.findings)
     )
     common.print_result(report, json=json)
     if strict and report.findings:
@@ -57,8 +59,12 @@ def convert(
         list[Path], typer.Argument(metavar="IN...", help="Files that make one data set, or folders of Parquet files.")
     ],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write; the suffix tells the format.")],
-    source_format: Annotated[str | None, typer.Option("--from", help="Format of IN. Default: by content.")] = None,
-    target_format: Annotated[str | None, typer.Option("--to", help="Format of OUT. Default: by suffix.")] = None,
+    source_format: Annotated[
+        str | None, typer.Option("--from", metavar="FORMAT", help="Format of IN. Default: by content.")
+    ] = None,
+    target_format: Annotated[
+        str | None, typer.Option("--to", metavar="FORMAT", help="Format of OUT. Default: by suffix.")
+    ] = None,
     scores: Annotated[
         Path | None, typer.Option(help="With a TREC run as OUT: scores of the documents, one per line; or .npy.")
     ] = None,
@@ -100,7 +106,7 @@ def convert(
 
 @contextmanager
 def _interrupt_told(target: Path) -> Iterator[None]:
-    """After Ctrl-C, say what is under the name of the target: it takes a new file or folder in one step."""
+    """After Ctrl-C, say whether the target was written; a file or folder is put in place in one step."""
     before = _identity(target)
     try:
         yield
@@ -129,7 +135,8 @@ def split(
         str | None, typer.Option(metavar="COLUMN", help="A column of dates or numbers: the test file is the latest.")
     ] = None,
     fractions: Annotated[
-        str, typer.Option(help="Shares of the queries: train, vali and test, or train and test.")
+        str,
+        typer.Option(metavar="N,N,...", help="Shares of the queries: train, vali and test, or train and test."),
     ] = "0.6,0.2,0.2",
     stable: Annotated[
         bool,
@@ -154,7 +161,7 @@ def split(
     shares = options.numbers_of(fractions, float, "--fractions takes numbers such as 0.6,0.2,0.2")
     if by is not None and (seed or stable):
         idle = "--seed" if seed else "--stable"
-        raise typer.BadParameter(f"with --by the order of time decides, and {idle} nothing; leave one of them out.")
+        raise typer.BadParameter(f"--by divides by time, so {idle} has no effect; leave one of them out.")
     with common.progress(f"Dividing {data} …", quiet):
         parts = split_file(data, output, shares, by=by, seed=seed, stable=stable, threads=threads, **reading)
     for path, part in parts.items():

@@ -81,5 +81,5 @@ def serve(
 
 
 def _reference(path: Path, models: Models) -> RankingData:
-    reading: options.Reading = {"label": False} if common.format_told(path) in common.TABLES else {}
+    reading: options.Reading = {"label": False} if common.file_format(path) in common.TABLES else {}
     return common.read_alike(path, True, reading, like=models.get(None).ranker)

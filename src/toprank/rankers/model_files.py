@@ -190,6 +190,12 @@ def is_model(path: str | PathLike[str]) -> bool:
         return ours or _foreign(stream) is not None
 
 
+def digest_of(path: str | PathLike[str]) -> str:
+    """Return the SHA-256 of a model file; its first digits are what a service calls the version of the model."""
+    with _opened(path) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def inspect(path: str | PathLike[str]) -> dict[str, Any]:
     """The description of a model file; every part is compared with its checksum.
 

@@ -6,7 +6,6 @@ and into the same log, from which the index can be trained.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from msgspec import Meta, Struct
 
 from toprank.data.bytesource import file_signature
 from toprank.errors import DataError
+from toprank.rankers.model_files import digest_of
 from toprank.search.model_file import learned_from
 from toprank.search.results import Hit
 from toprank.search.search_index import Index, open_index
@@ -254,7 +254,7 @@ class _Opened:
         self.index.pin_model()  # the version in the log is that of this one
         model = self.index.model
         file = self.index.path / MODEL
-        whole = hashlib.sha256(file.read_bytes()).hexdigest() if model is not None else self.index.folder.meta["id"]
+        whole = digest_of(file) if model is not None else self.index.folder.meta["id"]
         self.version = str(whole)[:12]
         if len(self.index):
             title = self.index.documents.text(0, self.index.documents.fields[0])

@@ -6,7 +6,6 @@ the same columns; otherwise the old one goes on, and the reason is told.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -21,7 +20,7 @@ from toprank.compute import FloatArray
 from toprank.data.bytesource import file_signature, output
 from toprank.errors import DataError, FormatError, ToprankError, nearest
 from toprank.metrics.sorting import rank_block
-from toprank.rankers.model_files import load
+from toprank.rankers.model_files import digest_of, load
 from toprank.serving.requests import RefusedError
 from toprank.serving.rows import ModelColumns
 
@@ -173,10 +172,7 @@ def signature_of(path: Path) -> tuple[Any, ...]:
 
 def _digest(path: Path) -> str:
     try:
-        if not path.is_file():  # a pipe would be waited for
-            return ""
-        with open(path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return digest_of(path)
     except OSError:
         return ""  # reading it will say why
 
