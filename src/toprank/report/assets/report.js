@@ -198,12 +198,11 @@
         const grade = documents.g[document];
         const level = grade === "?" || !(+grade > 0) ? 0 : 1 + Math.round((3 * +grade) / data.top);
         const score = documents.s[mine][rank];
-        const tied = rank > 0 && score === documents.s[mine][rank - 1];
         return make("tr", {},
           make("td", { className: "muted", textContent: rank + 1 }),
           make("td", {}, make("span", { className: `grade g${level}`, textContent: grade })),
           make("td", { className: "name", textContent: documents.d[document] }),
-          make("td", { className: "n", textContent: score.replace("-", "−") + (tied ? " =" : ""), title: tied ? "the same score as the one above" : "" }),
+          make("td", { className: "n", textContent: score.replace("-", "−"), title: score.endsWith("=") ? "the same score as the one above" : "" }),
           make("td", { className: "n muted", textContent: ranks.has(document) ? `#${ranks.get(document)}` : "–" }));
       });
       return make("div", {}, make("h4", { textContent: `${name}: ${data.systems[mine]}` }),

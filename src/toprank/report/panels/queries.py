@@ -267,11 +267,18 @@ def _entry(documents: JudgedDocuments, tops: list[IntArray]) -> dict[str, Any]:
         "d": [shortened(str(name), _NAME) for name in documents.names[rows].tolist()],
         "g": [grade_name(label) for label in documents.labels[rows].tolist()],
         "r": [np.searchsorted(rows, top).tolist() for top in tops],
-        "s": [
-            [f"{score:.4g}" for score in scores[top].tolist()]
-            for scores, top in zip(documents.scores.values(), tops, strict=True)
-        ],
+        "s": [_scores_shown(scores[top]) for scores, top in zip(documents.scores.values(), tops, strict=True)],
     }
+
+
+def _scores_shown(scores: FloatArray) -> list[str]:
+    """The scores of a ranking, " =" behind those that equal the one above: four digits may look alike without a tie.
+
+    >>> _scores_shown(np.array([12.00004, 12.00001, 12.00001]))
+    ['12', '12', '12 =']
+    """
+    above = [None, *scores.tolist()]
+    return [f"{score:.4g}{' =' if score == before else ''}" for score, before in zip(scores.tolist(), above, strict=False)]
 
 
 def grade_name(label: float) -> str:
