@@ -631,6 +631,26 @@ def test_a_report_explains_the_best_ranker_and_a_pair_that_it_got_wrong():
     assert tr.report.from_comparison(result, data, scores).parts[0].explained is None
 
 
+def test_a_report_takes_no_unjudged_document_for_a_mistake():
+    """An unjudged document above a relevant one shows no error of the ranker; a judged one does."""
+    ranker = tr.LinearRanker("Squared", l2=1.0).fit([[1.0], [2.0], [3.0]], [0, 1, 2])
+    data = tr.RankingData([[3.0], [2.0], [1.0]] * 2, [-1, 0, 1] * 2, qid=["q1"] * 3 + ["q2"] * 3)
+    scores = {"ours": ranker.predict(data), "level": np.zeros(6)}
+    result = tr.compare(scores, data, unjudged="irrelevant")
+    content = tr.report.from_comparison(result, data, scores, rankers={"ours": ranker}, unjudged="irrelevant")
+    pair = content.parts[0].explained.pair
+    assert (pair.a.name, pair.b.name) == (str(data.row_names[1]), str(data.row_names[2]))
+
+
+def test_a_report_does_without_a_query_that_is_too_large_to_explain(monkeypatch):
+    data = tr.synthetic(n_queries=40, n_documents=8, n_features=3, noise=2.0, seed=0)
+    ranker = tr.LinearRanker("ListNet").fit(data)
+    scores = {"worst": -ranker.predict(data), "ours": ranker.predict(data)}
+    monkeypatch.setattr("toprank.rankers.explanation._MOST", 8 * 3 - 1)
+    content = tr.report.from_comparison(tr.compare(scores, data), data, scores, rankers={"ours": ranker})
+    assert content.parts[0].explained.pair is None
+
+
 # ---- what is told is what was scored ----
 
 

@@ -131,7 +131,10 @@ def test_the_explorer_holds_every_query_and_its_rankings(content, data, scores):
 def test_the_explorer_calls_only_equal_scores_tied():
     """Scores that agree in the four digits shown are no tie."""
     part = many(1, 4, 2, "q").parts[0]
-    scores = {"system 0": np.array([12.00004, 12.00001, 12.00001, -3.0]), "system 1": np.array([1.0, 1.0, 1.0, -np.inf])}
+    scores = {
+        "system 0": np.array([12.00004, 12.00001, 12.00001, -3.0]),
+        "system 1": np.array([1.0, 1.0, 1.0, -np.inf]),
+    }
     part = replace(part, documents=replace(part.documents, scores=scores), hardest=())
     [documents] = json.loads(explorer(part, 1_000_000).json)["documents"].values()
     assert documents["s"] == [["12", "12", "12 =", "-3"], ["1", "1 =", "1 ="]]

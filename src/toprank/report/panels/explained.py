@@ -9,6 +9,7 @@ import numpy as np
 
 from toprank.data.dataset import RankingData
 from toprank.drawing import Markup, tag
+from toprank.errors import DataError
 from toprank.explaining import Importance, changes, importance
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import Sampling
@@ -47,16 +48,20 @@ def _importance(ranker: Ranker, data: RankingData, metric: str, options: Mapping
 
 def _pair(ranker: Ranker, data: RankingData, hardest: Sequence[int]) -> Explanation | None:
     """The first document of a hard query that stands above a better one, and the best that it stands above."""
+    grades = np.where(data.judged, data.labels, np.nan)  # compares as neither more nor less
     for number in hardest:
-        labels = data.labels[data.queries.offsets[number] : data.queries.offsets[number + 1]]
-        asked = AskedQuery(ranker, data, data.qids[number])
-        if len(set(asked.names)) < len(asked.names):
+        labels = grades[data.queries.offsets[number] : data.queries.offsets[number + 1]]
+        try:
+            query = AskedQuery(ranker, data, data.qids[number])
+        except DataError:  # too large to be explained: an example is welcome, not worth the report
             continue
-        for place, row in enumerate(asked.order):
-            later = [other for other in asked.order[place + 1 :] if labels[other] > max(labels[row], 0)]
-            if later and not np.isnan(labels[row]):
+        if len(set(query.names)) < len(query.names):
+            continue
+        for place, row in enumerate(query.order):
+            later = [other for other in query.order[place + 1 :] if labels[other] > labels[row]]
+            if later:
                 better = max(later, key=lambda other: labels[other])
-                return explained(asked, row, better, Sampling())
+                return explained(query, row, better, Sampling())
     return None
 
 

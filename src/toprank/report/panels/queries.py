@@ -278,7 +278,9 @@ def _scores_shown(scores: FloatArray) -> list[str]:
     ['12', '12', '12 =']
     """
     above = [None, *scores.tolist()]
-    return [f"{score:.4g}{' =' if score == before else ''}" for score, before in zip(scores.tolist(), above, strict=False)]
+    return [
+        f"{score:.4g}{' =' if score == before else ''}" for score, before in zip(scores.tolist(), above, strict=False)
+    ]
 
 
 def grade_name(label: float) -> str:
