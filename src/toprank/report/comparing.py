@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,15 +19,24 @@ from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.experiment.provenance import COMPUTING, versions
 from toprank.metrics.evaluation import evaluate
+from toprank.metrics.measure import Measure
 from toprank.metrics.result import Evaluation
-from toprank.report.content import Content, DataSource, Fact, JudgedComparison, JudgedDocuments, RankedCollection
+from toprank.report.content import (
+    Content,
+    DataSource,
+    Fact,
+    JudgedComparison,
+    JudgedDocuments,
+    RankedCollection,
+    ScoreSpread,
+)
 from toprank.report.panels.curves import at_cutoffs, curves_of_rankers
 from toprank.report.panels.explained import explained_ranker
 from toprank.report.panels.features import weights_of_rankers
 from toprank.report.panels.queries import hardest
 from toprank.report.panels.scores import calibrations, spreads
 from toprank.report.parts import PLOTTED, plotted
-from toprank.significance import Interval, bootstrap_interval
+from toprank.significance import bootstrap_interval
 
 _SAME = 1e-9  # means of the same numbers, summed in another order
 
@@ -81,42 +90,73 @@ def from_comparison(
     if are_runs(scores, data):
         if rankers or probabilities or sources:
             raise DataError("A report of runs knows no rankers, probabilities or features; leave them out.")
-        from toprank.report.runs import content_of_runs
+        from toprank.report.runs import part_of_runs
 
-        made = {"name": name, "title": title, "command": command, "date": date, "metrics": metrics}
-        return content_of_runs(comparison, data, scores, **made, threads=threads, **evaluate_options)
-    columns = {
-        system: np.asarray(data.aligned(scores[system], order), dtype=np.float64).reshape(-1)
-        for system in comparison.systems
-    }
-    shared = {"convention": comparison.convention or "standard", "threads": threads, "order": "data"}
-    options = evaluate_options | shared
+        part, data_sources, rules = part_of_runs(comparison, data, scores, name, metrics, threads, **evaluate_options)
+    else:
+        shared = {"convention": comparison.convention or "standard", "threads": threads, "order": "data"}
+        tables = {system: data.aligned(table, order) for system, table in (probabilities or {}).items()}
+        columns = {
+            system: np.asarray(data.aligned(scores[system], order), dtype=np.float64).reshape(-1)
+            for system in comparison.systems
+        }
+        part, rules = _part_of_scores(
+            comparison, data, columns, name, rankers or {}, tables, metrics, evaluate_options | shared
+        )
+        data_sources = [source_of(*entry) for entry in {name: data, **(sources or {})}.items()]
+    return Content(
+        title=title or f"{len(comparison.systems)} systems on {name}",
+        parts=(part,),
+        sources=tuple(data_sources),
+        conventions=(rules,),
+        facts=(*facts_of(comparison), *_ranker_facts(rankers or {}), versions_fact()),
+        command=command,
+        date=date,
+    )
+
+
+def _part_of_scores(
+    comparison: Comparison,
+    data: RankingData,
+    columns: Mapping[str, FloatArray],
+    name: str,
+    rankers: Mapping[str, Any],
+    probabilities: Mapping[str, Any],
+    metrics: Any,
+    options: Mapping[str, Any],
+) -> tuple[RankedCollection, str]:
+    """The part about scores in the order of the data, and the rules of its convention in words."""
+    for kind, names in (("ranker", rankers), ("system with probabilities", probabilities)):
+        for system in names:
+            if system not in comparison.systems:
+                raise UnknownNameError(f"{kind} among those compared", system, comparison.systems)
     wanted = comparison.metrics if metrics is None else metrics
     evaluations = {system: evaluate(column, data, wanted, **options) for system, column in columns.items()}
     check_same(comparison, evaluations)
     first = next(iter(evaluations.values()))
-    rankers = dict(rankers or {})
-    given = {system: data.aligned(table, order) for system, table in (probabilities or {}).items()}
-    for kind, names in (("ranker", rankers), ("system with probabilities", given)):
-        for system in names:
-            if system not in comparison.systems:
-                raise UnknownNameError(f"{kind} among those compared", system, comparison.systems)
-    seen, kept_columns = _evaluated(data, columns, first.qids)
-    per_query = {system: dict(evaluation.per_query) for system, evaluation in evaluations.items()}
-    part = _part(name, comparison, seen, kept_columns, per_query, first, options)
-    part = _with_rankers(part, data, rankers, given)
-    if metrics is None:  # else they may be functions, which have no name to ask for them by
-        part = replace(part, explained=explained_ranker(part, seen, rankers, options))
-    known = {name: data, **(sources or {})}
-    return Content(
-        title=title or f"{len(comparison.systems)} systems on {name}",
-        parts=(part,),
-        sources=tuple(source_of(*entry) for entry in known.items()),
-        conventions=(str(first.convention),),
-        facts=(*facts_of(comparison), *_ranker_facts(rankers), versions_fact()),
-        command=command,
-        date=date,
+    judged_data, kept_columns = _evaluated(data, columns, first.qids)
+    styles = plotted(comparison)
+
+    def means(system: str, measures: list[Measure]) -> Mapping[str, float]:
+        return evaluate(kept_columns[system], judged_data, measures, **options).mean
+
+    documents = JudgedDocuments(judged_data.labels, judged_data.queries, judged_data.row_names, kept_columns)
+    drawn = spreads(kept_columns, judged_data, styles)
+    part = part_of(name, comparison, evaluations, documents, drawn, means, options["threads"])
+    predicted = {
+        system: ranker.predict_proba(data)
+        for system, ranker in rankers.items()
+        if system not in probabilities and hasattr(ranker, "predict_proba")
+    }
+    part = replace(
+        part,
+        calibrations=calibrations({**probabilities, **predicted}, data, styles),
+        learning=curves_of_rankers(rankers, styles),
+        weights=weights_of_rankers(rankers, styles, data.feature_names),
     )
+    if metrics is None:  # else they may be functions, which have no name to ask for them by
+        part = replace(part, explained=explained_ranker(part, judged_data, rankers, options))
+    return part, str(first.convention)
 
 
 def check_same(comparison: Comparison, evaluations: Mapping[str, Evaluation]) -> None:
@@ -141,29 +181,30 @@ def _evaluated(
     return data.select(chosen), {system: column[rows] for system, column in columns.items()}
 
 
-def _part(
+def part_of(
     name: str,
     comparison: Comparison,
-    data: RankingData,
-    scores: Mapping[str, FloatArray],
-    per_query: Mapping[str, Mapping[str, FloatArray]],
-    evaluation: Evaluation,
-    options: Mapping[str, Any],
+    evaluations: Mapping[str, Evaluation],
+    documents: JudgedDocuments,
+    drawn_spreads: tuple[ScoreSpread, ...],
+    means: Callable[[str, list[Measure]], Mapping[str, float]],
+    threads: int | None,
 ) -> RankedCollection:
-    styles = plotted(comparison)
-    metric = comparison.metrics[0]
-    intervals = judged_intervals(comparison, per_query, options["threads"])
-    solvable = data.queries.max(np.where(data.judged, data.labels, 0.0)) > 0
-    firsts = {system: of[metric] for system, of in per_query.items()}
-    ids = data.row_names
+    """What scores and runs have in common; `means` gives those of a system under further measures."""
+    first = next(iter(evaluations.values()))
+    judged = judged_comparison(
+        comparison, {system: dict(evaluation.per_query) for system, evaluation in evaluations.items()}, threads
+    )
+    solvable = documents.queries.sum(documents.labels > 0) > 0
+    longest = int(documents.queries.sizes.max())
     return RankedCollection(
         name=name,
-        qids=data.qids,
-        judgements=(JudgedComparison(comparison, per_query, intervals),),
-        at_k=at_cutoffs(scores, data, evaluation.measures, styles, **options),
-        spreads=spreads(scores, data, styles),
-        documents=JudgedDocuments(data.labels, data.queries, ids, scores),
-        hardest=hardest(firsts, metric in comparison.lower_is_better, solvable),
+        qids=first.qids,
+        judgements=(judged,),
+        at_k=at_cutoffs(means, longest, first.measures, plotted(comparison)),
+        spreads=drawn_spreads,
+        documents=documents,
+        hardest=hardest(judged, solvable),
         caveats=notes_of(comparison, solvable),
     )
 
@@ -176,34 +217,19 @@ def notes_of(comparison: Comparison, solvable: npt.NDArray[np.bool_]) -> tuple[s
     return tuple(caveats)
 
 
-def _with_rankers(
-    part: RankedCollection, data: RankingData, rankers: Mapping[str, Any], given: Mapping[str, npt.ArrayLike]
-) -> RankedCollection:
-    styles = plotted(part.comparison)
-    tables: dict[str, Any] = dict(given)
-    for system, ranker in rankers.items():
-        if system not in tables and hasattr(ranker, "predict_proba"):
-            tables[system] = ranker.predict_proba(data)
-    return replace(
-        part,
-        calibrations=calibrations(tables, data, styles),
-        learning=curves_of_rankers(rankers, styles),
-        weights=weights_of_rankers(rankers, styles, data.feature_names),
-    )
-
-
-def judged_intervals(
+def judged_comparison(
     comparison: Comparison, per_query: Mapping[str, Mapping[str, FloatArray]], threads: int | None = None
-) -> dict[str, dict[str, Interval]]:
-    """Bootstrap intervals of the means, with the options of the comparison."""
+) -> JudgedComparison:
+    """The comparison with its numbers, and bootstrap intervals of the means with the options of the comparison."""
     options: dict[str, Any] = {"confidence": comparison.confidence, "resamples": comparison.resamples}
-    return {
+    intervals = {
         system: {
             metric: bootstrap_interval(values[~np.isnan(values)], seed=comparison.seed, threads=threads, **options)
             for metric, values in of.items()
         }
         for system, of in per_query.items()
     }
+    return JudgedComparison(comparison, per_query, intervals)
 
 
 def nothing_to_gain(solvable: npt.NDArray[np.bool_]) -> list[str]:

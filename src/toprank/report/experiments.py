@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from toprank.metrics.conventions import CONVENTIONS
 from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
-from toprank.report.comparing import facts_of, judged_intervals, nothing_to_gain
+from toprank.report.comparing import facts_of, judged_comparison, nothing_to_gain
 from toprank.report.content import (
     Content,
     DataSource,
@@ -30,7 +31,7 @@ from toprank.report.content import (
     RankedCollection,
     Titled,
 )
-from toprank.report.panels.curves import curves_at, curves_of_cells
+from toprank.report.panels.curves import at_cutoffs, curves_of_cells
 from toprank.report.panels.features import weights_of_cells
 from toprank.report.panels.queries import hardest
 from toprank.report.panels.scores import calibration, spreads
@@ -98,31 +99,32 @@ def _part(results: Results, dataset: str) -> RankedCollection | None:
         return None
     main = judgements[0].comparison
     styles = plotted(main)
-    tests = _tests(results, dataset)
-    scores = {} if tests is None else _scores(results, dataset, main.systems)
-    metric = main.metrics[0]
-    firsts = {system: of[metric] for system, of in judgements[0].per_query.items()}
     qids, relevant = _queries(results, dataset)
-    if tests is not None and [str(qid) for test in tests for qid in test.qids.tolist()] != qids.tolist():
-        tests, scores = None, {}  # rows in an order of one's own: documents would be shown with other queries' numbers
-    documents = _documents(results.folds(dataset), tests, scores) if tests is not None and scores else None
-    of = [cell for cell in results.cells if cell.dataset == dataset]
+    kept = _tests_and_scores(results, dataset, main.systems, qids)
+    cells = [cell for cell in results.cells if cell.dataset == dataset]
     folds = results.provenance["datasets"][dataset]["folds"]
-    whole = None if documents is None or tests is None else _whole(tests, documents)
-    return RankedCollection(
+    part = RankedCollection(
         name=dataset,
         qids=qids,
         judgements=tuple(judgements),
         tables=tuple(_tables(results, dataset)),
-        at_k=() if tests is None or not scores else _at_cutoffs(results, dataset, tests, styles, main.convention),
-        learning=curves_of_cells(of, main.systems),
-        spreads=() if whole is None else spreads(scores, whole, styles),
-        calibrations=() if whole is None else tuple(_calibrations(results, dataset, whole, styles)),
-        weights=weights_of_cells(of, styles, folds[0].get("feature_names")),
-        documents=documents,
-        hardest=hardest(firsts, metric in main.lower_is_better, relevant > 0),
-        caveats=tuple(_notes(results, dataset, relevant, documents is not None)),
+        learning=curves_of_cells(cells, main.systems),
+        weights=weights_of_cells(cells, styles, folds[0].get("feature_names")),
+        hardest=hardest(judgements[0], relevant > 0),
+        caveats=tuple(_notes(results, dataset, relevant, kept is not None)),
         against_leader=results.provenance["baseline"] != main.baseline,
+    )
+    if kept is None:
+        return part
+    tests, scores = kept
+    documents = _documents(results.folds(dataset), tests, scores)
+    pooled = _pooled_data(tests, documents)
+    return replace(
+        part,
+        documents=documents,
+        at_k=_at_cutoffs(results, dataset, tests, scores, styles, main.convention),
+        spreads=spreads(scores, pooled, styles),
+        calibrations=tuple(_calibrations(results, dataset, pooled, styles)),
     )
 
 
@@ -132,7 +134,7 @@ def _judgement(results: Results, dataset: str, convention: str) -> JudgedCompari
         return None
     columns = {metric: results.pooled_values(metric, convention, dataset) for metric in comparison.metrics}
     per_query = {system: {metric: columns[metric][system] for metric in columns} for system in comparison.systems}
-    return JudgedComparison(comparison, per_query, judged_intervals(comparison, per_query))
+    return judged_comparison(comparison, per_query)
 
 
 # ---- queries and documents ----
@@ -145,23 +147,24 @@ def _queries(results: Results, dataset: str) -> tuple[npt.NDArray[Any], npt.NDAr
     return np.array(ids, dtype=object), np.array(relevant, dtype=np.int64)
 
 
-def _tests(results: Results, dataset: str) -> list[RankingData] | None:
-    """The test data of the folds, without features; None where they were not kept."""
-    try:
-        return [results.test(dataset, fold) for fold in results.folds(dataset)]
-    except FileError:
-        return None
+def _tests_and_scores(
+    results: Results, dataset: str, systems: tuple[str, ...], qids: npt.NDArray[Any]
+) -> tuple[list[RankingData], dict[str, FloatArray]] | None:
+    """The test data of the folds, without features, and each system's scores of the first seed, fold after fold.
 
-
-def _scores(results: Results, dataset: str, systems: tuple[str, ...]) -> dict[str, FloatArray]:
-    """Scores of the first seed, fold after fold; none at all where they were not kept."""
+    None if they were not kept, or if the rows of the results are in an order of their own: documents would be shown
+    with the numbers of other queries.
+    """
+    folds = results.folds(dataset)
     try:
-        return {
-            system: np.concatenate([results.scores(dataset, fold, system) for fold in results.folds(dataset)])
-            for system in systems
+        tests = [results.test(dataset, fold) for fold in folds]
+        scores = {
+            system: np.concatenate([results.scores(dataset, fold, system) for fold in folds]) for system in systems
         }
     except FileError:
-        return {}
+        return None
+    same_order = [str(qid) for test in tests for qid in test.qids.tolist()] == qids.tolist()
+    return (tests, scores) if same_order else None
 
 
 def _documents(folds: tuple[str, ...], tests: list[RankingData], scores: Mapping[str, FloatArray]) -> JudgedDocuments:
@@ -178,7 +181,7 @@ def _names(fold: str, test: RankingData) -> npt.NDArray[Any]:
     return np.array([f"{fold} row {row + 1}" for row in test.row_names.tolist()], dtype=object)
 
 
-def _whole(tests: list[RankingData], documents: JudgedDocuments) -> RankingData:
+def _pooled_data(tests: list[RankingData], documents: JudgedDocuments) -> RankingData:
     """The test documents of all folds as one set; ties that go by document id need the ids."""
     known = all(test.document_ids is not None for test in tests)
     return RankingData(
@@ -190,40 +193,45 @@ def _whole(tests: list[RankingData], documents: JudgedDocuments) -> RankingData:
 
 
 def _at_cutoffs(
-    results: Results, dataset: str, tests: list[RankingData], styles: Mapping[str, int], convention: str | None
+    results: Results,
+    dataset: str,
+    tests: list[RankingData],
+    scores: Mapping[str, FloatArray],
+    styles: Mapping[str, int],
+    convention: str | None,
 ) -> tuple[Chart, ...]:
     """Each fold on its own scale of grades, as the experiment judged it; then the queries pooled."""
-    if convention not in CONVENTIONS:  # one of one's own cannot be found again by its name
+    if convention not in CONVENTIONS:  # a convention of the user's own cannot be found again by its name
         return ()
-    facts = results.provenance["datasets"][dataset]["folds"]
+    folds = results.provenance["datasets"][dataset]["folds"]
+    ends = np.cumsum([test.n_documents for test in tests])[:-1]
 
-    def means(system: str, asked: list[Measure]) -> dict[str, float]:
+    def means(system: str, cut: list[Measure]) -> dict[str, float]:
         by_test = []
-        for of, test in zip(facts, tests, strict=True):
-            options: dict[str, Any] = {"convention": convention, "max_grade": of.get("max_grade") or None}
-            scores = results.scores(dataset, of["name"], system)
-            by_test.append(evaluate(scores, test, asked, order="data", **options).per_query)
-        pooled = {str(metric): np.concatenate([per_query[str(metric)] for per_query in by_test]) for metric in asked}
+        for fold, test, column in zip(folds, tests, np.split(scores[system], ends), strict=True):
+            options: dict[str, Any] = {"convention": convention, "max_grade": fold.get("max_grade") or None}
+            by_test.append(evaluate(column, test, cut, order="data", **options).per_query)
+        pooled = {str(measure): np.concatenate([of[str(measure)] for of in by_test]) for measure in cut}
         return {
             name: float(np.nanmean(values)) if not np.isnan(values).all() else np.nan for name, values in pooled.items()
         }
 
     measures: dict[str, Measure] = {}
     for name, of in results.provenance["metrics"].items():
-        with contextlib.suppress(UnknownNameError):  # a function of one's own cannot be found again by its name
+        with contextlib.suppress(UnknownNameError):  # a function of the user's own cannot be found again by its name
             measures[name] = parse(of["measure"])
     longest = max(int(test.queries.sizes.max()) for test in tests)
-    return curves_at(means, longest, measures, styles)
+    return at_cutoffs(means, longest, measures, styles)
 
 
 def _calibrations(
-    results: Results, dataset: str, whole: RankingData, styles: Mapping[str, int]
+    results: Results, dataset: str, pooled: RankingData, styles: Mapping[str, int]
 ) -> Iterator[DrawnCalibration]:
     for system, style in styles.items():
         of_folds = [results.relevance(dataset, fold, system) for fold in results.folds(dataset)]
         known = [relevance for relevance in of_folds if relevance is not None]
         if len(known) == len(of_folds):
-            yield calibration(system, style, np.concatenate(known), whole)
+            yield calibration(system, style, np.concatenate(known), pooled)
 
 
 # ---- means fold by fold ----

@@ -16,64 +16,41 @@ from toprank.data.queries import Queries
 from toprank.data.trec import Qrels, Run, data_of_qrels, data_of_run
 from toprank.metrics.measure import Measure
 from toprank.metrics.runs import evaluate_run
-from toprank.report.comparing import check_same, facts_of, judged_intervals, notes_of, versions_fact
-from toprank.report.content import Content, DataSource, JudgedComparison, JudgedDocuments, RankedCollection, ScoreSpread
-from toprank.report.panels.curves import curves_at
-from toprank.report.panels.queries import hardest
+from toprank.report.comparing import check_same, part_of
+from toprank.report.content import DataSource, JudgedDocuments, RankedCollection, ScoreSpread
 from toprank.report.panels.scores import spreads
 from toprank.report.parts import plotted
 
 
-def content_of_runs(
+def part_of_runs(
     comparison: Comparison,
     qrels: Any,
     runs: Mapping[str, Any],
-    *,
     name: str,
-    title: str | None,
-    command: str | None,
-    date: str | None,
     metrics: Any,
     threads: int | None,
     **options: Any,
-) -> Content:
-    """The content of a report about runs; `options` are those of `evaluate_run` that were compared with."""
+) -> tuple[RankedCollection, list[DataSource], str]:
+    """The part about runs, the data behind it, and the rules of its convention in words.
+
+    `options` are those of `evaluate_run` that were compared with.
+    """
     judgments = qrels_from(qrels)
     systems = {system: Run.of(runs[system]) for system in comparison.systems}
     options |= {"convention": comparison.convention or "trec_eval", "threads": threads}
-    asked = comparison.metrics if metrics is None else metrics
-    evaluations = judged_runs(systems, judgments, asked, (), **options).evaluations
+    wanted = comparison.metrics if metrics is None else metrics
+    evaluations = judged_runs(systems, judgments, wanted, (), **options).evaluations
     check_same(comparison, evaluations)
     first = next(iter(evaluations.values()))
     data, names, scores = _pool(judgments, systems, first.qids)
-    styles = plotted(comparison)
 
-    def means(system: str, wanted: list[Measure]) -> Mapping[str, float]:
-        return evaluate_run(judgments, systems[system], wanted, **options).mean
+    def means(system: str, measures: list[Measure]) -> Mapping[str, float]:
+        return evaluate_run(judgments, systems[system], measures, **options).mean
 
-    per_query = {system: dict(evaluation.per_query) for system, evaluation in evaluations.items()}
-    metric = comparison.metrics[0]
-    solvable = data.queries.max(np.where(data.judged, data.labels, 0.0)) > 0
-    firsts = {system: of[metric] for system, of in per_query.items()}
-    part = RankedCollection(
-        name=name,
-        qids=first.qids,
-        judgements=(JudgedComparison(comparison, per_query, judged_intervals(comparison, per_query, threads)),),
-        at_k=curves_at(means, int(data.queries.sizes.max()), first.measures, styles),
-        spreads=_spreads(scores, data, styles),
-        documents=JudgedDocuments(data.labels, data.queries, names, scores),
-        hardest=hardest(firsts, metric in comparison.lower_is_better, solvable),
-        caveats=notes_of(comparison, solvable),
-    )
-    return Content(
-        title=title or f"{len(comparison.systems)} systems on {name}",
-        parts=(part,),
-        sources=tuple(_sources(name, judgments, systems)),
-        conventions=(str(first.convention),),
-        facts=(*facts_of(comparison), versions_fact()),
-        command=command,
-        date=date,
-    )
+    documents = JudgedDocuments(data.labels, data.queries, names, scores)
+    drawn = _spreads(scores, data, plotted(comparison))
+    part = part_of(name, comparison, evaluations, documents, drawn, means, threads)
+    return part, _sources(name, judgments, systems), str(first.convention)
 
 
 def _pool(

@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from toprank.compute import FloatArray
-from toprank.data.dataset import RankingData
 from toprank.drawing import Markup, join, shortened, tag
 from toprank.experiment import Cell
 from toprank.metrics import NDCG
-from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.report.content import RankedCollection
@@ -28,27 +25,15 @@ _FAMILIES = 3
 
 
 def at_cutoffs(
-    scores: Mapping[str, FloatArray],
-    data: RankingData,
-    measures: Mapping[str, Measure],
-    styles: Mapping[str, int],
-    **options: Any,
-) -> tuple[Chart, ...]:
-    """Means by cut-off k = 1, 2 …, for each metric that has a cut-off; where none has, NDCG."""
-
-    def means(name: str, asked: list[Measure]) -> Mapping[str, float]:
-        return evaluate(scores[name], data, asked, **options).mean
-
-    return curves_at(means, int(data.queries.sizes.max()), measures, styles)
-
-
-def curves_at(
     means_of: Callable[[str, list[Measure]], Mapping[str, float]],
     longest: int,
     measures: Mapping[str, Measure],
     styles: Mapping[str, int],
 ) -> tuple[Chart, ...]:
-    """`at_cutoffs`, with the means of a system's measures from a function; `longest`: size of the largest query."""
+    """Means by cut-off k = 1, 2 …, for each metric that has a cut-off; if none has, NDCG.
+
+    `means_of` gives the means of a system under some measures, `longest` is the size of the largest query.
+    """
     families: dict[Measure, int] = {}
     for measure in measures.values():
         if any(field.name == "k" for field in fields(measure)) and measure.depth is not None:
@@ -57,13 +42,11 @@ def curves_at(
     charts = []
     for bare, deepest in list((families or {NDCG(): 10}).items())[:_FAMILIES]:
         ks = _cutoffs(max(10, deepest), longest)
-        asked = {k: replace(bare, k=k) for k in ks}  # type: ignore[call-arg]
+        cut = [replace(bare, k=k) for k in ks]  # type: ignore[call-arg]
         lines = []
         for name, style in styles.items():
-            means = means_of(name, list(asked.values()))
-            lines.append(
-                Line(name, tuple(map(float, ks)), tuple(means[str(metric)] for metric in asked.values()), style)
-            )
+            means = means_of(name, cut)
+            lines.append(Line(name, tuple(map(float, ks)), tuple(means[str(measure)] for measure in cut), style))
         charts.append(Chart(f"{bare} at k", "k", f"mean {bare}@k", tuple(lines)))
     return tuple(charts)
 

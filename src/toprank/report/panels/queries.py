@@ -7,16 +7,16 @@ says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
 from toprank.drawing import Markup, join, safe_json, shortened, tag
 from toprank.metrics.sorting import ranking
-from toprank.report.content import JudgedDocuments, RankedCollection
+from toprank.report.content import JudgedComparison, JudgedDocuments, RankedCollection
 from toprank.report.panels.verdicts import LEVEL
 from toprank.report.parts import Panel, scrolling
 from toprank.significance.results import number
@@ -26,13 +26,12 @@ _TOP = 5  # documents of a hard query
 _SIDES = 2  # systems whose documents are shown for a hard query
 
 
-def hardest(per_query: Mapping[str, FloatArray], lower_is_better: bool, solvable: Any | None) -> tuple[int, ...]:
+def hardest(judged: JudgedComparison, solvable: npt.NDArray[np.bool_]) -> tuple[int, ...]:
     """The queries that all systems together rank worst, among those where something can be gained."""
-    table = np.array(list(per_query.values()))
-    mean = table.mean(axis=0) * (-1.0 if lower_is_better else 1.0)
-    mean = np.where(np.isnan(mean), np.inf, mean)
-    if solvable is not None:
-        mean = np.where(solvable, mean, np.inf)
+    metric = judged.comparison.metrics[0]
+    sign = -1.0 if metric in judged.comparison.lower_is_better else 1.0
+    mean = sign * np.mean([of[metric] for of in judged.per_query.values()], axis=0)
+    mean = np.where(np.isnan(mean) | ~solvable, np.inf, mean)
     order = np.argsort(mean, kind="stable")[:_HARDEST]
     return tuple(order[np.isfinite(mean[order])].tolist())
 
