@@ -138,9 +138,10 @@ def check(
     findings = tuple(replace(finding, remedy=common.with_options(finding.remedy)) for finding in report.findings)
     report = replace(report, findings=findings)
     if html is not None:
-        from toprank.report.clicks import write_clicks
+        from toprank.report.clicks import clicks_page
+        from toprank.report.page import write_page
 
-        write_clicks(html, report, log[0].name)
+        write_page(html, clicks_page(report, log[0].name))
         common.say(f"{html}: the report", quiet)
     common.print_result(report, json=json)
     if strict and any(finding.severity == "problem" for finding in report.findings):
@@ -212,9 +213,10 @@ def fit(
         ends = fitted.intervals(shown, groups=groups, seed=seed) if kind.shared and groups else {}
     if html is not None:
         from toprank.clicks import check as checked
-        from toprank.report.clicks import write_clicks
+        from toprank.report.clicks import clicks_page
+        from toprank.report.page import write_page
 
-        write_clicks(html, checked(shown, seed=seed), log[0].name, judged)
+        write_page(html, clicks_page(checked(shown, seed=seed), log[0].name, judged))
         common.say(f"{html}: the report", quiet)
     if json:
         common.print_json({**_parameters(fitted, ends), **judged.to_dict()})
@@ -580,11 +582,12 @@ def _documents(
 def _write_page(html: Path, log: ClickLog, data: RankingData, done: Trained, name: str, quiet: bool) -> None:
     from toprank.clicks import check
     from toprank.clicks.log import named
-    from toprank.report.clicks import rankers_section, write_clicks
+    from toprank.report.clicks import clicks_page, rankers_section
+    from toprank.report.page import write_page
 
     with common.progress("Examining …", quiet):
         report = check(log, named(data), resamples=100)
-    write_clicks(html, report, name, None, rankers_section(done))
+    write_page(html, clicks_page(report, name, None, rankers_section(done)))
     common.say(f"{html}: the report", quiet)
 
 

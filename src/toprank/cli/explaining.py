@@ -73,10 +73,11 @@ def explain(
             judged = {"metric": metric, "convention": convention, "repeats": repeats}
             results = _overall(ranker, documents, judged, seed, threads)
     if html is not None:
-        from toprank.report.explanations import write_explanations
+        from toprank.report.explanations import explanations_page
+        from toprank.report.page import write_page
 
         headings = {name.replace("_", " ").capitalize(): result for name, result in results.items()}
-        write_explanations(html, f"Explained by toprank: {model.name} on {data.name}", headings)
+        write_page(html, explanations_page(f"Explained by toprank: {model.name} on {data.name}", headings))
         common.say(f"{html}: written", quiet)
     if json:
         [(_, first), *more] = results.items()

@@ -122,9 +122,10 @@ def launch(
         )  # fmt: skip
     decided = replace(decided, no_answer=common.with_options(decided.no_answer))
     if html is not None:
-        from toprank.report.launching import write_launch
+        from toprank.report.launching import launch_page
+        from toprank.report.page import write_page
 
-        write_launch(html, decided, f"{names[0]} against {names[1]}")
+        write_page(html, launch_page(decided, f"{names[0]} against {names[1]}"))
         common.say(f"{html}: the report", quiet)
     common.print_result(decided, json=json)
     raise typer.Exit(decided.status)

@@ -57,9 +57,10 @@ def monitor(
         drift = compared(ranker, *sides, shadow=other, k=k, psi=psi, confidence=confidence, seed=seed)
     drift = replace(drift, no_dcg_reason=common.with_options(drift.no_dcg_reason))
     if html is not None:
-        from toprank.report.drift import write_drift
+        from toprank.report.drift import drift_page
+        from toprank.report.page import write_page
 
-        write_drift(html, drift, f"{model.name}: {new.name} against {reference.name}")
+        write_page(html, drift_page(drift, f"{model.name}: {new.name} against {reference.name}"))
         common.say(f"{html}: the report", quiet)
     common.print_result(drift, json=json)
     if drift.alarms:

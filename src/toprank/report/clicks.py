@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 
 import numpy as np
 
@@ -13,27 +12,14 @@ from toprank.clicks.harvests import Graph
 from toprank.clicks.held_out import ComparedModels
 from toprank.clicks.training import Trained
 from toprank.drawing import WIDTH, Markup, colour, figure, join, tag, title
-from toprank.report.page import document, section, write_page
+from toprank.report.page import Section, sectioned_page
 from toprank.report.parts import legend, panel, plain_table, side_by_side
 from toprank.showing.pictures import Chart, Line, curves
 
-Extra = tuple[str, str, str, Markup]
-"""A further section: its anchor, its heading (and link), how to read it, and what it shows."""
 _CONTEXTS = 10  # curves in a picture: more cannot be told apart
 
 
-def write_clicks(
-    path: str | os.PathLike[str],
-    report: LogReport,
-    name: str,
-    models: ComparedModels | None = None,
-    *further: Extra,
-) -> None:
-    """Write the page as one HTML file, wholly or not at all."""
-    write_page(path, clicks_page(report, name, models, *further))
-
-
-def clicks_page(report: LogReport, name: str, models: ComparedModels | None = None, *further: Extra) -> str:
+def clicks_page(report: LogReport, name: str, models: ComparedModels | None = None, *further: Section) -> str:
     """The whole page as text; `further` sections stand behind the others."""
     problems = sum(finding.severity == "problem" for finding in report.findings)
     joined = int(report.graph.identified.sum())
@@ -41,13 +27,7 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
         "Positions cannot be compared: the log shows one order"
     )  # fmt: skip
     sizes = ", ".join(f"{count:,} {what}" for what, count in report.sizes.items())
-    opening = tag(
-        "header",
-        tag("p", name, cls="kicker"),
-        tag("h1", lead, cls="lead"),
-        tag("p", f"{sizes}; {problems} {'problem' if problems == 1 else 'problems'}.", cls="remark"),
-        cls="opening",
-    )
+    opening = [tag("p", f"{sizes}; {problems} {'problem' if problems == 1 else 'problems'}.", cls="remark")]
     items = [tag("li", str(finding)) for finding in report.findings] or [tag("li", "Nothing was found.")]
     known = report.propensities is not None and np.isfinite(report.propensities.values).any()
     figures = [panel("Propensity of each position", report.plot().figure())] if known else []
@@ -60,7 +40,7 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
         "for more such documents. On the diagonal, positions that nothing connects to the first have another colour: "
         "they cannot be compared with it."
     )
-    sections = [
+    sections: list[Section] = [
         ("found", "Findings", "", tag("ul", *items, cls="verdicts")),
         ("positions", "Positions", remark, join([side_by_side(*figures), plain_table(report.table(), "Positions")])),
     ]
@@ -72,9 +52,7 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
             "surprise at a rank in bits, over the sessions that have it, averaged over ranks; 1 is perfect, 2 a coin."
         )
         sections.append(("models", "Models", words, join([*_surprise(models), plain_table(models.table(), "Models")])))
-    sections += further
-    body = [opening, *(section(key, heading, words, shown) for key, heading, words, shown in sections)]
-    return document(name, join(body), [(key, heading) for key, heading, _, _ in sections])
+    return sectioned_page(name, lead, opening, [*sections, *further])
 
 
 def _drawn(graph: Graph) -> Markup:
@@ -113,7 +91,7 @@ def _surprise(models: ComparedModels) -> list[Markup]:
     return [legend(styles), side_by_side(panel("Perplexity by rank", drawn))]
 
 
-def rankers_section(done: Trained) -> Extra:
+def rankers_section(done: Trained) -> Section:
     """Naive against debiased against full information, and what the clicks were corrected by."""
     sentences = tag("ul", *(tag("li", part) for part in done._parts() if isinstance(part, str)), cls="verdicts")
     headings = {

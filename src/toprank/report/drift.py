@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import os
-
 from toprank.drawing import join, tag
 from toprank.monitoring import Drift
-from toprank.report.page import document, section, write_page
+from toprank.report.page import Section, sectioned_page
 from toprank.report.parts import legend, panel, plain_table, side_by_side
 
 _DRAWN = 12  # shifts that are drawn; the table holds all
-
-
-def write_drift(path: str | os.PathLike[str], drift: Drift, name: str) -> None:
-    """Write the page as one HTML file, wholly or not at all."""
-    write_page(path, drift_page(drift, name))
 
 
 def drift_page(drift: Drift, name: str) -> str:
     """The whole page as text."""
     before, after = drift.queries
     lead = f"{len(drift.alarms)} {'alarm' if len(drift.alarms) == 1 else 'alarms'}" if drift.alarms else "No alarm"
-    opening = tag(
-        "header",
-        tag("p", name, cls="kicker"),
-        tag("h1", lead, cls="lead"),
+    opening = [
         tag("ul", *(tag("li", alarm) for alarm in drift.alarms), cls="verdicts") if drift.alarms else None,
         tag("p", f"{before:,} queries before, {after:,} now, {len(drift.features):,} features.", cls="remark"),
-        cls="opening",
-    )
+    ]
     shown = [(drift.scores, drift.plot(named=False))]
     shown += [(feature, drift.plot(feature.name, named=False)) for feature in drift.features[: _DRAWN - 1]]
     figures = [panel(f"{feature.name}: PSI {feature.psi:.3f}", picture.figure()) for feature, picture in shown]
@@ -36,11 +25,9 @@ def drift_page(drift: Drift, name: str) -> str:
         "Each curve is a distribution function: the share of documents with at most this value. Where the curves lie "
         "on each other nothing has moved; PSI and KS measure how far they are apart. Categories are drawn as shares."
     )
-    body = [
-        opening,
-        section("quality", "What to expect", "", *(tag("p", words) for words in drift.outlook)),
-        section("shifts", "What has moved", remark, legend({"before": 0, "now": 1}), side_by_side(*figures)),
-        section("numbers", "All numbers", "", plain_table(drift.table(), "All numbers")),
+    sections: list[Section] = [
+        ("quality", "What to expect", "", join(tag("p", words) for words in drift.outlook)),
+        ("shifts", "What has moved", remark, join([legend({"before": 0, "now": 1}), side_by_side(*figures)])),
+        ("numbers", "All numbers", "", plain_table(drift.table(), "All numbers")),
     ]
-    links = [("quality", "Quality"), ("shifts", "Shifts"), ("numbers", "Numbers")]
-    return document(name, join(body), links)
+    return sectioned_page(name, lead, opening, sections)

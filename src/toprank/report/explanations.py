@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 from toprank.drawing import Markup, join, tag
 from toprank.errors import DataError
-from toprank.report.page import document, section, write_page
+from toprank.report.page import Section, sectioned_page
 from toprank.report.parts import panel, plain_table
 from toprank.showing.tables import Shown, Table
 
 
-def write_explanations(path: str | os.PathLike[str], name: str, results: Mapping[str, Shown]) -> None:
-    """Write explanations, each under its heading, as one HTML file, wholly or not at all."""
-    write_page(path, explanations_page(name, results))
-
-
 def explanations_page(name: str, results: Mapping[str, Shown]) -> str:
-    """The whole page as text; ids are escaped."""
-    sections = [
-        section(f"r{place}", heading, "", *_drawn(heading, result), *_words(heading, result))
+    """The whole page as text, each explanation under its heading."""
+    sections: list[Section] = [
+        (f"r{place}", heading, "", join([*_drawn(heading, result), *_words(heading, result)]))
         for place, (heading, result) in enumerate(results.items())
     ]
-    opening = tag("header", tag("h1", name, cls="lead"), cls="opening")
-    return document(name, join([opening, *sections]), [(f"r{place}", heading) for place, heading in enumerate(results)])
+    return sectioned_page(name, name, [], sections)
 
 
 def _drawn(heading: str, result: Shown) -> list[Markup]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from collections.abc import Sequence
 from importlib import resources
 
 from toprank.data.bytesource import output
@@ -138,6 +139,18 @@ def _small_print(content: Content) -> Markup:
         rows = [join([tag("dt", fact.name), tag("dd", fact.value)]) for fact in content.facts]
         parts += [tag("h3", "Versions and seeds"), tag("dl", *rows)]
     return section("sources", "Where this comes from", "", *parts)
+
+
+Section = tuple[str, str, str, Markup]
+"""A section of a page without panels: its anchor, its heading (and link), how to read it, and what it shows."""
+
+
+def sectioned_page(name: str, lead: str, opening: Sequence[Markup | None], sections: Sequence[Section]) -> str:
+    """A page that opens with a lead below its name, and shows sections."""
+    kicker = tag("p", name, cls="kicker") if lead != name else None
+    header = tag("header", kicker, tag("h1", lead, cls="lead"), *opening, cls="opening")
+    body = [header, *(section(*parts) for parts in sections)]
+    return document(name, join(body), [(key, heading) for key, heading, _, _ in sections])
 
 
 def document(name: str, body: Markup, links: list[tuple[str, str]]) -> str:
