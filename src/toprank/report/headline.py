@@ -37,8 +37,7 @@ def turned_around(d: Difference) -> Difference:
 def headline(comparison: Comparison, against_leader: bool = False) -> Headline:
     """What the first metric of a comparison amounts to.
 
-    `against_leader` says that nobody asked for the comparison's baseline: it is the best system, and the runner-up is
-    what it is measured against.
+    `against_leader`: nobody asked for the comparison's baseline; it is the best system, measured against the runner-up.
 
     >>> from toprank.comparison import compare_values
     >>> values = {"a": {"map": [0.5, 0.4, 0.7, 0.6, 0.5, 0.3, 0.8]}, "b": {"map": [0.3, 0.3, 0.6, 0.3, 0.4, 0.2, 0.7]}}
@@ -72,21 +71,18 @@ def _sentence(d: Difference, first: str, second: str, baseline: bool, margin: fl
     if not d.significant:
         return f"{d.winner} leads {other} by {by}, which may be chance."
     small = f", though less than the {margin:g} that matters" if d.equivalent else ""
-    role = ", the baseline" if baseline else ""
-    won = (
-        f"{first} wins by {by} over {second}{role}"
-        if d.winner == first
-        else f"{second}{role}, wins by {by} over {first}"
-    )
-    return f"{won}, more than chance explains{small}."
+    role = ", the baseline," if baseline else ""
+    if d.winner == first:
+        return f"{first} wins by {by} over {second}{role or ','} more than chance explains{small}."
+    return f"{second}{role} wins by {by} over {first}, more than chance explains{small}."
 
 
 def _sureness(comparison: Comparison, d: Difference) -> tuple[str, str]:
-    within = f"quivalent within ±{comparison.margin:g}: {p_value(d.equivalence_p)}"
+    within = f"equivalent within ±{comparison.margin:g}: {p_value(d.equivalence_p)}"
     p = p_value(d.p_adjusted)
     if d.significant:
-        return "shown", f"Not noise: {p}" + (f"; yet e{within}" if d.equivalent else "")
-    return ("equivalent", f"E{within}") if d.equivalent else ("noise", f"Could be noise: {p}")
+        return "shown", f"Not noise: {p}" + (f"; yet {within}" if d.equivalent else "")
+    return ("equivalent", within.capitalize()) if d.equivalent else ("noise", f"Could be noise: {p}")
 
 
 def _size(comparison: Comparison, d: Difference) -> str:
@@ -110,7 +106,7 @@ def _leaves_out_zero(d: Difference) -> bool:
 
 
 def _disagreement(comparison: Comparison, d: Difference) -> str:
-    """Why the interval and the verdict do not say the same; nothing where they do."""
+    """Why the interval and the verdict disagree; empty if they agree."""
     out = _leaves_out_zero(d)
     if out == d.significant:
         return ""
@@ -123,7 +119,7 @@ def _disagreement(comparison: Comparison, d: Difference) -> str:
 
 
 def _others(comparison: Comparison, first: str, baseline: bool) -> str:
-    """How many of the others are told apart."""
+    """How many of the others differ significantly."""
     metric = comparison.metrics[0]
     level = f"at level {comparison.alpha:g}"
     if comparison.correction != "none":
@@ -134,8 +130,10 @@ def _others(comparison: Comparison, first: str, baseline: bool) -> str:
         worse = sum(d.significant and d.winner == d.b for d in differences)
         if len(differences) == 1:
             return ""
+        verb = "is" if better == 1 else "are"
         return (
-            f"Of {len(differences)} compared with {comparison.baseline}, {better} are better and {worse} worse {level}."
+            f"Of {len(differences)} compared with {comparison.baseline}, {better} {verb} better and {worse} worse "
+            f"{level}."
         )
     pairs = [difference_between(comparison, first, other, metric) for other in comparison.systems if other != first]
     if len(pairs) == 1:

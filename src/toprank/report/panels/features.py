@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +14,9 @@ from toprank.experiment.training import signed_weights
 from toprank.report.content import RankedCollection, WeightsShown
 from toprank.report.parts import Panel, panel, side_by_side
 
-if TYPE_CHECKING:
-    from toprank.rankers.base import Ranker
-
 _FEATURES = 15
-_NAME = 24
+_NAME = 24  # letters of a feature's name; the tip shows all of it
+_IMPORTANCE = "Share of importance"
 
 
 def weights_of_rankers(
@@ -27,14 +25,13 @@ def weights_of_rankers(
     """The most important features of each ranker that can tell."""
     weights = []
     for system, ranker in rankers.items():
-        described = _weights_of(ranker)
-        if described is None or system not in styles:
+        signed, importances = signed_weights(ranker), getattr(ranker, "feature_importances_", None)
+        if system not in styles or (signed is None and importances is None):
             continue
-        meaning, values = described
-        signed = signed_weights(ranker) is not None
-        known = getattr(ranker, "column_names_" if signed else "feature_names_in_", None)
-        known = names if known is None else known
-        weights.append(_most_important(system, styles[system], meaning, values, known))
+        meaning, values = signed or (_IMPORTANCE, np.asarray(importances, dtype=np.float64))
+        own_names = getattr(ranker, "feature_names_in_" if signed is None else "column_names_", None)
+        shown_names = names if own_names is None else own_names
+        weights.append(_most_important(system, styles[system], meaning, values, shown_names))
     return tuple(weights)
 
 
@@ -48,27 +45,17 @@ def _most_important(
     return WeightsShown(system, style, meaning, tuple(called), tuple(values[order].tolist()), len(values))
 
 
-def _weights_of(ranker: Ranker) -> tuple[str, FloatArray] | None:
-    signed = signed_weights(ranker)
-    if signed is not None:
-        return signed
-    importances = getattr(ranker, "feature_importances_", None)
-    if importances is None:
-        return None
-    return "Share of importance", np.asarray(importances, dtype=np.float64)
-
-
 def weights_of_cells(
-    of: Sequence[Cell], styles: Mapping[str, int], names: Sequence[str] | None
+    cells: Sequence[Cell], styles: Mapping[str, int], names: Sequence[str] | None
 ) -> tuple[WeightsShown, ...]:
     """Weights with their sign where a system has them, else importances, as the mean over folds and seeds."""
     weights = []
     for system, style in styles.items():
-        cells = [cell for cell in of if cell.system == system]
-        signed = bool(cells) and all(cell.weights for cell in cells)
-        vectors = [cell.weights if signed else cell.importances for cell in cells]
-        if vectors and len({len(of) for of in vectors}) == 1 and vectors[0]:
-            meaning = cells[0].meaning if signed else "Share of importance"
+        own = [cell for cell in cells if cell.system == system]
+        signed = all(cell.weights for cell in own)
+        vectors = [cell.weights if signed else cell.importances for cell in own]
+        if vectors and len(set(map(len, vectors))) == 1 and vectors[0]:
+            meaning = own[0].meaning if signed else _IMPORTANCE
             mean = np.mean(np.array(vectors, dtype=np.float64), axis=0)
             weights.append(_most_important(system, style, f"{meaning}, mean over folds", mean, names))
     return tuple(weights)
@@ -90,15 +77,15 @@ def _shown(part: RankedCollection, _: str) -> Markup | None:
     return side_by_side(*panels)
 
 
-def _plot(what: WeightsShown) -> Markup:
-    """A bar for each feature, to the right where more is better, to the left where less is."""
+def _plot(weights: WeightsShown) -> Markup:
+    """A bar for each feature: to the right if more is better, to the left if less is."""
     row, top = 19.0, 4.0
-    reach = max((abs(v) for v in what.values), default=0.0) or 1.0
-    two_sided = min(what.values, default=0.0) < 0
-    box = Box(132, top, WIDTH - 58, top + row * len(what.values))
+    reach = max((abs(v) for v in weights.values), default=0.0) or 1.0
+    two_sided = min(weights.values, default=0.0) < 0
+    box = Box(132, top, WIDTH - 58, top + row * len(weights.values))
     x = Scale(-reach if two_sided else 0.0, reach, box.left, box.right)
     parts = []
-    for i, (name, value) in enumerate(zip(what.names, what.values, strict=True)):
+    for i, (name, value) in enumerate(zip(weights.names, weights.values, strict=True)):
         y = top + row * i
         left, right = sorted((x(0.0), x(value)))
         shown = f"{value:.3g}".replace("-", "−")
@@ -108,12 +95,12 @@ def _plot(what: WeightsShown) -> Markup:
                 title(f"{name}: {shown}"),
                 tag("text", shortened(name, _NAME), x=126, y=y + 13, cls="name end"),
                 tag("rect", x=left, y=y + 3, width=max(right - left, 0.8), height=row - 6,
-                    cls=f"weight {colour(what.style)}{' minus' if value < 0 else ''}"),
+                    cls=f"weight {colour(weights.style)}{' minus' if value < 0 else ''}"),
                 tag("text", shown, x=WIDTH - 4, y=y + 13, cls="tick end"),
             )
         )  # fmt: skip
     zero = tag("line", x1=x(0.0), x2=x(0.0), y1=box.top, y2=box.bottom, cls="zero")
-    return figure(f"{what.meaning} of {what.system}", box.bottom + 6, *parts, zero)
+    return figure(f"{weights.meaning} of {weights.system}", box.bottom + 6, *parts, zero)
 
 
 _REMARK = "Weights on standardised features, or shares of importance."
