@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from importlib import resources
+from itertools import chain
 
 from toprank.data.bytesource import output
 from toprank.drawing import Markup, join, tag
@@ -18,13 +19,14 @@ from toprank.report.parts import Panel, copied, scrolling
 
 LIMIT = 2_900_000  # bytes of a page: a mail still carries it
 _LEAST = 20_000  # bytes that each explorer gets in any case
+_FRAME = 60_000  # bytes set aside for style sheet, script (together 29,000), opening and frames of the explorers
 
 
 def write_html(path: str | os.PathLike[str], content: Content) -> None:
     """Write a report as one HTML file that needs nothing else, wholly or not at all.
 
-    The same content gives the same bytes. The file stays under 3 MB: where there are more queries than fit, the
-    explorer shows fewer of them, and says so.
+    The same content gives the same bytes. However many queries there are, the file stays under 3 MB: the explorer shows
+    as many as fit, and says so. (Hundreds of systems or metrics may need more: the tables show all of them.)
 
     >>> import tempfile, pathlib, toprank as tr
     >>> data = tr.synthetic(n_queries=20, seed=0)
@@ -50,11 +52,7 @@ def page(content: Content) -> str:
     keys = [f"p{i + 1}" for i in range(len(content.parts))]
     fixed = [[_shown(panel, part, key) for panel in PANELS] for part, key in zip(content.parts, keys, strict=True)]
     tail = _small_print(content)
-    used = (
-        sum(len(section.encode("utf-8")) for sections in fixed for section in sections)
-        + len(tail.encode("utf-8"))
-        + 60_000
-    )
+    used = _FRAME + sum(len(shown.encode("utf-8")) for shown in (tail, *chain(*fixed)))
     budget = max(_LEAST, (LIMIT - used) // len(content.parts))
     body, links = [], []
     for part, key, sections in zip(content.parts, keys, fixed, strict=True):
@@ -65,7 +63,7 @@ def page(content: Content) -> str:
             links.append((key, part.name))
         else:
             shown = zip((*PANELS, last), sections, strict=True)
-            links += [(f"{key}-{panel.name}", panel.link) for panel, section in shown if section]
+            links += [(f"{key}-{panel.name}", panel.link) for panel, markup in shown if markup]
         body += sections
     links.append(("sources", "Sources"))
     return document(content.title, join([_opening(content), *body, tail]), links)

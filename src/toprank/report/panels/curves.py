@@ -21,7 +21,7 @@ from toprank.showing.tables import Table
 from toprank.significance.results import number
 
 _CUTOFFS = 20  # points of a curve over cut-offs, at most
-_FAMILIES = 3
+_FAMILIES = 3  # metrics with a curve
 
 
 def at_cutoffs(
@@ -74,7 +74,11 @@ def _cutoffs_shown(part: RankedCollection, _: str) -> Markup | None:
 
 
 CUTOFFS = Panel(
-    "curves", "Cut-offs", "Metric by cut-off", "How far down the list the differences reach.", _cutoffs_shown
+    "curves",
+    "Cut-offs",
+    "Metric by cut-off",
+    "Whether the systems differ at the top of the list only or further down, too.",
+    _cutoffs_shown,
 )
 
 

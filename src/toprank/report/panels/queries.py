@@ -1,8 +1,7 @@
 """Single queries: those that all systems rank worst, and the explorer of all.
 
-The explorer's data are written as compact JSON within a budget of bytes. Queries are let in by interest: the hardest,
-then those on which two systems differ most, then the others in their order; what is left out is counted, and the page
-says so.
+The explorer's data are written as compact JSON within a budget of bytes. Queries are taken by interest: the hardest,
+then those on which two systems differ most; the page says how many are left out.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def _chip(label: float, top: float) -> Markup:
 
 def _hardest_remark(part: RankedCollection) -> str:
     return (
-        f"Worst {part.comparison.metrics[0]} on average over the systems, among queries that have something relevant; "
+        f"The worst {part.comparison.metrics[0]} on average over the systems, among queries with a relevant document; "
         "numbers in boxes are grades."
     )
 
@@ -106,9 +105,9 @@ def _hardest_remark(part: RankedCollection) -> str:
 HARDEST = Panel("hard", "Hardest", "Hardest queries", _hardest_remark, _hardest_shown)
 
 
-DEPTH = 10
+DEPTH = 10  # documents of each ranking in the explorer
 _SCALE = 10_000  # numbers travel as whole ten-thousandths
-_NAME = 80
+_NAME = 80  # letters of an id
 _SHARE = 0.4  # of the budget, for the numbers of the queries
 
 
@@ -121,7 +120,7 @@ def explorer_panel(part: RankedCollection, budget: int) -> Panel:
     keys = tag(
         "p",
         tag("kbd", "/"), " find, ", tag("kbd", "↑"), " ", tag("kbd", "↓"), " next query, ",
-        tag("kbd", "Esc"), " clear. Headings sort.",
+        tag("kbd", "Esc"), " clear. Click a heading to sort.",
         cls="remark keys",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What scores say of grades: how far a system tells them apart, and whether its probabilities hold."""
+"""Scores against grades: how far a system separates the grades, and whether its probabilities are right."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping
     names, members = _by_grade(data.labels, data.judged)
     if not names:
         return ()
-    spreads_made = []
+    drawn = []
     for name, style in styles.items():
         z = _within_queries(scores[name], data)
         groups = [z[rows] for rows in members]
         shares = np.array([np.histogram(group, _BINS)[0] / len(group) for group in groups])
         medians = np.array([np.median(group) for group in groups])
         documents = tuple(len(group) for group in groups)
-        spreads_made.append(ScoreSpread(name, style, _BINS, names, _smoothed(shares), medians, documents))
-    return tuple(spreads_made)
+        drawn.append(ScoreSpread(name, style, _BINS, names, _smoothed(shares), medians, documents))
+    return tuple(drawn)
 
 
 def _within_queries(scores: FloatArray, data: RankingData) -> FloatArray:
@@ -85,40 +85,40 @@ def _spreads_shown(part: RankedCollection, _: str) -> Markup | None:
     return side_by_side(*(panel(shortened(spread.system, 40), _spread_plot(spread)) for spread in part.spreads))
 
 
-def _spread_plot(what: ScoreSpread) -> Markup:
+def _spread_plot(spread: ScoreSpread) -> Markup:
     """One ridge for each grade, the highest on top, with its median."""
     row = 34.0
     top = 26.0
-    box = Box(44, top, WIDTH - 10, top + row * len(what.grades))
-    x = Scale(float(what.edges[0]), float(what.edges[-1]), box.left, box.right)
+    box = Box(44, top, WIDTH - 10, top + row * len(spread.grades))
+    x = Scale(float(spread.edges[0]), float(spread.edges[-1]), box.left, box.right)
     marked = [(v, f"{v:g}".replace("-", "−")) for v in ticks(x.low, x.high, 6)]
     frame = axes(box, x, Scale(0, 1, box.bottom, box.top), marked, [], "score within the query, in standard deviations")
-    middles = (what.edges[:-1] + what.edges[1:]) / 2
-    tallest = float(what.shares.max()) or 1.0
+    middles = (spread.edges[:-1] + spread.edges[1:]) / 2
+    tallest = float(spread.shares.max()) or 1.0
     ridges = []
-    for i in reversed(range(len(what.grades))):
+    for i in reversed(range(len(spread.grades))):
         base = box.bottom - row * i - 1
-        heights = what.shares[i] / tallest * row * 1.25
+        heights = spread.shares[i] / tallest * row * 1.25
         outline = [(x(m), base - h) for m, h in zip(middles.tolist(), heights.tolist(), strict=True)]
         outline = [(x.start, base), *outline, (x.stop, base)]
-        middle = x(float(what.medians[i]))
-        words = f"grade {what.grades[i]}: {what.documents[i]:,} documents, median {what.medians[i]:+.2f}"
+        middle = x(float(spread.medians[i]))
+        words = f"grade {spread.grades[i]}: {spread.documents[i]:,} documents, median {spread.medians[i]:+.2f}"
         ridges.append(
             tag(
                 "g",
                 title(words.replace("-", "−")),
-                tag("path", d=path(outline, close=True), cls=f"ridge {colour(what.style)}"),
+                tag("path", d=path(outline, close=True), cls=f"ridge {colour(spread.style)}"),
                 tag("line", x1=middle, x2=middle, y1=base, y2=base - row * 0.55, cls="median"),
-                tag("text", what.grades[i], x=box.left - 8, y=base - 4, cls="name end"),
+                tag("text", spread.grades[i], x=box.left - 8, y=base - 4, cls="name end"),
             )
         )
     label = tag("text", "grade", x=box.left - 8, y=12, cls="label end")
-    return figure(f"Scores of {what.system} by grade", box.bottom + 38, frame, *ridges, label)
+    return figure(f"Scores of {spread.system} by grade", box.bottom + 38, frame, *ridges, label)
 
 
 _SPREADS = (
-    "Scores within each query, standardised; the further the ridges of the grades lie apart, the better the system "
-    "tells them apart. The tick is the median."
+    "How the scores of each grade are distributed, standardised within each query. The further apart the curves of "
+    "two grades, the better the system separates them. The tick is the median."
 )
 SCORES = Panel("spread", "Scores", "Scores by grade", _SPREADS, _spreads_shown)
 
@@ -129,14 +129,14 @@ def calibrations(
     """Predicted P(grade ≥ 1) against what happened, for systems that give P(grade | x), one column per grade."""
     curves = []
     for name, table in probabilities.items():
-        given = np.asarray(table, dtype=np.float64)
-        if given.ndim != 2 or len(given) != data.n_documents:
+        columns = np.asarray(table, dtype=np.float64)
+        if columns.ndim != 2 or len(columns) != data.n_documents:
             raise DataError(
-                f"The probabilities of '{name}' have shape {given.shape}; they need a row for each of "
+                f"The probabilities of '{name}' have shape {columns.shape}; they need a row for each of "
                 f"{data.n_documents} documents and a column for each grade."
             )
         if name in styles:
-            curves.append(calibration(name, styles[name], given[:, 1:].sum(axis=1), data))
+            curves.append(calibration(name, styles[name], columns[:, 1:].sum(axis=1), data))
     return tuple(curves)
 
 
@@ -158,24 +158,26 @@ def _calibrations_shown(part: RankedCollection, _: str) -> Markup | None:
     return side_by_side(*panels)
 
 
-def _calibration_plot(what: DrawnCalibration) -> Markup:
-    """Observed shares over predicted probabilities; on the diagonal the prediction can be taken at its word."""
+def _calibration_plot(calibration: DrawnCalibration) -> Markup:
+    """Observed shares over predicted probabilities; on the diagonal they are equal."""
     box = Box(44, 24, WIDTH - 62, 278)
     x, y = Scale(0, 1, box.left, box.right), Scale(0, 1, box.bottom, box.top)
     marks = [(v / 4, f"{v / 4:g}") for v in range(5)]
     frame = axes(box, x, y, marks, marks, "predicted P(grade ≥ 1)", "observed share")
     diagonal = tag("line", x1=x(0), y1=y(0), x2=x(1), y2=y(1), cls="zero dashed")
-    bins = list(zip(what.predicted.tolist(), what.observed.tolist(), what.documents.tolist(), strict=True))
+    bins = list(
+        zip(calibration.predicted.tolist(), calibration.observed.tolist(), calibration.documents.tolist(), strict=True)
+    )
     dots = [
-        marker(what.style, x(p), y(o), f"predicted {p:.3f}, observed {o:.3f}, {n:,.0f} documents", size=4.2)
+        marker(calibration.style, x(p), y(o), f"predicted {p:.3f}, observed {o:.3f}, {n:,.0f} documents", size=4.2)
         for p, o, n in bins
     ]
-    line = curve(what.style, [(x(p), y(o)) for p, o, _ in bins])
-    return figure(f"Calibration of {what.system}", 318, frame, diagonal, line, *dots)
+    line = curve(calibration.style, [(x(p), y(o)) for p, o, _ in bins])
+    return figure(f"Calibration of {calibration.system}", 318, frame, diagonal, line, *dots)
 
 
 _CALIBRATION = (
-    "Documents in ten groups by predicted probability of being relevant, against the share that is. On the dashed "
-    "diagonal a prediction can be taken at its word."
+    "Documents in ten groups by their predicted probability of being relevant, against the share that is relevant. On "
+    "the dashed diagonal both are equal."
 )
 CALIBRATION = Panel("calibration", "Calibration", "Calibration", _CALIBRATION, _calibrations_shown)

@@ -39,7 +39,7 @@ def _reading(part: RankedCollection) -> str:
     sliced = part.comparison.slices
     by = "" if sliced is None else f" by {sliced.slices.by}"
     least = "" if sliced is None else f" Slices of fewer than {sliced.least} queries are named but not tested."
-    return f"The same comparison in slices of the queries{by}: a mean over all may hide who gains and who loses.{least}"
+    return f"The same comparison in slices of the queries{by}: an overall mean can hide who gains and who loses.{least}"
 
 
 SLICES = Panel("slices", "Slices", "Results by slice", _reading, _slices)

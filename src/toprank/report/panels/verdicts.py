@@ -44,14 +44,14 @@ def _written(part: RankedCollection, language: Literal["markdown", "latex"]) -> 
 
 
 def means_table(part: RankedCollection, judgement: JudgedComparison, styles: dict[str, int]) -> Markup:
-    """Systems, best first: means with intervals and marks, and the first metric's distance from the reference."""
+    """Systems, best first: means with intervals and marks, and differences of the first metric from the reference."""
     comparison = judgement.comparison
     metrics = comparison.metrics
     order = part.ranked_systems
     reference = comparison.baseline or order[0]
     letters = {name: chr(ord("a") + i) if i < 26 else str(i + 1) for i, name in enumerate(order)}
     pairs = comparison.baseline is None
-    head = ["" if not pairs else None, "system", *metrics, f"difference from {reference}", "p", "win / tie / loss"]
+    head = ["system", *metrics, f"difference from {reference}", "p", "win / tie / loss"]
     rows = []
     for name in order:
         d = difference_between(comparison, name, reference, metrics[0])
@@ -59,7 +59,7 @@ def means_table(part: RankedCollection, judgement: JudgedComparison, styles: dic
         label = tag("th", tag("span", swatch(styles[name]), cls="key"), tag("span", name, cls="name"),
                     tag("small", letters[name], cls="letter") if pairs else None, scope="row")  # fmt: skip
         rows.append(tag("tr", label, *cells, *_reference_cells(comparison, d, name)))
-    kinds = [tag("th", h, cls="n" if i else None, scope="col") for i, h in enumerate(h for h in head if h)]
+    kinds = [tag("th", h, cls="n" if i else None, scope="col") for i, h in enumerate(head)]
     table = tag("table", tag("thead", tag("tr", *kinds)), tag("tbody", *rows), cls="means")
     return join([scrolling(table, "Means"), tag("p", _marks(comparison), cls="remark")])
 
@@ -113,7 +113,7 @@ def _marks(comparison: Comparison) -> str:
     lower = ", ".join(comparison.lower_is_better)
     less = f" Less is better in {lower}." if lower else ""
     return (
-        f"Mean over queries with its {level} interval. {how} Difference, p (corrected) and wins are those of {first}; "
+        f"Mean over queries with its {level} interval. {how} Difference, p (corrected) and wins are for {first}; "
         f"* marks p ≤ {comparison.alpha:g}.{less}"
     )
 
@@ -173,8 +173,8 @@ def _differences(part: RankedCollection, _: str) -> Markup:
 
 def _reading(part: RankedCollection) -> str:
     return (
-        "Each line is an interval of the mean difference over queries; one that stays clear of zero is not easily "
-        f"chance. The shaded band is ±{part.comparison.margin:g}: differences within it do not matter."
+        "Each line is the interval of a mean difference over queries; a line clear of zero is hard to explain by "
+        f"chance. The shaded band is ±{part.comparison.margin:g}: differences within it are too small to matter."
     )
 
 
