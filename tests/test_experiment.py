@@ -619,7 +619,7 @@ def test_ctrl_c_ends_the_workers_and_says_how_to_go_on(tmp_path, slow, monkeypat
 
     finger = threading.Thread(target=press)
     finger.start()
-    with pytest.raises(KeyboardInterrupt, match=r"Stopped: \d of 6 cells.* is in .*run; the same run there goes on"):
+    with pytest.raises(KeyboardInterrupt, match=r"Stopped: \d of 6 cells.* are in .*run; the same run there goes on"):
         experiment(asked, threads=2, folder=tmp_path / "run").run()
     finger.join()
     assert not any(alive(int(pid)) for _, pid in fits(tmp_path))
@@ -638,7 +638,7 @@ class Stubborn(Plain):
 
 
 def test_what_a_solver_saves_from_ctrl_c_is_no_result(tmp_path):
-    with pytest.raises(KeyboardInterrupt, match="goes on from it"):
+    with pytest.raises(KeyboardInterrupt, match="goes on from them"):
         experiment({"stubborn": Stubborn()}, folder=tmp_path).run()
     assert not list((tmp_path / "cells").iterdir())
     with pytest.raises(KeyboardInterrupt, match="Nothing was kept"):

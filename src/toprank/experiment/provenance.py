@@ -83,8 +83,8 @@ def key_of(fingerprints: Mapping[str, str], system: Any, seed: int | None, metri
     kinds = [getattr(rankers, name) for name in rankers.KINDS if own_code or name in definition]
     packages = {*COMPUTING, *(name for kind in kinds for name in kind.packages)}
     used = {name: version for name, version in versions().items() if name in packages}
-    what = [_FORMAT, __version__, source_hash(), used, dict(fingerprints), system, seed, metric, convention]
-    text = json.dumps(what, sort_keys=True, ensure_ascii=False)
+    content = [_FORMAT, __version__, source_hash(), used, dict(fingerprints), system, seed, metric, convention]
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return _hash(text.encode())
 
 
@@ -227,15 +227,15 @@ _CIRCUMSTANCES = ("versions", "machine", "command", "created", "notes")
 
 def experiment_key(provenance: Mapping[str, Any]) -> str:
     """A name for what was asked for, the same for every run of it: data, systems, metrics and rules."""
-    asked = {name: value for name, value in provenance.items() if name not in _CIRCUMSTANCES}
-    text = json.dumps(plain(asked), sort_keys=True, ensure_ascii=False)
+    definition = {name: value for name, value in provenance.items() if name not in _CIRCUMSTANCES}
+    text = json.dumps(plain(definition), sort_keys=True, ensure_ascii=False)
     return _hash(text.encode(), 8)
 
 
 def provenance_of(
     experiment: Experiment, datasets: dict[str, Any], seeds: tuple[int, ...], notes: list[str]
 ) -> dict[str, Any]:
-    """Everything that one needs to run the experiment again, or to doubt it; `seeds`: all that were used."""
+    """Everything needed to repeat the experiment or to question it; `seeds`: all that were used."""
     return {
         "versions": versions(),
         "machine": {"system": platform.platform(), "processor": platform.machine(), "cores": os.cpu_count()},
@@ -261,12 +261,14 @@ def provenance_of(
 
 
 def fold_facts(fold: Fold, fingerprints: dict[str, str]) -> dict[str, Any]:
-    """What a fold is: sizes and fingerprints of its parts."""
+    """Sizes, highest grade and fingerprints of a fold."""
     return {
         "name": fold.name,
         "queries": {part: data.n_queries for part, data in fold.parts.items()},
         "documents": {part: data.n_documents for part, data in fold.parts.items()},
         "features": fold.train.n_features,
+        # On the scale of the whole fold: a test part may lack the highest grade.
+        "max_grade": max(float(np.max(data.labels[data.judged], initial=0.0)) for data in fold.parts.values()),
         "feature_names": None if fold.train.feature_names is None else list(fold.train.feature_names),
         "fingerprints": fingerprints,
     }

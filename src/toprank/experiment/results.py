@@ -31,7 +31,7 @@ Name = str | None
 
 
 class Results(Shown):
-    """What an experiment found; `str` gives the tables.
+    """The results of an experiment; `str` gives the tables.
 
     There are two ways to one number, and they are never mixed. **Mean of fold means**: the mean over the queries of
     each fold, then over the folds, as the tables of papers have it (`fold_means`). **Pooled queries**: the queries of
@@ -280,28 +280,28 @@ class Results(Shown):
         """
         by = options.pop("by", None)
         dataset, convention = self._dataset(dataset), self._convention(convention)
-        asked = [metrics] if isinstance(metrics, str) else self.metrics if metrics is None else metrics
-        names = [self._metric(metric) for metric in asked]
-        made_of = (dataset, tuple(names), baseline, convention, tuple(sorted(options.items())))
-        if made_of not in self._comparisons or by is not None:
-            columns: dict[str, dict[str, FloatArray]] = {}
-            for metric in names:
-                for system, values in self.pooled_values(metric, convention, dataset).items():
-                    columns.setdefault(system, {})[metric] = values
-            errors = [name for name in names if not self.provenance["metrics"][name]["higher_is_better"]]
-            comparison = compare_values(
-                columns,
-                convention=convention,
-                baseline=baseline,
-                lower_is_better=errors,
-                by=self.slices(dataset) if by is None else by,
-                **options,
-            )
-            comparison = self._over_seeds(comparison, convention, dataset)
-            if by is not None:
-                return comparison
-            self._comparisons[made_of] = comparison
-        return self._comparisons[made_of]
+        metrics = [metrics] if isinstance(metrics, str) else self.metrics if metrics is None else metrics
+        names = [self._metric(metric) for metric in metrics]
+        key = (dataset, tuple(names), baseline, convention, tuple(sorted(options.items())))
+        if by is None and key in self._comparisons:
+            return self._comparisons[key]
+        columns: dict[str, dict[str, FloatArray]] = {}
+        for metric in names:
+            for system, values in self.pooled_values(metric, convention, dataset).items():
+                columns.setdefault(system, {})[metric] = values
+        errors = [name for name in names if not self.provenance["metrics"][name]["higher_is_better"]]
+        comparison = compare_values(
+            columns,
+            convention=convention,
+            baseline=baseline,
+            lower_is_better=errors,
+            by=self.slices(dataset) if by is None else by,
+            **options,
+        )
+        comparison = self._over_seeds(comparison, convention, dataset)
+        if by is None:
+            self._comparisons[key] = comparison
+        return comparison
 
     def _over_seeds(self, comparison: Comparison, convention: str, dataset: str) -> Comparison:
         """The comparison with intervals for other seeds, too, where one of two systems was run with several."""

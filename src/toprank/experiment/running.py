@@ -47,7 +47,8 @@ class Progress:
         self._tell = ProgressLine(NOW_AND_THEN, over=True)
         self._tell.rest()
         self._shown = self._tell.watched if verbose is None else verbose
-        self._what = ""
+        self._place = ""
+        """The system, dataset and fold of the last cell."""
 
     def cached(self, system: str) -> None:
         """A cell was there already."""
@@ -60,7 +61,7 @@ class Progress:
         self._failed += failed
         self._seconds[system].append(seconds)
         self._starts[system] += sum(map(len, self._seconds.values())) <= self._workers
-        self._what = place
+        self._place = place
         self.tick()
 
     def time_left(self) -> float | None:
@@ -73,7 +74,7 @@ class Progress:
         return sum(count * known.get(system, usual) for system, count in self._left.items()) / self._workers
 
     def tick(self) -> None:
-        """Say how things stand, if it is time to."""
+        """Print the state, if it is time to."""
         if self._shown:
             self._tell(self.line())
 
@@ -85,13 +86,13 @@ class Progress:
         parts += [f"{self._failed} failed"] if self._failed else []
         left = self.time_left()
         parts += [f"about {duration(left)} left"] if left is not None and self._left.total() else []
-        parts += [self._what] if self._what else []
+        parts += [self._place] if self._place else []
         return ", ".join(parts)
 
     def close(self, ended: bool) -> None:
         """Clear the line; at the `ended` experiment, leave the sum."""
         if self._shown and ended:
-            self._what = ""
+            self._place = ""
             self._tell(f"{self.line()}.", last=True)
         elif self._shown:
             self._tell.clear()
@@ -119,8 +120,6 @@ class _Place:
     dataset: str
     facts: dict[str, Any]
     test: RankingData
-    max_grade: float
-    """The highest grade of training and validation data."""
     keys: dict[tuple[str, int | None], str] = field(default_factory=dict)
     missing: dict[str, tuple[Entry, int | None]] = field(default_factory=dict)
     slices: list[str] | None = None
@@ -132,7 +131,7 @@ class _Place:
 
 
 def run(experiment: Experiment, verbose: bool | None) -> Results:
-    """Run all cells of an experiment that are not there yet, and judge them."""
+    """Run the cells of an experiment that are not in its folder yet, and judge all of them."""
     kept = experiment.folder is not None
     folder = experiment.folder or Path(tempfile.mkdtemp(prefix="toprank-experiment-"))
     results = None
@@ -211,16 +210,13 @@ class _Run:
     def _place(self, dataset: Dataset, fold: Fold, seen: set[str]) -> _Place:
         """Look up every cell of a fold; two names for one thing make one cell."""
         prints = {name: part.fingerprint for name, part in fold.parts.items()}
-        highest = max(_max_grade(fold.train), _max_grade(fold.valid))
         judged = fold.test.without_features().replace(source_rows=None)  # what judging needs, in no more memory
-        place = _Place(len(self.places), dataset.name, fold_facts(fold, prints), judged, highest)
+        place = _Place(len(self.places), dataset.name, fold_facts(fold, prints), judged)
         self.store.write_test(prints["test"], place.test)
         experiment = self.experiment
+        chosen_by = None if experiment.select_by is None else str(parse(experiment.select_by))  # under any spelling
         for entry in experiment.entries:
             for seed in self.seeds[entry.name]:
-                chosen_by = (
-                    None if experiment.select_by is None else str(parse(experiment.select_by))
-                )  # under any spelling
                 rules = (None, None) if entry.system is None else (chosen_by, self.rule)
                 key = key_of(prints, self.definitions[entry.name], seed, *rules)
                 place.keys[entry.name, seed] = key
@@ -274,8 +270,8 @@ class _Run:
     def _farewell(self) -> str:
         state = f"Stopped: {self.progress.line()}."
         if self.experiment.folder is None:
-            return f"{state} Nothing was kept, for want of a folder; give one, and a run can be resumed."
-        return f"{state} What is finished is in {self.experiment.folder}; the same run there goes on from it."
+            return f"{state} Nothing was kept, since no folder was given; with one, the same run goes on from there."
+        return f"{state} Finished cells are in {self.experiment.folder}; the same run there goes on from them."
 
     # ---- judging ----
 
@@ -284,8 +280,6 @@ class _Run:
         cells, failures, blocks, notes = list[Cell](), list[Failure](), list[ResultBlock](), dict[str, None]()
         slices = self._slices(notes)
         for place in self.places:
-            # On the scale of the whole fold: a test part may lack the highest grade.
-            place.facts["max_grade"] = max(place.max_grade, _max_grade(place.test))
             for (system, seed), key in place.keys.items():
                 where: dict[str, Any] = {"dataset": place.dataset, "fold": place.name, "system": system, "seed": seed}
                 if key in self.errors:
@@ -349,7 +343,6 @@ class _Run:
         evaluations: dict[str, Evaluation] = {}
         reasons: dict[str, str] = {}
         measures, threads = list(self.experiment.measures.values()), self.experiment.threads
-        top = max(place.max_grade, _max_grade(place.test))
         for name, convention in self.experiment.conventions.items():
             try:
                 evaluations[name] = evaluate(
@@ -357,14 +350,10 @@ class _Run:
                     place.test,
                     measures,
                     convention=convention,
-                    max_grade=top or None,
+                    max_grade=place.facts["max_grade"] or None,
                     order="data",
                     threads=threads,
                 )
             except DataError as problem:
                 reasons[name] = problem.args[0]
         return evaluations, reasons
-
-
-def _max_grade(data: RankingData) -> float:
-    return float(np.max(data.labels[data.judged], initial=0.0))

@@ -1,4 +1,4 @@
-"""`Experiment`: what is to be run, data sets as folds and systems as entries, checked before anything is computed."""
+"""`Experiment`: datasets as folds and systems as entries, checked before anything is computed."""
 
 from __future__ import annotations
 
@@ -138,13 +138,13 @@ class Entry:
             changes |= {"seed": seed} if "seed" in known else {"loss": replace(_loss(known), seed=seed)}
         ranker.set_params(**{name: value for name, value in changes.items() if name in known})
         ranker.fit(fold.train, valid=fold.valid)
-        judged = ranker.get_params(deep=False).get("metric")
-        reached = getattr(ranker, "training_", {}).get("valid", {})
-        path = list(getattr(ranker, "path_", []))
         if isinstance(ranker, AutoRanker):
             choice = ranker.choice_
             chosen = {"chosen": choice.name}
             return Chosen(ranker.ranker_, chosen, choice.metric, choice.convention, choice.value, _tried(choice))
+        judged = ranker.get_params(deep=False).get("metric")
+        reached = getattr(ranker, "training_", {}).get("valid", {})
+        path = list(getattr(ranker, "path_", []))
         options = {"l2": ranker.l2_} if len(path) > 1 and hasattr(ranker, "l2_") else {}
         value = reached.get(str(judged)) if judged else None
         rules = reached.get("convention") or known.get("convention") or "standard"
@@ -402,14 +402,14 @@ def _datasets(given: Any, k: int, seed: int, slices: str | None) -> tuple[Datase
 def _dataset(name: str | None, what: Any, k: int, seed: int, slices: str | None) -> Dataset:
     if isinstance(what, str | os.PathLike):
         path = Path(what)
-        called, of_folds = path.resolve().name, path.is_dir() and not is_readable_folder(path)
+        own_name, of_folds = path.resolve().name, path.is_dir() and not is_readable_folder(path)
         # A table need not be told to carry the column that it is to be sliced by.
         options = {} if of_folds or slices is None else carrying(format_of(path), columns_of(slices), {})
-        its = folds(path, seed=seed) if of_folds else folds(path, k, seed=seed, **options)
-        return Dataset(name or (called if of_folds else called.split(".")[0]), its, its.names, without_place(str(path)))
+        parts = folds(path, seed=seed) if of_folds else folds(path, k, seed=seed, **options)
+        usual_name = own_name if of_folds else own_name.split(".")[0]
+        return Dataset(name or usual_name, parts, parts.names, without_place(str(path)))
     if isinstance(what, RankingData):
-        its = folds(what, k, seed=seed)
-        return Dataset(name or "data", its, its.names, "")
+        what = folds(what, k, seed=seed)
     if isinstance(what, Folds):
         return Dataset(name or "data", what, what.names, "")
     if _is_sequence(what) and what and all(isinstance(fold, Fold) for fold in what):

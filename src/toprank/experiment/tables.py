@@ -389,4 +389,4 @@ def _warned(results: Results) -> list[str]:
         return []
     first = warned[0]
     where = f"{first.system} on {first.dataset} {first.fold}: {first.warnings[0]}"
-    return [f"{_count(len(warned), 'cell')} warned; the first, {where} All are in Results.cells."]
+    return [f"{_count(len(warned), 'cell')} warned (see Results.cells); the first, {where}"]

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +146,6 @@ def _with_reversed_rows(fold: Fold) -> Fold:
 def reversed_rows(data: RankingData) -> RankingData:
     """The same data with the rows of each query in the opposite order; queries keep theirs."""
     offsets = data.queries.offsets
-    rows = np.concatenate([np.arange(b - 1, a - 1, -1) for a, b in pairwise(offsets)])
+    rows = data.queries.spread(offsets[:-1] + offsets[1:] - 1) - np.arange(data.n_documents)
     own = {name: None if getattr(data, name) is None else getattr(data, name)[rows] for name in PER_DOCUMENT}
     return data.replace(X=data.X[rows], **own)
