@@ -9,9 +9,7 @@ and is taken as looked at. */
 KERNEL(i8, cascade_expectations)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1], const i8 pair[n], const u1 clicks[n],
                                  const f8 attraction[p], const i8 kind[n], const f8 after[k], f8 skip, i8 first,
                                  i8 last, f8 examined[n], f8 onward[n], f8 values[s]) {
-    i8 longest = 1;
-    for (i8 session = first; session < last; session++)
-        longest = most(longest, offsets[session + 1] - offsets[session]);
+    const i8 longest = longest_query(last - first, offsets + first);
     f8 *next = scratch(2 * longest, sizeof(f8)); /* P(all below | looked at the next one), and where it was not */
     if (!next) return OUT_OF_MEMORY;
     for (i8 session = first; session < last; session++) {
@@ -139,9 +137,7 @@ KERNEL(void, cascade_chances)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1], c
 `examination` has a row for each position and a column for the position of the last click, 0 where there was none. */
 KERNEL(i8, browsing_chances)(i8 s, i8 n, i8 p, i8 k, const i8 offsets[s + 1], const i8 pair[n], const i8 position[n],
                              const f8 attraction[p], const f8 examination[k][k], i8 first, i8 last, f8 chance[n]) {
-    i8 longest = 1;
-    for (i8 session = first; session < last; session++)
-        longest = most(longest, offsets[session + 1] - offsets[session]);
+    const i8 longest = longest_query(last - first, offsets + first);
     f8 *latest = scratch(longest + 1, sizeof(f8)); /* P(the last click so far was there) */
     if (!latest) return OUT_OF_MEMORY;
     for (i8 session = first; session < last; session++) {

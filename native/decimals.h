@@ -118,12 +118,9 @@ INLINE i8 quick_number(const u1 *text, bool single, f8 *value) {
     u8 one = word_at(text + negative), two = word_at(text + negative + 1);
     u8 before_point = (((u8)1 << (4 * whole)) << (4 * whole)) - 1;
     u8 x = (two ^ ((one ^ two) & before_point)) ^ 0x3030303030303030;
-    f8 quotient = (f8)(i8)eight_digits(x << (64 - 8 * digits)) / TEN_TO[digits - whole];
-    u8 bits;
-    memcpy(&bits, &quotient, sizeof bits);
+    u8 bits = bits_of((f8)(i8)eight_digits(x << (64 - 8 * digits)) / TEN_TO[digits - whole]);
     if (UNLIKELY(single && (bits & 0x1FFFFFFF) == 0x10000000)) return 0;
-    bits |= (u8)negative << 63;
-    memcpy(value, &bits, sizeof bits);
+    *value = float_of(bits | (u8)negative << 63);
     return stop;
 }
 
@@ -224,9 +221,7 @@ static bool scaled(u8 mantissa, i8 exponent, bool cut, const u1 *text, const u1 
     if (!cut && single && exponent < 0 && exponent >= -22) {
         /* Two roundings are off by less than two units of the last place: far from a border of two f4, near enough. */
         f8 quotient = (f8)mantissa / TEN_TO[-exponent];
-        u8 bits;
-        memcpy(&bits, &quotient, sizeof bits);
-        if ((bits & 0x1FFFFFFF) - 0x0FFFFFFC > 8) {
+        if ((bits_of(quotient) & 0x1FFFFFFF) - 0x0FFFFFFC > 8) {
             *value = (f8)(f4)quotient;
             return true;
         }

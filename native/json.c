@@ -1,7 +1,7 @@
 /* Rows of numbers in JSON text: what most requests to a service consist of.
 
-`json_rows` reads arrays of numbers, truth values and nulls, and leaves whatever else there may be (words, objects, numbers that no f8
-can hold, mistakes) to somebody who can say what is wrong with it. One set of instructions is enough. */
+`json_rows` reads arrays of numbers, truth values and nulls. Whatever else there may be (words, objects, numbers that no f8
+can hold, mistakes) is left to a reader that can say what is wrong with it. One set of instructions is enough. */
 #include "decimals.h"
 
 /* 10^19 / 10^n: a mantissa below it has room for n more digits. */
@@ -99,8 +99,8 @@ static const u1 *json_row(const u1 *at, i8 d, f8 *row) {
     return json_behind_blanks(at);
 }
 
-/* Arrays of d numbers, truth values (1, 0) or nulls (NaN), each followed by a comma, and then a zero byte within the last WINDOW ones, which
-are all zeros. -1; or the number of the first array that is anything else. */
+/* Arrays of d numbers, truth values (1, 0) or nulls (NaN), each with a comma behind it; then WINDOW zero bytes, so that nothing
+is read beyond the text. -1, or the number of the first array that is anything else. */
 KERNEL(i8, json_rows)(i8 t, i8 n, i8 d, const u1 text[t], f8 rows[n][d]) {
     if (t < WINDOW || d < 1) return 0;
     for (i8 k = t - WINDOW; k < t; k++)

@@ -17,8 +17,12 @@ TOPRANK_PUBLIC const char *toprank_variants(void) { return TOPRANK_VARIANTS; }
 TOPRANK_PUBLIC i8 toprank_machine(void) {
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
-    const unsigned fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28;
-    if ((c & (fma | osxsave | avx)) != (fma | osxsave | avx)) return 0;
+    const unsigned fma = 1u << 12, popcnt = 1u << 23, osxsave = 1u << 27, avx = 1u << 28;
+    const unsigned needed = fma | popcnt | osxsave | avx;
+    if ((c & needed) != needed) return 0;
+    /* A processor without LZCNT takes it for BSR, and counts the wrong end without a complaint. */
+    const unsigned lzcnt = 1u << 5;
+    if (!__get_cpuid(0x80000001, &a, &b, &c, &d) || !(c & lzcnt)) return 0;
     unsigned saved, high;
     __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
     if ((saved & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;

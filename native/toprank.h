@@ -66,6 +66,17 @@ INLINE i8 most(i8 a, i8 b) { return a > b ? a : b; }
 INLINE f8 smaller(f8 a, f8 b) { return a < b ? a : b; }
 INLINE f8 larger(f8 a, f8 b) { return a > b ? a : b; }
 
+INLINE f8 float_of(u8 bits) {
+    f8 x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+INLINE u8 bits_of(f8 x) {
+    u8 bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 /* Randomness is a counter, not a state: word i of a stream is mixed(start + i GOLDEN). The finish of SplitMix64 is a
 bijection in which every bit of the word moves every bit of the result; 2^64 over the golden ratio takes steps that are
 far apart in all bits. */

@@ -57,9 +57,10 @@ INLINE Share share_of(f8 below, f8 excess) {
 KERNEL(i8, unique_sums)
 (i8 n, i8 q, const f8 scores[n], const i8 offsets[q + 1], const i8 begin[n], const f8 weights[n], const f8 scale[q],
  f8 grad[n], f8 diagonal[n], f8 losses[q]) {
-    f8 *room = scratch(4 * n, sizeof(f8));
+    const i8 longest = longest_query(q, offsets);
+    f8 *room = scratch(4 * longest, sizeof(f8));
     if (!room) return OUT_OF_MEMORY;
-    const Sums at = {room, room + n, room + 2 * n, room + 3 * n};
+    const Sums at = {room, room + longest, room + 2 * longest, room + 3 * longest};
     for (i8 k = 0; k < q; k++) {
         const i8 start = offsets[k], m = offsets[k + 1] - start;
         const i8 *from = begin + start;
@@ -96,10 +97,11 @@ KERNEL(i8, unique_sums)
 KERNEL(i8, unique_times)
 (i8 n, i8 q, i8 width, const f8 scores[n], const i8 offsets[q + 1], const i8 begin[n], const f8 weights[n],
  const f8 scale[q], const f8 V[n][width], f8 product[n][width]) {
-    f8 *room = scratch(4 * n + 2 * width, sizeof(f8));
+    const i8 longest = longest_query(q, offsets);
+    f8 *room = scratch(4 * longest + 2 * width, sizeof(f8));
     if (!room) return OUT_OF_MEMORY;
-    const Sums at = {room, room + n, room + 2 * n, room + 3 * n};
-    f8 *lower = room + 4 * n, *means = lower + width;
+    const Sums at = {room, room + longest, room + 2 * longest, room + 3 * longest};
+    f8 *lower = room + 4 * longest, *means = lower + width;
     for (i8 k = 0; k < q; k++) {
         const i8 start = offsets[k], m = offsets[k + 1] - start;
         const i8 *from = begin + start;

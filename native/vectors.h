@@ -7,17 +7,6 @@ the bits are the same in all of them. Below 1 ulp (tests/test_kernels.py). */
 
 #define LANES 8
 
-INLINE f8 float_of(u8 bits) {
-    f8 x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-INLINE u8 bits_of(f8 x) {
-    u8 bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
 /* e^x. x = k log 2 + r with |r| ≤ log(2)/2, and e^r = 1 + r + r² (1/2! + r/3! + … + r¹¹/13!). log 2 is taken in two parts, the
 first short enough that its product with k is exact; the second joins the sum last, beside the small terms. */
 INLINE f8 exp1(f8 x) {
