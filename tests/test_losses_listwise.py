@@ -114,7 +114,8 @@ def test_long_lists_are_refused_for_more_than_one_place():
         ListNet(top_k=4).on(labels, queries)
     with pytest.raises(DataError, match=r"about 10\^198 .*120 documents"):
         ListNet(top_k=None).on(labels, queries)
-    with pytest.raises(DataError, match=r"about 10\^5735 .*2,000 documents"):  # 2000!·(e − 2): more digits than Python writes
+    # 2000!·(e − 2) has more digits than Python writes
+    with pytest.raises(DataError, match=r"about 10\^5735 .*2,000 documents"):
         ListNet(top_k=None).on(np.zeros(2000), Queries([0, 2000]))
 
 

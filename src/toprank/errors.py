@@ -51,6 +51,16 @@ class Remedy(str):
         return made
 
 
+def count_of(n: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> count_of(1, "query"), count_of(1200, "judged query"), count_of(2, "loss"), count_of(0, "row")
+    ('1 query', '1,200 judged queries', '2 losses', '0 rows')
+    """
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else plural}"
+
+
 def joined(*parts: str) -> str:
     """Parts of a text with blanks between them; where one is a `Remedy`, the whole is, and remembers its parts.
 

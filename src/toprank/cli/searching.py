@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from toprank.cli import common, options, serving
+from toprank.errors import count_of
 from toprank.serving.settings import Settings
 
 Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="A folder that `toprank search index` made.")]
@@ -116,8 +117,9 @@ def index(
             language=language,
             seed=seed,
         )
-    documents = f"{len(made):,} document{'' if len(made) == 1 else 's'}"
-    typer.echo(f"{output}: {documents} of {made.name}, fields {', '.join(made.documents.fields)}.")
+    typer.echo(
+        f"{output}: {count_of(len(made), 'document')} of {made.name}, fields {', '.join(made.documents.fields)}."
+    )
     for note in made.notes:
         common.say(note, quiet)
     if trained:

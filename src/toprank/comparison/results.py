@@ -13,7 +13,7 @@ import numpy.typing as npt
 from toprank.comparison.plots import intervals
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, UnknownNameError, count_of
 from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, latex_text
 from toprank.significance import Interval, bonferroni, holm
@@ -160,7 +160,7 @@ class Comparison(Shown, Plan):
     @property
     def tests(self) -> str:
         """The size of the family, in words."""
-        return "1 test" if self.family == 1 else f"{self.family} tests"
+        return count_of(self.family, "test")
 
     def summary_of(self, difference: Difference) -> str:
         """What one difference amounts to, as a sentence."""

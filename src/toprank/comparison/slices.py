@@ -8,6 +8,7 @@ from typing import Any
 
 from toprank.comparison.results import CORRECTED_BY, Difference, Plan, plain
 from toprank.data.slices import Slices
+from toprank.errors import count_of
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, latex_text
 from toprank.significance.results import number, p_value
 
@@ -105,7 +106,7 @@ class SlicedComparison(Shown):
     @property
     def summary(self) -> str:
         """What is shown in which slice, and which slices are too small to tell; each on a line of its own."""
-        tests = "1 test" if self.family == 1 else f"{self.family} tests"
+        tests = count_of(self.family, "test")
         sentences = []
         for row in self.differences:
             d = row.tested

@@ -22,7 +22,7 @@ from toprank.data.grades import Grades
 from toprank.data.queries import Queries
 from toprank.data.row_order import Order, places_of
 from toprank.data.texts import TextRoles
-from toprank.errors import DataError, Remedy, UnknownNameError
+from toprank.errors import DataError, Remedy, UnknownNameError, count_of
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -469,14 +469,11 @@ class RankingData:
         return self.n_documents
 
     def __repr__(self) -> str:
-        def count(number: int, singular: str, plural: str) -> str:
-            return f"{number:,} {singular if number == 1 else plural}"
-
         checks.check_files(self)
         judged = self.labels[self.judged]
         return (
-            f"{type(self).__name__}({count(self.n_queries, 'query', 'queries')}, "
-            f"{count(self.n_documents, 'document', 'documents')}, {count(self.n_features, 'feature', 'features')}, "
+            f"{type(self).__name__}({count_of(self.n_queries, 'query')}, "
+            f"{count_of(self.n_documents, 'document')}, {count_of(self.n_features, 'feature')}, "
             f"{'sparse' if self.is_sparse else 'dense'} {self.X.dtype}, "
             + (f"grades {judged.min() + 0.0:g}-{judged.max() + 0.0:g})" if len(judged) else "no judgments)")
         )

@@ -14,7 +14,7 @@ import numpy as np
 from toprank.comparison import Comparison, Difference, compare_values
 from toprank.compute import FloatArray
 from toprank.data.slices import Slices
-from toprank.errors import DataError, FileError, UnknownNameError
+from toprank.errors import DataError, FileError, UnknownNameError, count_of
 from toprank.experiment.store import Cell, CellStore, Failure
 from toprank.experiment.tables import blocks_of_table, dictionary, parts_of, pooled_queries, read_table, write_table
 from toprank.metrics.result import ByMetric
@@ -332,8 +332,7 @@ class Results(Shown):
         """The mean of each system on each fold, and the mean of these."""
         metric, dataset = self._metric(metric), self._dataset(dataset)
         rows = {name: list(of.values()) for name, of in self.by_fold(metric, convention, dataset).items()}
-        folds = "1 fold" if len(self.folds(dataset)) == 1 else f"{len(self.folds(dataset))} folds"
-        name = f"{metric} on {folds} of {dataset}"
+        name = f"{metric} on {count_of(len(self.folds(dataset)), 'fold')} of {dataset}"
         return strips(name, rows, self.fold_means(metric, convention, dataset), metric)
 
     def to_dict(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from toprank.data.files import carrying, format_of, is_readable_folder
 from toprank.data.folds import Fold, Folds, folds
 from toprank.data.slices import columns_of
 from toprank.data.typed import without_place
-from toprank.errors import DataError, FileError, UnknownNameError
+from toprank.errors import DataError, FileError, UnknownNameError, count_of
 from toprank.experiment.provenance import described
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.parsing import parse, parse_all
@@ -349,10 +349,7 @@ class Experiment:
         return run(self, verbose)
 
     def __repr__(self) -> str:
-        folds = [
-            f"{len(dataset.fold_names)} fold{'' if len(dataset.fold_names) == 1 else 's'}" for dataset in self.datasets
-        ]
-        data = ", ".join(f"{dataset.name} ({count})" for dataset, count in zip(self.datasets, folds, strict=True))
+        data = ", ".join(f"{dataset.name} ({count_of(len(dataset.fold_names), 'fold')})" for dataset in self.datasets)
         return f"Experiment({data}; {', '.join(entry.name for entry in self.entries)})"
 
 

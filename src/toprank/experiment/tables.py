@@ -20,7 +20,7 @@ import numpy.typing as npt
 from toprank.comparison import Comparison, Difference
 from toprank.compute import FloatArray
 from toprank.data.bytesource import output
-from toprank.errors import DataError, FileError, FormatError
+from toprank.errors import DataError, FileError, FormatError, count_of
 from toprank.experiment.store import plain
 from toprank.showing.tables import Part, Table
 from toprank.significance.results import number
@@ -267,7 +267,7 @@ def _under(results: Results, dataset: str, convention: str) -> list[Part]:
         if results.repeats > 1
         else ""
     )
-    size = f"{_count(len(folds), 'fold')}, {_count(queries, 'test query', 'test queries')}"
+    size = f"{count_of(len(folds), 'fold')}, {count_of(queries, 'test query')}"
     heading = f"{dataset}: {size}, convention {convention}{seeds}."
     compared = comparison_of(results, dataset, convention)
     means = _means_table(results, dataset, convention, compared)
@@ -315,7 +315,7 @@ def _methods(compared: Comparison, seeds: int) -> str:
     """How the marks and intervals were found."""
     correction = "uncorrected" if compared.correction == "none" else f"{compared.correction.capitalize()} over"
     systems, metrics = len(compared.systems) - 1, len(compared.metrics)
-    family = f"{correction} {compared.tests} ({_count(systems, 'system')} × {_count(metrics, 'metric')})"
+    family = f"{correction} {compared.tests} ({count_of(systems, 'system')} × {count_of(metrics, 'metric')})"
     return (
         f"*: p ≤ {compared.alpha:g}, paired {compared.test} test on the pooled queries, two-sided, {family}. "
         f"Intervals: studentised bootstrap, {compared.resamples:,} resamples, each for itself. Seed {compared.seed}."
@@ -327,10 +327,6 @@ _SEEDED = (
     " Where a system draws, the interval is Student's over queries and seeds; the test takes the means over the "
     "seeds at hand, so it does not speak of other seeds."
 )
-
-
-def _count(number: int, singular: str, plural: str = "") -> str:
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def _means_table(results: Results, dataset: str, convention: str, compared: Comparison | None) -> Table:
@@ -389,4 +385,4 @@ def _warned(results: Results) -> list[str]:
         return []
     first = warned[0]
     where = f"{first.system} on {first.dataset} {first.fold}: {first.warnings[0]}"
-    return [f"{_count(len(warned), 'cell')} warned (see Results.cells); the first, {where}"]
+    return [f"{count_of(len(warned), 'cell')} warned (see Results.cells); the first, {where}"]

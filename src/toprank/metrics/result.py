@@ -12,7 +12,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.data.query_values import QueryValues, listed
 from toprank.data.slices import LEAST, By, Sliceable, Slices, slices_of_values
-from toprank.errors import DataError, ToprankError, UnknownNameError
+from toprank.errors import DataError, ToprankError, UnknownNameError, count_of
 from toprank.metrics.conventions import Convention
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
@@ -174,8 +174,7 @@ class Evaluation(Shown):
             values, mean = self.per_query[name], self.mean[name]
         except KeyError:
             raise UnknownNameError("metric in this evaluation", name, self.names) from None
-        counted = self.counted[name]
-        return histogram(f"{name} of {'1 query' if counted == 1 else f'{counted:,} queries'}", values, mean, name)
+        return histogram(f"{name} of {count_of(self.counted[name], 'query')}", values, mean, name)
 
     def _parts(self) -> Sequence[Part]:
         cells = [(name, f"{value:.4f}", f"{self.counted[name]:,}") for name, value in self.mean.items()]
@@ -203,8 +202,7 @@ class Evaluation(Shown):
 
     def __repr__(self) -> str:
         means = ", ".join(f"{name}={value:.4f}" for name, value in self.mean.items())
-        queries = "1 query" if len(self.qids) == 1 else f"{len(self.qids):,} queries"
-        return f"Evaluation({means}; {self.convention.name}, {queries})"
+        return f"Evaluation({means}; {self.convention.name}, {count_of(len(self.qids), 'query')})"
 
 
 def _json(value: float) -> float | None:

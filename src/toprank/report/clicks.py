@@ -12,6 +12,7 @@ from toprank.clicks.harvests import Graph
 from toprank.clicks.held_out import ComparedModels
 from toprank.clicks.training import Trained
 from toprank.drawing import WIDTH, Markup, colour, figure, join, tag, title
+from toprank.errors import count_of
 from toprank.report.page import Section, sectioned_page
 from toprank.report.parts import legend, panel, plain_table, side_by_side
 from toprank.showing.pictures import Chart, Line, curves
@@ -27,7 +28,7 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
         "Positions cannot be compared: the log shows one order"
     )  # fmt: skip
     sizes = ", ".join(f"{count:,} {what}" for what, count in report.sizes.items())
-    opening = [tag("p", f"{sizes}; {problems} {'problem' if problems == 1 else 'problems'}.", cls="remark")]
+    opening = [tag("p", f"{sizes}; {count_of(problems, 'problem')}.", cls="remark")]
     items = [tag("li", str(finding)) for finding in report.findings] or [tag("li", "Nothing was found.")]
     known = report.propensities is not None and np.isfinite(report.propensities.values).any()
     figures = [panel("Propensity of each position", report.plot().figure())] if known else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toprank.drawing import join, tag
+from toprank.errors import count_of
 from toprank.monitoring import Drift
 from toprank.report.page import Section, sectioned_page
 from toprank.report.parts import legend, panel, plain_table, side_by_side
@@ -13,7 +14,7 @@ _DRAWN = 12  # shifts that are drawn; the table holds all
 def drift_page(drift: Drift, name: str) -> str:
     """The whole page as text."""
     before, after = drift.queries
-    lead = f"{len(drift.alarms)} {'alarm' if len(drift.alarms) == 1 else 'alarms'}" if drift.alarms else "No alarm"
+    lead = count_of(len(drift.alarms), "alarm") if drift.alarms else "No alarm"
     opening = [
         tag("ul", *(tag("li", alarm) for alarm in drift.alarms), cls="verdicts") if drift.alarms else None,
         tag("p", f"{before:,} queries before, {after:,} now, {len(drift.features):,} features.", cls="remark"),

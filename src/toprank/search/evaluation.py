@@ -21,7 +21,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold
 from toprank.data.folds import folds as folds_of
 from toprank.data.trec import Run
-from toprank.errors import DataError, Remedy, UnknownNameError
+from toprank.errors import DataError, Remedy, UnknownNameError, count_of
 from toprank.fusion import fuse
 from toprank.metrics.parsing import parse_all
 from toprank.metrics.result import Evaluation
@@ -34,7 +34,6 @@ from toprank.search.training import (
     JudgedQueries,
     TrainingQueries,
     choose,
-    counted,
 )
 from toprank.showing.progress import step
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
@@ -97,7 +96,7 @@ class SearchEvaluation(Shown):
 
     def _parts(self) -> Sequence[Part]:
         head = (
-            f"{counted(self.queries, 'judged query')}; the candidates of each, {self.pool:,} at most, hold "
+            f"{count_of(self.queries, 'judged query')}; the candidates of each, {self.pool:,} at most, hold "
             f"{self.pool_recall:.1%} of the relevant documents. Learned systems are judged on queries that they have "
             "not seen."
         )
@@ -326,7 +325,7 @@ def _cross_fitted(
     if data.n_queries < k:
         fewer = "choose {folds}, or " if data.n_queries >= _FEWEST_FOLDS else ""
         raise DataError(
-            f"There are candidates of {counted(data.n_queries, 'judged query')}, but evaluating a learned order in "
+            f"There are candidates of {count_of(data.n_queries, 'judged query')}, but evaluating a learned order in "
             f"{k} folds takes at least {k}: judge more queries,",
             remedy=Remedy(
                 f"{fewer}name {{systems}}, which need no training.", folds=data.n_queries, systems=list(BASELINES[:2])

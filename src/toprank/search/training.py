@@ -14,7 +14,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.folds import split
 from toprank.data.queries import places_within
 from toprank.data.trec import Qrels
-from toprank.errors import DataError, warn_user
+from toprank.errors import DataError, count_of, warn_user
 from toprank.search.blending import BLEND, blended
 from toprank.search.collections import Topics
 from toprank.search.collections.collection import few
@@ -111,7 +111,7 @@ def train(
     data = judged.data
     if data.n_queries < _FEWEST or not data.labels.any():
         raise DataError(
-            f"There are candidates of {counted(data.n_queries, 'judged query')}, and {int((data.labels > 0).sum()):,} "
+            f"There are candidates of {count_of(data.n_queries, 'judged query')}, and {int((data.labels > 0).sum()):,} "
             f"of these are relevant; learning an order takes at least {_FEWEST} queries, and some relevant candidates. "
             "Judge more."
         )
@@ -195,15 +195,6 @@ def choose(
     value = Judge(given.valid, metric)(ranker.predict(given.valid))
     name = type(ranker).__name__
     return Choice(ranker, name, {}, metric, "standard", value, f"{given.valid.n_queries:,} queries", [])
-
-
-def counted(n: int, what: str) -> str:
-    """A number of things in words.
-
-    >>> counted(1, "judged query"), counted(2, "judged query")
-    ('1 judged query', '2 judged queries')
-    """
-    return f"{n:,} {what if n == 1 else what.removesuffix('y') + 'ies'}"
 
 
 def _not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:

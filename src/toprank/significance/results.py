@@ -14,6 +14,7 @@ import numpy as np
 from typing_extensions import TypeVar
 
 from toprank.compute import FloatArray
+from toprank.errors import count_of
 
 Quantity = TypeVar("Quantity", bound=float | FloatArray, default=float)
 """A number, or an array of numbers."""
@@ -154,13 +155,7 @@ class WinTieLoss(NamedTuple):
     losses: int
 
     def __str__(self) -> str:
-        def count(k: int, noun: str, many: str) -> str:
-            return f"{k:,} {noun if k == 1 else many}"
-
-        return (
-            f"{count(self.wins, 'win', 'wins')}, {count(self.ties, 'tie', 'ties')}, "
-            f"{count(self.losses, 'loss', 'losses')}."
-        )
+        return f"{count_of(self.wins, 'win')}, {count_of(self.ties, 'tie')}, {count_of(self.losses, 'loss')}."
 
 
 def number(value: float) -> str:
@@ -195,4 +190,4 @@ def p_value(p: float) -> str:
 
 def queries(n: int) -> str:
     """A number of queries in words."""
-    return f"{n:,} {'query' if n == 1 else 'queries'}"
+    return count_of(n, "query")

@@ -17,7 +17,7 @@ from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import listed
 from toprank.data.level_means import Asked
-from toprank.errors import DataError, UnknownNameError, warn_user
+from toprank.errors import DataError, UnknownNameError, count_of, warn_user
 from toprank.losses import Loss
 from toprank.metrics.measure import Measure
 from toprank.rankers.base import Rounds, by_row
@@ -227,8 +227,9 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             return "In no query do the labels differ."
         if self.min_data_in_leaf == 1:
             return "No split of any feature lowers the loss."
-        documents = "1 document" if data.n_documents == 1 else f"{data.n_documents:,} documents"
-        return f"With {documents}, try a lower min_data_in_leaf than {self.min_data_in_leaf}."
+        return (
+            f"With {count_of(data.n_documents, 'document')}, try a lower min_data_in_leaf than {self.min_data_in_leaf}."
+        )
 
     def _asked_of_levels(self) -> Asked:
         by_feature = [name for name in BY_FEATURE if name in (self.extra or {})]
