@@ -217,7 +217,7 @@ def inspect(path: str | PathLike[str]) -> dict[str, Any]:
         return metadata
 
 
-def _opened(path: str | PathLike[str]) -> BinaryIO:
+def _opened(path: str | PathLike[str]) -> io.BufferedReader:
     """A file that can be read at any place; it is asked for first, since to open a pipe waits for its writer."""
     _check_path(path)
     try:
