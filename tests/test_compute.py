@@ -269,3 +269,20 @@ def test_a_command_has_openmp_spin_shortly_unless_told_otherwise():
     plain = "import os, toprank, lightgbm; print(os.environ.get('GOMP_SPINCOUNT'))"
     done = subprocess.run([sys.executable, "-c", plain], env=kept, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["None"]  # an import sets nothing
+
+
+def test_matrix_products_have_one_thread_also_those_of_a_library_that_comes_later(monkeypatch):
+    from threadpoolctl import threadpool_info
+
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    before, looked_for = threads(), []
+    assert before
+    for name in ("first", "first", "second"):
+        monkeypatch.setitem(sys.modules, f"a module of the {name}", sys)  # may have brought a library
+        with compute.one_blas_thread():
+            assert set(threads()) == {1}
+            looked_for.append(compute._thread_pools(len(sys.modules)))
+        assert threads() == before
+    assert looked_for[0] is looked_for[1] is not looked_for[2]

@@ -15,19 +15,23 @@ import ctypes
 import itertools
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, lru_cache
 from queue import Empty, SimpleQueue
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.errors import DataError
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -250,10 +254,21 @@ def on_threads_of(library: ctypes.CDLL, threads: int | None = None) -> Iterator[
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Matrix products on one thread each while we run several: two pools of threads on the same cores only compete."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1, "blas"):
+    with _thread_pools(len(sys.modules)).limit(limits=1, user_api="blas"):
         yield
+
+
+@lru_cache(maxsize=1)
+def _thread_pools(n_modules: int) -> ThreadpoolController:
+    """The libraries of matrix products that are loaded: looked for anew once a module more is, which may bring one.
+
+    To look through all libraries of the process takes 4 ms, and 20 where PyTorch and LightGBM are loaded: more than
+    many a small fit.
+    """
+    from threadpoolctl import ThreadpoolController
+
+    del n_modules
+    return ThreadpoolController()
 
 
 _LIMIT: ContextVar[TimeLimit | None] = ContextVar("toprank_time_limit", default=None)
