@@ -229,6 +229,22 @@ def test_cases_are_counted_by_the_randomisation_test(found):
     assert papers == {"TD2003": (0, 9, 0, 6.8), "MQ2007": None}
 
 
+def test_a_folder_that_may_not_be_read_is_passed_over(letor, monkeypatch):
+    (letor / "locked").mkdir()
+
+    def refusing(function):
+        def listed(path=".", *rest):
+            if str(path).endswith("locked"):
+                raise PermissionError(13, "Permission denied", str(path))
+            return function(path, *rest)
+
+        return listed
+
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    assert "HP2003" in find_sets(letor)
+
+
 def test_reversed_rows_change_the_order_within_queries_only():
     data = tr.synthetic(n_queries=5, n_documents=(2, 6), seed=0)
     turned = reversed_rows(data)

@@ -23,7 +23,7 @@ from toprank.systems import System, get
 SETS = ("OHSUMED", "MQ2007", "MQ2008", "HP2003", "HP2004", "NP2003", "NP2004", "TD2003", "TD2004")
 """The names of the papers."""
 
-_DEEP = 4
+_DEEP = 4  # levels below the folder that are searched
 _NORMALISED = "querylevelnorm"
 
 
@@ -44,10 +44,10 @@ def find_sets(data: str | os.PathLike[str], sets: Iterable[str] | None = None) -
     if not wanted:
         raise DataError(f"No set is named; known: {', '.join(SETS)}.")
     present: dict[str, Folds] = {}
-    for folder in sorted(_folders(root, _DEEP), key=lambda path: (_NORMALISED not in str(path).lower(), str(path))):
+    for folder in sorted(_folders(root), key=lambda path: (_NORMALISED not in str(path).lower(), str(path))):
         name = _set_of(folder.name)
         if name in wanted and name not in present:
-            with suppress(DataError, FileError):  # it has the name, but nothing of the kind in it
+            with suppress(DataError, FileError):  # it has the name, but holds no LETOR folds
                 present[name] = folds(folder)
     absent = [name for name in wanted if name not in present]
     if sets is not None and absent:
@@ -74,11 +74,13 @@ def _set_of(folder: str) -> str | None:
     return None
 
 
-def _folders(root: Path, deep: int) -> Iterator[Path]:
-    yield root
-    if deep:
-        for child in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
-            yield from _folders(child, deep - 1)
+def _folders(root: Path) -> Iterator[Path]:
+    """The folder and those below it, without hidden ones and those that may not be read."""
+    for name, children, _ in os.walk(root, followlinks=True):
+        folder = Path(name)
+        yield folder
+        deep = len(folder.relative_to(root).parts) == _DEEP
+        children[:] = [] if deep else [child for child in children if not child.startswith(".")]
 
 
 NEEDS_IDS = "trec_eval"
