@@ -144,8 +144,8 @@ def first_rows(table: Any) -> npt.NDArray[np.int64]:
 def _codes(column: Any) -> tuple[npt.NDArray[np.int64], list[str]]:
     import pyarrow as pa
 
-    plainly = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    encoded = plainly if pa.types.is_dictionary(plainly.type) else plainly.dictionary_encode()
+    whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
 
 
@@ -263,7 +263,7 @@ def _under(results: Results, dataset: str, convention: str) -> list[Part]:
     folds = results.provenance["datasets"][dataset]["folds"]
     queries = sum(fold["queries"]["test"] for fold in folds)
     seeds = (
-        f", systems that draw: mean over {results.repeats} seeds ± their standard deviation"
+        f", systems that use randomness: mean over {results.repeats} seeds ± their standard deviation"
         if results.repeats > 1
         else ""
     )
@@ -324,8 +324,8 @@ def _methods(compared: Comparison, seeds: int) -> str:
 
 
 _SEEDED = (
-    " Where a system draws, the interval is Student's over queries and seeds; the test takes the means over the "
-    "seeds at hand, so it does not speak of other seeds."
+    " If a system uses randomness, the interval is Student's over queries and seeds; the test compares means over "
+    "these seeds, so it says nothing of other seeds."
 )
 
 

@@ -40,9 +40,9 @@ from toprank.showing.pictures import Chart
 from toprank.showing.tables import Table
 
 _FOLD_MEANS = (
-    "As the tables of papers have it: the mean over the queries of each fold, then over the folds. What stands above, "
-    'the first sentence and the tests, is over the pooled queries of all folds, and so are the columns "pooled" here: '
-    "folds of unequal size make the difference between the two."
+    "As in the tables of papers: the mean over the queries of each fold, then over the folds. The first sentence, the "
+    'tests and the tables above are over the pooled queries of all folds, and so are the columns "pooled" here; the '
+    "two differ because of folds of unequal size."
 )
 
 
@@ -292,10 +292,10 @@ def _notes(results: Results, dataset: str, relevant: npt.NDArray[Any], documents
     folds, seeds = results.folds(dataset), results.repeats
     caveats = [f"The queries of {len(folds)} folds are pooled."]
     if seeds > 1:
-        plots = " Rankings, scores and curves are those of the first." if documents else ""
+        plots = " Rankings, scores and curves are those of the first seed." if documents else ""
         caveats.append(
-            f"For systems that draw, a query's number is the mean over {seeds} seeds, whose standard deviation stands "
-            f"behind ±; intervals of differences are over queries and seeds.{plots}"
+            f"If a system uses randomness, a query's number is the mean over {seeds} seeds, ± is the standard "
+            f"deviation between them, and intervals of differences are over queries and seeds.{plots}"
         )
     caveats += nothing_to_gain(relevant > 0)
     failed = {failure.system: failure.error for failure in results.failures if failure.dataset == dataset}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -34,6 +34,7 @@ def units(name: str) -> dict[tuple[str, str], float]:
     return {place: 10.0 ** -len(figure.partition(".")[2]) for place, figure in _printed(name).items()}
 
 
+@cache
 def _printed(name: str) -> dict[tuple[str, str], str]:
     file = files("toprank.reproduce").joinpath("published", f"{name}.csv")
     header, *rows = csv.reader(file.read_text(encoding="utf-8").splitlines())
@@ -42,6 +43,7 @@ def _printed(name: str) -> dict[tuple[str, str], str]:
 
 
 ALPHA = 0.05
+_COUNT_ROWS = ("better", "same", "worse", "change")  # of a published count
 
 
 @dataclass(frozen=True)
@@ -156,21 +158,21 @@ class Reproduction(Shown):
         return [figure for table in self.study.tables for figure in self._figures(table, convention)]
 
     def _figures(self, table: PublishedTable, convention: str) -> Iterator[Figure]:
-        given, unit = published(table.figures), units(table.figures)
-        systems = list(dict.fromkeys(row for row, _ in given))
+        paper, unit = published(table.figures), units(table.figures)
+        systems = list(dict.fromkeys(row for row, _ in paper))
         if table.metric is not None:
             cases = [(dataset, table.metric) for dataset in self.sets]
             more = [name for part in self.parts for name in part.systems if name not in systems]
             systems += more if table is self.study.tables[0] else []
         else:
-            cases = [(str(table.dataset), metric) for metric in dict.fromkeys(column for _, column in given)]
+            cases = [(str(table.dataset), metric) for metric in dict.fromkeys(column for _, column in paper)]
             cases = [case for case in cases if case[0] in self.sets]
         for dataset, metric in cases:
             for system in systems:
                 place = (system, dataset if table.metric is not None else metric)
                 estimate = self._estimate(system, metric, dataset, convention)
                 yield Figure(
-                    table.title, dataset, system, metric, convention, given.get(place), *estimate, unit.get(place)
+                    table.title, dataset, system, metric, convention, paper.get(place), *estimate, unit.get(place)
                 )
 
     def _estimate(
@@ -242,9 +244,11 @@ class Reproduction(Shown):
     def counts(self, convention: str) -> list[DuelCount]:
         """The cases counted, set by set."""
         cases = self.cases(convention)
-        places = dict.fromkeys((case.duel, case.dataset) for case in cases)
         return [
-            _counted([case for case in cases if (case.duel, case.dataset) == place], self.study) for place in places
+            _counted(duel, own)
+            for duel in self.study.duels
+            for dataset in self.sets
+            if (own := [case for case in cases if (case.duel, case.dataset) == (duel.title, dataset)])
         ]
 
     @cached_property
@@ -328,20 +332,16 @@ class Reproduction(Shown):
         }
 
 
-def _counted(cases: list[Case], study: Study) -> DuelCount:
-    """The cases of one duel on one set."""
+def _counted(duel: Duel, cases: list[Case]) -> DuelCount:
+    """The cases of a duel on one set."""
     first = cases[0]
-    [duel] = [listed for listed in study.duels if listed.title == first.duel]
-    given = {} if duel.figures is None else published(duel.figures)
-    paper = [given.get((row, first.dataset)) for row in ("better", "same", "worse", "change")]
-    printed = [value for value in paper if value is not None]
-    given_counts = (
-        (int(printed[0]), int(printed[1]), int(printed[2]), printed[3]) if len(printed) == len(paper) else None
-    )
+    figures = {} if duel.figures is None else published(duel.figures)
+    printed = [figures[row, first.dataset] for row in _COUNT_ROWS if (row, first.dataset) in figures]
+    paper = (int(printed[0]), int(printed[1]), int(printed[2]), printed[3]) if len(printed) == 4 else None
     verdicts = [case.verdict for case in cases]
     better, same, worse = (verdicts.count(verdict) for verdict in ("better", "same", "worse"))
     change = float(np.mean([100 * (case.new_mean / case.old_mean - 1) if case.old_mean else 0.0 for case in cases]))
-    return DuelCount(first.duel, first.dataset, first.convention, better, same, worse, change, given_counts)
+    return DuelCount(first.duel, first.dataset, first.convention, better, same, worse, change, paper)
 
 
 def _paired(a: dict[str, FloatArray], b: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray]:

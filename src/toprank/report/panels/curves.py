@@ -133,20 +133,19 @@ def _path_charts(name: str, path: Sequence[Mapping[str, Any]], metric: str, styl
     return [Chart(name, "penalty l2", metric, (line,), scale="log")]
 
 
-def curves_of_cells(of: Sequence[Cell], systems: Sequence[str]) -> tuple[Chart, ...]:
+def curves_of_cells(cells: Sequence[Cell], systems: Sequence[str]) -> tuple[Chart, ...]:
     """For each system one panel, with a curve for each fold: validation metric by round, or by penalty."""
     charts = []
     for system in systems:
-        cells = [cell for cell in of if cell.system == system]
-        first = cells[0].seed if cells else None
-        cells = [cell for cell in cells if cell.seed == first][:_FOLDS]
-        metric = next((cell.metric for cell in cells if cell.metric), "metric")
-        rounds = [_rounds(cell, i) for i, cell in enumerate(cells)]
+        own = [cell for cell in cells if cell.system == system]
+        own = [cell for cell in own if cell.seed == own[0].seed][:_FOLDS]
+        metric = next((cell.metric for cell in own if cell.metric), "metric")
+        rounds = [_rounds(cell, i) for i, cell in enumerate(own)]
         lines = tuple(line for line in rounds if line is not None)
         if lines:
-            step = next((key for key in ("round", "epoch") if key in cells[0].history), "step")
+            step = next((key for key in ("round", "epoch") if key in own[0].history), "step")
             charts.append(Chart(system, step, f"{metric} on validation data", lines, markers=False))
-        paths = [_penalties(cell, i) for i, cell in enumerate(cells)]
+        paths = [_penalties(cell, i) for i, cell in enumerate(own)]
         walked = tuple(line for line in paths if line is not None)
         if walked:
             charts.append(Chart(system, "penalty l2", f"{metric} on validation data", walked, scale="log"))
@@ -192,5 +191,8 @@ def _learning_shown(part: RankedCollection, _: str) -> Markup | None:
     return side_by_side(*panels)
 
 
-_LEARNING = "The metric after each round, or for each penalty tried."
+_LEARNING = (
+    "The metric after each round, or for each penalty tried. Of an experiment: with its first seed, on at most "
+    f"{_FOLDS} folds."
+)
 LEARNING = Panel("learning", "Learning", "Learning curves", _LEARNING, _learning_shown)
