@@ -154,6 +154,21 @@ def test_the_explorer_knows_wins_as_the_comparison_does():
         assert ((a > b).sum(), (a == b).sum(), (a < b).sum()) == (d.wins, d.ties, d.losses)
 
 
+def test_large_values_that_differ_by_rounding_are_level_everywhere():
+    """Of a metric in the tens, 3e-11 is rounding: level in the table, in the bars and in the explorer."""
+    a = np.array([50.0, 50.0, 60.0, 70.0])
+    per_query = {"a": {"dcg": a}, "b": {"dcg": a + np.array([3e-11, 0.0, 1.0, 2.0])}}
+    compared = compare_values(per_query)
+    [d] = compared.differences
+    assert (d.wins, d.ties, d.losses) == (0, 2, 2)
+    assert (np.diff(_rounded(np.array([[50.0], [50.0 + 3e-11]])), axis=0) == 0).all()
+    intervals = {name: {"dcg": d.interval} for name in per_query}
+    part = RankedCollection("set", np.arange(4), (JudgedComparison(compared, per_query, intervals),))
+    shown = Read(page(Content("report", (part,))))
+    assert "better on 2" in shown.text
+    assert "4 queries, 2 level" in shown.text
+
+
 def test_hardest_queries_are_the_worst_that_can_be_gained(content, data, scores):
     part = content.parts[0]
     mean = np.mean([tr.evaluate(c, data, "ndcg@10").per_query["ndcg@10"] for c in scores.values()], axis=0)

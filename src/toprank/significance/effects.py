@@ -257,7 +257,7 @@ def effect_size(a: npt.ArrayLike, b: npt.ArrayLike | None = None) -> EffectSize:
     return EffectSize(d, d * correction, n)
 
 
-def win_tie_loss(a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, tolerance: float = 1e-12) -> WinTieLoss:
+def win_tie_loss(a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, tolerance: float = ROUNDING) -> WinTieLoss:
     """Queries with ``a - b`` above `tolerance`, within ±`tolerance`, and below -`tolerance`.
 
     >>> win_tie_loss([0.5, 0.4, 0.1 + 0.2], [0.4, 0.6, 0.3])

@@ -16,9 +16,9 @@ from toprank.data.queries import Queries
 from toprank.drawing import Markup, join, safe_json, shortened, tag
 from toprank.metrics.sorting import ranking
 from toprank.report.content import JudgedComparison, JudgedDocuments, RankedCollection
-from toprank.report.panels.verdicts import LEVEL
 from toprank.report.parts import Panel, scrolling
 from toprank.significance.results import number
+from toprank.significance.tests import ROUNDING
 
 _HARDEST = 6
 _TOP = 5  # documents of a hard query
@@ -236,7 +236,7 @@ def _rounded(values: FloatArray) -> FloatArray:
             value = float(column[row])
             if np.isnan(value):
                 break
-            if value - before > LEVEL:
+            if value - before > ROUNDING * max(1.0, abs(value)):  # not level, as in `win_tie_loss`
                 shown = float(np.round(value * _SCALE))
                 step = step + 1 if shown == whole else 0
                 before, whole = value, shown

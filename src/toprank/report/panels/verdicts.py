@@ -16,6 +16,7 @@ from toprank.report.headline import difference_between, turned_around
 from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scrolling, side_by_side
 from toprank.showing.tables import latex_text, markdown_text
 from toprank.significance.results import number, signed
+from toprank.significance.tests import ROUNDING, differences
 
 
 def _results(part: RankedCollection, _: str) -> Markup:
@@ -181,7 +182,6 @@ def _reading(part: RankedCollection) -> str:
 DIFFERENCES = Panel("differences", "Differences", "Differences and their intervals", _reading, _differences)
 
 
-LEVEL = 1e-12  # what `significance.win_tie_loss` takes for no difference
 _BARS = 240  # more queries than this are drawn as one outline
 
 
@@ -207,8 +207,8 @@ def _win_loss_plot(
 ) -> Markup:
     """Differences query by query, largest win of `a` first; upwards is better for `a`, also where less is better."""
     both = np.flatnonzero(~(np.isnan(a) | np.isnan(b)))
-    gains = (b - a if lower else a - b)[both]
-    gains = np.where(np.abs(gains) <= LEVEL, 0.0, gains)
+    gains = differences(b[both], a[both]) if lower else differences(a[both], b[both])
+    gains = np.where(np.abs(gains) <= ROUNDING, 0.0, gains)  # level, as in `win_tie_loss`
     order = np.argsort(-gains, kind="stable")
     gains, both = gains[order], both[order]
     reach = float(np.abs(gains).max(initial=0.0)) or 1.0
