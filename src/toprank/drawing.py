@@ -139,6 +139,15 @@ def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
+def marked_ticks(low: float, high: float, wanted: int = 5) -> list[tuple[float, str]]:
+    """Ticks with their numbers, and a true minus.
+
+    >>> marked_ticks(-0.5, 0.5, 2)
+    [(-0.5, '−0.5'), (0.0, '0'), (0.5, '0.5')]
+    """
+    return [(value, f"{value:g}".replace("-", "−")) for value in ticks(low, high, wanted)]
+
+
 def figure(name: str, height: float, *content: Markup, width: float = WIDTH, role: str = "img") -> Markup:
     """A picture with a name for those who cannot see it; `role` "group" where parts of it can be chosen."""
     box = f"0 0 {plain(width)} {plain(height)}"

@@ -29,7 +29,7 @@ from toprank.clicks.recency import Recency
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.queries import places_within
-from toprank.drawing import WIDTH, Box, Scale, axes, marker, path, tag, ticks
+from toprank.drawing import WIDTH, Box, Scale, axes, marked_ticks, marker, path, tag
 from toprank.errors import DataError, Remedy, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
 from toprank.showing.pictures import Picture
@@ -202,8 +202,8 @@ class Propensities(Shown):
         x = Scale(1, max(2, depth), box.left + 8, box.right - 8)
         most = 1.5 * float(np.nanmax(self.values[places]))  # intervals beyond it, or without an end, end there
         y = Scale(0, max(1.0, min(most, float(np.nanmax(high[places], initial=0.0)))), box.bottom, box.top)
-        x_ticks = [(v, f"{v:g}") for v in ticks(1, x.high, min(10, depth)) if v == int(v)]
-        drawn = [axes(box, x, y, x_ticks, [(v, f"{v:g}") for v in ticks(0, y.high, 5)], "position")]
+        x_ticks = [(v, words) for v, words in marked_ticks(1, x.high, min(10, depth)) if v == int(v)]
+        drawn = [axes(box, x, y, x_ticks, marked_ticks(0, y.high, 5), "position")]
         points = [(x(float(k + 1)), y(float(self.values[k]))) for k in places]
         drawn.append(tag("path", d=path(points), cls="line"))
         for k, (at, height) in zip(places, points, strict=True):

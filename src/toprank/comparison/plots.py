@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from toprank.drawing import WIDTH, Box, Markup, Scale, axes, join, shortened, tag, ticks, title
+from toprank.drawing import WIDTH, Box, Markup, Scale, axes, join, marked_ticks, shortened, tag, title
 from toprank.showing.pictures import Picture
 from toprank.significance.results import signed
 
@@ -30,7 +30,7 @@ def intervals(differences: Sequence[Difference], margin: float, words: Sequence[
     box = Box(10, 8, WIDTH - 78, bottom)  # the numbers stand to the right of the plot
     x = Scale(low, high, box.left, box.right)
     behind = [_behind_row(margin, x, box.top + _ROW * i) for i in range(len(differences))]
-    marked = [(value, f"{value:g}".replace("-", "−")) for value in ticks(low, high, 4)]
+    marked = marked_ticks(low, high, 4)
     frame = axes(box, x, Scale(0, 1, bottom, box.top), marked, [])
     rows = [_interval_row(d, x, box.top + _ROW * i, words[i] if words else None) for i, d in enumerate(differences)]
     first = differences[0]

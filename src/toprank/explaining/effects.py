@@ -11,7 +11,7 @@ import numpy as np
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_whole
 from toprank.data.dataset import RankingData
-from toprank.drawing import WIDTH, Box, Markup, Scale, axes, marker, path, tag, ticks, title
+from toprank.drawing import WIDTH, Box, Markup, Scale, axes, marked_ticks, marker, path, tag, title
 from toprank.errors import DataError
 from toprank.explaining.columns import Feature, feature_number
 from toprank.rankers.base import Ranker
@@ -93,8 +93,8 @@ class Effect(Shown):
         room = 0.05 * float(highs.max() - lows.min()) or 0.05
         x = Scale(float(at.min()), float(at.max()), box.left + 4, box.right - 4)
         y = Scale(float(lows.min()) - room, float(highs.max()) + room, box.bottom, box.top)
-        named = [(v, f"{v:g}") for v in ticks(x.low, x.high, 4)]
-        frame = axes(box, x, y, named, [(v, f"{v:g}") for v in ticks(y.low, y.high)], self.feature, label)
+        named = marked_ticks(x.low, x.high, 4)
+        frame = axes(box, x, y, named, marked_ticks(y.low, y.high), self.feature, label)
         edge = [(x(v), y(h)) for v, h in zip(at.tolist(), highs.tolist(), strict=True)]
         edge += [(x(v), y(h)) for v, h in zip(at[::-1].tolist(), lows[::-1].tolist(), strict=True)]
         band = tag("path", d=path(edge, close=True), cls="band")

@@ -12,7 +12,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.checks import check_data, check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.drawing import WIDTH, Box, Markup, Scale, axes, tag, ticks
+from toprank.drawing import WIDTH, Box, Markup, Scale, axes, marked_ticks, tag
 from toprank.errors import DataError, UnknownNameError, joined
 from toprank.metrics.sorting import ranking
 from toprank.monitoring.shifts import (
@@ -236,7 +236,7 @@ def _before_and_after(name: str, cells: CellCounts, named: bool) -> Picture:
     ends = np.flatnonzero(np.isfinite(cells.edges))  # infinite ones have no place on a page
     if len(ends) > 1:
         x = Scale(float(cells.edges[ends[0]]), float(cells.edges[ends[-1]]), box.left, box.right)
-        x_ticks = [(v, f"{v:g}") for v in ticks(x.low, x.high, 4)]
+        x_ticks = marked_ticks(x.low, x.high, 4)
         curves = [
             (np.cumsum(share[: cells.ordered]) / max(share[: cells.ordered].sum(), 1e-300))[ends] for share in shares
         ]

@@ -27,6 +27,7 @@ from toprank.drawing import (
     dashes,
     figure,
     join,
+    marked_ticks,
     marker,
     path,
     shortened,
@@ -134,8 +135,8 @@ def histogram(name: str, values: FloatArray, mean: float, label: str) -> Picture
         for count, left, right in zip(counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         if count
     ]  # fmt: skip
-    whole = [(v, f"{v:g}") for v in ticks(0, y.high, 4) if v == round(v)]
-    frame = axes(box, x, y, [(v, f"{v:g}") for v in ticks(low, high)], whole, label, "queries")
+    whole = [(v, words) for v, words in marked_ticks(0, y.high, 4) if v == round(v)]
+    frame = axes(box, x, y, marked_ticks(low, high), whole, label, "queries")
     at = tag("line", title(f"mean {mean:.4f}"), x1=x(mean), x2=x(mean), y1=box.top, y2=box.bottom, cls="loss")
     end = "end" if mean > (low + high) / 2 else None
     words = tag("text", f"mean {mean:.4f}", x=x(mean) + (-5 if end else 5), y=box.top - 6, cls=end)
@@ -151,7 +152,7 @@ def strips(name: str, rows: Mapping[str, Sequence[float]], means: Mapping[str, f
     bottom = 8 + 34.0 * len(rows)
     box = Box(10, 8, WIDTH - 60, bottom)
     x, y = Scale(min(seen) - room, max(seen) + room, box.left, box.right), Scale(0, 1, bottom, 8)
-    frame = axes(box, x, y, [(v, f"{v:g}") for v in ticks(x.low, x.high, 4)], [], label)
+    frame = axes(box, x, y, marked_ticks(x.low, x.high, 4), [], label)
     drawn = []
     for place, (row, values) in enumerate(rows.items()):
         at = 8 + 34.0 * place + 24
@@ -179,7 +180,7 @@ def signed_bars(name: str, rows: Sequence[tuple[str, str, float, float, float]],
     bottom = 6 + _ROW * len(rows)
     box = Box(128, 6, WIDTH - 62, bottom)
     x = Scale(min(0.0, *ends) - 0.02 * reach, max(0.0, *ends) + 0.02 * reach, box.left, box.right)
-    marked = [(value, f"{value:g}".replace("-", "−")) for value in ticks(x.low, x.high, 4)]
+    marked = marked_ticks(x.low, x.high, 4)
     drawn = [axes(box, x, Scale(0, 1, bottom, box.top), marked, [], label)]
     drawn.append(tag("line", x1=x(0.0), x2=x(0.0), y1=box.top, y2=bottom, cls="zero"))
     for place, (row, words, value, low, high) in enumerate(rows):
@@ -232,7 +233,7 @@ def curves(what: Chart, named: bool = True) -> Picture:
     log = what.scale == "log"
     x = Scale(min(xs), max(xs), box.left + 6, box.right - 6, log)
     y = Scale(low - room, high + room, box.bottom, box.top)
-    frame = axes(box, x, y, _x_ticks(xs, log), [(v, f"{v:g}") for v in ticks(y.low, y.high, 5)], what.x_label)
+    frame = axes(box, x, y, _x_ticks(xs, log), marked_ticks(y.low, y.high, 5), what.x_label)
     lines = join(_line(line, x, y, what) for line in what.lines)
     styles = {line.name: line.style for line in what.lines} if named and len(what.lines) > 1 else {}
     height = 230 + _KEY * len(styles)

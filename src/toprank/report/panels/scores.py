@@ -17,11 +17,11 @@ from toprank.drawing import (
     axes,
     colour,
     figure,
+    marked_ticks,
     marker,
     path,
     shortened,
     tag,
-    ticks,
     title,
 )
 from toprank.errors import DataError
@@ -91,7 +91,7 @@ def _spread_plot(spread: ScoreSpread) -> Markup:
     top = 26.0
     box = Box(44, top, WIDTH - 10, top + row * len(spread.grades))
     x = Scale(float(spread.edges[0]), float(spread.edges[-1]), box.left, box.right)
-    marked = [(v, f"{v:g}".replace("-", "−")) for v in ticks(x.low, x.high, 6)]
+    marked = marked_ticks(x.low, x.high, 6)
     frame = axes(box, x, Scale(0, 1, box.bottom, box.top), marked, [], "score within the query, in standard deviations")
     middles = (spread.edges[:-1] + spread.edges[1:]) / 2
     tallest = float(spread.shares.max()) or 1.0

@@ -10,7 +10,21 @@ import numpy.typing as npt
 from toprank.comparison import Comparison, Difference
 from toprank.comparison.plots import intervals
 from toprank.compute import FloatArray
-from toprank.drawing import WIDTH, Box, Markup, Scale, axes, figure, join, path, shortened, swatch, tag, ticks, title
+from toprank.drawing import (
+    WIDTH,
+    Box,
+    Markup,
+    Scale,
+    axes,
+    figure,
+    join,
+    marked_ticks,
+    path,
+    shortened,
+    swatch,
+    tag,
+    title,
+)
 from toprank.report.content import JudgedComparison, RankedCollection
 from toprank.report.headline import difference_between, turned_around
 from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scrolling, side_by_side
@@ -215,7 +229,7 @@ def _win_loss_plot(
     box = Box(40, 12, WIDTH - 8, 150)
     y = Scale(-reach, reach, box.bottom, box.top)
     x = Scale(0, len(gains), box.left, box.right)
-    marked = [(v, f"{v:g}".replace("-", "−")) for v in ticks(-reach, reach, 6)]
+    marked = marked_ticks(-reach, reach, 6)
     frame = axes(box, x, y, [], marked)
     if len(gains) <= _BARS:
         drawn = join(_bar(i, x, y, gains[i], int(q), qids[q], a[q], b[q]) for i, q in enumerate(both.tolist()))
