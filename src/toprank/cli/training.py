@@ -14,6 +14,7 @@ import typer
 
 from toprank.cli import common, main, options
 from toprank.cli.options import refuse_set, settings_of, value_of
+from toprank.errors import count_of
 
 if TYPE_CHECKING:
     from toprank.choosing.choice import Choice
@@ -314,7 +315,7 @@ def _training_metrics(done: _TrainedModel, data: RankingData, convention: str) -
 def _summary(ranker: Ranker, choice: Choice | None, solver: str | None) -> str:
     lines = []
     if choice is not None:
-        tries = "1 candidate" if len(choice.trials) == 1 else f"{len(choice.trials)} candidates"
+        tries = count_of(len(choice.trials), "candidate")
         lines = [f"{tries} on the validation data; the best is kept.", *choice.sentences]
     for part, kind in (("metrics", "training"), ("valid", "validation")):
         values = ranker.training_.get(part, {}).items()

@@ -27,7 +27,7 @@ from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 from toprank.data.checks import PlainArguments, check_whole, numbers
 from toprank.data.grades import Grades
 from toprank.data.queries import Queries
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, UnknownNameError, count_of
 from toprank.importing import exports
 from toprank.metrics.conventions import Gain
 
@@ -428,7 +428,7 @@ def _prove(bound: BoundLoss, loss: Loss) -> None:
         answer = bound.judge(block, scores, np.zeros_like(scores), Want())
     losses = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else answer
     if not isinstance(answer, tuple) or losses is None or np.shape(losses) != (block.n_queries,):
-        count = "1 query" if block.n_queries == 1 else f"{block.n_queries} queries"
+        count = count_of(block.n_queries, "query")
         raise DataError(
             f"`judge` of {type(bound).__name__} was asked for {count} and returned {answer!r}; there must be an array "
             "with a number for each, and the curvature (None where it is not wanted). "

@@ -14,7 +14,7 @@ from toprank.clicks.training import Trained
 from toprank.drawing import WIDTH, Markup, colour, figure, join, tag, title
 from toprank.errors import count_of
 from toprank.report.page import Section, sectioned_page
-from toprank.report.parts import legend, panel, plain_table, side_by_side
+from toprank.report.parts import legend, panel, plain_table, sentences, side_by_side
 from toprank.showing.pictures import Chart, Line, curves
 
 _CONTEXTS = 10  # curves in a picture: more cannot be told apart
@@ -29,7 +29,7 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
     )  # fmt: skip
     sizes = ", ".join(f"{count:,} {what}" for what, count in report.sizes.items())
     opening = [tag("p", f"{sizes}; {count_of(problems, 'problem')}.", cls="remark")]
-    items = [tag("li", str(finding)) for finding in report.findings] or [tag("li", "Nothing was found.")]
+    findings = sentences(map(str, report.findings) if report.findings else ["Nothing was found."])
     known = report.propensities is not None and np.isfinite(report.propensities.values).any()
     figures = [panel("Propensity of each position", report.plot().figure())] if known else []
     figures.append(panel("What joins positions", _drawn(report.graph)))
@@ -42,7 +42,7 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
         "they cannot be compared with it."
     )
     sections: list[Section] = [
-        ("found", "Findings", "", tag("ul", *items, cls="verdicts")),
+        ("found", "Findings", "", findings),
         ("positions", "Positions", remark, join([side_by_side(*figures), plain_table(report.table(), "Positions")])),
     ]
     if report.contexts is not None:
@@ -94,7 +94,7 @@ def _surprise(models: ComparedModels) -> list[Markup]:
 
 def rankers_section(done: Trained) -> Section:
     """Naive against debiased against full information, and what the clicks were corrected by."""
-    sentences = tag("ul", *(tag("li", part) for part in done._parts() if isinstance(part, str)), cls="verdicts")
+    outcome = sentences(part for part in done._parts() if isinstance(part, str))
     headings = {
         "dcg@10": f"DCG@10 by clicks {'of the latest sessions' if done.held_out else 'on held-out queries'}",
         "gain": "and its gain over the naive ranker",
@@ -104,7 +104,7 @@ def rankers_section(done: Trained) -> Section:
     if done.curves is not None:
         figures.append(panel("The propensities used for the correction", _corrected_by(done)))
     table = done.table()
-    shown = join([sentences, side_by_side(*figures), *([] if table is None else [plain_table(table, "Rankers")])])
+    shown = join([outcome, side_by_side(*figures), *([] if table is None else [plain_table(table, "Rankers")])])
     judged = (
         "The queries are cut into parts, and each part is ranked by rankers trained on the others; the clicks on that "
         "part judge these rankings."

@@ -7,7 +7,7 @@ a comparison and the per-query numbers behind it; everything else is there where
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -221,7 +221,7 @@ class Content(Shown):
     facts: tuple[Fact, ...] = ()
     command: str | None = None
     date: str | None = None
-    caveats: tuple[str, ...] = field(default=())
+    caveats: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.parts:

@@ -6,7 +6,7 @@ from toprank.drawing import join, tag
 from toprank.errors import count_of
 from toprank.monitoring import Drift
 from toprank.report.page import Section, sectioned_page
-from toprank.report.parts import legend, panel, plain_table, side_by_side
+from toprank.report.parts import legend, panel, plain_table, sentences, side_by_side
 
 _DRAWN = 12  # shifts that are drawn; the table holds all
 
@@ -16,7 +16,7 @@ def drift_page(drift: Drift, name: str) -> str:
     before, after = drift.queries
     lead = count_of(len(drift.alarms), "alarm") if drift.alarms else "No alarm"
     opening = [
-        tag("ul", *(tag("li", alarm) for alarm in drift.alarms), cls="verdicts") if drift.alarms else None,
+        sentences(drift.alarms) if drift.alarms else None,
         tag("p", f"{before:,} queries before, {after:,} now, {len(drift.features):,} features.", cls="remark"),
     ]
     shown = [(drift.scores, drift.plot(named=False))]

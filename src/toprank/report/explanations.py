@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from toprank.drawing import Markup, join, tag
 from toprank.errors import DataError
 from toprank.report.page import Section, sectioned_page
-from toprank.report.parts import panel, plain_table
+from toprank.report.parts import panel, plain_table, sentences
 from toprank.showing.tables import Shown, Table
 
 
@@ -38,5 +38,5 @@ def _words(heading: str, result: Shown) -> list[Markup]:
         elif isinstance(part, str):
             parts.append(tag("p", part))
         elif part:
-            parts.append(tag("ul", *(tag("li", sentence) for sentence in part), cls="verdicts"))
+            parts.append(sentences(part))
     return parts

@@ -6,7 +6,7 @@ from toprank.clicks import Launch
 from toprank.clicks.reordering import AffectedQuery
 from toprank.drawing import Markup, join, tag
 from toprank.report.page import Section, sectioned_page
-from toprank.report.parts import panel, plain_table, side_by_side
+from toprank.report.parts import panel, plain_table, sentences, side_by_side
 
 
 def launch_page(launch: Launch, name: str) -> str:
@@ -15,7 +15,7 @@ def launch_page(launch: Launch, name: str) -> str:
         "Both models are judged by the same clicks. Bars are intervals of the difference over queries. The decision is "
         "to launch if the deciding interval lies above 0, whatever documents that were never shown are worth."
     )
-    grounds = tag("ul", *(tag("li", ground) for ground in launch.grounds), cls="verdicts")
+    grounds = sentences(launch.grounds)
     drawn = [] if launch.no_answer else [side_by_side(panel("New less current", launch.plot().figure()))]
     sections: list[Section] = [
         ("difference", "Difference", remark, join([*drawn, plain_table(launch.table(), "Difference"), grounds]))

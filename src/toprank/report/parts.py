@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from toprank.comparison import Comparison
@@ -54,6 +54,11 @@ def legend(systems: dict[str, int]) -> Markup:
 def scrolling(table: Markup, name: str) -> Markup:
     """A table that scrolls by itself where the page is narrow; reachable by keyboard, as it must be to be scrolled."""
     return tag("div", table, cls="scroll", tabindex="0", role="region", aria_label=name)
+
+
+def sentences(lines: Iterable[str]) -> Markup:
+    """Sentences as a list."""
+    return tag("ul", *(tag("li", line) for line in lines), cls="verdicts")
 
 
 def copied(words: str) -> Markup:

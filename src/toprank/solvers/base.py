@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, out_of_time
-from toprank.errors import DataError
+from toprank.errors import DataError, count_of
 
 ROUNDING = 1e-15  # a change of the value by less than this part of it is beyond what its floating-point sum can show
 NOISE = 1e-14  # the same where two values are compared, each a sum with an error of its own
@@ -337,7 +337,7 @@ def counted(iterations: int) -> str:
     >>> counted(1), counted(2)
     ('1 iteration', '2 iterations')
     """
-    return f"{iterations} iteration{'' if iterations == 1 else 's'}"
+    return count_of(iterations, "iteration")
 
 
 def hessian_of(run: SolverRun, weights: FloatArray) -> FloatArray:

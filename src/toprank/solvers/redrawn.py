@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray
-from toprank.errors import DataError
+from toprank.errors import DataError, count_of
 from toprank.solvers.base import Objective, Point, Solution, Solver, SolverRun, offers
 from toprank.solvers.newton import Newton
 
@@ -75,5 +75,5 @@ class Redrawn(Solver):
             mean = np.mean(after[len(after) // 2 :], axis=0)
             run.tell(Point(mean, step.value, nothing, step.value, nothing, step.value), f"draw {run.iterations + 1}")
         run.last = run.at(mean)
-        draws, kept = "1 draw" if len(after) == 1 else f"{len(after):,} draws", len(after) - len(after) // 2
+        draws, kept = count_of(len(after), "draw"), len(after) - len(after) // 2
         return run.solution(f"{draws}, a step for each; the weights are the mean of the last {kept:,}.")

@@ -6,7 +6,7 @@ from toprank.comparison.plots import intervals
 from toprank.drawing import Markup, join, tag
 from toprank.report.content import RankedCollection
 from toprank.report.headline import difference_between
-from toprank.report.parts import Panel, panel, plain_table, side_by_side
+from toprank.report.parts import Panel, panel, plain_table, sentences, side_by_side
 
 _PAIRS = 4  # pairs with a plot, those of the leader or the baseline; the table holds all
 
@@ -26,7 +26,7 @@ def _slices(part: RankedCollection, _: str) -> Markup | None:
         words = [f"{slice_} ({d.n:,})" for slice_, d in tested] + [f"all queries ({whole.n:,})"]
         drawn = intervals([*(d for _, d in tested), whole], part.comparison.margin, words).figure()
         panels.append(panel(f"{whole.a} − {whole.b}, {metric}", drawn))
-    verdicts = tag("ul", *(tag("li", verdict) for verdict in sliced.summary.splitlines()), cls="verdicts")
+    verdicts = sentences(sliced.summary.splitlines())
     table = tag(
         "details", tag("summary", "All slices as a table"), plain_table(sliced.table(), "Slices"), open=not panels
     )

@@ -27,7 +27,7 @@ from toprank.drawing import (
 )
 from toprank.report.content import JudgedComparison, RankedCollection
 from toprank.report.headline import difference_between, turned_around
-from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scrolling, side_by_side
+from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scrolling, sentences, side_by_side
 from toprank.showing.tables import latex_text, markdown_text
 from toprank.significance.results import number, signed
 from toprank.significance.tests import ROUNDING, differences
@@ -147,9 +147,7 @@ _PANELS = 4  # metrics with an interval plot; the table holds all
 
 def _verdicts(part: RankedCollection) -> Markup:
     comparison = part.comparison
-    items = tag(
-        "ul", *(tag("li", verdict) for verdict in map(comparison.summary_of, comparison.differences)), cls="verdicts"
-    )
+    items = sentences(map(comparison.summary_of, comparison.differences))
     table = plain_table(comparison.differences_table(), "Differences")
     few = len(comparison.differences) <= 6
     return tag(
