@@ -35,7 +35,7 @@ SUBJECTS = (
     "theory*",
     "clicks_models",
 )
-"""Of the tests, those that say most about kernels; the emulator is some ten times slower."""
+"""The tests that say most about kernels; the emulator is some ten times slower."""
 # The comparisons with what these packages compute are made here; there they would cost hundreds of megabytes.
 LEFT_OUT = {"test_losses_triton.py", "test_metrics_trec.py"}
 
@@ -69,10 +69,9 @@ def fetch_system(version: str) -> None:
 
 def debian_python() -> str:
     """The version of Python that this Debian has."""
-    said = subprocess.run(["apt-cache", "depends", "python3-minimal"], capture_output=True, text=True, check=True)
-    return (
-        next(word for word in said.stdout.split() if word.startswith("python3.")).split("-")[0].removeprefix("python")
-    )
+    listing = subprocess.run(["apt-cache", "depends", "python3-minimal"], capture_output=True, text=True, check=True)
+    package = next(word for word in listing.stdout.split() if word.startswith("python3."))
+    return package.split("-")[0].removeprefix("python")
 
 
 def fetch_packages(version: str) -> None:

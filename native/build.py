@@ -185,10 +185,10 @@ def _write_header(path: Path, prototypes: list[str], variants: list[str]) -> Non
 
 def _drop_time(library: Path) -> None:
     """Windows' format notes the second of linking; without it, the same sources give the same bytes."""
-    held = bytearray(library.read_bytes())
-    header = int.from_bytes(held[60:64], "little")
-    held[header + 8 : header + 12] = bytes(4)
-    library.write_bytes(held)
+    content = bytearray(library.read_bytes())
+    header = int.from_bytes(content[60:64], "little")
+    content[header + 8 : header + 12] = bytes(4)
+    library.write_bytes(content)
 
 
 def _run(command: list[str]) -> str:
@@ -210,12 +210,12 @@ def main() -> None:
     parser.add_argument("--sanitize", action="store_true", help="with the address and undefined-behaviour sanitizers")
     parser.add_argument("--strict", action="store_true", help="a warning of the compiler is an error")
     parser.add_argument("--if-changed", action="store_true", help="only where the library is of other sources")
-    given = parser.parse_args()
-    name = given.target or ("sanitized" if given.sanitize else "strict" if given.strict else None)
-    out = given.out or (PACKAGE if name is None else HERE.parent / "build" / "kernels" / name)
-    if given.if_changed and is_current(out):
+    chosen = parser.parse_args()
+    name = chosen.target or ("sanitized" if chosen.sanitize else "strict" if chosen.strict else None)
+    out = chosen.out or (PACKAGE if name is None else HERE.parent / "build" / "kernels" / name)
+    if chosen.if_changed and is_current(out):
         return
-    print(build(out, given.target, given.sanitize, given.strict))
+    print(build(out, chosen.target, chosen.sanitize, chosen.strict))
 
 
 if __name__ == "__main__":

@@ -24,16 +24,16 @@ LARGEST = 1 << 20
 
 def digest(values: list[Any]) -> str:
     """One word for arrays and numbers."""
-    made = hashlib.blake2b(digest_size=12)
+    digest_so_far = hashlib.blake2b(digest_size=12)
     for value in values:
         if value is None:
             continue
         array = np.asarray(value)
         if array.dtype.kind == "f":
             array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
-        made.update(f"{array.dtype.str}{array.shape}".encode())
-        made.update(array.tobytes())
-    return made.hexdigest()
+        digest_so_far.update(f"{array.dtype.str}{array.shape}".encode())
+        digest_so_far.update(array.tobytes())
+    return digest_so_far.hexdigest()
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -54,12 +54,12 @@ def pytest_configure(config: Any) -> None:
     calls: dict[str, dict[str, str]] = {}
     call = kernels.Kernel.__call__
 
-    def noted(self: kernels.Kernel, *given: Any) -> Any:
-        if sum(getattr(value, "nbytes", 0) for value in given) > LARGEST:
-            return call(self, *given)
-        key = digest(list(given))
-        result = call(self, *given)
-        written = [value for value, one in zip(given, self.parameters, strict=True) if one.written]
+    def noted(self: kernels.Kernel, *arguments: Any) -> Any:
+        if sum(getattr(value, "nbytes", 0) for value in arguments) > LARGEST:
+            return call(self, *arguments)
+        key = digest(list(arguments))
+        result = call(self, *arguments)
+        written = [value for value, kind in zip(arguments, self.parameters, strict=True) if kind.written]
         calls.setdefault(self.name, {})[key] = digest([result, *written])
         return result
 

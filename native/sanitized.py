@@ -51,7 +51,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    """Build nothing, run pytest."""
+    """Run pytest with the library that is there."""
     folder = HERE.parent / "build" / "kernels" / "sanitized"
     if not is_current(folder):
         sys.exit(f"There is no library with sanitizers in {folder}: run `python native/build.py --sanitize`.")

@@ -109,8 +109,8 @@ def try_here() -> None:
         passed = {name: value for name, value in os.environ.items() if name.startswith("PIP_") or name == "LANG"}
         subprocess.run([programs / "pip", "install", "--quiet", str(wheel)], check=True, env={**bare, **passed})
         subprocess.run([programs / "toprank", "demo", "-o", f"{folder}/demo"], check=True, env=bare, cwd=folder)
-        said = "from toprank import kernels; made = kernels.library(); print(made.path, made.variant)"
-        subprocess.run([programs / "python", "-c", said], check=True, env=bare, cwd=folder)
+        code = "from toprank import kernels; library = kernels.library(); print(library.path, library.variant)"
+        subprocess.run([programs / "python", "-c", code], check=True, env=bare, cwd=folder)
 
 
 def main() -> None:
