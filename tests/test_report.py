@@ -201,6 +201,20 @@ def test_scores_by_grade_are_standardised_within_queries(data, scores):
     assert (np.diff(plain.medians) > 0).all()
 
 
+def test_infinite_and_huge_scores_are_reported(data, scores):
+    """Infinite scores have no place among the others by grade; the rest is standardised without them."""
+    infinite = scores["good"].copy()
+    infinite[::7], infinite[3::7] = -np.inf, np.inf
+    compared = {"infinite": infinite, "huge": scores["good"] * 1e300}
+    part = tr.report.from_comparison(tr.compare(compared, data), data, compared).parts[0]
+    by_system = {spread.system: spread for spread in part.spreads}
+    left, huge = by_system["infinite"], by_system["huge"]
+    assert sum(left.documents) == np.isfinite(infinite).sum()
+    assert np.isfinite(left.medians).all()
+    [plain] = spreads({"good": scores["good"]}, data, {"good": 0})
+    np.testing.assert_allclose(huge.medians, plain.medians, atol=1e-9)
+
+
 def wins(n, by, rng):
     base = rng.uniform(0.2, 0.6, n)
     return base + by + rng.normal(0, 0.01, n), base

@@ -17,7 +17,7 @@ from toprank.data.trec import Qrels, Run, data_of_qrels, data_of_run
 from toprank.metrics.measure import Measure
 from toprank.metrics.runs import evaluate_run
 from toprank.report.comparing import check_same, part_of
-from toprank.report.content import DataSource, JudgedDocuments, RankedCollection, ScoreSpread
+from toprank.report.content import DataSource, JudgedDocuments, RankedCollection
 from toprank.report.panels.scores import spreads
 from toprank.report.parts import plotted
 
@@ -48,7 +48,7 @@ def part_of_runs(
         return evaluate_run(judgments, systems[system], measures, **options).mean
 
     documents = JudgedDocuments(data.labels, data.queries, names, scores)
-    drawn = _spreads(scores, data, plotted(comparison))
+    drawn = spreads(scores, data, plotted(comparison))
     part = part_of(name, comparison, evaluations, documents, drawn, means, threads)
     return part, _sources(name, judgments, systems), str(first.convention)
 
@@ -77,15 +77,6 @@ def _pool(
     sizes = np.bincount(rows // width, minlength=len(qids))
     data = RankingData(np.empty((len(rows), 0)), columns[0], queries=Queries.from_sizes(sizes))
     return data, ids[width - 1 - rows % width], dict(zip(runs, columns[1:], strict=True))
-
-
-def _spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]) -> tuple[ScoreSpread, ...]:
-    """Of each system on what it retrieved."""
-    shown: list[ScoreSpread] = []
-    for system, style in styles.items():
-        retrieved = scores[system] > -np.inf
-        shown += spreads({system: scores[system][retrieved]}, data.keep(retrieved), {system: style})
-    return tuple(shown)
 
 
 def _sources(name: str, qrels: Qrels, runs: Mapping[str, Run]) -> list[DataSource]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
+from toprank.data.queries import Queries
 from toprank.drawing import (
     WIDTH,
     Box,
@@ -35,13 +36,21 @@ _BINS = np.linspace(-3.0, 3.0, 41)
 
 
 def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]) -> tuple[ScoreSpread, ...]:
-    """Scores, standardised within each query, by grade: only differences within a query decide a ranking."""
-    names, members = _by_grade(data.labels, data.judged)
-    if not names:
-        return ()
+    """Scores, standardised within each query, by grade: only differences within a query decide a ranking.
+
+    Infinite scores are left out: they have no place among the others, and runs give -inf to what they did not retrieve.
+    """
     drawn = []
     for name, style in styles.items():
-        z = _within_queries(scores[name], data)
+        values = np.asarray(scores[name], dtype=np.float64)
+        finite = np.isfinite(values)
+        if not finite.any():
+            continue
+        part = data if finite.all() else data.keep(finite)
+        names, members = _by_grade(part.labels, part.judged)
+        if not names:
+            continue
+        z = _within_queries(values[finite], part.queries)
         groups = [z[rows] for rows in members]
         shares = np.array([np.histogram(group, _BINS)[0] / len(group) for group in groups])
         medians = np.array([np.median(group) for group in groups])
@@ -50,9 +59,9 @@ def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping
     return tuple(drawn)
 
 
-def _within_queries(scores: FloatArray, data: RankingData) -> FloatArray:
-    queries = data.queries
-    values = np.asarray(scores, dtype=np.float64)
+def _within_queries(values: FloatArray, queries: Queries) -> FloatArray:
+    largest = queries.max(np.abs(values))
+    values = values / queries.spread(np.where(largest > 0, largest, 1.0))  # squares of large scores would overflow
     centred = values - queries.spread(queries.sum(values) / queries.sizes)
     deviation = np.sqrt(queries.sum(centred**2) / queries.sizes)
     result: FloatArray = centred / queries.spread(np.where(deviation > 0, deviation, 1.0))
