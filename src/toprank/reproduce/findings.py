@@ -138,6 +138,7 @@ class Reproduction(Shown):
 
     def __init__(self, study: Study, sets: tuple[str, ...], parts: tuple[Results, ...]) -> None:
         self.study, self.sets, self.parts = study, sets, parts
+        self._cases: dict[str, list[Case]] = {}
 
     @property
     def conventions(self) -> tuple[str, ...]:
@@ -223,14 +224,16 @@ class Reproduction(Shown):
 
     def cases(self, convention: str) -> list[Case]:
         """Every case of the study's duels, set by set."""
-        return [
-            case
-            for duel in self.study.duels
-            for dataset in self.sets
-            for new, old in duel.pairs
-            for metric in duel.metrics
-            if (case := self._case(duel, dataset, new, old, metric, convention)) is not None
-        ]
+        if convention not in self._cases:  # tables, counts and conventions ask again, and each case is 100,000 flips
+            self._cases[convention] = [
+                case
+                for duel in self.study.duels
+                for dataset in self.sets
+                for new, old in duel.pairs
+                for metric in duel.metrics
+                if (case := self._case(duel, dataset, new, old, metric, convention)) is not None
+            ]
+        return self._cases[convention]
 
     def _case(self, duel: Duel, dataset: str, new: str, old: str, metric: str, convention: str) -> Case | None:
         a, b = (self.values(system, metric, dataset, convention) for system in (new, old))
