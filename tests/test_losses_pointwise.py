@@ -283,7 +283,7 @@ def test_bad_settings_are_refused(make, message):
         (ModifiedSquared(gain=[3, 1]), [0, 1], "falls with the grade"),
         (Multinomial(), [0, 0.5], "whole grades .* document 1 has the label 0.5"),
         (Ordinal(), [-1, 1], "whole grades .* document 0 has the label -1"),
-        (Multinomial(n_grades=2), [0, 2], "told of 2 grades .* go up to 2"),
+        (Multinomial(n_grades=2), [0, 2], "n_grades=2 .* go up to 2"),
     ],
 )
 def test_labels_that_a_loss_cannot_take(loss, labels, message):
@@ -296,7 +296,7 @@ def test_negative_labels_are_fine_where_they_are_the_targets():
 
 
 def test_targets_of_worthless_data_are_zero():
-    assert targets_of(np.zeros(3), "exponential", None, unit=True).tolist() == [0, 0, 0]
+    assert targets_of(np.zeros(3), "exponential", 0.0, unit=True).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("scores", [[0.0, 0.0], [[0.0], [0.0]], [[0.0] * 3] * 2])

@@ -124,7 +124,7 @@ class Rankings(NamedTuple):
     weights: FloatArray  # of each document
 
     def of(self, block: Block) -> slice:
-        """The rankings of a block's queries, as an index of what there is one of for each."""
+        """The rankings of a block's queries, as an index into arrays with an entry for each ranking."""
         return slice(int(self.starts[block.first]), int(self.starts[block.last]))
 
     def cut(self, block: Block) -> tuple[npt.NDArray[Any], ...]:
@@ -152,8 +152,8 @@ class _BoundBoltzRank(BoundLoss):
         self.expected: FloatArray = np.zeros(len(wanted))
         # At s = ψ the model's distribution and expected coefficients are the target's.
         nothing, ones = (self.target.copy(), self.expected.copy()), np.ones(len(self.queries))
-        made = self.target, self.expected, np.empty(len(self.queries))
-        kernels.boltzmann(wanted, *rankings.cut(whole), *nothing, ones, whole.offsets, *made)
+        filled = self.target, self.expected, np.empty(len(self.queries))
+        kernels.boltzmann(wanted, *rankings.cut(whole), *nothing, ones, whole.offsets, *filled)
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
@@ -168,14 +168,14 @@ class _BoundBoltzRank(BoundLoss):
 class _BoltzmannCurvature(Curvature):
     """The covariance of the coefficients c(π) under P, in each query."""
 
-    given: tuple[npt.NDArray[Any], ...]
-    """A block's part of the rankings, P of each, scale and offsets of the queries."""
+    arguments: tuple[npt.NDArray[Any], ...]
+    """What the kernels take: a block's part of the rankings, P of each, scale and offsets of the queries."""
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        return by_columns(V, kernels.boltzmann_covariance, *self.given)
+        return by_columns(V, kernels.boltzmann_covariance, *self.arguments)
 
     @override
     def diagonal(self) -> FloatArray:
-        variance = np.empty(int(self.given[-1][-1]))
-        kernels.boltzmann_variance(*self.given, variance)
+        variance = np.empty(int(self.arguments[-1][-1]))
+        kernels.boltzmann_variance(*self.arguments, variance)
         return variance

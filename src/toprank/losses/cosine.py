@@ -1,4 +1,4 @@
-"""RankCosine: the angle between the scores and what the labels would like them to be."""
+"""RankCosine: the angle between the scores and the gains of the labels."""
 
 from __future__ import annotations
 

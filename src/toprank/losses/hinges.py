@@ -1,9 +1,9 @@
-"""Hinges that look at the whole list: OWPC, and the structured hinge on average precision.
+"""Hinges over the whole list: OWPC, and the structured hinge on average precision.
 
-Ordered weighted pairwise classification (Usunier et al. 2009): hinges that count the more, the higher the offender is
-ranked. For each relevant document the hinge losses against all irrelevant ones are sorted, largest first, and averaged
-with weights α_1 ≥ α_2 ≥ … that sum to 1. The losses of one relevant document fall with the score of the irrelevant one,
-so one order of the irrelevant documents serves all (Proposition 3 of Usunier et al. 2009), and one walk down two sorted
+Ordered weighted pairwise classification (Usunier et al. 2009): a hinge counts more the higher the offender is ranked.
+For each relevant document the hinge losses against all irrelevant ones are sorted, largest first, and averaged with
+weights α_1 ≥ α_2 ≥ … that sum to 1. The losses of one relevant document fall with the score of the irrelevant one, so
+one order of the irrelevant documents serves all (Proposition 3 of Usunier et al. 2009), and one walk down two sorted
 lists gives value and gradient.
 
 SVM-map (Yue, Finley, Radlinski & Joachims 2007):

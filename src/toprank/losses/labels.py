@@ -1,7 +1,7 @@
-"""What is read off the labels before there are scores: a metric's part of them, targets t of regression.
+"""What losses compute from the labels before there are scores: a metric's part in them, targets t of regression.
 
-All metrics that can be taken apart here have the form Σ_j read_j · (something of the ranks) / normaliser of the query:
-gains over the ideal DCG, relevance over the number of relevant documents, stopping probabilities.
+The metrics here have the form Σ_j read_j · (a function of the ranks) / (a normaliser of the query): gains over the
+ideal DCG, relevance over the number of relevant documents, stopping probabilities.
 
 The target is t = G(y), a gain of the grade, or the label itself with ``gain=None`` (then labels may be negative). Where
 targets must lie in [0, 1] they are G(y)/G(max_grade); `max_grade` is the largest label of the data unless it is given,
@@ -29,22 +29,22 @@ from toprank.metrics.parsing import parse
 
 
 class Reading(NamedTuple):
-    """A metric on labels."""
+    """The part of a metric that depends on the labels."""
 
     kind: str
     """``dcg``, ``ap``, ``rr`` or ``err``."""
     reads: FloatArray
-    """What the metric reads off each document."""
+    """The metric's number for each document: a gain, a relevance of 0 or 1, or a stopping probability."""
     inverse: FloatArray
     """1 / normaliser per query; 0 where the normaliser is 0."""
     discount: Discount
-    """Its own, ``log2`` where it names none, or ``reciprocal`` where documents are worth 1/rank."""
+    """The metric's own discount, ``log2`` if it names none; ``reciprocal`` for metrics that go by 1/rank."""
     rank_weights: FloatArray
     """The weight of the ranks 1, 2 … up to the longest query's; 0 beyond the metric's cut-off."""
 
 
 def readable(metric: str | Measure, loss: Loss, why: str) -> Measure:
-    """The metric, refused where it cannot be read in this way."""
+    """The metric; refused if the labels cannot be read for it in this way."""
     measure = parse(metric)
     if type(measure) not in (NDCG, DCG, AP, ERR, RR):
         raise DataError(
@@ -65,7 +65,7 @@ def reading_of(measure: Measure, judgments: Judgments, gain: Any, ideal_cut: int
         measure: see `readable`.
         judgments: labels and queries.
         gain: gain of DCG and NDCG, unless the measure names its own.
-        ideal_cut: where the ideal DCG ends, unless the measure has a cut-off.
+        ideal_cut: cut-off of the ideal DCG, unless the measure has one.
     """
     discount = measure.discount or Discount.of("log2") if isinstance(measure, DCG) else Discount.of("reciprocal")
     rank_weights = discount.weights(int(judgments.queries.sizes.max()))
@@ -79,7 +79,7 @@ def reading_of(measure: Measure, judgments: Judgments, gain: Any, ideal_cut: int
 def _parts(
     measure: Measure, judgments: Judgments, gain: Any, rank_weights: FloatArray, ideal_cut: int | None
 ) -> tuple[FloatArray, FloatArray]:
-    """What is read off each document, and what the metric divides by, per query."""
+    """The metric's number for each document, and its normaliser for each query."""
     labels, queries = judgments.labels, judgments.queries
     if isinstance(measure, DCG):
         gains = judgments.gains(measure.gain or gain)
@@ -100,11 +100,11 @@ def _parts(
 
 
 def worth_of(reading: Reading, judgments: Judgments) -> tuple[FloatArray, FloatArray]:
-    """Per query 1, and per document read · weight / normaliser; both 0 where all documents look alike to the metric."""
+    """1 for each query, read · weight / normaliser for each document; 0 if all documents are alike to the metric."""
     queries = judgments.queries
-    speaking = queries.max(reading.reads) > queries.min(reading.reads)
-    worth: FloatArray = reading.reads * queries.spread(np.where(speaking, reading.inverse, 0.0))
-    return speaking.astype(np.float64), judgments.weighted(worth)
+    differ = queries.max(reading.reads) > queries.min(reading.reads)
+    worth: FloatArray = reading.reads * queries.spread(np.where(differ, reading.inverse, 0.0))
+    return differ.astype(np.float64), judgments.weighted(worth)
 
 
 def refuse_long_queries(loss: Loss, limit: int, queries: Queries, why: str, instead: str = "ApproxNDCG") -> None:
@@ -118,7 +118,7 @@ def refuse_long_queries(loss: Loss, limit: int, queries: Queries, why: str, inst
 
 
 def ideal_dcg(gains: FloatArray, queries: Queries, weights: FloatArray) -> FloatArray:
-    """Per query Σ_j weights[j]·(the j-th largest gain); ranks beyond the weights count nothing.
+    """Return for each query Σ_j weights[j]·(the j-th largest gain); ranks beyond the weights count nothing.
 
     >>> ideal_dcg(np.array([1.0, 3.0, 7.0]), Queries([0, 2, 3]), np.array([1.0, 0.5])).tolist()
     [3.5, 7.0]
@@ -154,15 +154,14 @@ def check_gain(gain: GainLike, max_grade: float | None) -> None:
         check_number("max_grade", max_grade)
 
 
-def targets_of(labels: FloatArray, gain: GainLike, max_grade: float | None, unit: bool = False) -> FloatArray:
-    """Regression targets t = G(y), or the labels where `gain` is None; with `unit`, G(y)/G(max_grade) in [0, 1].
+def targets_of(labels: FloatArray, gain: GainLike, top: float, unit: bool = False) -> FloatArray:
+    """Regression targets t = G(y), or the labels if `gain` is None; with `unit`, G(y)/G(top) in [0, 1].
 
-    >>> targets_of(np.array([0.0, 1.0, 2.0]), "exponential", None).tolist()
+    >>> targets_of(np.array([0.0, 1.0, 2.0]), "exponential", 2.0).tolist()
     [0.0, 1.0, 3.0]
-    >>> targets_of(np.array([0.0, 1.0, 2.0]), "linear", 4, unit=True).tolist()
+    >>> targets_of(np.array([0.0, 1.0, 2.0]), "linear", 4.0, unit=True).tolist()
     [0.0, 0.25, 0.5]
     """
-    top = float(labels.max()) if max_grade is None else float(max_grade)
     if labels.max() > top:
         raise DataError(f"max_grade is {top:g}, but the labels go up to {labels.max():g}. Raise max_grade.")
     if gain is None:
@@ -176,13 +175,13 @@ def targets_of(labels: FloatArray, gain: GainLike, max_grade: float | None, unit
         largest = float(table.table(np.array([top]), top)[0])
         if targets.max() > largest:
             raise DataError(f"The gain '{table}' falls with the grade; targets in [0, 1] need one that rises.")
-        targets = targets / (largest or 1.0)  # where even the largest gain is nothing, so is every target
+        targets = targets / (largest or 1.0)  # if even the largest gain is 0, so is every target
     return targets
 
 
 @dataclass(frozen=True)
 class Targeted(Loss):
-    """What losses with a target for each document share."""
+    """Base of losses with a target for each document."""
 
     gain: GainLike = "exponential"
     max_grade: float | None = None

@@ -27,8 +27,8 @@ from toprank.metrics.sorting import rank_block
 
 _SCHEMES = {"ndcg1": "discounted", "ndcg2": "nothing", "ndcg2++": "dcg", "arp1": "one", "arp2": "one"}
 
-_PAIRS_FOR_A_DOCUMENT = 16  # that take as long as to rank it
-_BLOCKS, _LEAST_WORK = 16, 1 << 13  # so many blocks that no thread waits long for the others, but none too small
+_PAIRS_FOR_A_DOCUMENT = 16  # ranking a document takes as long as so many pairs
+_BLOCKS, _LEAST_WORK = 16, 1 << 13  # enough blocks that no thread waits long for the others, but none too small
 
 
 @dataclass(frozen=True)
@@ -157,10 +157,10 @@ class LambdaBound(BoundLoss):
     Args:
         judgments: where `ordered_ties`, equal scores are ranked worst grade first.
         sigma: slope of the logistic function.
-        unit: what the natural logarithm is multiplied by (1/log 2 for losses in bits).
+        unit: factor of the natural logarithm (1/log 2 for losses in bits).
 
-    A subclass says what pairs weigh: where Δ comes from (`delta`), the gains, what the metric reads off a document, and
-    the weight of each rank.
+    A subclass sets the weights of pairs: where Δ comes from (`delta`), the gains, the metric's number for each
+    document, and the weight of each rank.
     """
 
     delta: str
@@ -198,7 +198,7 @@ class LambdaBound(BoundLoss):
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         losses, diagonal = np.empty(block.n_queries), np.empty_like(scores)
         scale = block.scale * (self.unit * self.sigma)
-        # The logarithms of the value are a third of the time, and trees do not ask for them. The diagonal is free.
+        # The logarithms of the value take a third of the time, and trees do not need them. The diagonal is free.
         kernels.lambda_sums(scores, *self.ranked(block, scores), want.value, scale, grad, diagonal, losses)
         losses *= self.unit
         if not want.curvature:
@@ -206,7 +206,7 @@ class LambdaBound(BoundLoss):
         return losses, PairCurvature(self, block, scores.copy(), scale * self.sigma, diagonal)
 
     def ranked(self, block: Block, scores: FloatArray) -> tuple[Any, ...]:
-        """What the kernels take beside the scores: the ranking of a block, and what its pairs weigh."""
+        """What the kernels take besides the scores: the ranking of a block, and the weights of its pairs."""
         rows, whole = block.rows, (0, block.n_queries)
         rising = None if self._worst_first is None else self._worst_first[rows] - rows.start
         ranked = rank_block(scores if rising is None else scores[rising], block.offsets, whole, None, False)
@@ -222,7 +222,7 @@ class LambdaBound(BoundLoss):
 class PairCurvature(Curvature):
     """A Laplacian over the pairs of a block: (H·V)_i = Σ_j c_ij (V_i − V_j).
 
-    Boosting wants its diagonal alone, so the ranking is not kept but made again when the matrix is asked for.
+    Boosting needs only its diagonal, so the ranking is not kept but made again for each product.
     """
 
     bound: LambdaBound

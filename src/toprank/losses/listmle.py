@@ -1,4 +1,4 @@
-"""ListMLE and its weighted relatives: the likelihood of the ideal order, and what to do about ties.
+"""ListMLE and its weighted variants: the likelihood of the ideal order, and the treatment of ties.
 
 The Plackett–Luce model chooses documents one after the other, each with probability e^{s_j} / Σ_{not yet chosen} e^s.
 The loss is −log of the probability of choosing them by falling grade; a weight multiplies each document's term.
@@ -44,7 +44,7 @@ class IdealOrder(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PlackettLuce(Loss):
-    """What the three have in common: terms −w_j·log(e^{s_j} / Σ_{risk set} e^s) in the order of falling grades."""
+    """Base of the three: terms −w_j·log(e^{s_j} / Σ_{risk set} e^s) in the order of falling grades."""
 
     traits: ClassVar[Traits] = Traits(convex=True, smooth=True)
 
@@ -83,10 +83,10 @@ class PlackettLuce(Loss):
         keys = [-labels, queries.document_query]
         if self.ties == "random":
             keys.insert(0, np.random.default_rng(self.seed).random(len(labels)))
-        return np.lexsort(keys)  # stable: what no key decides stays as the rows stand
+        return np.lexsort(keys)  # stable: documents of equal keys stay in the order of the rows
 
     def _taking_part(self, ideal: IdealOrder, queries: Queries) -> FloatArray:
-        """1 for documents whose term counts: not where all grades are equal, and the lowest grade's only if wanted."""
+        """1 for documents whose term counts: none if all grades are equal, the lowest grade's only with `lowest`."""
         last = queries.spread(ideal.grade[queries.offsets[1:] - 1])
         several = queries.spread(ideal.grade[queries.offsets[:-1]]) != last
         counts = several if self.lowest else several & (ideal.grade != last)
@@ -157,11 +157,11 @@ class PListMLE(PlackettLuce):
 class CostSensitiveListMLE(PlackettLuce):
     """cs-RgList: Σ_j (U_j / V_j)·(−log(e^{s_(j)} / Σ_{k≥j} e^{s_(k)})) with U = pcf^{y_(j)}.
 
-    V is the number of documents of that grade in the query, so each grade speaks with one voice, and the better ones
-    louder. The ranker's l2 stands for the paper's 1/C.
+    V is the number of documents of that grade in the query, so the weight of a grade does not grow with its documents.
+    The ranker's l2 stands for the paper's 1/C.
 
     Args:
-        pcf: how much louder a grade is than the one below, ≥ 1 (the paper tries 1 … 6).
+        pcf: weight of a grade as a multiple of that of the grade below, ≥ 1 (the paper tries 1 … 6).
         ties, lowest, seed: see `ListMLE`.
 
     Weights, cost and consistency: as for `ListMLE`.
@@ -192,7 +192,7 @@ class CostSensitiveListMLE(PlackettLuce):
 
 
 class GroupLayout(NamedTuple):
-    """What depends on the labels alone."""
+    """What the likelihood takes from the labels, computed once."""
 
     order: IntArray  # the row of each document in the ideal order
     weights: FloatArray  # of each document's term, in the ideal order
@@ -203,7 +203,7 @@ class GroupLayout(NamedTuple):
     groups: IntArray  # each query's first group; the number of groups at the end
 
     def cut(self, block: Block) -> GroupLayout:
-        """The part of a block: views, whose numbers still count from the first document and group of all."""
+        """The part of a block, as views; their numbers still count from the first document and group of the data."""
         first, last = self.groups[block.first], self.groups[block.last]
         of_documents = (self.order[block.rows], self.weights[block.rows])
         of_queries = (self.mass[block.queries], self.scale[block.queries])

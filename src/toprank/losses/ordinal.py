@@ -27,12 +27,12 @@ Codes = npt.NDArray[np.int64]
 
 _ANY_GAIN = "DCG with any gain, when ranked by Σ_k G(k) P(k|x)"
 _ANY_GAIN_OF_ODDS = "DCG with any gain where proportional odds hold"
-_MIN_GAP = 1e-6  # below this gap between neighbouring logits the barrier goes on as a parabola
+_MIN_GAP = 1e-6  # below this gap between neighbouring logits the barrier continues as a parabola
 
 
 @dataclass(frozen=True)
 class _ClassLoss(Loss):
-    """What likelihoods of the grade share: whole grades, and how many there are."""
+    """Base of likelihoods of the grade: whole grades, and their number."""
 
     n_grades: int | None = None
     per_document: bool = False
@@ -55,8 +55,8 @@ class _ClassLoss(Loss):
         n_grades = max(int(judgments.top_grade) + 1, 2) if self.n_grades is None else self.n_grades
         if codes.max() >= n_grades:
             raise DataError(
-                f"{name} was told of {n_grades} grades (0 to {n_grades - 1}), but the labels go up to {codes.max()}. "
-                "Raise n_grades."
+                f"{name} has n_grades={n_grades} (0 to {n_grades - 1}), but the labels go up to {codes.max()}. Raise "
+                "n_grades."
             )
         return codes, n_grades
 

@@ -1,4 +1,4 @@
-"""`OwnLoss`: what a model file says of a loss that is not toprank's, so that the model can be read and predicts."""
+"""`OwnLoss`: the stand-in for a user's own loss in a model file, so that the model can be read and predicts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from toprank.losses.base import Judgments, Loss, Traits
 
 @dataclass(frozen=True)
 class OwnLoss(Loss):
-    """The name of a loss that only its author has: a file cannot hold code, and so not the loss.
+    """The name of a loss that is not toprank's: a model file holds no code, and so not the loss itself.
 
     Args:
-        name: what its class is called.
+        name: the name of its class.
         space: ``score`` or ``class``; see `Traits`.
         columns: ``grades`` or ``thresholds``.
     """
@@ -29,16 +29,16 @@ class OwnLoss(Loss):
         return Traits(convex=False, smooth=False, shift_invariant=False, space=self.space, columns=self.columns)
 
     def bind(self, judgments: Judgments) -> NoReturn:
-        """Refuses, since what the loss computes is not known."""
+        """Refuse: what the loss computes is not known."""
         del judgments
         raise DataError(
-            f"This ranker was trained under {self.name}, a loss that toprank does not have: its file tells the name, "
+            f"This ranker was trained under {self.name}, a loss that toprank does not have: its file holds the name, "
             "not the code, so it predicts, but is not trained further. Set the loss itself first: "
             "ranker.set_params(loss=...)."
         )
 
 
 def named(loss: Loss) -> dict[str, Any]:
-    """What a file says of it."""
+    """Return what a model file holds of such a loss."""
     name = loss.name if isinstance(loss, OwnLoss) else type(loss).__name__
     return {"name": name, "space": loss.traits.space, "columns": loss.traits.columns}

@@ -30,14 +30,14 @@ from toprank.losses.labels import GainLike, check_gain, groups_of, targets_of
 from toprank.metrics.sorting import rank_block
 
 MANY_PAIRS = 64.0
-"""Pairs for each document from which a sweep is faster than a hinge for each pair."""
+"""From so many pairs for each document, one sweep over sorted scores is faster than a hinge for each pair."""
 
 _PAIR_WEIGHTS = ("one", "difference", "margin")
 _AUC = "pairwise accuracy on binary labels (Gao & Zhou 2015); none known for graded ones"
 
 
 class PairFrame(NamedTuple):
-    """What the labels say about pairs, once for all scores. Documents are sorted by label within each query.
+    """What pairs take from the labels, computed once. Documents are sorted by label within each query.
 
     `order` holds document numbers; `begin` and `end` bound, for each position, the documents of its own label, counted
     from the start of its query: its worse partners are 0 … begin − 1, its better ones end … m − 1.
@@ -61,13 +61,13 @@ class PairFrame(NamedTuple):
         return cls(order, begin, end, labels[order], document_weights[order], n_pairs)
 
     def of_block(self, block: Block) -> PairFrame:
-        """What is said about the queries of a block."""
+        """The part of a block's queries."""
         return PairFrame._make([*(of_documents[block.rows] for of_documents in self[:-1]), self.pairs[block.queries]])
 
 
 @dataclass(frozen=True)
 class _PairLoss(Loss):
-    """What pairwise losses share: how pairs count, and the targets of the margin form."""
+    """Base of pairwise losses: how pairs count, and the targets of the margin form."""
 
     pair_weight: str = "one"
     gain: GainLike = "exponential"
@@ -115,7 +115,7 @@ class _BoundPairs(BoundLoss):
         return losses, _PairLaplacian(self, block, margins, order)
 
     def _ranks(self, block: Block, margins: FloatArray) -> IntArray:
-        """The block's positions by falling score, where a sweep will ask for them."""
+        """The block's positions by falling score; empty if no query is summed by a sweep, which needs them."""
         many = self.frame.pairs[block.queries] >= MANY_PAIRS * np.diff(block.offsets)
         if self.kind not in (kernels.Margin.HINGE, kernels.Margin.SQUARED_HINGE) or not many.any():
             return np.empty(0, dtype=np.int64)
@@ -133,7 +133,7 @@ class _BoundPairs(BoundLoss):
 
 @dataclass(frozen=True)
 class _PairLaplacian(Curvature):
-    """Σ_pairs h_ij (e_i − e_j)(e_i − e_j)ᵀ; its entries are computed when asked for, so it stores the scores alone."""
+    """Σ_pairs h_ij (e_i − e_j)(e_i − e_j)ᵀ; its entries are computed with each product, so it stores only scores."""
 
     bound: _BoundPairs
     block: Block

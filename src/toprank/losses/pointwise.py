@@ -316,8 +316,8 @@ class ImportanceWeightedSquared(Targeted):
     def first_active(self, labels: npt.ArrayLike, queries: Queries, *, contrast: int = 10, seed: int = 0) -> Flags:
         """The documents that refinement begins with: those of weight 1 and more, and some of the others.
 
-        From each query `contrast` others are drawn at random. Without them the first fit sees good documents only,
-        scores everything high, and nothing stays ignored.
+        From each query `contrast` others are drawn at random. Without them the first fit sees good documents only and
+        scores everything high, so that nothing stays ignored.
         """
         important = self.importance(labels, queries) >= 1.0
         lot = np.random.default_rng(seed).random(queries.n_documents)

@@ -1,4 +1,4 @@
-"""DCG of smooth ranks that may not stray far from where documents stood before: for labels that are estimates."""
+"""DCG of smooth ranks with no reward for moving far from the former ranking: for labels that are estimates."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _ROUNDED = 0.1  # of the edge, to either side
 class SafeDCG(Loss):
     """−Σ_j y_j·c_j, c_j = 1/log2(1 + r_j) of smooth ranks, where a document gains nothing beyond a band.
 
-    The band of a document lies around its former exposure e_j: with y_j ≥ 0, c_j counts up to within·e_j; with y_j
-    < 0, down to e_j/within. So a document that is already exposed so many times more (or less) than it was is
-    pushed no further, however good or bad its label makes it, and with within = 1 nothing is gained by leaving the
-    former ranking. While all documents keep at least 1/within of their exposure, no users, whatever they like, lose
-    more than that share of their DCG; the loss pulls nobody below it, though others may push him there. The edge of
-    the band is rounded over a tenth of it to either side. e_j is the document's weight times the mean of c over the
-    ranks of its query: without weights, documents are taken to have stood in random order.
+    The band of a document lies around its former exposure e_j: with y_j ≥ 0, c_j counts up to within·e_j; with
+    y_j < 0, down to e_j/within. So a document that already has `within` times more (or less) exposure than before is
+    pushed no further, however good or bad its label, and with within = 1 there is no reward for leaving the former
+    ranking. As long as every document keeps at least 1/within of its exposure, users keep at least 1/within of their
+    DCG, whatever they like. The loss itself pushes no document below that, but others that rise may. The edge of the
+    band is rounded over a tenth of it to either side. e_j is the document's weight times the mean of c over the ranks
+    of its query: without weights, documents are taken to have stood in random order.
 
     Args:
-        within: how many times more or less exposure than before is still worth something, at least 1.
+        within: the largest ratio of new to former exposure, or of former to new, that is still rewarded; at least 1.
         temperature: T of the smooth ranks r_j = 1 + Σ_{k≠j} σ((s_k − s_j)/T).
 
     Labels may be any real numbers. Cost: O(m²), memory O(m). Curvature: as that of `ApproxMetric`.
-    Consistency: none; it is made to be cautious.
+    Consistency: none; the loss is cautious by design.
     Source: Gupta, Oosterhuis & de Rijke 2024, "Practical and robust safety guarantees for advanced counterfactual
     learning to rank" (proximal ranking policy optimization), with smooth ranks in place of a stochastic policy.
 
@@ -64,7 +64,7 @@ class SafeDCG(Loss):
 
 
 def mean_exposure(queries: Queries) -> FloatArray:
-    """Per query the mean of 1/log2(1 + rank) over its ranks.
+    """Return for each query the mean of 1/log2(1 + rank) over its ranks.
 
     >>> mean_exposure(Queries([0, 1])).tolist()
     [1.0]

@@ -1,7 +1,7 @@
 """Metrics made smooth: of smooth ranks (ApproxNDCG …), in expectation (SoftRank), of a relaxed sort (NeuralNDCG).
 
-With p_jk = σ((s_k − s_j)/T), how much k counts as standing above j, the smooth rank of j is 1 + Σ_k p_jk, and every
-kind of metric is Σ_j read_j · (something of the p_j·). The first pass over the pairs collects, per document,
+With p_jk = σ((s_k − s_j)/T), the degree to which k stands above j, the smooth rank of j is 1 + Σ_k p_jk, and every
+kind of metric is Σ_j read_j · (a function of the p_j·). The first pass over the pairs collects, for each document,
 
     above    Σ_k p_jk, the smooth rank less 1
     extra    AP: Σ_{relevant k} p_jk, the relevant documents above;
@@ -38,7 +38,7 @@ from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
 _EXTRA = {"dcg": "NO_EXTRA", "ap": "HITS", "rr": "SURVIVAL", "err": "SURVIVAL"}
-"""What a kind of metric collects beside the ranks, as the kernels' `Extra` names it."""
+"""What the first pass collects besides the ranks, by kind of metric, as the kernels' `Extra` names it."""
 
 _TRAITS = Traits(convex=False, smooth=True, curvature="majoriser", cost="O(m²)")
 
@@ -152,7 +152,7 @@ class ApproxMRR(Loss):
 
 
 def _check(loss: Any, width: str = "temperature") -> None:
-    """The hyper-parameters that these losses share, as far as one has them."""
+    """Check the hyper-parameters that these losses share, as far as one has them."""
     name, own = type(loss).__name__, vars(loss)
     check_number(f"{name}'s {width}", own[width], above=0)
     if own.get("k") is not None:
@@ -201,7 +201,7 @@ class SmoothDiscount:
 
 @dataclass(frozen=True)
 class SmoothRankCurvature(Curvature):
-    """The Laplacian of the smooth ranks; its weights are computed when it is asked for."""
+    """The Laplacian of the smooth ranks; its weights are computed with each product."""
 
     pairs: tuple[FloatArray, IntArray, FloatArray, int, FloatArray, FloatArray]
     squared_scale: float
@@ -366,8 +366,8 @@ class _SoftNDCG(BoundLoss):
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         soft, diagonal = np.empty(block.n_queries), np.empty_like(scores)
-        given = block.offsets, self.worth[block.rows], self.rank_weights, *self.more
-        self.kernel(scores / self.width, *given, soft, grad, diagonal)
+        of_labels = block.offsets, self.worth[block.rows], self.rank_weights, *self.more
+        self.kernel(scores / self.width, *of_labels, soft, grad, diagonal)
         scale = block.spread(block.scale) / self.width
         grad *= scale
         curvature = Diagonal(diagonal * (scale / self.width)) if want.curvature else None

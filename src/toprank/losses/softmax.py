@@ -36,13 +36,13 @@ MAX_PREFIXES = 1_000_000  # in one query: 65 to 110 ns each when measured, so ab
 
 
 def check_psi(psi: str) -> None:
-    """Refuse a ψ that does not exist."""
+    """Refuse an unknown ψ."""
     if psi not in PSI:
         raise UnknownNameError("psi", str(psi), PSI)
 
 
 def psi_of(judgments: Judgments, psi: str, loss: Loss, alpha: float = 1.0) -> FloatArray:
-    """ψ of each label: α·y, or α·(2^y − 1), which needs labels of at least 0."""
+    """Return ψ of each label: α·y, or α·(2^y − 1), which needs labels of at least 0."""
     with np.errstate(over="ignore"):
         wanted = alpha * checked_gains(judgments, None if psi == "linear" else "exponential", loss)
     if not np.isfinite(wanted).all():
@@ -68,7 +68,7 @@ def count_prefixes(m: int, top_k: int | None) -> int:
 
 
 def _steps(m: int, top_k: int | None) -> int:
-    """Choices that are choices: k of them, but the last of m documents comes by itself."""
+    """Number of real choices: k, but the last of m documents is left without one."""
     return m - 1 if top_k is None else min(top_k, m - 1)
 
 

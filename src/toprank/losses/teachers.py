@@ -1,7 +1,7 @@
-"""Losses that learn from a teacher: the scores of another ranker, which is larger, slower or sees more (distillation).
+"""Losses that learn from a teacher, another ranker that is larger, slower or sees more (distillation).
 
-They read the teacher's scores t and no labels, so they learn from queries that nobody judged, too. Mixed with a loss on
-labels (`Mix`), both count.
+They read the teacher's scores t and no labels, so they also learn from queries that nobody judged. `Mix` combines one
+with a loss on labels.
 
 Each is the gap between a convex function of the scores and its tangent at the teacher's: D(s, t) = F(s) − F(t) −
 ∇F(t)·(s − t), with F the variance within a query (`MarginMSE`), the sum of log(1 + e^{−(s_i − s_j)}) over all pairs
@@ -28,7 +28,7 @@ from toprank.losses.softmax import SoftmaxBound
 
 
 def teacher_of(judgments: Judgments, loss: Loss) -> FloatArray:
-    """The teacher's scores; refused where there is none."""
+    """The teacher's scores; refused if there are none."""
     if judgments.teacher is None:
         raise DataError(
             f"{type(loss).__name__} learns from a teacher's scores, and the data hold none;",
@@ -74,8 +74,8 @@ class SoftLogistic(Loss):
     """RankNet with soft targets: mean over all pairs of the cross entropy between σ((t_i − t_j)/τ) and σ(s_i − s_j).
 
     Args:
-        temperature: τ > 0. The larger, the nearer the targets are to ½; pairs that the teacher scores alike are asked
-            to be scored alike.
+        temperature: τ > 0. The larger, the nearer the targets are to ½. Pairs that the teacher scores alike should be
+            scored alike.
 
     Weights: a pair's term is multiplied by w_i·w_j; the number of pairs stays.
     Cost: O(pairs), as `Logistic`.

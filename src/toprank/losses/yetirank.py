@@ -1,8 +1,8 @@
 """YetiRank: logistic pairs of neighbours, in orders drawn by noisy scores; `native/yetirank.c` has the loops.
 
 The pairs are drawn anew for each `draw`: trees count their rounds, networks their batches, linear rankers their outer
-iterations. What is drawn depends on the seed, the draw, the query's id and the document's place in its query alone: the
-same bits on any number of threads, and whatever other queries there are.
+iterations. They depend only on the seed, the draw, the query's id and the document's place in its query: the same bits
+on any number of threads, and whatever other queries there are.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 
 _MOST_ORDERS = 10_000
-"""Orders at most: their mean then varies by a hundredth of what one order does, and 23,000 documents take about 5 s."""
+"""The mean of so many orders varies by a hundredth of what one order does, and 23,000 documents take about 5 s."""
 _STATES = {"dcg": "PLAIN", "ap": "HITS", "rr": "FIRST", "err": "READING"}
-"""What the documents above make of a pair under a metric, as the kernels' `RankState` names it."""
+"""What a metric has to know of the documents above a pair, as the kernels' `RankState` names it."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class YetiRank(Loss):
 
     Args:
         permutations: the number P of orders, 1 to 10,000: time grows with it, the noise falls with its root.
-        decay: what a rank counts of the rank above it, in (0, 1].
+        decay: weight of a rank as a part of that of the rank above it, in (0, 1].
         gain: gain of the labels (a name, a table or a callable); of NDCG and DCG too, unless the metric names its own.
         metric: NDCG, DCG, AP (``map``), ERR or RR (``mrr``), as `toprank.metrics.parse` reads them; None: `decay`.
         seed: seed of the orders; rankers add the number of the round, batch or iteration.
@@ -88,7 +88,7 @@ class YetiRank(Loss):
 
 
 class _BoundYetiRank(BoundLoss):
-    """YetiRank on data, at one draw; `base` are the scores that the orders go by, None: those that are judged."""
+    """YetiRank on data, at one draw; `base` are the scores that orders are drawn by, None: those that are judged."""
 
     def __init__(self, loss: YetiRank, judgments: Judgments) -> None:
         super().__init__(judgments)
@@ -133,7 +133,7 @@ class _BoundYetiRank(BoundLoss):
 
 @dataclass(frozen=True)
 class _NeighbourCurvature(Curvature):
-    """A Laplacian over the pairs of a block; they are drawn again when the product is asked for, so nothing is kept."""
+    """A Laplacian over the pairs of a block, which are drawn again for each product instead of being kept."""
 
     bound: _BoundYetiRank
     block: Block
