@@ -1,8 +1,8 @@
-"""What a solver is asked, what it gives back, and what all solvers share on the way.
+"""The problem that solvers solve, its solution, and what all solvers share.
 
 The problem is always ``min_w L(w) + Σ_i (l2_i / 2) w_i² + Σ_i l1_i |w_i|``. The `Objective` is L alone; the `Penalty`
 holds one number of each kind per weight, so an intercept is simply a weight whose numbers are 0. A solver never sees
-a query, a label or a loss: it sees L's value and gradient, and its curvature where it says that it needs it.
+a query, a label or a loss: it sees L's value and gradient, and its curvature if it needs it.
 
 Every solve keeps three promises. Ctrl-C (or a callback that raises `StopSolving`) returns the best weights so far. No
 weights are returned at which the value is not finite. How the solve ended is said in words in `Solution.message`; to
@@ -11,7 +11,7 @@ warn or not to warn is up to the caller.
 `Solver` wraps every method in these promises, and `SolverRun`, one solve under way, evaluates the penalised objective
 and remembers the best point. `descend` is the loop of the methods that go down until the gradient vanishes. How far to
 go along a direction is found by backtracking for Newton steps and by strong Wolfe conditions for quasi-Newton steps:
-both take a value that is not finite for "too far", and both forgive an increase that is mere rounding, since close to
+both take a value that is not finite for "too far", and both accept an increase that is mere rounding, since close to
 the optimum the sums behind a value are noisier than the decrease that a step promises.
 """
 
@@ -65,7 +65,7 @@ class WithHessianTimes(Objective, Protocol):
 
 
 def offers(objective: Objective, method: str) -> bool:
-    """Whether the objective has this optional method (absent, or None, where it has not)."""
+    """Whether the objective has this optional method; an attribute that is None does not count."""
     return callable(getattr(objective, method, None))
 
 
@@ -114,9 +114,13 @@ class Penalty:
         return self.quadratic(weights) + float(self.l1 @ np.abs(weights))
 
     def subgradient(self, weights: FloatArray, grad: FloatArray) -> FloatArray:
-        """The shortest element of ``grad + ∂ Σ_i l1_i |w_i|``: zero exactly where no weight wants to move."""
-        at_zero = np.sign(grad) * np.maximum(np.abs(grad) - self.l1, 0.0)
-        return np.where(weights == 0, at_zero, grad + self.l1 * np.sign(weights))
+        """The shortest element of ``grad + ∂ Σ_i l1_i |w_i|``: zero exactly at a minimum of the penalised objective."""
+        return np.where(weights == 0, soft_threshold(grad, self.l1), grad + self.l1 * np.sign(weights))
+
+
+def soft_threshold(values: FloatArray, threshold: FloatArray) -> FloatArray:
+    """Values moved towards zero by the threshold, and zero where they are no larger."""
+    return np.sign(values) * np.maximum(np.abs(values) - threshold, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,12 +133,12 @@ class Solution:
         iterations: iterations completed.
         converged: whether the solver's own criterion was met.
         message: the same in words, for people.
-        gradient_norm: length of the shortest subgradient of the objective; None where that says nothing (the bundle
-            method's objective has kinks).
-        lower_bound: a number that no weights can get below, where the solver certifies one.
+        gradient_norm: length of the shortest subgradient of the objective; None if it says nothing about the optimum
+            (the bundle method's objective has kinks).
+        lower_bound: a lower bound of the objective, if the solver certifies one.
         interrupted: ended by Ctrl-C.
         zero_is_optimal: the certificate says that no weights beat w = 0 by more than the tolerance.
-        hardly_beats_zero: the same for a hundred tolerances: how the weights rank hangs on where the solve stopped.
+        hardly_beats_zero: the same for a hundred tolerances: the ranking depends on where the solve stopped.
         evaluations: how often L was evaluated.
     """
 
@@ -157,7 +161,7 @@ class Solution:
 
 
 class Point(NamedTuple):
-    """All that is known at some weights."""
+    """The objective and its parts at some weights."""
 
     weights: FloatArray
     loss: float
@@ -208,7 +212,7 @@ class SolverRun:
         """Evaluate, and remember the point if it is the best, finite, and a `candidate` for the solution."""
         if self.best is not None and out_of_time():
             raise Stuck(OUT_OF_TIME)
-        if not np.isfinite(weights).all():  # a trial may go too far; the objective need not know what to do then
+        if not np.isfinite(weights).all():  # a trial may go too far; the objective need not handle that
             return Point(weights, math.nan, weights, math.nan, weights, math.nan)
         loss, grad = self.objective.value_and_grad(weights)
         loss, d_loss = float(loss), np.array(grad, dtype=np.float64)
@@ -257,7 +261,7 @@ class SolverRun:
     def solution(self, message: str, *, converged: Point | None = None, **further: bool) -> Solution:
         """The end: at the point that `converged`, else at the best one (the last, in a run that keeps that).
 
-        `further`: what else a `Solution` says that is not so by default.
+        `further`: fields of the `Solution` that differ from their defaults.
         """
         point = converged or (self.last if self.keeps_last else None) or self.best
         bound = min(self.lower_bound, point.value) if point and math.isfinite(self.lower_bound) else None
@@ -282,7 +286,7 @@ class Solver(ABC):
     @property
     @abstractmethod
     def defaults(self) -> tuple[float, int]:
-        """The tolerance and the largest number of iterations where none are given."""
+        """The default tolerance and the default of the largest number of iterations."""
 
     def solve(
         self,
@@ -297,10 +301,10 @@ class Solver(ABC):
         """Minimise ``objective + penalty`` from `start`.
 
         Args:
-            objective: L; which optional methods it must have is said by the solver.
+            objective: L; the solver's class says which optional methods it must have.
             start: weights to start from, (d,).
             penalty: l2 and l1 for each weight.
-            tolerance: when to stop; its meaning and default are said by the solver.
+            tolerance: when to stop; the solver's class says what it measures, and the default.
             max_iterations: at most so many iterations; the default is the solver's.
             callback: called after each iteration; see `Callback`.
         """
@@ -383,10 +387,10 @@ def descend(
 
 
 def _ended(run: SolverRun, point: Point, reason: str) -> Solution:
-    """Converged, unless there is nothing to converge to.
+    """Converged, unless there is no optimum to converge to.
 
-    Where a plane separates what a loss wants apart, and nothing holds the weights, the loss falls for ever, and its
-    gradient vanishes on the way. Twice the weights are then better still, as they never are at an optimum.
+    If a plane separates the labels and no penalty holds the weights, the loss falls for ever while its gradient
+    vanishes. Then twice the weights have a lower value still, which is never so at an optimum.
     """
     steps = counted(run.iterations)
     if not (run.penalty.l2.any() or run.penalty.l1.any()) and point.weights.any():
@@ -405,9 +409,9 @@ def negligible(slope: float, value: float) -> bool:
 
 
 def backtrack(run: SolverRun, point: Point, direction: FloatArray, slope: float, trials: int = TRIALS) -> Point | None:
-    """The first of the steps 1, shorter, shorter … that lowers the value enough; None when none does.
+    """Go by the first of the steps 1, shorter, shorter … that lowers the value enough; None if none does.
 
-    `slope` is the decrease per unit of the step that the caller's model promises, a negative number.
+    `slope` is the change per unit of the step that the caller's model promises, a negative number.
     """
     step = 1.0
     for _ in range(trials):
@@ -437,7 +441,7 @@ def _shorter(change: float, promised: float) -> float:
 
 
 def until_finite(run: SolverRun, point: Point, step: FloatArray) -> Point | None:
-    """The point after the whole step, or after a part of it where the objective is not finite; None without luck."""
+    """The point after the whole step, or after a part of it short enough for a finite objective; None if none is."""
     for _ in range(TRIALS):
         trial = run.at(point.weights + step)
         if trial.is_finite:

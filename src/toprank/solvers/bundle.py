@@ -22,12 +22,12 @@ import numpy as np
 from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.errors import DataError
-from toprank.solvers.base import Penalty, Point, Solution, Solver, SolverRun, counted
+from toprank.solvers.base import TRIALS, Penalty, Point, Solution, Solver, SolverRun, counted
 
-SHORTEST = 0.05
+SHORTEST = 0.05  # part of the way to the model's minimiser that a step goes at least
 FREE_SLOPE = 1e-12  # a free weight's slope up to this part of the largest slope is rounding
-ZERO_PATIENCE = 200
-CLEARLY = 1e-3
+ZERO_PATIENCE = 200  # iterations beyond the tolerance, to see whether anything beats w = 0
+CLEARLY = 1e-3  # a gap of at most this part of the tolerance leaves no doubt whether anything does
 DETERMINED = 0.01  # a gap of at most this part of what there is to gain over w = 0 leaves the weights little freedom
 
 
@@ -111,9 +111,9 @@ class Bundle(Solver):
     def _cut(
         self, run: SolverRun, cuts: _Cuts, best: Point, target: FloatArray, part: float
     ) -> tuple[Point | None, float]:
-        """Evaluate on the way from the best point to the model's minimiser; also the part to go the next time."""
+        """Evaluate on the way from the best point to the model's minimiser; also return the part to go next time."""
         way = target - best.weights
-        for _ in range(50):
+        for _ in range(TRIALS):
             trial = run.at(best.weights + part * way)
             if trial.is_finite:
                 cuts.add(trial)
@@ -150,7 +150,7 @@ class Bundle(Solver):
 
 
 def _is_settled(best: Point, zero: Point, bound: float, tolerance: float) -> bool:
-    """Whether it is clear what beats zero: weights that gain nearly all there is to gain, or nothing does."""
+    """Whether it is settled what beats zero: weights that gain nearly all there is to gain, or nothing."""
     to_gain, gap = zero.value - bound, best.value - bound
     return not zero.is_finite or gap <= DETERMINED * to_gain or gap <= CLEARLY * tolerance * abs(zero.value)
 

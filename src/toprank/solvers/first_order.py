@@ -76,7 +76,7 @@ class _LBFGSSteps:
         self.pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=memory)
 
     def next(self, point: Point, size: float) -> Point | None:  # noqa: ARG002
-        """See `descend`. A direction from memory that fails is given up, with the memory, for steepest descent."""
+        """See `descend`. If a direction from memory fails, the memory is dropped and steepest descent tried."""
         while True:
             step, from_memory = self.direction(point.grad), bool(self.pairs)
             slope = float(point.grad @ step)
@@ -197,13 +197,13 @@ class GradientDescent(Solver):
     def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         run.keeps_last = self.keep == "last"
         point, rate = run.begin(), self.rate
-        what = "the value changed by" if self.stop == "value" else "the gradient's norm is"
+        measured = "the value changed by" if self.stop == "value" else "the gradient's norm is"
         change = math.inf if self.stop == "value" else run.gradient_norm(point)
         while change >= tolerance and point.grad.any():
             if run.iterations == max_iterations:
                 return run.solution(
-                    f"Not converged: after {counted(run.iterations)} {what} {change:.1e} ({tolerance:.1e} was asked "
-                    f"for). {_advice(run, point)}"
+                    f"Not converged: after {counted(run.iterations)} {measured} {change:.1e} ({tolerance:.1e} was "
+                    f"asked for). {_advice(run, point)}"
                 )
             trial = self._next(run, point, rate)
             if trial is None:
@@ -216,8 +216,8 @@ class GradientDescent(Solver):
                 rate = 2 * float(np.linalg.norm(trial.weights - point.weights) / np.linalg.norm(point.grad))
             change = abs(trial.value - point.value) if self.stop == "value" else run.gradient_norm(trial)
             point = trial
-            run.tell(point, f"{what} {change:.1e}")
-        reason = f"{what} {change:.1e}" if point.grad.any() else "the gradient is zero"
+            run.tell(point, f"{measured} {change:.1e}")
+        reason = f"{measured} {change:.1e}" if point.grad.any() else "the gradient is zero"
         return run.solution(f"Converged in {counted(run.iterations)}: {reason}.", converged=point)
 
     def _next(self, run: SolverRun, point: Point, rate: float) -> Point | None:
@@ -228,7 +228,7 @@ class GradientDescent(Solver):
 
 
 def _advice(run: SolverRun, point: Point) -> str:
-    """A growing value is no lack of iterations."""
+    """More iterations help, unless the value grows."""
     if run.best is not None and point.value > run.best.value:
         return f"The value has risen from {run.best.value:.6g} to {point.value:.6g}: lower the rate."
     return "Allow more iterations, or raise the rate."

@@ -129,14 +129,14 @@ def _by_products(run: SolverRun, weights: FloatArray) -> Curved:
 def levenberg_step(hessian: FloatArray, grad: FloatArray, shift: float = 0.0) -> tuple[FloatArray, float]:
     """``-(H + shift·D)⁻¹ grad`` with D the diagonal of H, and the smallest shift from the given one up that is safe.
 
-    Taking D for the unit matrix of the textbooks keeps the step independent of the features' units. Where the
-    diagonal is (almost) zero, so is the gradient in all sane problems; D's floor there only keeps the factor alive.
-    Where it is zero but for rounding (a feature that is constant within every query, under a loss of differences), so
-    is the gradient, and their quotient would be a weight made of noise: the largest curvature stands in, and the step
-    is 0 but for rounding.
+    D instead of the unit matrix of the textbooks makes the step independent of the features' units. Where the diagonal
+    is (almost) zero, so is the gradient in all sane problems; D's floor there only keeps the factorisation possible.
+    Where it is zero up to rounding (a feature that is constant within every query, under a loss of differences), so is
+    the gradient, and their quotient would be a weight made of noise: with the largest curvature instead, the step is 0
+    up to rounding.
 
-    By NumPy, whose BLAS is there already: SciPy brings one of its own, which would be loaded here, after a fit has set
-    all that it knows of to one thread, so that the first fit of a process had another number of threads than the next.
+    We use NumPy, whose BLAS is loaded already. SciPy brings its own, which would be loaded here, after a fit has set
+    the BLAS libraries that it sees to one thread: the first fit of a process would run on more threads than the next.
     """
     diagonal = np.abs(hessian.diagonal())
     largest = float(diagonal.max())
@@ -190,7 +190,7 @@ class _NewtonSteps:
         self.run, self.curvature, self.shift = run, curvature, 0.0
 
     def next(self, point: Point, size: float) -> Point | None:
-        """A lower point, the point itself when only rounding is left to gain, or None when no step helps."""
+        """See `descend`."""
         accuracy = min(0.1, math.sqrt(size))  # ever more accurate steps: faster than linear, without waste
         curved = self.curvature(point.weights)
         while self.shift <= LARGEST_SHIFT:

@@ -30,13 +30,14 @@ from toprank.solvers.base import (
     hessian_of,
     negligible,
     offers,
+    soft_threshold,
 )
 from toprank.solvers.newton import LARGEST_SHIFT, levenberg_step
 
 ROUNDS = 20
 SWEEPS = 25
 METHODS = ("auto", "newton", "fista")
-FLAT = 1e-15  # a weight with less than this part of the largest curvature has none, and gets that much
+FLAT = 1e-15  # less than this part of the largest curvature is rounding; a weight gets at least so much
 
 
 def minimise_model(
@@ -124,7 +125,7 @@ class _Newton:
         self.run, self.shift = run, 0.0
 
     def next(self, point: Point, size: float) -> Point | None:
-        """A lower point, the point itself when only rounding is left to gain, or None when no step helps."""
+        """See `descend`."""
         hessian, l1 = hessian_of(self.run, point.weights), self.run.penalty.l1
         diagonal = hessian.diagonal().copy()
         largest = float(diagonal.max())
@@ -176,7 +177,7 @@ class _Fista:
         Where the values differ by rounding only, the change of the gradient along the step decides instead.
         """
         for _ in range(100):
-            target = _soft(ahead.weights - ahead.grad / self.bend, self.run.penalty.l1 / self.bend)
+            target = soft_threshold(ahead.weights - ahead.grad / self.bend, self.run.penalty.l1 / self.bend)
             trial, step = self.run.at(target), target - ahead.weights
             room = 0.5 * self.bend * float(step @ step)
             if trial.is_finite:
@@ -197,10 +198,6 @@ def _uphill(ahead: Point, trial: Point, point: Point) -> bool:
     """The value has risen, or the proximal step pulls against the momentum: time to restart it."""
     against = float((ahead.weights - trial.weights) @ (trial.weights - point.weights)) > 0
     return against or trial.value > point.value
-
-
-def _soft(values: FloatArray, threshold: FloatArray) -> FloatArray:
-    return np.sign(values) * np.maximum(np.abs(values) - threshold, 0.0)
 
 
 def _first_bend(run: SolverRun, point: Point) -> float:

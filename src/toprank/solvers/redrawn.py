@@ -17,20 +17,20 @@ _STEPS = 30
 
 
 class Drawing(Objective, Protocol):
-    """An objective that goes by chance."""
+    """An objective that is drawn at random."""
 
     def drawn(self, draw: int, weights: FloatArray) -> Objective:
-        """The objective at a draw that goes by what it is at these weights: one function, as a line search needs."""
+        """The objective of a draw made at these weights: one function of all weights, as a line search needs."""
 
 
 @dataclass(frozen=True)
 class Redrawn(Solver):
     """One iteration of a solver for each draw; the answer is the mean of the weights after the second half of them.
 
-    Weights never come to rest where each step has an objective of its own: they wander about the place at which the
-    objectives agree. Their mean is nearer to it than any of them (Polyak & Juditsky 1992).
+    With another objective for each step, weights never come to rest: they wander about the minimum of the mean
+    objective. Their average is a better estimate of it than the last of them (Polyak & Juditsky 1992).
 
-    Needs `drawn`, and what the inner solver needs. Never converged; 30 draws by default.
+    Needs `drawn`, and what the inner solver needs. Never reports convergence; 30 draws by default.
 
     Args:
         solver: makes the steps.
@@ -62,18 +62,19 @@ class Redrawn(Solver):
     def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         if not offers(run.objective, "drawn"):
             raise DataError(f"Redrawn is for objectives that are drawn; use {type(self.solver).__name__} by itself.")
-        objective, weights, after = cast(Drawing, run.objective), run.start, []
+        objective, weights, visited = cast(Drawing, run.objective), run.start, []
         run.keeps_last = run.has_kinks = True  # values of two draws do not compare, and no gradient tells of the mean
         while run.iterations < max_iterations:
             drawn = objective.drawn(run.iterations, weights)
             step = self.solver.solve(drawn, weights, run.penalty, tolerance=tolerance, max_iterations=1)
             if step.interrupted:
                 raise KeyboardInterrupt
-            weights, nothing = step.weights, np.zeros_like(step.weights)
-            after.append(weights)
-            # Whoever ends the run here, by the time, the keyboard or a callback, is given the mean so far.
-            mean = np.mean(after[len(after) // 2 :], axis=0)
-            run.tell(Point(mean, step.value, nothing, step.value, nothing, step.value), f"draw {run.iterations + 1}")
+            weights, no_grad = step.weights, np.zeros_like(step.weights)
+            visited.append(weights)
+            # If the time limit, Ctrl-C or a callback ends the run here, its solution is the mean so far.
+            mean = np.mean(visited[len(visited) // 2 :], axis=0)
+            run.tell(Point(mean, step.value, no_grad, step.value, no_grad, step.value), f"draw {run.iterations + 1}")
         run.last = run.at(mean)
-        draws, kept = count_of(len(after), "draw"), len(after) - len(after) // 2
+        n = len(visited)
+        draws, kept = count_of(n, "draw"), n - n // 2
         return run.solution(f"{draws}, a step for each; the weights are the mean of the last {kept:,}.")
