@@ -14,11 +14,11 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.scorers.features import Features, parts_of
 
-_HELD = 8 << 20  # bytes of rows in double precision
+_HELD = 8 << 20  # bytes: rows of a block that are held in double precision
 
 
 def grade_probabilities(logits: FloatArray) -> FloatArray:
-    """Softmax over the last axis, safe for any size of logits."""
+    """Softmax over the grades of each row, (documents, grades), safe for any size of logits."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     result: FloatArray = shifted / shifted.sum(axis=1, keepdims=True)
     return result
@@ -36,10 +36,10 @@ def expected_gains(probabilities: FloatArray, gains: FloatArray) -> FloatArray:
 
 
 class _Rows:
-    """Z[rows] and what the weights of the grades, (w_k, b_k) one after the other, make of it.
+    """Z[rows] and its products with the weights of the grades, (w_k, b_k) one after the other.
 
-    Few rows are held in double precision; those of a query too large for that are made anew whenever they are needed,
-    part by part, so that no query needs a copy of its features.
+    Rows up to `_HELD` bytes are held in double precision; those of a larger query are made anew for each product, part
+    by part, so that no query needs a copy of its features.
     """
 
     def __init__(self, features: Features, rows: slice) -> None:

@@ -35,7 +35,7 @@ class Standardisation:
     complete: bool = False
     """Whether the data it was learned from have no missing values, nor centres far from 0."""
     constant: npt.NDArray[np.bool_] | None = None
-    """The columns that had one value only; None where that is not known, after training."""
+    """The columns that had one value only; None if unknown, as after training."""
 
     @classmethod
     def of(cls, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None) -> Standardisation:
@@ -47,13 +47,13 @@ class Standardisation:
 
     @classmethod
     def from_moments(cls, moments: Moments, names: tuple[str, ...] | None = None) -> Standardisation:
-        """The same from sums over the rows, which may have been made part by part."""
+        """The same from sums over the rows, which may be those of parts, joined."""
         shift, count, total, squares = moments.shift, moments.present, moments.total, moments.squares
         refuse_infinite(~np.isfinite(total), names)
         present = np.maximum(count, 1)
         mean = total / present
         spread = np.sqrt(np.maximum(squares / present - mean**2, 0.0))
-        # What varies in the last digits alone is rounding; scaling by that would make noise large.
+        # A column that varies only in its last digits varies by rounding, which scaling would blow up.
         constant = spread <= 1e-7 * np.maximum(np.abs(mean + shift), np.abs(mean))
         constant &= spread <= 1e-6
         constant |= moments.highest <= moments.lowest
@@ -88,7 +88,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, X: Any, shift: FloatArray, threads: int | None = None) -> Moments:
-        """Of the rows of X."""
+        """The sums over the rows of X."""
         n, d = X.shape
         if not isinstance(X, np.ndarray):
             return cls._of_sparse(X, shift)
@@ -130,7 +130,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Moments]) -> Moments:
-        """Of several parts, about the same shift; added in their order."""
+        """The sums of several parts about the same shift, added in their order."""
         present, total, squares = (
             np.sum([getattr(part, name) for part in parts], axis=0) for name in ("present", "total", "squares")
         )
@@ -144,7 +144,7 @@ class Features:
 
     def __init__(self, X: Any, standardisation: Standardisation, *, complete: bool = False) -> None:
         self.X, self.complete = X, complete
-        # What came over a network may lie at any address.
+        # Arrays that came over a network may lie at any address; kernels need aligned ones.
         self.centre: FloatArray = np.require(standardisation.centre, np.float64, ["C", "A"])
         spread, constant = standardisation.spread, standardisation.constant
         # A column divided by infinity is exactly 0, and so is its gradient: no solver moves its weight.
@@ -192,9 +192,9 @@ class Features:
         scale: FloatArray,
         offsets: IntArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """Of the queries in these rows, Σ_j t_j (−s_j + log Σ_k e^{s_k}) at s = Z · weights, and its gradient.
+        """Σ_j t_j (−s_j + log Σ_k e^{s_k}) of each query in these rows at s = Z · weights, and the sum's gradient.
 
-        What `times`, the loss and `transposed_times` give, to the bit, in one run over rows that are not sparse.
+        The same bits as `times`, the loss and `transposed_times` give, in one pass over rows that are not sparse.
         """
         losses, out = np.empty(len(masses)), np.empty(self.n_columns)
         block, scaled = _plain(unshortened(self.X)[rows]), weights / self.spread

@@ -1,4 +1,4 @@
-"""What a scorer is: weights and a block of rows give scores, and the two linear maps of the chain rule.
+"""The protocol of scorers: weights and a block of rows give scores, and the two linear maps of the chain rule.
 
 The scorers that are linear in their weights: s = w·z + b, and one score with K − 1 thresholds for proportional odds.
 """
