@@ -44,10 +44,13 @@ def tensors(device="cpu", dtype=torch.float64, *arrays):
 
 
 def bound(loss, labels, queries, weights=(None, None), dtype=torch.float64, device="cpu"):
+    """Scores of all documents to the mean over queries."""
     offsets = torch.tensor(queries.offsets.copy(), device=device)
-    version = gpu_loss(loss)
-    assert version is not None
-    return version.bind(*tensors(device, dtype, labels), offsets, *tensors(device, dtype, *weights))
+    labels, of_documents, of_queries = tensors(device, dtype, labels, *weights)
+    frame = room.Frame(labels, offsets, of_documents)
+    prepared, scale = gpu_loss(loss)(frame), frame.part.scale if of_queries is None else of_queries
+    part = room.BatchPart(frame.part.offsets, scale / scale.sum(), frame.n_documents, frame.part.longest)
+    return lambda scores: prepared.value(scores, part, prepared.columns)
 
 
 def judged(bound_loss, scores, dtype=torch.float64, device="cpu"):
@@ -133,7 +136,7 @@ def test_a_part_with_room_to_spare_gives_the_same(name, loss, options):
     labels, scores = tensors("cpu", torch.float64, problem.labels, problem.scores)
     queries, offsets = problem.queries, torch.tensor(problem.queries.offsets.copy())
     frame = room.Frame(labels, offsets)
-    whole = gpu_loss(loss).on(frame)
+    whole = gpu_loss(loss)(frame)
     _, grad = whole.judge(scores, frame.part, whole.columns)
     chosen, n = range(len(queries) - 1, -1, -3), queries.n_documents
     rows = np.concatenate([np.arange(*queries.offsets[q : q + 2]) for q in chosen])
@@ -214,7 +217,7 @@ def test_it_is_a_node_like_any_other(loss):
 
 
 def test_whole_number_labels_are_taken_as_float32():
-    made = gpu_loss(losses.ListNet()).bind(torch.tensor([1, 0]), torch.tensor([0, 2]))
+    made = bound(losses.ListNet(), [1, 0], Queries([0, 2]), dtype=torch.int64)
     assert made(torch.zeros(2, dtype=torch.float64)).dtype == torch.float32
 
 
@@ -267,18 +270,11 @@ def test_hyper_parameters_without_a_native_version_give_none(loss):
     assert gpu_loss(loss) is None
 
 
-def test_wrong_shapes_are_refused_in_a_sentence():
-    version, labels, offsets = gpu_loss(losses.ListNet()), torch.tensor([1.0, 0.0]), torch.tensor([0, 2])
-    with pytest.raises(DataError, match="3 scores for 2 documents"):
-        version.bind(labels, offsets)(torch.zeros(3))
-    with pytest.raises(DataError, match="document_weights must have the shape"):
-        version.bind(labels, offsets, torch.ones(3))
-    with pytest.raises(DataError, match="query_weights must have the shape"):
-        version.bind(labels, offsets, None, torch.ones(2))
+def test_scores_without_a_column_for_each_grade_are_refused_in_a_sentence():
     with pytest.raises(DataError, match="needs scores with 3 columns"):
-        gpu_loss(losses.Multinomial(n_grades=3)).bind(labels, offsets)(torch.zeros(2, 2))
+        bound(losses.Multinomial(n_grades=3), [1, 0], Queries([0, 2]))(torch.zeros(2, 2))
     with pytest.raises(DataError, match="as many columns as there are grades"):
-        gpu_loss(losses.Multinomial()).bind(labels, offsets)(torch.zeros(2))
+        bound(losses.Multinomial(), [1, 0], Queries([0, 2]))(torch.zeros(2))
 
 
 # --- on a GPU -------------------------------------------------------------------------------------------------------

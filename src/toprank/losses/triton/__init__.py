@@ -1,14 +1,13 @@
 """The common losses on a GPU: the same values and gradients as the reference, as a few kernels in Triton.
 
-`gpu_loss(loss)` gives its version for GPUs, or None where there is none with these hyper-parameters. Bound to whole
-queries it maps scores to the mean over queries, in the dtype of the labels:
+`gpu_loss(loss)` gives its version for GPUs, or None if there is none with these hyper-parameters. It computes once, for
+all data, what depends on the labels alone; a batch takes its part of that:
 
-    bound = gpu_loss(losses.ListNet()).bind(labels, offsets)     # tensors on a GPU
-    bound(scores).backward()
+    prepared = gpu_loss(losses.ListNet())(Frame(labels, offsets))     # tensors on a GPU
+    prepared.value(scores, part, prepared.take(rows)).backward()      # of the batch `part`, with the documents `rows`
 
-What depends on the labels alone is prepared once for all data (`GpuLoss.on`); a batch takes its part of that. The
-labels must be ones that the loss takes: `loss.on(labels, queries)` checks that; here nothing looks at them, since that
-would make the host wait for the device.
+Labels and weights must be ones that the loss takes: `loss.on(labels, queries)` checks that. Here nothing looks at them,
+since that would make the host wait for the device.
 
 A program of a kernel reads some documents of one query against all others, wherever the query ends, and writes only
 their own gradients: there is no padding and no sorting; sums are always in the same order, so the same scores give the
@@ -22,11 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from toprank.errors import warn_user
 from toprank.losses.base import Loss
@@ -37,7 +35,7 @@ from toprank.losses.pairwise import Hinge, Logistic, SquaredHinge
 from toprank.losses.pointwise import QuerySquared, Squared
 from toprank.losses.smooth import ApproxMetric, ApproxNDCG
 from toprank.losses.softmax import XENDCG, ListNet, Multicategory
-from toprank.losses.triton.frame import BatchPart, BoundGpuLoss, Frame, PreparedLoss
+from toprank.losses.triton.frame import BatchPart, Frame, PreparedLoss
 from toprank.losses.triton.gains import rank_table
 from toprank.losses.triton.listwise import (
     has_likelihood,
@@ -61,7 +59,7 @@ from toprank.losses.triton.pointwise import has_targets, multinomial, query_squa
 from toprank.losses.triton.ranks import by_rank
 from toprank.losses.triton.triton_parts import HAS_TRITON, interpreted
 
-__all__ = ["BoundGpuLoss", "Frame", "GpuLoss", "BatchPart", "PreparedLoss", "available", "gpu_loss", "gpu_loss_names"]
+__all__ = ["BatchPart", "Frame", "PreparedLoss", "available", "gpu_loss", "gpu_loss_names"]
 
 
 @dataclass(frozen=True)
@@ -91,43 +89,8 @@ _VERSIONS: dict[type[Loss], _Version] = {
 }
 
 
-@dataclass(frozen=True)
-class GpuLoss:
-    """A loss of ours as kernels; made by `gpu_loss`."""
-
-    loss: Loss
-
-    def on(self, frame: Frame) -> PreparedLoss:
-        """The loss on the labels of all data."""
-        return _VERSIONS[type(self.loss)].prepare(self.loss, frame)
-
-    def bind(
-        self,
-        labels: Tensor,
-        offsets: Tensor,
-        document_weights: Tensor | None = None,
-        query_weights: Tensor | None = None,
-        *,
-        max_grade: float | None = None,
-    ) -> BoundGpuLoss:
-        """The loss on whole queries.
-
-        Args:
-            labels: (n,), finite and such as the loss takes; their dtype (at least float32) is that of the work.
-            offsets: (Q + 1,) whole numbers, rising strictly from 0 to n; on the labels' device or on the CPU.
-            document_weights: (n,) or None.
-            query_weights: (Q,) or None; they are divided by their sum.
-            max_grade: the largest label of all data, where these are a part of them; a loss may name its own.
-
-        Returns:
-            A callable from scores (n,), or (n, K) for `Multinomial`, to the scalar mean over queries.
-        """
-        frame = Frame(labels, offsets, document_weights, max_grade)
-        return BoundGpuLoss(frame, self.on(frame), query_weights)
-
-
-def gpu_loss(loss: Loss) -> GpuLoss | None:
-    """The version of a loss for GPUs, or None where there is none with exactly these hyper-parameters.
+def gpu_loss(loss: Loss) -> Callable[[Frame], PreparedLoss] | None:
+    """The version of a loss for GPUs, or None if there is none with exactly these hyper-parameters.
 
     >>> from toprank import losses
     >>> gpu_loss(losses.ListNet(top_k=2)) is None
@@ -136,7 +99,7 @@ def gpu_loss(loss: Loss) -> GpuLoss | None:
     version = _VERSIONS.get(type(loss))  # a subclass of yours may be another loss
     if version is None or not (version.exists is None or version.exists(loss)):
         return None
-    return GpuLoss(loss)
+    return partial(version.prepare, loss)
 
 
 def gpu_loss_names() -> tuple[str, ...]:
@@ -146,7 +109,7 @@ def gpu_loss_names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def available(device: torch.device) -> bool:
-    """Whether kernels can be built and run there; a Triton that fails is named in a warning, once."""
+    """Whether kernels can be built and run on the device; warns once of a Triton that fails."""
     if not HAS_TRITON or (device.type != "cuda" and not interpreted()):
         return False
     try:

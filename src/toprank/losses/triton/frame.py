@@ -1,6 +1,6 @@
 """Labels and queries on one device, and the bridge from explicit gradients to autograd.
 
-What a loss reads off the labels depends on a document's own query alone. So it is prepared once for all data, as
+What a loss takes from the labels of a document depends on its own query alone. So it is prepared once for all data, as
 columns with an entry for each document (`PreparedLoss`), and a batch is some entries and the boundaries of its queries
 (`BatchPart`). A batch may have documents and queries to spare, so that batches of all sizes are tensors of one shape.
 """
@@ -17,10 +17,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from toprank.errors import DataError
-
 Columns = tuple[Any, ...]
-"""What a loss reads off the labels, a tensor each; None for what it need not read."""
+"""What a loss takes from the labels, as tensors; None for one that it does not need."""
 
 
 @dataclass(frozen=True)
@@ -67,29 +65,21 @@ class Frame:
         labels: (n,), all finite.
         offsets: (Q + 1,) whole numbers rising strictly from 0 to n, on the device of the labels or on the CPU.
         document_weights: (n,) or None.
-        max_grade: the largest label; None: of these.
     """
 
-    def __init__(
-        self, labels: Tensor, offsets: Tensor, document_weights: Tensor | None = None, max_grade: float | None = None
-    ) -> None:
-        self.max_grade = max_grade
+    def __init__(self, labels: Tensor, offsets: Tensor, document_weights: Tensor | None = None) -> None:
         self.dtype, self.device = torch.promote_types(labels.dtype, torch.float32), labels.device
         self.labels, self.n_documents = labels.detach().to(self.dtype), len(labels)
         self.document_weights = document_weights
         if document_weights is not None:
-            if document_weights.shape != labels.shape:
-                raise DataError(
-                    f"document_weights must have the shape {tuple(labels.shape)}, not {tuple(document_weights.shape)}."
-                )
             self.document_weights = document_weights.detach().to(self.device, self.dtype)
         longest = int(offsets.diff().max())
         on_device = offsets.detach().to(self.device, torch.int64)
         self.part = BatchPart(on_device, self.labels.new_ones(len(offsets) - 1), self.n_documents, longest)
 
-    def tensor(self, values: Any, dtype: torch.dtype | None = None) -> Tensor:
+    def tensor(self, values: Any) -> Tensor:
         """Numbers of the host, on the device, which may not know the host's type."""
-        return torch.as_tensor(np.asarray(values)).to(dtype or self.dtype).to(self.device)
+        return torch.as_tensor(np.asarray(values)).to(self.dtype).to(self.device)
 
     def max(self, values: Tensor) -> Tensor:
         """(Q,) largest value of each query."""
@@ -106,16 +96,16 @@ class Frame:
         return values if self.document_weights is None else values * self.document_weights
 
 
-Judge = Callable[[Tensor, BatchPart, Columns], tuple[Tensor, Tensor]]
-"""Scores to (value, d value / d scores): both are known in closed form, so autograd need not keep what led there."""
+ValueAndGradient = Callable[[Tensor, BatchPart, Columns], tuple[Tensor, Tensor]]
+"""Scores to (value, d value / d scores), both in closed form, so that autograd need not keep intermediate results."""
 
 
 class PreparedLoss(NamedTuple):
     """A loss on the labels of all data."""
 
     columns: Columns
-    """What the loss reads off the labels, (n,) or (k, n)."""
-    judge: Judge
+    """What the loss takes from the labels, (n,) or (k, n)."""
+    judge: ValueAndGradient
 
     def take(self, rows: Tensor) -> Columns:
         """The columns of some documents."""
@@ -127,32 +117,11 @@ class PreparedLoss(NamedTuple):
         return value
 
 
-class BoundGpuLoss:
-    """A loss for a GPU on labels: scores (n,) to the scalar mean over queries, differentiable once.
-
-    Scores of another dtype are taken to that of the labels, and their gradient back.
-    """
-
-    def __init__(self, frame: Frame, prepared: PreparedLoss, query_weights: Tensor | None) -> None:
-        self._frame, self._prepared, n = frame, prepared, frame.part.n_queries
-        if query_weights is not None and query_weights.shape != (n,):
-            raise DataError(f"query_weights must have the shape ({n},), not {tuple(query_weights.shape)}.")
-        weights = frame.part.scale if query_weights is None else query_weights.detach().to(frame.part.scale)
-        self._part = BatchPart(frame.part.offsets, weights / weights.sum(), frame.n_documents, frame.part.longest)
-
-    def __call__(self, scores: Tensor) -> Tensor:
-        """The value at these scores."""
-        n = self._frame.n_documents
-        if len(scores) != n:
-            raise DataError(f"There are {len(scores)} scores for {n} documents; there must be one for each.")
-        return self._prepared.value(scores, self._part, self._prepared.columns)
-
-
 class _Judged(torch.autograd.Function):
     """A scalar with a known gradient."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, judge: Judge, part: BatchPart, columns: Columns) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, judge: ValueAndGradient, part: BatchPart, columns: Columns) -> Tensor:
         """The value; its gradient is kept for `backward`."""
         value, grad = judge(scores.detach().contiguous(), part, columns)
         ctx.save_for_backward(grad)

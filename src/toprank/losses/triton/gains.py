@@ -1,4 +1,4 @@
-"""What metrics read off labels and ranks, on any device: formulas of `toprank.metrics.conventions`, and sums."""
+"""Gains of labels and weights of ranks on any device: the formulas of `toprank.metrics.conventions`, and sums."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ def gains_of(frame: Frame, gain: Any, max_grade: float | None = None) -> Tensor:
     if known.steps is not None:
         return frame.tensor(known.steps).index_select(0, frame.labels.long())
     if known.name == "err":
-        grade = frame.max_grade if max_grade is None else max_grade
-        top = frame.labels.max() if grade is None else frame.tensor(grade)
+        top = frame.labels.max() if max_grade is None else frame.tensor(max_grade)
         return (torch.exp2(frame.labels) - 1) / torch.exp2(top)
     return _NAMED[known.name](frame.labels)
 

@@ -192,7 +192,7 @@ class NetworkObjective:
 
         offsets = torch.from_numpy(self.data.queries.offsets.copy())
         labels, weights = self._on_device(self.data.labels), self._on_device(self.data.document_weights)
-        return self.gpu_loss.on(Frame(labels, offsets, weights))
+        return self.gpu_loss(Frame(labels, offsets, weights))
 
     @cached_property
     def query_scale(self) -> Tensor:
