@@ -147,6 +147,11 @@ REFUSED = [
     (lambda: losses.CostSensitiveListMLE(pcf="a"), "pcf must be a number of at least 1, not 'a'"),
     (lambda: losses.XENDCG(gamma=None), "XENDCG's gamma, if not 'uniform', must be a number of at least 0 and at most"),
     (lambda: losses.OWPC(p="a"), "OWPC's p, a percentage, must be a number above 0 and at most 100, not 'a'"),
+    (
+        lambda: losses.OWPC(weights=None),
+        "There is no OWPC weighting called 'None'; known: constant, top, 1/j, exp, max",
+    ),
+    (lambda: losses.Hinge(pair_weight=("one",)), "There is no pair weight called '('one',)'"),
     (lambda: losses.PowerRegression(power="a"), "power must be a number of at least 2 and at most"),
     (lambda: losses.SVMmap(threshold="a"), "threshold must be a finite number, not 'a'"),
     (lambda: losses.Multinomial(n_grades="a"), "n_grades must be a whole number of at least 2, not 'a'"),

@@ -321,6 +321,8 @@ def test_losses_in_losses_go_through_a_model_file(taught, tmp_path):
         losses.from_spec({"name": "Mix", "first": {"alpha": 1.0}})
     with pytest.raises(DataError):
         losses.from_spec({"name": "ListNet", "alpha": {"name": "ListNet"}})
+    with pytest.raises(DataError, match="A loss has no name"):
+        losses.from_spec({"name": "Mix", "first": {"gain": ["a"]}})
 
 
 def test_partitions_refuse_a_part_that_draws_by_rows():

@@ -158,9 +158,9 @@ class ClusterError(ToprankError, RuntimeError):
 class UnknownNameError(ToprankError, ValueError):
     """A name (metric, convention, option …) that does not exist; the message offers the nearest one that does."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], *, command: Remedy | None = None) -> None:
-        self.kind, self.name, self.known = kind, name, tuple(known)
-        close = nearest(name, self.known)
+    def __init__(self, kind: str, name: Any, known: Iterable[str], *, command: Remedy | None = None) -> None:
+        self.kind, self.name, self.known = kind, str(name), tuple(known)  # what stands for a name may be anything
+        close = nearest(self.name, self.known)
         every = f"known: {', '.join(self.known)}." if self.known else "there is none."
         hint = f"did you mean '{close}'?" if close else every
         sentence = f"There is no {kind} called '{name}'; {hint}"

@@ -502,6 +502,8 @@ def to_spec(loss: Loss) -> dict[str, Any]:
 
 def from_spec(spec: dict[str, Any]) -> Loss:
     """The loss of which `to_spec` made these values."""
+    if "name" not in spec:
+        raise DataError("A loss has no name.")
     options = {name: value for name, value in spec.items() if name != "name"}
     for name, value in options.items():
         if isinstance(value, dict):
@@ -510,6 +512,4 @@ def from_spec(spec: dict[str, Any]) -> Loss:
             if not all(isinstance(number, int | float) for number in value):
                 raise DataError(f"{name} of {spec['name']} is a list of numbers, and cannot be {value!r}.")
             options[name] = tuple(value)
-    if "name" not in spec:
-        raise DataError("A loss has no name.")
     return make(spec["name"], **options)

@@ -134,7 +134,7 @@ class LambdaLoss(Loss):
 
     def __post_init__(self) -> None:
         if self.scheme not in _SCHEMES:
-            raise UnknownNameError("scheme of LambdaLoss", str(self.scheme), tuple(_SCHEMES))
+            raise UnknownNameError("scheme of LambdaLoss", self.scheme, tuple(_SCHEMES))
         check_number("LambdaLoss's sigma", self.sigma, above=0)
         check_number("LambdaLoss's mu", self.mu, above=0)
 

@@ -54,7 +54,7 @@ class PlackettLuce(Loss):
 
     def __post_init__(self) -> None:
         if self.ties not in TIES:
-            raise UnknownNameError("treatment of ties", str(self.ties), TIES)
+            raise UnknownNameError("treatment of ties", self.ties, TIES)
         check_whole(f"{type(self).__name__}'s seed", self.seed, 0)
 
     @abstractmethod

@@ -38,7 +38,7 @@ MAX_PREFIXES = 1_000_000  # in one query: 65 to 110 ns each when measured, so ab
 def check_psi(psi: str) -> None:
     """Refuse an unknown ψ."""
     if psi not in PSI:
-        raise UnknownNameError("psi", str(psi), PSI)
+        raise UnknownNameError("psi", psi, PSI)
 
 
 def psi_of(judgments: Judgments, psi: str, loss: Loss, alpha: float = 1.0) -> FloatArray:

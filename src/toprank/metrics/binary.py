@@ -32,7 +32,7 @@ class AP(Measure):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.norm not in (None, "all", "hits", "min"):
-            raise UnknownNameError("norm", str(self.norm), ["all", "hits", "min"])
+            raise UnknownNameError("norm", self.norm, ["all", "hits", "min"])
 
     @override
     def bind(self, rules: Rules) -> BoundMeasure:

@@ -140,7 +140,7 @@ class Measure(metaclass=PlainArguments):
                 check_number(f"{name} of {self.name}", getattr(self, name))
         blank = getattr(self, "blank", None)
         if blank not in (None, "zero", "one", "skip"):
-            raise UnknownNameError("rule for queries without anything relevant", str(blank), ["zero", "one", "skip"])
+            raise UnknownNameError("rule for queries without anything relevant", blank, ["zero", "one", "skip"])
         for name, kind in (("gain", Gain), ("discount", Discount)):
             value = getattr(self, name, None)
             if value is not None:
