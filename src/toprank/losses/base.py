@@ -428,11 +428,10 @@ def _prove(bound: BoundLoss, loss: Loss) -> None:
         answer = bound.judge(block, scores, np.zeros_like(scores), Want())
     losses = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else answer
     if not isinstance(answer, tuple) or losses is None or np.shape(losses) != (block.n_queries,):
-        count = count_of(block.n_queries, "query")
         raise DataError(
-            f"`judge` of {type(bound).__name__} was asked for {count} and returned {answer!r}; there must be an array "
-            "with a number for each, and the curvature (None where it is not wanted). "
-            "toprank.losses.checking.check_loss looks at all that a loss promises."
+            f"`judge` of {type(bound).__name__} was asked for {count_of(block.n_queries, 'query')} and returned "
+            f"{answer!r}; there must be an array with a number for each, and the curvature (None where it is not "
+            "wanted). toprank.losses.checking.check_loss looks at all that a loss promises."
         )
 
 

@@ -249,6 +249,11 @@ class SolverRun:
         norm = self.gradient_norm(point)
         return norm / self.reference if norm else 0.0
 
+    @property
+    def steps(self) -> str:
+        """The number of iterations so far, in words."""
+        return count_of(self.iterations, "iteration")
+
     def tell(self, point: Point, message: str) -> None:
         """One more iteration is complete."""
         self.iterations += 1
@@ -322,26 +327,15 @@ class Solver(ABC):
                 return self._solve(run, tolerance, limit)
         except StopSolving as stop:
             reason = f": {stop}" if str(stop) else ""
-            return run.solution(f"Stopped by the callback after {counted(run.iterations)}{reason}.")
+            return run.solution(f"Stopped by the callback after {run.steps}{reason}.")
         except Stuck as stuck:
-            return run.solution(f"Not converged: after {counted(run.iterations)} {stuck}")
+            return run.solution(f"Not converged: after {run.steps} {stuck}")
         except KeyboardInterrupt:
-            return run.solution(
-                f"Interrupted after {counted(run.iterations)}; these are the best weights so far.", interrupted=True
-            )
+            return run.solution(f"Interrupted after {run.steps}; these are the best weights so far.", interrupted=True)
 
     @abstractmethod
     def _solve(self, run: SolverRun, tolerance: float, max_iterations: int) -> Solution:
         """The method itself."""
-
-
-def counted(iterations: int) -> str:
-    """The number of iterations, in words.
-
-    >>> counted(1), counted(2)
-    ('1 iteration', '2 iterations')
-    """
-    return count_of(iterations, "iteration")
 
 
 def hessian_of(run: SolverRun, weights: FloatArray) -> FloatArray:
@@ -369,17 +363,19 @@ def descend(
     """
     point = run.begin()
     while True:
-        size, steps = run.relative_gradient(point), counted(run.iterations)
+        size = run.relative_gradient(point)
         if size <= tolerance:
             return _ended(run, point, f"the gradient is {size:.1e} of what pulled at the start.")
         if run.iterations == max_iterations:
             return run.solution(
-                f"Not converged: after {steps} the gradient is still {size:.1e} of what pulled at the start "
+                f"Not converged: after {run.steps} the gradient is still {size:.1e} of what pulled at the start "
                 f"({tolerance:.1e} was asked for). Allow more iterations, or raise the penalty."
             )
         trial = next_point(point, size)
         if trial is None:
-            return run.solution(f"Not converged: after {steps} no step lowers the value {point.value:.6g}. {advice}")
+            return run.solution(
+                f"Not converged: after {run.steps} no step lowers the value {point.value:.6g}. {advice}"
+            )
         if trial is point:
             return _ended(run, point, "the next step would change the value by rounding only.")
         point = trial
@@ -392,15 +388,15 @@ def _ended(run: SolverRun, point: Point, reason: str) -> Solution:
     If a plane separates the labels and no penalty holds the weights, the loss falls for ever while its gradient
     vanishes. Then twice the weights have a lower value still, which is never so at an optimum.
     """
-    steps = counted(run.iterations)
     if not (run.penalty.l2.any() or run.penalty.l1.any()) and point.weights.any():
         twice = run.at(2 * point.weights, candidate=False)
         if twice.is_finite and twice.value < point.value - NOISE * abs(point.value):
             return run.solution(
-                f"Not converged: after {steps} {reason.removesuffix('.')}, but twice the weights have a lower value: "
-                "it falls for ever, as where the labels can be separated, and there is no optimum. Set l2 above 0."
+                f"Not converged: after {run.steps} {reason.removesuffix('.')}, but twice the weights have a lower "
+                "value: it falls for ever, as where the labels can be separated, and there is no optimum. Set l2 "
+                "above 0."
             )
-    return run.solution(f"Converged in {steps}: {reason}", converged=point)
+    return run.solution(f"Converged in {run.steps}: {reason}", converged=point)
 
 
 def negligible(slope: float, value: float) -> bool:

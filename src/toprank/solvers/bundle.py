@@ -22,7 +22,7 @@ import numpy as np
 from toprank import kernels
 from toprank.compute import FloatArray
 from toprank.errors import DataError
-from toprank.solvers.base import TRIALS, Penalty, Point, Solution, Solver, SolverRun, counted
+from toprank.solvers.base import TRIALS, Penalty, Point, Solution, Solver, SolverRun
 
 SHORTEST = 0.05  # part of the way to the model's minimiser that a step goes at least
 FREE_SLOPE = 1e-12  # a free weight's slope up to this part of the largest slope is rounding
@@ -76,7 +76,7 @@ class Bundle(Solver):
             gap = best.value - run.lower_bound
             if gap < -1e-9 * abs(best.value):
                 return run.solution(
-                    f"Not converged: after {counted(run.iterations)} the lower bound {run.lower_bound:.6g} exceeds the "
+                    f"Not converged: after {run.steps} the lower bound {run.lower_bound:.6g} exceeds the "
                     f"value {best.value:.6g}, so the loss is not convex (or its gradient is no subgradient). Use LBFGS."
                 )
             if gap <= tolerance * abs(best.value):
@@ -86,14 +86,14 @@ class Bundle(Solver):
                     return self._converged(run, best, zero, tolerance)
             if run.iterations == max_iterations:
                 return run.solution(
-                    f"Not converged: after {counted(run.iterations)} the value {best.value:.6g} may still lie "
+                    f"Not converged: after {run.steps} the value {best.value:.6g} may still lie "
                     f"{_share(gap, best.value)} above the optimum ({tolerance:.1e} was asked for). Allow more "
                     "iterations, or raise the penalty."
                 )
             trial, part = self._cut(run, cuts, best, target, part)
             if trial is None:
                 return run.solution(
-                    f"Not converged: after {counted(run.iterations)} the loss is not finite however close to the best "
+                    f"Not converged: after {run.steps} the loss is not finite however close to the best "
                     "weights it is evaluated. Scale the features, or raise the penalty."
                 )
             best = run.best or best
@@ -123,14 +123,14 @@ class Bundle(Solver):
         return None, part
 
     def _converged(self, run: SolverRun, best: Point, zero: Point, tolerance: float) -> Solution:
-        bound, steps = min(run.lower_bound, best.value), counted(run.iterations)
+        bound = min(run.lower_bound, best.value)
         certified = f"(certified lower bound {bound:.9g})"
         to_gain, gap, at_zero = zero.value - bound, best.value - bound, abs(zero.value)
         if not (zero.is_finite and to_gain * DETERMINED <= max(gap, min(tolerance, self.defaults[0]) * at_zero)):
             message = (
                 f"the value {best.value:.6g} lies at most {_share(gap, best.value)} above the optimum {certified}."
             )
-            return run.solution(f"Converged in {steps}: {message}", converged=best)
+            return run.solution(f"Converged in {run.steps}: {message}", converged=best)
         hangs = ""
         if best.value < zero.value:
             claim = "these weights are hardly better than w = 0"
@@ -146,7 +146,7 @@ class Bundle(Solver):
             f"{claim}: no weights lower the value {zero.value:.6g} at zero by more than {to_gain:.1e} {certified}."
         )
         beside_zero = {"zero_is_optimal": to_gain <= tolerance * at_zero, "hardly_beats_zero": True}
-        return run.solution(f"Converged in {steps}: {message}{hangs}", converged=best, **beside_zero)
+        return run.solution(f"Converged in {run.steps}: {message}{hangs}", converged=best, **beside_zero)
 
 
 def _is_settled(best: Point, zero: Point, bound: float, tolerance: float) -> bool:

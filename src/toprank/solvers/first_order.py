@@ -28,7 +28,6 @@ from toprank.solvers.base import (
     Solver,
     SolverRun,
     backtrack,
-    counted,
     descend,
     negligible,
     until_finite,
@@ -202,14 +201,14 @@ class GradientDescent(Solver):
         while change >= tolerance and point.grad.any():
             if run.iterations == max_iterations:
                 return run.solution(
-                    f"Not converged: after {counted(run.iterations)} {measured} {change:.1e} ({tolerance:.1e} was "
+                    f"Not converged: after {run.steps} {measured} {change:.1e} ({tolerance:.1e} was "
                     f"asked for). {_advice(run, point)}"
                 )
             trial = self._next(run, point, rate)
             if trial is None:
                 wanted = "a lower" if self.backtracking else "a finite"
                 return run.solution(
-                    f"Not converged: after {counted(run.iterations)} no step of rate {rate:g} or less leads to "
+                    f"Not converged: after {run.steps} no step of rate {rate:g} or less leads to "
                     f"{wanted} value. Scale the features, or raise the penalty."
                 )
             if self.backtracking:
@@ -218,7 +217,7 @@ class GradientDescent(Solver):
             point = trial
             run.tell(point, f"{measured} {change:.1e}")
         reason = f"{measured} {change:.1e}" if point.grad.any() else "the gradient is zero"
-        return run.solution(f"Converged in {counted(run.iterations)}: {reason}.", converged=point)
+        return run.solution(f"Converged in {run.steps}: {reason}.", converged=point)
 
     def _next(self, run: SolverRun, point: Point, rate: float) -> Point | None:
         step = -rate * point.grad

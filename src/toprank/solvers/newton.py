@@ -29,7 +29,6 @@ from toprank.solvers.base import (
     Stuck,
     WithHessianTimes,
     backtrack,
-    counted,
     descend,
     hessian_of,
     negligible,
@@ -216,16 +215,14 @@ def _plain(
         trial = until_finite(run, point, step)
         if trial is None:
             return run.solution(
-                f"Not converged: after {counted(run.iterations)} the value is not finite however short the step. "
+                f"Not converged: after {run.steps} the value is not finite however short the step. "
                 "Scale the features, or raise the penalty."
             )
         point, length = trial, float(np.abs(step).sum())
         run.tell(point, f"step of length {length:.1e}")
         if length < tolerance:
-            return run.solution(
-                f"Converged in {counted(run.iterations)}: the last step had length {length:.1e}.", converged=point
-            )
+            return run.solution(f"Converged in {run.steps}: the last step had length {length:.1e}.", converged=point)
     return run.solution(
-        f"Not converged: after {counted(run.iterations)} the steps still have length {length:.1e} "
+        f"Not converged: after {run.steps} the steps still have length {length:.1e} "
         f"({tolerance:.1e} was asked for). Use a line search (plain=False), or raise the penalty."
     )

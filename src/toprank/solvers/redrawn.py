@@ -76,5 +76,6 @@ class Redrawn(Solver):
             run.tell(Point(mean, step.value, no_grad, step.value, no_grad, step.value), f"draw {run.iterations + 1}")
         run.last = run.at(mean)
         n = len(visited)
-        draws, kept = count_of(n, "draw"), n - n // 2
-        return run.solution(f"{draws}, a step for each; the weights are the mean of the last {kept:,}.")
+        return run.solution(
+            f"{count_of(n, 'draw')}, a step for each; the weights are the mean of the last {n - n // 2:,}."
+        )
