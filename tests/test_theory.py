@@ -430,14 +430,23 @@ def test_the_published_constant_fails_when_draws_are_exchangeable(strength):
             "1 best documents .* query number 0",
         ),
         (lambda: theory.theorem4_bound([1, 2], [1, 2], K=[1], gamma=0.5, u=1), "lower the cut-off"),
-        (lambda: theory.theorem4_bound([1, 2], [1, 2], K=[1], gamma=1.0, u=1, k=1), r"\[0, 1\)"),
-        (lambda: theory.theorem4_bound([1, 2], [1, 2], K=[1], gamma=0.5, u=0, k=1), "u must be positive"),
+        (
+            lambda: theory.theorem4_bound([1, 2], [1, 2], K=[1], gamma=1.0, u=1, k=1),
+            "gamma must be .* and below 1",
+        ),
+        (
+            lambda: theory.theorem4_bound([1, 2], [1, 2], K=[1], gamma=0.5, u=0, k=1),
+            "u must be a positive number, not 0",
+        ),
         (lambda: theory.theorem4_bound([1, 2], [1, 2], K=[2], gamma=0.5, u=1, k=1), "numbers from 0 to 1"),
         (lambda: theory.theorem4_bound([1, 2], [1, 2], K=[0.5], gamma=0.5, u=1, k=1), "mask of 2"),
         (lambda: theory.bound_11([1, 2], [-1, 2], K=[1], gamma=0.5, u=1, k=1), "at least 0, but document 0 has -1"),
         (lambda: theory.theorem4_constant(0.5, 1.0), "give k"),
-        (lambda: theory.theorem6_factor(1, 1, 0.0, 1), "penalty λ must be positive"),
-        (lambda: theory.theorem6_factor(-1, 1, 1.0, 1), "W must be finite"),
+        (
+            lambda: theory.theorem6_factor(1, 1, 0.0, 1),
+            "penalty λ, without .* must be a positive number",
+        ),
+        (lambda: theory.theorem6_factor(-1, 1, 1.0, 1), "W must be a number of at least 0, not -1"),
         (lambda: theory.theorem6_factor(1, 1, 1.0, 0), "at least 1"),
     ],
 )

@@ -263,8 +263,7 @@ def win_tie_loss(a: npt.ArrayLike, b: npt.ArrayLike | None = None, *, tolerance:
     >>> win_tie_loss([0.5, 0.4, 0.1 + 0.2], [0.4, 0.6, 0.3])
     WinTieLoss(wins=1, ties=1, losses=1)
     """
-    if not tolerance >= 0:
-        raise DataError(f"tolerance must be 0 or more, not {tolerance}.")
+    check_number("tolerance", tolerance, least=0)
     values = differences(a, b)
     wins, losses = int(np.sum(values > tolerance)), int(np.sum(values < -tolerance))
     return WinTieLoss(wins, len(values) - wins - losses, losses)

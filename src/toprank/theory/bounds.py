@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_whole, numbers
+from toprank.data.checks import check_number, check_whole, numbers
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.metrics.conventions import Discount
@@ -243,13 +243,10 @@ def theorem6_factor(W: float, B: float, penalty: float, n: int, published: bool 
     >>> theorem6_factor(W=2.0, B=1.0, penalty=0.5, n=4)
     4.0
     """
-    for name, value in (("W", W), ("B", B)):
-        if not 0 <= value < np.inf:
-            raise DataError(f"{name} must be finite and not negative, not {value}.")
-    if not 0 < penalty < np.inf:
-        raise DataError(f"The penalty λ must be positive and finite, not {penalty}: without it there is no bound.")
-    if n < 1:
-        raise DataError(f"The number of training queries must be at least 1, not {n}.")
+    check_number("W", W, least=0)
+    check_number("B", B, least=0)
+    check_number("The penalty λ, without which there is no bound,", penalty, above=0)
+    check_whole("The number n of training queries", n, 1)
     return float((1 + W * B**2 / ((np.sqrt(2) if published else 1.0) * penalty * n)) ** 2)
 
 
@@ -404,13 +401,11 @@ def _check_holds_best(top: _Top, reach: IntArray) -> None:
 
 def _constants(c: FloatArray, sizes: IntArray, gamma: float, u: float, p: float, q: float) -> FloatArray:
     """C_p(γ, u) for each query; Σ c and Σ c^p end with the query."""
-    if not 0 < u < np.inf:
-        raise DataError(f"u must be positive and finite, not {u}.")
+    check_number("u", u, above=0)
     sums = np.cumsum(c)[np.minimum(sizes, len(c)) - 1]
     return joint_norms(doubled_norms(c, sizes, p), u ** (-1 / q) * sums, p) / (1 - _gamma(gamma))
 
 
 def _gamma(gamma: float) -> float:
-    if not 0 <= gamma < 1:
-        raise DataError(f"gamma must lie in [0, 1), not {gamma}.")
+    check_number("gamma", gamma, least=0, below=1)
     return float(gamma)

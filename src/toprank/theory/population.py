@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import check_number
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
@@ -188,8 +189,8 @@ def population_minimiser(
     >>> population_minimiser(squared, Population([[0, 1], [2, 1]], [0.5, 0.5])).scores.round(6).tolist()
     [1.0, 1.0]
     """
-    if not 0 < radius < np.inf or not 0 < tolerance < np.inf:
-        raise DataError("radius and tolerance must be positive and finite.")
+    check_number("radius", radius, above=0)
+    check_number("tolerance", tolerance, above=0)
     expected = _expected_loss(loss, population)
     if convex is None:
         convex = bool(getattr(getattr(loss, "traits", None), "convex", True))
