@@ -2,9 +2,9 @@
 
 LightGBM's trainers exchange histograms among themselves, but an objective of ours sees only its own trainer's rows.
 What must be the same everywhere (the floor of the curvature, the metric, whether to stop) is a sum: each trainer
-sends its numbers to the first one, which adds them in the order of the ranks and answers. One that goes away closes
-its connection, which ends the sum for all: nobody waits for the dead. One that neither answers nor goes is given up by
-the client, which those who wait look out for.
+sends its numbers to the first one, which adds them in the order of the ranks and answers. A trainer that ends closes
+its connection, which ends the sum for all: nobody waits for the dead. For one that neither answers nor ends, the client
+gives the training up, which the waiting trainers look out for.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class LeftAloneError(Exception):
 class AllReduce:
     """The connections of one trainer: the first has one to each of the others, they have one to the first.
 
-    The first listens at `address`; `token` is what only these trainers know; all must be here within `patience`
-    seconds. `wanted`, whether to go on waiting, is asked about once a second while the others let this trainer wait: a
-    process that is stopped keeps its connections, so only somebody outside can tell that it will not answer.
+    The first one listens at `address`; only these trainers know `token`; all must meet within `patience` seconds.
+    `wanted` says whether to go on waiting, and is called about once a second while this trainer waits: a process that
+    is stopped keeps its connections, so only somebody outside can tell that it will not answer.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class AllReduce:
             raise LeftAloneError(f"not all trainers met: {problem}") from None
 
     def sum(self, numbers: FloatArray) -> FloatArray:
-        """The sum over all trainers, in the order of their ranks; each must ask at the same point."""
+        """Return the sum over all trainers, in the order of their ranks; all must call this at the same point."""
         own = np.ascontiguousarray(numbers, dtype=np.float64)
         deadline = time.monotonic() + _ANSWER
         try:
@@ -93,7 +93,7 @@ class AllReduce:
         self.close()
 
     def _welcome(self, address: tuple[str, int], token: bytes, deadline: float) -> list[socket.socket]:
-        """Accept every other trainer, whoever comes first; a stranger is sent away."""
+        """Accept every other trainer, in any order; a stranger is sent away."""
         sockets: dict[int, socket.socket] = {}
         try:
             with socket.create_server(address, backlog=self.size) as door:
@@ -106,12 +106,12 @@ class AllReduce:
                         if rank is not None:
                             sockets[rank] = guest
         except BaseException:
-            _hang_up(sockets.values())  # so that those who came do not wait for the rest
+            _hang_up(sockets.values())  # so that those who are here do not wait for the rest
             raise
         return [sockets[rank] for rank in sorted(sockets)]
 
     def _introduced(self, guest: socket.socket, token: bytes) -> int | None:
-        """The rank of a trainer; a stranger who hangs up, says nothing or the wrong thing has none."""
+        """Return the rank of a trainer; None for a stranger, who hangs up, or sends nothing or something else."""
         rank = None
         try:
             guest.settimeout(_LOOK)
@@ -127,7 +127,7 @@ class AllReduce:
         return rank
 
     def _call(self, address: tuple[str, int], token: bytes, deadline: float) -> socket.socket:
-        """Connect to the first trainer, who may not be there yet."""
+        """Connect to the first trainer, which may not be there yet."""
         while True:
             try:
                 line = socket.create_connection(address, timeout=max(0.01, min(_TRY, deadline - time.monotonic())))
@@ -142,7 +142,7 @@ class AllReduce:
         return line
 
     def _check(self, deadline: float) -> None:
-        """Whether to go on waiting."""
+        """Raise if there is no reason to go on waiting."""
         if not self.wanted():
             raise LeftAloneError("the training was given up")
         if time.monotonic() > deadline:
@@ -162,10 +162,10 @@ class AllReduce:
         return bytes(parts)
 
 
-def _send(line: socket.socket, words: bytes) -> None:
-    """Send a few numbers; what arrives in between is waited for in short turns."""
+def _send(line: socket.socket, content: bytes) -> None:
+    """Send a few numbers; a long timeout for sending, and a short one again for the next answer."""
     line.settimeout(_ANSWER)
-    line.sendall(words)
+    line.sendall(content)
     line.settimeout(_LOOK)
 
 
@@ -176,11 +176,11 @@ def _hang_up(lines: Iterable[socket.socket]) -> None:
 
 
 def free_port(count: int = 1) -> list[int]:
-    """Numbers of ports that LightGBM can listen on, drawn from those that systems do not hand out themselves.
+    """Draw ports that LightGBM can listen on, from those that systems do not hand out themselves.
 
     A port that the system may give to any outgoing connection can be taken before we listen on it, even by a trainer
-    that calls it too early and is then connected with itself. Nor can LightGBM have a port on which a connection was
-    closed a minute ago: it does not ask to use such a port again, so neither do we.
+    that calls it too early and is then connected with itself. Nor can LightGBM listen on a port whose connection was
+    closed within the last minute: it does not set the option to reuse one, so the sockets here do not set it either.
     """
     chance = secrets.SystemRandom()
     doors: list[socket.socket] = []

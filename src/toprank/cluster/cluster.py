@@ -1,4 +1,4 @@
-"""The doors of a cluster: `connect` to one, `read` data for it in partitions, and what can be done there."""
+"""The doors of a cluster: `connect` to one, `read` data for it in partitions, and train, predict and evaluate there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 import toprank.cluster.trees  # noqa: F401 - registers how trees are trained on `Placed` data
 from toprank.cluster.dataset import Placed
-from toprank.cluster.runner import Placement, Runner, SourcePartitions
+from toprank.cluster.runner import Runner, steadily
 from toprank.cluster.scoring import part_values, predicted, settled_top, write_predicted
 from toprank.cluster.sources import DataPart, FilePart, FramePart, StorePart, agreed
 from toprank.compute import FloatArray, IntArray
@@ -45,26 +45,26 @@ def connect(
     checkpoint: int = _CHECKPOINT,
     **options: Any,
 ) -> Cluster:
-    """A Dask cluster to train, evaluate and predict on.
+    """Connect to a Dask cluster to train, evaluate and predict on.
 
     Args:
-        address: the scheduler's, such as ``"tcp://10.0.0.1:8786"``. None: the Dask client that this process already
-            has; or, with `workers`, processes on this machine.
-        workers: start so many worker processes here, with one thread each; for trying things out.
+        address: the address of the scheduler, such as ``"tcp://10.0.0.1:8786"``. None: the Dask client that this
+            process already has; or, with `workers`, processes on this machine.
+        workers: how many worker processes to start here, with one thread each; for trying things out.
         patience: seconds without any worker, or without an answer from the scheduler, after which a call fails.
-        checkpoint: rounds of boosting between two checkpoints, from which trees go on where a worker is lost.
-        **options: for Dask's `Client`, or with `workers` for its `LocalCluster`.
+        checkpoint: rounds of boosting between two checkpoints; if a worker is lost, trees go on from the last one.
+        **options: options of Dask's `Client`, or with `workers` of its `LocalCluster`.
 
     Use it in a ``with`` statement, or `close` it.
     """
     distributed = needs("distributed", "cluster", "tr.cluster")
     _check_settings(patience, checkpoint)
-    kept: dict[str, Any] = {"patience": patience, "checkpoint": checkpoint}
+    settings: dict[str, Any] = {"patience": patience, "checkpoint": checkpoint}
     if workers is not None:
         if address is not None:
             raise DataError("Give an address to connect to, or workers to start here, not both.")
         check_whole("workers", workers, 1)
-        # What a worker fails at comes to the caller as an error; its log would tell it a second time.
+        # An error on a worker is raised here; its log would only say it a second time.
         usual = {
             "threads_per_worker": 1,
             "dashboard_address": ":0",
@@ -72,7 +72,7 @@ def connect(
             "silence_logs": logging.CRITICAL,
         }
         local = distributed.LocalCluster(n_workers=workers, **(usual | options))
-        return Cluster(distributed.Client(local), owned=[local], **kept)
+        return Cluster(distributed.Client(local), owned=[local], **settings)
     if address is None:
         if options:
             raise DataError("Options are for a connection that is made here; give address= or workers= with them.")
@@ -81,13 +81,13 @@ def connect(
             raise ClusterError(
                 "This process has no Dask client. Give the scheduler's address, or workers=2 for two processes here."
             )
-        return Cluster(client, **kept)
+        return Cluster(client, **settings)
     if not isinstance(address, str):
         raise DataError(
             f"address must be a text such as 'tcp://10.0.0.1:8786', not {address!r}. (A Dask client is taken by "
             "toprank.cluster.Cluster(client).)"
         )
-    return Cluster(_client_at(distributed, address, {"timeout": min(patience, 10.0)} | options), owned=[], **kept)
+    return Cluster(_client_at(distributed, address, {"timeout": min(patience, 10.0)} | options), owned=[], **settings)
 
 
 def _client_at(distributed: Any, address: str, options: dict[str, Any]) -> Any:
@@ -96,7 +96,7 @@ def _client_at(distributed: Any, address: str, options: dict[str, Any]) -> Any:
         return distributed.Client(address, **options)
     except (OSError, TimeoutError, ValueError) as problem:
         half_made = _current(distributed)
-        if half_made is not None and half_made is not before:  # or Dask would take it for this process's client
+        if half_made is not None and half_made is not before:  # else Dask would take it for this process's client
             with suppress(Exception):
                 half_made.close(timeout=1)
         reason = (str(problem).strip() or type(problem).__name__).splitlines()[0][:200].rstrip(".")
@@ -107,7 +107,7 @@ def _client_at(distributed: Any, address: str, options: dict[str, Any]) -> Any:
 
 
 def _current(distributed: Any) -> Any:
-    """The Dask client that this process has, or None."""
+    """Return the Dask client of this process, or None."""
     try:
         return distributed.default_client()
     except ValueError:
@@ -128,11 +128,11 @@ class Parts:
     """Data in partitions, described and not yet read: what `Cluster.fit` learns from.
 
     Args:
-        sources: one for each partition, in order.
-        repair: what to do about a query whose rows lie in several partitions. ``neighbours``: move it to one where it
-            is cut by the border between two, as when a table is cut by rows; refuse it elsewhere, where the same id
-            more likely names two queries. ``all``: bring the rows together wherever they are. ``none``: refuse both.
-        whole: the data that these are the parts of, in order, where they are in memory.
+        sources: a source for each partition, in order.
+        repair: what to do about a query with rows in several partitions. ``neighbours``: bring its rows together if it
+            is cut by the border between two partitions, as when a table is cut by rows; refuse it otherwise, since the
+            id more likely names two queries. ``all``: bring the rows together wherever they are. ``none``: refuse both.
+        whole: the data that these are the parts of, in order, if they are in memory.
     """
 
     for_a_cluster = True
@@ -148,7 +148,7 @@ class Parts:
 
     @property
     def fingerprint(self) -> str | None:
-        """The fingerprint of the data that these are the parts of, where it is known without a look at the rows."""
+        """The fingerprint of the whole data if it is known without a look at the rows, else None."""
         if self.whole is not None:
             return self.whole.fingerprint
         stores = [source for source in self.sources if isinstance(source, StorePart)]
@@ -176,14 +176,14 @@ def read(
     repair: Repair = "neighbours",
     **options: Any,
 ) -> Parts:
-    """Data for a cluster, by path; nothing is read yet. Workers must see the same paths.
+    """Describe data for a cluster by path; nothing is read yet. Workers must see the same paths.
 
     Args:
         paths: a folder of Parquet files (a partition each), a stored copy (cut into ranges of whole queries), or a list
             of files of any format that `toprank.read` reads (a partition each).
         partitions: how many ranges to cut a stored copy into. Default: about 64 MB of features each, at least 8.
-        repair: what to do about queries whose rows lie in several partitions; see `Parts`.
-        **options: for the reader of the files, such as ``label=`` and ``qid=``; see `toprank.read`.
+        repair: what to do about queries with rows in several partitions; see `Parts`.
+        **options: options for the reader of the files, such as ``label=`` and ``qid=``; see `toprank.read`.
     """
     if isinstance(paths, str | os.PathLike):
         path = Path(paths)
@@ -206,9 +206,9 @@ def read(
 
 
 def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **roles: Any) -> Parts:
-    """Data that are already in memory, cut into so many parts, a Dask DataFrame, or files by path, as partitions.
+    """Return data in memory (cut into so many parts), a Dask DataFrame, or files by path as partitions.
 
-    `roles` are the columns of a frame, as in `RankingData.from_frame`; `repair` by default is what data say themselves.
+    `roles` are the columns of a frame, as in `RankingData.from_frame`; `repair` is by default that of the data.
     """
     is_frame = hasattr(data, "to_delayed") and hasattr(getattr(data, "_meta", None), "columns")
     if roles and not is_frame and isinstance(data, Parts | RankingData):
@@ -233,13 +233,13 @@ def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **role
 
 
 def _is_paths(data: Any) -> bool:
-    """Whether these are files or folders by name, as `toprank.cluster.read` takes them."""
+    """Whether data are paths, as `toprank.cluster.read` takes them."""
     listed = data if isinstance(data, list | tuple) else [data]
     return bool(listed) and all(isinstance(path, str | os.PathLike) for path in listed)
 
 
 def even_ranges(offsets: IntArray, count: int) -> list[tuple[int, int]]:
-    """At most `count` ranges of whole queries with about equally many documents.
+    """Return at most `count` ranges of whole queries with about equally many documents.
 
     >>> even_ranges(np.array([0, 3, 5, 9, 10]), 2)
     [(0, 2), (2, 4)]
@@ -250,21 +250,21 @@ def even_ranges(offsets: IntArray, count: int) -> list[tuple[int, int]]:
 
 
 def _frame_parts(frame: Any, roles: dict[str, Any]) -> list[FramePart]:
-    """Partitions read by the columns of the frame as a whole."""
+    """Return the partitions of a frame, to be read by the columns of the whole frame."""
     import pyarrow as pa
 
     known = (*USUAL_NAMES, "features", "dtype", "carry", "like")
     for name in roles:
         if name not in known:
             raise UnknownNameError("role of a column", name, known)
-    given = {role: roles.get(role) for role in USUAL_NAMES}
+    columns = {role: roles.get(role) for role in USUAL_NAMES}
     schema = pa.Schema.from_pandas(frame._meta, preserve_index=False)
     features, dtype, carry, like = (roles.get(name) for name in ("features", "dtype", "carry", "like"))
-    layout = layout_of(schema, given, features, dtype, carry, like, words_of(frame._meta))
+    layout = layout_of(schema, columns, features, dtype, carry, like, words_of(frame._meta))
     layout.refuse_text()
     fixed = roles | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
     fixed |= {"features": layout.features, "dtype": layout.dtype, "carry": layout.carried, "regroup": True}
-    fixed |= {"like": known_columns(like)[1]}  # of a ranker the columns alone travel
+    fixed |= {"like": known_columns(like)[1]}  # not the ranker itself: only its columns travel to the workers
     named = [(piece, f"partition {number} of the frame") for number, piece in enumerate(frame.to_delayed())]
     return [FramePart(piece, name, fixed, layout.may_go) for piece, name in named]
 
@@ -276,7 +276,7 @@ class Cluster:
         client: Dask's, synchronous.
         patience: see `connect`.
         checkpoint: see `connect`.
-        owned: what else to close with it; None: close nothing, not even the client.
+        owned: what else to close with the client; None: close nothing, not even the client.
     """
 
     def __init__(
@@ -303,9 +303,9 @@ class Cluster:
         Args:
             data: what `toprank.cluster.read` takes (a path, or several) or gives, a Dask DataFrame, or a `RankingData`
                 (cut into two partitions for each worker, and sent there).
-            repair: what to do about queries in several partitions; see `toprank.cluster.Parts`. Default: what was said
-                to `read`, else ``neighbours``.
-            **roles: for a frame, the columns: ``label="rel", qid="query"`` …, as in `RankingData.from_frame`.
+            repair: what to do about queries in several partitions; see `toprank.cluster.Parts`. Default: what `read`
+                was given, else ``neighbours``.
+            **roles: the columns of a frame: ``label="rel", qid="query"`` …, as in `RankingData.from_frame`.
         """
         if not isinstance(data, Placed):
             partitions = 2 * len(self._runner.workers())
@@ -317,44 +317,44 @@ class Cluster:
         return data
 
     def fit(self, ranker: R, train: Any, valid: Any = None) -> R:
-        """Train a ranker on data that lie in partitions on the workers, with the same answer as on one machine.
+        """Train a ranker on data in partitions on the workers, with the same result as on one machine.
 
         Args:
             ranker: a `LinearRanker`, `ExpectedGainRanker` or `TreeRanker`; it is fitted in place and returned.
             train: what `place` takes or gives, with labels.
-            valid: likewise, to choose on (a penalty along its path, a number of rounds); never trained on.
+            valid: data of the same kind to choose on (a penalty along its path, a number of rounds); never trained on.
         """
         if not getattr(ranker, "learns_from_parts", False):
             raise DataError(
                 f"{type(ranker).__name__} cannot be trained on a cluster; LinearRanker, ExpectedGainRanker and "
                 "TreeRanker can. (A NeuralRanker can be trained by several processes: toprank.cluster.fit_distributed.)"
             )
-        there: list[Placed | None] = []
+        sources: list[Placed | None] = []
         try:
             for data in (train, valid):
-                there.append(None if data is None else self.place(data))
-            ranker.fit_source(there[0], valid=there[1])
+                sources.append(None if data is None else self.place(data))
+            ranker.fit_source(sources[0], valid=sources[1])
         finally:
-            for data, stored in zip((train, valid), there, strict=False):
-                if stored is not None and stored is not data:  # what the caller placed stays
-                    stored.release()
+            for data, source in zip((train, valid), sources, strict=False):
+                if source is not None and source is not data:  # what the caller placed stays
+                    source.release()
         return ranker
 
     def predict(self, ranker: Ranker, data: Any) -> FloatArray:
-        """Scores of all documents: partition after partition, in the order of their rows as they were given.
+        """Return the scores of all documents: partition after partition, in the order in which their rows were given.
 
-        A `RankingData` gives those of `ranker.predict`, in the order of its X, and so does a stored copy.
+        For a `RankingData` or a stored copy they are those of `ranker.predict`, in the order of X.
         """
         whole = data.whole if isinstance(data, Parts) else data
         return by_row(whole, predicted(self.place(data), ranker))
 
     def write_predictions(self, ranker: Ranker, data: Any, folder: str | os.PathLike[str]) -> list[str]:
-        """The scores of each partition in a file of its own, written by the workers; the paths, in order.
+        """Have the workers write the scores of each partition to a file; return the paths, in order.
 
-        For more scores than fit into this process. File ``part-00003.scores`` has a line for each row of partition 3
-        (from 0) as it was given, in its order; a partition without rows gives an empty file. All files appear when the
-        last one is written, in place of the ``part-*.scores`` of an earlier call, or none does. Workers must see the
-        folder, which must be there.
+        This is for more scores than fit into this process. File ``part-00003.scores`` has a line for each row of
+        partition 3 (from 0) as it was given, in its order; a partition without rows gives an empty file. All files
+        appear when the last one is written, in place of the ``part-*.scores`` of an earlier call, or none does. Workers
+        must see the folder, which must be there.
         """
         return write_predicted(self.place(data), ranker, folder)
 
@@ -370,7 +370,7 @@ class Cluster:
         unjudged: Unjudged | None = None,
         weighted: bool = False,
     ) -> Evaluation:
-        """What `toprank.evaluate` gives for the ranker's scores of all the data; workers score and judge their own."""
+        """Return what `toprank.evaluate` does for the ranker's scores; workers score and judge their own partitions."""
         rules, measures = Convention.of(convention), parse_all(metrics)
         rows = self.place(data).rows
         top = max_grade
@@ -389,7 +389,7 @@ class Cluster:
         return Evaluation(measures, per_query, rules, float(top), qids, n_documents, weights)
 
     def close(self) -> None:
-        """End the connection, and the workers where `connect` started them."""
+        """End the connection, and the workers if `connect` started them."""
         if self._owned is None:
             return
         self.client.close()
@@ -407,11 +407,10 @@ class Cluster:
 
 
 def placed(runner: Runner, parts: Parts) -> Placed:
-    """Place partitions; several files of tables are read by the columns of the first."""
+    """Place partitions; if there are several files of tables, all are read by the columns of the first."""
     files = [source for source in parts.sources if isinstance(source, FilePart)]
     if len(files) > 1:
-        nothing = SourcePartitions(runner, lambda: Placement([], []))
-        ((alike, sentences),) = nothing.steadily(lambda: runner.results([runner.submit(agreed, files)]))
+        ((alike, sentences),) = steadily(lambda: runner.results([runner.submit(agreed, files)]))
         for sentence in sentences:
             warn_user(sentence, ColumnsLeftOutWarning)
         others = iter(alike)

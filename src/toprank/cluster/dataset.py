@@ -1,4 +1,4 @@
-"""A data set on a cluster: its rows in partitions on the workers, and what rankers ask of all of them together."""
+"""A data set on a cluster: its rows in partitions on the workers, and what rankers need from all of them together."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from toprank.cluster.cluster import Parts
 
 _FULL = 1.25
-"""A partition with so many times the average of rows takes no more from others, where another one can."""
+"""A partition with so many times the average of rows takes no rows from others if another partition can."""
 _WHOLE_FILES = 3
-"""A query that is alone in so many partitions is more likely an id that starts again in every file."""
+"""If a query is alone in so many partitions, ids more likely start again in every file."""
 
 
 class Move(NamedTuple):
-    """Rows of some queries that go from one partition to another."""
+    """Rows of some queries that move from one partition to another."""
 
     donor: int
     home: int
@@ -52,7 +52,7 @@ class Move(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """What a partition has of a query."""
+    """The rows that a partition has of a query."""
 
     place: int
     number: int
@@ -60,13 +60,13 @@ class _Piece(NamedTuple):
 
 
 def moves(facts: Sequence[work.Facts], repair: str) -> list[Move]:
-    """What must move so that every query lies in one partition.
+    """Return the moves that bring every query into one partition.
 
-    A query that is cut by a border goes to the first partition that has any of it. With ``repair="all"`` queries go
+    A query that is cut by a border goes to the first partition that has rows of it. With ``repair="all"`` queries go to
     where most of their rows are, among partitions that are not full already.
 
     Raises:
-        DataError: a query is cut where the kind of repair does not allow it.
+        DataError: a query is cut in a way that the kind of repair does not allow.
     """
     settled = np.array([part.n_documents for part in facts])
     cut = _cut_queries(facts)
@@ -74,7 +74,7 @@ def moves(facts: Sequence[work.Facts], repair: str) -> list[Move]:
         for piece in pieces:
             settled[piece.place] -= piece.size
     full = _FULL * sum(part.n_documents for part in facts) / len(facts)
-    wanted: dict[tuple[int, int], list[_Piece]] = {}
+    moving: dict[tuple[int, int], list[_Piece]] = {}
     for pieces in cut:
         size = sum(piece.size for piece in pieces)
         if repair == "all":
@@ -85,15 +85,15 @@ def moves(facts: Sequence[work.Facts], repair: str) -> list[Move]:
         settled[home] += size
         for piece in pieces:
             if piece.place != home:
-                wanted.setdefault((piece.place, home), []).append(piece)
+                moving.setdefault((piece.place, home), []).append(piece)
     return [
         Move(donor, home, facts[donor].qids[[piece.number for piece in pieces]], sum(piece.size for piece in pieces))
-        for (donor, home), pieces in wanted.items()
+        for (donor, home), pieces in moving.items()
     ]
 
 
 def _cut_queries(facts: Sequence[work.Facts]) -> list[list[_Piece]]:
-    """The queries with rows in several partitions, by first appearance; what each partition has of them, in order."""
+    """Return the pieces of each query with rows in several partitions, by first appearance of the query."""
     places = np.repeat(np.arange(len(facts)), [len(part.qids) for part in facts])
     numbers = np.concatenate([np.arange(len(part.qids)) for part in facts])
     sizes = np.concatenate([part.sizes for part in facts])
@@ -106,7 +106,7 @@ def _cut_queries(facts: Sequence[work.Facts]) -> list[list[_Piece]]:
 
 
 def _roomiest(pieces: Sequence[_Piece], settled: IntArray, most: float) -> int:
-    """The partition with most rows of a query among those that have room; the emptiest where none has."""
+    """Return the partition with most rows of a query among those that have room; the emptiest if none has."""
     roomy = [piece for piece in pieces if settled[piece.place] <= most]
     if not roomy:
         return min(pieces, key=lambda piece: settled[piece.place]).place
@@ -114,7 +114,7 @@ def _roomiest(pieces: Sequence[_Piece], settled: IntArray, most: float) -> int:
 
 
 def _check_border(facts: Sequence[work.Facts], pieces: Sequence[_Piece], repair: str) -> None:
-    """Refuse what is more than a query cut by borders."""
+    """Refuse a query that is not simply cut by borders."""
     qid = facts[pieces[0].place].qids[pieces[0].number]
     for here, there in pairwise(pieces):
         at_border = there.place == here.place + 1 and there.number == 0 and facts[here.place].qids[-1] == qid
@@ -138,22 +138,22 @@ def _check_border(facts: Sequence[work.Facts], pieces: Sequence[_Piece], repair:
 class PartitionRows:
     """Futures of the partitions' rows, and the workers that have them.
 
-    It knows nothing of those who use it: when they are gone, so is it, and the workers forget the rows at once.
+    It holds no reference to its users: when they are gone, so is it, and the workers forget the rows at once.
     """
 
     def __init__(self, runner: Runner, parts: Parts) -> None:
         self.runner, self.parts = runner, parts
         self.moves: list[Move] = []
         self.kept = list(range(len(parts)))
-        """Numbers of the partitions that have rows."""
+        """The numbers of the partitions that have rows."""
         self.homes = [""] * len(parts)
-        """A worker for each partition, also for those without rows."""
+        """The worker of each partition, also of those without rows."""
         self._raw: list[Any] = [None] * len(parts)
         self._whole: list[Any] = []
         self._encoding: Encoding | None = None
 
     def place(self) -> Placement:
-        """All partitions that have rows. What is still there stays; neighbours go to the same worker."""
+        """Place all partitions that have rows. What is still there stays; neighbours go to the same worker."""
         workers = self.runner.workers()
         at_once = all(future is None for future in self._raw)
         for number, future in enumerate(self._raw):
@@ -167,7 +167,7 @@ class PartitionRows:
         return Placement([self._whole[number] for number in self.kept], [self.homes[number] for number in self.kept])
 
     def encode(self, encoding: Encoding) -> None:
-        """See all partitions through an encoding, from now on."""
+        """Encode all partitions alike from now on."""
         self._encoding = encoding
         self.forget()
 
@@ -176,18 +176,18 @@ class PartitionRows:
         self.moves, self._whole = moves, []
 
     def forget(self) -> None:
-        """Place all partitions anew when they are asked for."""
+        """Place all partitions anew when they are needed."""
         self._raw, self._whole = [None] * len(self.parts), []
 
     def release(self) -> None:
-        """Have the workers forget the rows, even where somebody still holds a future of them."""
+        """Have the workers forget the rows, even if somebody still holds a future of them."""
         for future in (*self._raw, *self._whole):
             if future is not None:
                 future.release()
         self.forget()
 
     def check_frames(self) -> None:
-        """Say which partition of a frame could not be computed, if one could not."""
+        """Raise an error that names the partition of a frame that could not be computed, if any."""
         for future, source in zip(self._raw, self.parts.sources, strict=True):
             if isinstance(source, FramePart) and future is not None and future.status == "error":
                 problem = future.exception(timeout=self.runner.patience)
@@ -197,18 +197,18 @@ class PartitionRows:
                     raise DataError(reason[0].upper() + reason[1:]) from problem
 
     def _repaired(self) -> list[Any]:
-        """The partitions after the moves, made before anybody asks: later, those that gave rows may be gone."""
-        gone: dict[int, list[Any]] = {}
-        come: dict[int, list[Any]] = {}
+        """Return the partitions after the moves, made at once: later, the partitions that gave rows may be gone."""
+        leaving: dict[int, list[Any]] = {}
+        coming: dict[int, list[Any]] = {}
         for donor, home, qids, _ in self.moves:
-            gone.setdefault(donor, []).append(qids)
+            leaving.setdefault(donor, []).append(qids)
             part = self.runner.submit(taken, self._raw[donor], donor, qids, workers=[self.homes[donor]])
-            come.setdefault(home, []).append(part)
-        rows, changed = list(self._raw), sorted({*gone, *come})
+            coming.setdefault(home, []).append(part)
+        rows, changed = list(self._raw), sorted({*leaving, *coming})
         for number in changed:
-            left = np.concatenate(gone[number]) if number in gone else None
-            more = come.get(number, [])
-            rows[number] = self.runner.submit(joined, rows[number], number, left, *more, workers=[self.homes[number]])
+            gone = np.concatenate(leaving[number]) if number in leaving else None
+            more = coming.get(number, [])
+            rows[number] = self.runner.submit(joined, rows[number], number, gone, *more, workers=[self.homes[number]])
         self.runner.wait([rows[number] for number in changed], self.homes)
         return rows
 
@@ -228,25 +228,25 @@ class PartitionRows:
 
 
 def _is_there(future: Any) -> bool:
-    """Whether there is something, or will be."""
+    """Whether a future has its result, or will have it."""
     return future is not None and future.status in ("pending", "finished")
 
 
 class QueriesMovedWarning(UserWarning):
-    """Queries had rows in several partitions, which were brought together."""
+    """Queries had rows in several partitions; the rows were brought together."""
 
 
 class Placed(Source):
     """Partitions on a cluster, checked: whole queries, the same columns everywhere.
 
-    Give it to `fit`, `evaluate` and `predict` as often as needed; the workers keep the rows until it is forgotten.
+    Give it to `fit`, `evaluate` and `predict` as often as needed; the workers keep the rows as long as it exists.
     """
 
     def __init__(self, runner: Runner, parts: Parts) -> None:
         self.runner, self.parts = runner, parts
         self.stored_rows = PartitionRows(runner, parts)
         self._columns: tuple[Encoding | SeenColumns, ...] = ()
-        """What the rows are seen through, one after the other."""
+        """The encodings and columns that the rows are seen through, one after the other."""
         self._renew()
         facts = self._survey()
         self.sizes = [0] * len(parts)
@@ -254,15 +254,15 @@ class Placed(Source):
         for number, part in zip(self.stored_rows.kept, facts, strict=True):
             self.sizes[number] = part.n_documents
         facts = self._agree(facts)
-        wanted = moves(facts, parts.repair)
-        if wanted:
+        needed = moves(facts, parts.repair)
+        if needed:
             kept = self.stored_rows.kept
-            self.stored_rows.repair([move._replace(donor=kept[move.donor], home=kept[move.home]) for move in wanted])
+            self.stored_rows.repair([move._replace(donor=kept[move.donor], home=kept[move.home]) for move in needed])
             self._renew()
             facts = self._survey()
-            _warn_of(wanted)
+            _warn_of(needed)
         self.facts = facts
-        self.n_moved = sum(len(move.qids) for move in wanted)
+        self.n_moved = sum(len(move.qids) for move in needed)
         """How many times rows of a query were moved to the partition where it is brought together."""
         self.n_features, self.feature_names = facts[0].n_features, facts[0].feature_names
         self.first_feature_id, self.encoding = facts[0].first_feature_id, facts[0].encoding
@@ -272,10 +272,10 @@ class Placed(Source):
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
-        """That of the data on one machine, for a stored copy and data in memory.
+        """The fingerprint of the data on one machine, for a stored copy and data in memory.
 
-        For files and frames, which nobody has seen as one: ``parts-`` and a hash of the partitions' content, in order.
-        The same rows cut elsewhere then have another one.
+        For files and frames, which nobody has read as a whole: ``parts-`` and a hash of the partitions' content, in
+        order. The same rows cut elsewhere then have another fingerprint.
         """
         known = self.parts.fingerprint
         if known is not None:
@@ -291,22 +291,22 @@ class Placed(Source):
         self._renew()
 
     def release(self) -> None:
-        """Have the workers forget the rows now, and what was made of them; they are placed anew where they are needed.
+        """Have the workers forget the rows now, and what was made of them; they are placed anew when they are needed.
 
-        That happens by itself when nobody uses them any more, but what failed may be held by its traceback.
+        This happens by itself when nobody uses the rows any more, but the traceback of a failure may hold them.
         """
         self.rows.root.release()
         self.stored_rows.release()
         self._renew()
 
     def _renew(self) -> None:
-        """The rows anew, from the sources, and seen through the columns."""
+        """Derive the rows anew from the sources, seen through the columns."""
         self.rows: Partitions = SourcePartitions(self.runner, self.stored_rows.place)
         for columns in self._columns:
             self.rows = self.rows.then(work.seen_through, columns)
 
     def _agree(self, facts: list[work.Facts]) -> list[work.Facts]:
-        """Let a code mean the same level in all partitions; those of a frame were read each by itself."""
+        """Make a code mean the same level in all partitions; each partition of a frame was read by itself."""
         known = [part.encoding for part in facts]
         if all(encoding is None for encoding in known):
             return facts
@@ -321,7 +321,7 @@ class Placed(Source):
         return self._survey()
 
     def _without_titles(self, whole: Encoding) -> Encoding:
-        """Without the columns of text of a frame that are titles or ids; of files this is seen before they are read."""
+        """Leave out a frame's columns of text that are titles or ids; for files this is done before they are read."""
         may_go = {name for source in self.parts.sources if isinstance(source, FramePart) for name in source.may_go}
         if not may_go:
             return whole
@@ -356,7 +356,7 @@ class Placed(Source):
     # ---- what rankers ask for ----
 
     def standardisation(self, threads: int | None) -> Standardisation:
-        """From sums over the partitions."""
+        """Return the standardisation, from sums over the partitions."""
         parts = self.rows.each(work.moments_of, self.facts[0].first, threads or 1)
         return Standardisation.from_moments(Moments.joined(parts), self.feature_names)
 
@@ -409,7 +409,7 @@ class Placed(Source):
         return values, counts / (self.whole().weight / self.n_queries)
 
     def whole(self) -> work.Whole:
-        """What a partition must know of the others."""
+        """Return what a partition must know about the others."""
         weight = sum(part.weight for part in self.facts)
         return work.Whole(weight, np.unique(np.concatenate([part.grades for part in self.facts])))
 
@@ -418,13 +418,13 @@ class Placed(Source):
     ) -> ClusterObjective:
         """See `Source.objective`.
 
-        A partition is worked on by one thread, unless `threads` says more: a worker with several of Dask's threads
-        takes several partitions at a time.
+        One thread works on a partition unless `threads` says more: a worker with several of Dask's threads takes
+        several partitions at a time.
         """
         check_loss(loss, self.facts)
         whole = self.whole()
-        made = self.rows.then(work.part_objective, scorer, loss, standardisation, whole, threads or 1)
-        return ClusterObjective(made, scorer.n_weights)
+        parts = self.rows.then(work.part_objective, scorer, loss, standardisation, whole, threads or 1)
+        return ClusterObjective(parts, scorer.n_weights)
 
     @override
     def score_spread(self, standardisation: Standardisation, direction: FloatArray) -> float:
@@ -444,11 +444,9 @@ class Placed(Source):
             return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
         def check() -> None:
-            seen = self.rows.each(part_extremes, measure, rules, top if top > 0 else None)
-            if all(extremes.level for extremes in seen):
-                raise blind(
-                    str(metric), min(extremes.lowest for extremes in seen), max(extremes.highest for extremes in seen)
-                )
+            parts = self.rows.each(part_extremes, measure, rules, top if top > 0 else None)
+            if all(part.level for part in parts):
+                raise blind(str(metric), min(part.lowest for part in parts), max(part.highest for part in parts))
 
         return ScoreJudge(str(metric), measure, rules, value, check)
 
@@ -462,26 +460,26 @@ class Placed(Source):
 class ClusterObjective:
     """The mean loss over all queries, from sums over partitions; a solver cannot tell it from one in memory."""
 
-    def __init__(self, made: Partitions, n_weights: int) -> None:
-        self.made, self.n_weights = made, n_weights
+    def __init__(self, parts: Partitions, n_weights: int) -> None:
+        self.parts, self.n_weights = parts, n_weights
 
     def drawn(self, draw: int, weights: FloatArray) -> ClusterObjective:
         """See `RankingObjective.drawn`."""
-        return ClusterObjective(self.made.then(work.drawn, draw, weights), self.n_weights)
+        return ClusterObjective(self.parts.then(work.drawn, draw, weights), self.n_weights)
 
     def value_and_grad(self, weights: FloatArray) -> tuple[float, FloatArray]:
-        """The mean loss and its gradient."""
-        value, grad = self.made.total(work.value_and_grad, weights)
+        """Return the mean loss and its gradient."""
+        value, grad = self.parts.total(work.value_and_grad, weights)
         return float(value), grad
 
     def hessian(self, weights: FloatArray) -> FloatArray:
-        """The curvature."""
-        result: FloatArray = self.made.total(work.hessian, weights)[0]
+        """Return the curvature."""
+        result: FloatArray = self.parts.total(work.hessian, weights)[0]
         return result
 
     def hessian_times(self, weights: FloatArray) -> Callable[[FloatArray], FloatArray]:
-        """The map v ↦ H v; what it needs is prepared on the workers and stays there."""
-        prepared = self.made.then(work.products, weights)
+        """Return the map v ↦ H v; what it needs is prepared on the workers and stays there."""
+        prepared = self.parts.then(work.products, weights)
 
         def times(vector: FloatArray) -> FloatArray:
             result: FloatArray = prepared.total(work.product, vector)[0]
@@ -521,12 +519,12 @@ def _check_alike(facts: Sequence[work.Facts]) -> None:
 
 
 def _warn_of(moved: Sequence[Move]) -> None:
-    """Say that rows were moved: two queries with one id would have become one."""
+    """Warn that rows were moved: two queries with one id would have become one."""
     qids = np.unique(np.concatenate([move.qids for move in moved]))
     shown = ", ".join(str(qid) for qid in qids[:3].tolist()) + (" …" if len(qids) > 3 else "")
-    what = "query" if len(qids) == 1 else "queries"
+    noun = "query" if len(qids) == 1 else "queries"
     warn_user(
-        f"{len(qids):,} {what} ({shown}) had rows in several partitions; {sum(move.n_documents for move in moved):,} "
+        f"{len(qids):,} {noun} ({shown}) had rows in several partitions; {sum(move.n_documents for move in moved):,} "
         "rows were moved to bring them together. If the ids start again in every file, these are different queries: "
         "number them apart.",
         QueriesMovedWarning,
@@ -534,7 +532,7 @@ def _warn_of(moved: Sequence[Move]) -> None:
 
 
 def check_loss(loss: Loss, facts: Sequence[work.Facts]) -> None:
-    """Refuse losses whose value depends on how the data are cut into partitions."""
+    """Refuse a loss whose value depends on how the data are cut into partitions."""
     from toprank.losses.boltzrank import BoltzRank
     from toprank.losses.listmle import PlackettLuce
     from toprank.losses.softmax import XENDCG

@@ -1,11 +1,11 @@
-"""Several processes that train one network: each takes its share of the queries of every batch.
+"""Several processes train one network: each takes its share of the queries of every batch.
 
 The loss of a batch is a sum over queries, so its gradient is the sum of the shares' gradients: one all-reduce a step
 (PyTorch's gloo). Every process makes the same step, and without dropout the training is the one that a single process
 would make, up to rounding, whatever the number of processes.
 
-PyTorch's elastic launcher starts the processes on this machine, watches them, and ends all where one fails; on several
-machines ``torchrun``, which is the same launcher, does.
+PyTorch's elastic launcher starts the processes on this machine, watches them, and ends all if one fails; on several
+machines ``torchrun`` does, which is the same launcher.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from toprank.compute import available_threads
+from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.files import read
 from toprank.data.store import write_store
@@ -48,18 +48,18 @@ from toprank.rankers.neural.objective import NotFinite
 from toprank.rankers.neural.ranker import NeuralRanker
 
 _LONGEST = 1e8
-"""Seconds, about three years: more than anybody waits, and not too many milliseconds for gloo."""
+"""Seconds, about three years: more than anybody waits, and gloo can still count them in milliseconds."""
 _LOOK = 0.05
 """Seconds between two looks at whether a process has ended."""
 _PREFIX = "toprank-"
-"""How the name of the folder begins that `fit_distributed` makes, and that a process may remove."""
+"""The beginning of the name of the folder that `fit_distributed` makes, and that a process may remove."""
 _WORKER = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "from toprank.cluster.neural_group import work; work(*sys.argv[1:])"
 )
-"""What a process runs. The launcher passes Ctrl-C on, which ends it at once, even while it imports."""
+"""The program of a process. The launcher passes Ctrl-C on, which ends the process at once, even while it imports."""
 _KINDS: dict[str, type[ToprankError]] = {"data": DataError, "file": FileError}
-"""What a process may find wrong, by the word for it in its folder."""
+"""The errors that a process may report, by their word in the file of its problem."""
 
 
 def fit_distributed(
@@ -71,9 +71,9 @@ def fit_distributed(
         ranker: the ranker; it is fitted in place, and returned. Dropout draws differ between the processes; batch
             normalisation, which looks at a whole batch at once, is refused.
         data: a `RankingData`, or the path of a stored copy, which all processes map and none copies.
-        valid: the same, to choose on.
-        processes: how many to start on this machine; the cores are shared out among them. None: this process is one
-            of those that ``torchrun`` started, on one machine or many; all of them call this function alike.
+        valid: data of the same kind to choose on.
+        processes: how many to start on this machine, which share its cores. None: this process is one of those that
+            ``torchrun`` started, on one machine or many; all of them call this function alike.
         patience: seconds that a process may let the others wait.
     """
     if not isinstance(ranker, NeuralRanker):
@@ -82,13 +82,13 @@ def fit_distributed(
         raise DataError("norm='batch' looks at a whole batch, but each process has a part of it; use norm='layer'.")
     if ranker.callbacks:
         raise DataError("callbacks run in this process, but the epochs are made by others; leave them out.")
-    patience = _seconds(patience)
+    check_number("patience", patience, above=0)
+    patience = float(patience)
     if processes is None:
         if "RANK" not in os.environ:
             raise DataError("processes=None is for processes that torchrun started; give a number of processes.")
         return _fit_in_group(ranker, data, valid, patience)
-    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
-        raise DataError(f"processes must be a whole number of at least 1, not {processes!r}.")
+    check_whole("processes", processes, 1)
     draft = ranker.drafted()
     cloudpickle = needs("cloudpickle", "cluster", "fit_distributed")
     try:
@@ -106,15 +106,8 @@ def fit_distributed(
     return ranker
 
 
-def _seconds(patience: Any) -> float:
-    number = isinstance(patience, Real) and not isinstance(patience, bool)
-    if not number or not 0 < float(patience) < float("inf"):
-        raise DataError(f"patience must be a positive number of seconds, not {patience!r}.")
-    return float(patience)
-
-
 def _stored(data: Any, folder: Path, name: str) -> str | None:
-    """The path of a stored copy that all processes can map."""
+    """Return the path of a stored copy that all processes can map."""
     if data is None:
         return None
     if isinstance(data, RankingData):
@@ -132,7 +125,7 @@ def _stored(data: Any, folder: Path, name: str) -> str | None:
 
 
 def _launch(folder: Path, size: int) -> None:
-    """Have the processes started, and wait; where one fails, or a signal comes, the launcher ends all."""
+    """Have the processes started, and wait; if one fails, or a signal comes, the launcher ends all."""
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -154,7 +147,7 @@ def _launch(folder: Path, size: int) -> None:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """The launcher takes signals over, in the main thread, and does not give them back."""
+    """Restore the signal handlers that the launcher replaces in the main thread and does not give back."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -169,31 +162,33 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _reason(folder: Path, failures: Mapping[int, ProcessFailure]) -> ToprankError:
-    """What the first process that failed said; the others may fail a moment later, for want of it."""
+    """Return the error of the first process that failed; the others may fail a moment later because it is gone."""
     for file in sorted(folder.glob("problem-*")):
         kind, _, text = file.read_text().partition("\n")
         if kind in _KINDS:
             return _KINDS[kind](text)
-    # The launcher itself ends the others, by SIGTERM or, a while later, by SIGKILL. And of those that failed within the
-    # same seconds, one that was killed did not fail for want of another.
+    # The launcher itself ends the others, by SIGTERM or, a while later, by SIGKILL. Among those that failed within the
+    # same second or two, one that was killed by another signal did not fail because another was gone.
     began = min(int(failure.timestamp) for failure in failures.values())
     early = {rank: failure.exitcode for rank, failure in failures.items() if int(failure.timestamp) <= began + 1}
     killed = [rank for rank, status in early.items() if status < 0 and status != -signal.SIGTERM]
     rank = (killed or list(early))[0]
     status = early[rank]
     log = _log(folder, rank).read_text(errors="replace").strip().splitlines() if _log(folder, rank).exists() else []
-    words = f" Its last words: {log[-1][:300]}" if log else ""
-    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    return ClusterError(f"Process {rank} of the training {how}; the others were ended, and no model is kept.{words}")
+    last_words = f" Its last words: {log[-1][:300]}" if log else ""
+    end = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    return ClusterError(
+        f"Process {rank} of the training {end}; the others were ended, and no model is kept.{last_words}"
+    )
 
 
 def _log(folder: Path, rank: int) -> Path:
-    """What a process says on its standard error."""
+    """Return the file of a process's standard error."""
     return folder / f"log-{rank}"
 
 
 def _interruption(problem: BaseException, size: int) -> BaseException:
-    """What to raise for a signal, once all processes are ended; one that ends a process ends this one here."""
+    """Return the error for a signal, once all processes are ended; any signal but Ctrl-C's ends this process here."""
     message = f"Training by {size} processes was interrupted; they were ended, and no model is kept."
     if isinstance(problem, SignalException) and problem.sigval != signal.SIGINT:
         signal.raise_signal(problem.sigval)
@@ -222,7 +217,7 @@ class GlooGroup:
         return plan._replace(batches=shares)
 
     def add(self, network: nn.Module, loss: float) -> float:
-        """One sum over all processes: every gradient, and the loss behind them. Gloo adds on the CPU."""
+        """Sum every gradient, and behind them the loss, over all processes at once. Gloo adds on the CPU."""
         weights = [weight for weight in network.parameters() if weight.requires_grad]
         grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
         finite = torch.tensor([loss if math.isfinite(loss) else math.nan])
@@ -237,7 +232,7 @@ class GlooGroup:
         return total
 
     def agreed(self, metrics: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """The first process judges, and tells the others."""
+        """Let the first process judge, and tell the others."""
         shared: list[Any] = [None]
         if self.rank == 0:
             with suppress(NotFinite):  # told to all below
@@ -251,7 +246,7 @@ class GlooGroup:
 
 @contextmanager
 def _group(patience: float) -> Iterator[GlooGroup]:
-    """Meet the processes that the launcher started with this one, and part from them."""
+    """Join the processes that the launcher started with this one, and leave them at the end."""
     gloo.init_process_group("gloo", timeout=timedelta(seconds=min(patience, _LONGEST)))
     try:
         yield GlooGroup(gloo.get_rank(), gloo.get_world_size(), int(os.environ.get("LOCAL_RANK", gloo.get_rank())))
@@ -272,9 +267,9 @@ def _fit_in_group(ranker: NeuralRanker, data: Any, valid: Any, patience: float) 
 
 
 def work(folder: str, launcher: str) -> None:
-    """Be one process of a training: `folder` says of what, `launcher` is the process that started it."""
+    """Be one process of the training that `folder` specifies; `launcher` is the process that started it."""
     status, rank = 1, int(os.environ["RANK"])
-    if not Path(folder).exists():  # interrupted while we were started, before the launcher could know of us
+    if not Path(folder).exists():  # interrupted as this process started, before the launcher knew of it
         os._exit(status)
     with _log(Path(folder), rank).open("wb") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
@@ -282,7 +277,7 @@ def work(folder: str, launcher: str) -> None:
         threading.Thread(target=_end_with, args=(int(launcher), Path(folder)), daemon=True).start()
     try:
         status = _trained(Path(folder), rank)
-    except Exception:  # noqa: BLE001 - the last words, which the process that started us passes on
+    except Exception:  # noqa: BLE001 - the process that started this one reports the last words
         traceback.print_exc()
     sys.stderr.flush()
     os._exit(status)  # gloo's threads may abort an orderly exit, though all work is done
@@ -309,9 +304,9 @@ def _trained(folder: Path, rank: int) -> int:
 
 
 def _end_with(launcher: int, folder: Path) -> None:
-    """Wait until the launcher's process is gone; then nobody needs us.
+    """Wait until the launcher's process is gone, and end this one: nobody needs it any more.
 
-    It was killed, so that it could not remove its temporary folder either.
+    A launcher that was killed could not remove its temporary folder, so the folder is removed here.
     """
     while os.getppid() == launcher:
         time.sleep(_LOOK)

@@ -1,4 +1,4 @@
-"""Work on a cluster, waited for without ever hanging: what fails is said in a sentence.
+"""Work on a cluster, watched while it is waited for, so that a lost worker or scheduler ends in a sentence.
 
 Results are added in the order of the partitions, never in the order in which workers answer.
 """
@@ -20,30 +20,33 @@ from toprank.errors import ClusterError, needs
 T = TypeVar("T")
 
 FAN_IN = 16
-"""So many partial sums are added at a time; more partitions are added on the workers first, in groups of neighbours."""
+"""How many partial sums are added at a time; more are added on the workers first, in groups of neighbours."""
 _WITH_EVERY_TASK = 1 << 20
+"""Bytes that an argument may add to all tasks together; a larger one goes to each worker once."""
 _FETCH = 600.0
-"""Seconds that finished results may take on their way here; scores of very many documents do take a while."""
+"""Seconds that finished results may take on their way here; scores of very many documents take a while."""
 _LOOK = 1.0
 """Seconds between two looks at whether anybody is still there."""
 _SILENCE = 30.0
-"""A worker may be silent for so many seconds, or for the patience where that is longer, before it counts as lost. (One
-that is alive tells the scheduler so every half second, or every few where there are hundreds.)"""
+"""Seconds, or the patience if that is longer, that a worker may be silent before it counts as lost. (A living one tells
+the scheduler every half second that it is there, or every few seconds if there are hundreds.)"""
+_PLACEMENTS = 5
+"""How often work is repeated after a loss before it fails."""
 
 
 class LostError(Exception):
-    """What lay on a worker went with it and Dask cannot make it anew; we can, from the partitions' sources."""
+    """Objects were lost with a worker, and Dask cannot make them again; we can, from the partitions' sources."""
 
 
 class Runner:
-    """Tasks of one client, who gives up after `patience` seconds without scheduler or worker."""
+    """The tasks of one client, which gives up after `patience` seconds without scheduler or worker."""
 
     def __init__(self, client: Any, patience: float, checkpoint: int) -> None:
         self.client, self.patience, self.checkpoint = client, patience, checkpoint
         self._heard: dict[str, tuple[Any, float]] = {}
 
     def workers(self) -> list[str]:
-        """Addresses of the workers, in a fixed order; waits for the first one."""
+        """Return the addresses of the workers in a fixed order; wait for the first one."""
         began = time.monotonic()
         while True:
             addresses = self.present()
@@ -54,14 +57,14 @@ class Runner:
             time.sleep(min(_LOOK, self.patience))
 
     def is_of_same_cluster(self, other: Runner) -> bool:
-        """Whether the other one's workers are ours."""
+        """Whether another runner's workers are ours."""
         if other.client is self.client:
             return True
         ours, theirs = (getattr(runner.client.scheduler, "address", None) for runner in (self, other))
         return ours is not None and ours == theirs
 
     def submit(self, function: Callable[..., Any], *args: Any, **where: Any) -> Any:
-        """A future of ``function(*args)``; futures among the arguments are taken where they lie."""
+        """Return a future of ``function(*args)``; futures among the arguments are taken where they lie."""
         self._check()
         return self.client.submit(function, *args, pure=False, **where)
 
@@ -73,9 +76,9 @@ class Runner:
         homes: Sequence[str],
         apart: Sequence[Any] | None = None,
     ) -> list[Any]:
-        """Futures of ``function(object, *args)`` on the objects' own workers; see `Partitions.each` for `apart`.
+        """Return futures of ``function(object, *args)`` on the objects' own workers; see `Partitions.each` for `apart`.
 
-        What is large among the arguments goes to the workers once, not with every task.
+        A large argument goes to each worker once, not with every task.
         """
         self._check()
         sent = [self._once(value, homes) for value in args]
@@ -85,13 +88,13 @@ class Runner:
             columns = [[objects[place] for place in places]]
             columns += [] if apart is None else [[apart[place] for place in places]]
             columns += [[value] * len(places) for value in sent]
-            made = self.client.map(function, *columns, pure=False, workers=[home], allow_other_workers=False)
-            for place, future in zip(places, made, strict=True):
+            mapped = self.client.map(function, *columns, pure=False, workers=[home], allow_other_workers=False)
+            for place, future in zip(places, mapped, strict=True):
                 futures[place] = future
         return futures
 
     def _check(self) -> None:
-        """Refuse to hand out work where nobody hears of it."""
+        """Refuse to hand out work without a scheduler that hears of it."""
         if self.client.status != "running":
             raise gone()
 
@@ -105,7 +108,7 @@ class Runner:
         return self.scatter(value, sorted(set(homes)))
 
     def scatter(self, value: Any, homes: Sequence[str]) -> Any:
-        """A future of something that is here, sent to some workers.
+        """Send a value to some workers; return its future.
 
         Raises:
             LostError: one of them is gone.
@@ -122,14 +125,14 @@ class Runner:
             raise self._loss() from None
 
     def wait(self, futures: Sequence[Any], homes: Sequence[str] = ()) -> None:
-        """Until all are done; as `results`, but what they hold stays where it is."""
+        """Wait until all are done; as `results`, but what they hold stays where it is."""
         self._guarded(lambda: self._wait(futures, homes), futures)
 
     def results(self, futures: Sequence[Any], homes: Sequence[str] = ()) -> list[Any]:
-        """What the futures hold, in their order; `homes` are the workers that they cannot do without.
+        """Return what the futures hold, in their order; `homes` are the workers that they cannot do without.
 
         Raises:
-            LostError: it was on a worker that died, and Dask cannot make it again.
+            LostError: a result was on a worker that died, and Dask cannot make it again.
             ClusterError: nobody is there to do the work.
         """
 
@@ -140,7 +143,7 @@ class Runner:
         return self._guarded(waited, futures)
 
     def _looked_after(self, transfer: Coroutine[Any, Any, T], homes: Sequence[str]) -> T:
-        """The result of one of Dask's transfers. Dask tries for long to reach a worker that is gone; we look."""
+        """Return the result of one of Dask's transfers. Dask tries for long to reach a worker that is gone; we look."""
         task = asyncio.run_coroutine_threadsafe(transfer, self.client.loop.asyncio_loop)
         deadline = time.monotonic() + max(self.patience, _FETCH)
         try:
@@ -157,7 +160,7 @@ class Runner:
             task.cancel()
 
     def _guarded(self, work: Callable[[], T], futures: Sequence[Any]) -> T:
-        """Do it; where it fails, forget the futures, and say why in our words."""
+        """Do the work; if it fails, forget the futures, and say why in our words."""
         try:
             return work()
         except KeyboardInterrupt:
@@ -171,14 +174,14 @@ class Runner:
             raise explained from None
 
     def added(self, futures: Sequence[Any], homes: Sequence[str] = ()) -> tuple[Any, ...]:
-        """The sum of tuples of numbers and arrays, in the order of the futures; `homes` as in `results`."""
+        """Add tuples of numbers and arrays, in the order of the futures; `homes` as in `results`."""
         level = list(futures)
         while len(level) > FAN_IN:
             level = [self.submit(added, *level[i : i + FAN_IN]) for i in range(0, len(level), FAN_IN)]
         return added(*self.results(level, homes))
 
     def _wait(self, futures: Sequence[Any], homes: Sequence[str]) -> None:
-        """Until all are done or one has failed; looks after the cluster meanwhile."""
+        """Wait until all are done or one has failed; watch the cluster meanwhile."""
         distributed = needs("distributed", "cluster", "tr.cluster")
         waiting, last_seen = list(futures), time.monotonic()
         while waiting:
@@ -200,32 +203,32 @@ class Runner:
             waiting = [future for future in waiting if future.status != "finished"]
 
     def present(self) -> list[str]:
-        """The workers that the scheduler hears of; none where it does not answer itself."""
+        """Return the workers that the scheduler hears of; none if it does not answer itself."""
         if self.client.status != "running":
             return []
         try:
-            known = self._asked(self.client.scheduler.identity)["workers"]
+            workers = self._answer(self.client.scheduler.identity)["workers"]
         except (OSError, TimeoutError, RuntimeError):
             return []
-        # Clocks of two machines are not compared: what counts is for how long, by ours, a worker's has stood still.
+        # Clocks of two machines are not compared: what counts is how long, by ours, a worker's last sign has not moved.
         now, before = time.monotonic(), self._heard
         self._heard = {}
-        for address, facts in known.items():
+        for address, worker in workers.items():
             seen, since = before.get(address, (None, now))
-            self._heard[address] = (seen, since) if seen == facts["last_seen"] else (facts["last_seen"], now)
+            self._heard[address] = (seen, since) if seen == worker["last_seen"] else (worker["last_seen"], now)
         longest = max(self.patience, _SILENCE)
         return sorted(address for address, (_, since) in self._heard.items() if now - since <= longest)
 
     def threads(self) -> dict[str, int]:
-        """Threads of each worker."""
+        """Return the number of threads of each worker."""
         self._check()
         try:
-            return dict(self._asked(self.client.scheduler.ncores))
+            return dict(self._answer(self.client.scheduler.ncores))
         except (OSError, RuntimeError):
             raise self._loss() from None
 
-    def _asked(self, question: Callable[..., Any]) -> Any:
-        """The scheduler's answer; TimeoutError where it does not come in time."""
+    def _answer(self, question: Callable[..., Any]) -> Any:
+        """Return the scheduler's answer; raise TimeoutError if it does not come in time."""
         return self.client.sync(question, callback_timeout=max(self.patience, _LOOK))
 
     def _nobody(self) -> ClusterError:
@@ -267,7 +270,7 @@ class Runner:
 
 
 def gone() -> ClusterError:
-    """What to say where the scheduler is lost."""
+    """Return the error for a lost scheduler."""
     return ClusterError(
         "The connection to the Dask scheduler is lost, and with it what was on the cluster. Start it again, connect "
         "anew and repeat the call."
@@ -275,7 +278,7 @@ def gone() -> ClusterError:
 
 
 def added(*parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Tuples of numbers and arrays, added one after another.
+    """Add tuples of numbers and arrays, one after another.
 
     >>> added((1, 2.0), (3, 4.0))
     (4, 6.0)
@@ -286,7 +289,17 @@ def added(*parts: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(total)
 
 
-_PLACEMENTS = 5
+def steadily(work: Callable[[], T], forget: Callable[[], None] = lambda: None) -> T:
+    """Do the work; if objects were lost, `forget` where they were and repeat it."""
+    for _ in range(_PLACEMENTS):
+        try:
+            return work()
+        except LostError:
+            forget()
+    raise ClusterError(
+        f"Workers were lost {_PLACEMENTS} times during one pass over the data, which was repeated each time. Look "
+        "at the workers' logs; most often they lack memory: use smaller partitions."
+    )
 
 
 class Placement(NamedTuple):
@@ -304,25 +317,25 @@ class Partitions(ABC):
     @property
     @abstractmethod
     def root(self) -> SourcePartitions:
-        """What it was made from, in the end."""
+        """The partitions that these were made from in the end."""
 
     @abstractmethod
     def placement(self) -> Placement:
-        """Where the objects are now."""
+        """Return where the objects are now."""
 
     def then(self, function: Callable[..., Any], *args: Any) -> Partitions:
-        """The objects ``function(object, *args)``, made where they are first needed and kept."""
+        """Return the objects ``function(object, *args)``, made when they are first needed, and kept."""
         return _DerivedPartitions(self, function, args)
 
     def each(self, function: Callable[..., Any], *args: Any, apart: Sequence[Any] | None = None) -> list[Any]:
-        """``function(object, *args)`` of every partition, in order; `apart` is one more argument, for each its own."""
-        return self.root.steadily(lambda: self.runner.results(*self._asked(function, args, apart)))
+        """Return ``function(object, *args)`` for every partition, in order; `apart`: one more argument for each."""
+        return self.root.steadily(lambda: self.runner.results(*self._submitted(function, args, apart)))
 
     def total(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
-        """The sum over the partitions, in their order, of the tuples that the function gives."""
-        return self.root.steadily(lambda: self.runner.added(*self._asked(function, args)))
+        """Add the tuples that the function gives for each partition, in their order."""
+        return self.root.steadily(lambda: self.runner.added(*self._submitted(function, args)))
 
-    def _asked(
+    def _submitted(
         self, function: Callable[..., Any], args: tuple[Any, ...], apart: Sequence[Any] | None = None
     ) -> tuple[list[Any], list[str]]:
         futures, homes = self.placement()
@@ -330,7 +343,7 @@ class Partitions(ABC):
 
 
 class SourcePartitions(Partitions):
-    """Objects that `place` makes from sources, anew after a loss; what it gives again is taken to be still there."""
+    """Objects that `place` makes from sources, anew after a loss; those it returns again are still there."""
 
     def __init__(self, runner: Runner, place: Callable[[], Placement]) -> None:
         self.runner, self._place = runner, place
@@ -349,22 +362,17 @@ class SourcePartitions(Partitions):
         return self._placed
 
     def release(self) -> None:
-        """Have the workers forget what was made of the objects; it is made anew where it is asked for."""
+        """Have the workers forget what was made of the objects; it is made anew when it is needed."""
         for rows in self.derived:
             rows.release()
-        self._placed = None
+        self._forget()
 
     def steadily(self, work: Callable[[], T]) -> T:
-        """Do the work; where objects were lost, place them anew and repeat."""
-        for _ in range(_PLACEMENTS):
-            try:
-                return work()
-            except LostError:
-                self._placed = None
-        raise ClusterError(
-            f"Workers were lost {_PLACEMENTS} times during one pass over the data, which was repeated each time. Look "
-            "at the workers' logs; most often they lack memory: use smaller partitions."
-        )
+        """Do the work; if objects were lost, place them anew and repeat it."""
+        return steadily(work, self._forget)
+
+    def _forget(self) -> None:
+        self._placed = None
 
 
 class _DerivedPartitions(Partitions):
@@ -377,7 +385,7 @@ class _DerivedPartitions(Partitions):
         self.root.derived.add(self)
 
     def release(self) -> None:
-        """Have the workers forget the objects; they are made anew where they are asked for."""
+        """Have the workers forget the objects; they are made anew when they are needed."""
         for _, future in self._made.values():
             future.release()
         self._made = {}
@@ -389,10 +397,10 @@ class _DerivedPartitions(Partitions):
 
     @override
     def placement(self) -> Placement:
-        """Where the objects are now; only what has a new parent is made anew."""
+        """Return where the objects are now; only those with a new parent are made anew."""
         parents, homes = self.parent.placement()
         new = [place for place, parent in enumerate(parents) if parent.key not in self._made]
-        made = self.runner.each(self.function, [parents[i] for i in new], *self.args, homes=[homes[i] for i in new])
-        fresh = {parents[i].key: (parents[i], future) for i, future in zip(new, made, strict=True)}
+        futures = self.runner.each(self.function, [parents[i] for i in new], *self.args, homes=[homes[i] for i in new])
+        fresh = {parents[i].key: (parents[i], future) for i, future in zip(new, futures, strict=True)}
         self._made = {parent.key: fresh.get(parent.key) or self._made[parent.key] for parent in parents}
         return Placement([self._made[parent.key][1] for parent in parents], homes)

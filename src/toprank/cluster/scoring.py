@@ -1,6 +1,6 @@
 """Scores and metrics of data on a cluster: workers score and judge their own partitions, and write their own files.
 
-Predictions come in the order in which the rows were given, wherever they were brought since.
+Predictions come in the order in which the rows were given, wherever the rows have been moved since.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 
 class Values(NamedTuple):
-    """What an evaluation found in a partition."""
+    """The values of metrics in a partition."""
 
     by_metric: list[FloatArray]
-    """A number for each query, metric by metric."""
+    """For each metric, a number for each query."""
     qids: npt.NDArray[Any]
     n_documents: int
     query_weights: FloatArray | None
 
 
 def _judged_part(data: RankingData, unjudged: str) -> npt.NDArray[np.bool_] | None:
-    """Which documents are judged, where the rule could leave a partition without any query; else None."""
+    """Return which documents are judged if the rule could leave a partition without any query, else None."""
     if unjudged not in ("condense", "drop") or data.judged.all():
         return None
     return data.judged if unjudged == "condense" else data.queries.spread(data.queries.min(data.judged))
@@ -52,7 +52,7 @@ def _judged_part(data: RankingData, unjudged: str) -> npt.NDArray[np.bool_] | No
 
 @in_sentences
 def settled_top(rows: WorkerRows, unjudged: str) -> float:
-    """The largest label once the rule for unjudged documents is applied; -inf where nothing is left."""
+    """Return the largest label after the rule for unjudged documents is applied; -inf if nothing is left."""
     data = rows.present
     kept = _judged_part(data, unjudged)
     labels = data.labels if kept is None else data.labels[kept]
@@ -62,7 +62,7 @@ def settled_top(rows: WorkerRows, unjudged: str) -> float:
 
 
 def judged_top(rows: WorkerRows, metric: str, convention: str) -> float | None:
-    """As `settled_top`; None where the metric does not take the labels."""
+    """Return what `settled_top` does; None if the metric does not accept the labels."""
     try:
         Judge(rows.present, metric, convention=convention, threads=1)(np.zeros(rows.present.n_documents))
     except DataError:
@@ -95,7 +95,7 @@ class Extremes(NamedTuple):
 
 @in_sentences
 def part_extremes(rows: WorkerRows, measure: Measure, convention: Convention, max_grade: float | None) -> Extremes:
-    """What a partition adds to the answer whether a metric can choose; see `Judge.for_choosing`."""
+    """Return a partition's part of the answer whether a metric can choose; see `Judge.for_choosing`."""
     data = rows.present
     kept = _judged_part(data, convention.unjudged)
     if kept is not None and not kept.any():
@@ -112,27 +112,31 @@ class PartScores(NamedTuple):
     order: IntArray | None
     owners: IntArray | None
 
+    @property
+    def places(self) -> IntArray:
+        """Where each document stood in the partition that it was given in."""
+        return np.arange(len(self.values)) if self.order is None else self.order
+
 
 @in_sentences
 def part_scores(rows: WorkerRows, ranker: Ranker) -> PartScores:
-    """Scores of a partition's documents, as they lie."""
+    """Score a partition's documents, as they lie."""
     return PartScores(scores_of(ranker, rows.present), rows.order, rows.owners)
 
 
 @in_sentences
 def scores_from(scores: PartScores, holder: int, owner: int) -> tuple[FloatArray, IntArray]:
-    """Those scores of partition `holder` whose rows were given in partition `owner`, and where they stood there."""
-    order = np.arange(len(scores.values)) if scores.order is None else scores.order
+    """Return the scores in partition `holder` of rows that were given in partition `owner`, and their places there."""
     if scores.owners is None:
         assert holder == owner
-        return scores.values, order
-    mine = scores.owners == owner
-    return scores.values[mine], order[mine]
+        return scores.values, scores.places
+    own = scores.owners == owner
+    return scores.values[own], scores.places[own]
 
 
 @in_sentences
 def write_scores_of(path: str, name: str, size: int, *pieces: tuple[FloatArray, IntArray]) -> None:
-    """Write the scores of a partition's rows in the order in which they were given; an empty file where it has none."""
+    """Write the scores of a partition's rows in the order in which they were given; an empty file if it has no rows."""
     if sum(len(values) for values, _ in pieces) != size:
         raise DataError(f"{name} has other rows than when it was placed; place it again.")
     scores = np.empty(size)
@@ -143,16 +147,16 @@ def write_scores_of(path: str, name: str, size: int, *pieces: tuple[FloatArray, 
 
 @in_sentences
 def begin(folder: str, aside: str) -> None:
-    """Make room for files that are not all written yet; may be called again."""
+    """Make the folder for files that are not all written yet; may be called again."""
     with os_errors(folder, "written"), suppress(FileExistsError):
         os.mkdir(aside)
 
 
 @in_sentences
 def finish(folder: str, aside: str, names: Sequence[str]) -> None:
-    """Give the files their place, instead of those of an earlier time; may be called again where it was cut short.
+    """Move the files to their place, instead of those of an earlier call; may be called again if it was cut short.
 
-    The first file goes first and comes last: where it is there, the set is whole.
+    The first file is removed first and comes last, so that if it is there the set is whole.
     """
     with os_errors(folder, "written"):
         if not os.path.isdir(aside):
@@ -168,7 +172,7 @@ def finish(folder: str, aside: str, names: Sequence[str]) -> None:
 
 
 def discard(aside: str) -> None:
-    """Leave nothing of what was not finished; a writer that was called off may still be at its last file."""
+    """Remove what was not finished; try for a while, since a cancelled writer may still be at its last file."""
     for _ in range(100):
         shutil.rmtree(aside, ignore_errors=True)
         if not os.path.exists(aside):
@@ -177,26 +181,25 @@ def discard(aside: str) -> None:
 
 
 def scores_of(score: Score | Any, data: RankingData) -> FloatArray:
-    """By a ranker, or by a function of the rows; as the documents lie."""
+    """Score documents by a ranker, or by a function of the rows."""
     result: FloatArray = score.predict(data) if hasattr(score, "predict") else score(data.X)
     return result
 
 
 def predicted(placed: Placed, ranker: Ranker) -> FloatArray:
-    """Scores of all documents: partition after partition, in the order of their rows."""
+    """Return the scores of all documents: partition after partition, in the order in which the rows were given."""
     parts = placed.rows.each(part_scores, ranker)
     starts = np.concatenate([[0], np.cumsum(placed.sizes)])
     scores = np.empty(starts[-1])
     if sum(len(part.values) for part in parts) != len(scores):
         raise DataError("The partitions have other rows than when they were placed; place them again.")
     for number, part in zip(placed.stored_rows.kept, parts, strict=True):
-        order = np.arange(len(part.values)) if part.order is None else part.order
-        scores[starts[number if part.owners is None else part.owners] + order] = part.values
+        scores[starts[number if part.owners is None else part.owners] + part.places] = part.values
     return scores
 
 
 def write_predicted(placed: Placed, ranker: Ranker, folder: str | os.PathLike[str]) -> list[str]:
-    """The scores of each partition, as it was given, in a file of its own; all files appear, or none."""
+    """Write the scores of each partition, as it was given, to a file of its own; all files appear, or none."""
     runner, root = placed.runner, os.path.abspath(folder)
     aside = os.path.join(root, f".scores-{secrets.token_hex(8)}")
     names = [f"part-{number:05d}.scores" for number in range(len(placed.parts))]
@@ -209,18 +212,18 @@ def write_predicted(placed: Placed, ranker: Ranker, folder: str | os.PathLike[st
         placed.rows.root.steadily(lambda: _write_aside(placed, ranker, [os.path.join(aside, name) for name in names]))
         on_a_worker(finish, root, aside, names)
     except BaseException:
-        with suppress(Exception):  # what went wrong first is what is told
+        with suppress(Exception):  # the first error is raised, not this one
             on_a_worker(discard, aside)
         raise
     return [os.path.join(root, name) for name in names]
 
 
 def _write_aside(placed: Placed, ranker: Ranker, paths: list[str]) -> None:
-    """Score the partitions, send the scores of rows that were moved back where they came from, and write."""
+    """Score the partitions, send the scores of moved rows back to where the rows came from, and write."""
     runner, homes = placed.runner, placed.stored_rows.homes
     futures, places = placed.rows.placement()
     scored = dict(zip(placed.stored_rows.kept, runner.each(part_scores, futures, ranker, homes=places), strict=True))
-    runner.wait(list(scored.values()), places)  # where a score fails, nothing is written
+    runner.wait(list(scored.values()), places)  # if a score fails, nothing is written
     holders: list[set[int]] = [{number} & scored.keys() for number in range(len(paths))]
     for move in placed.stored_rows.moves:
         holders[move.donor].add(move.home)

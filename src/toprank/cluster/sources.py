@@ -1,4 +1,4 @@
-"""What workers make rows from: files, ranges of a stored copy, data sent to them, partitions of a Dask DataFrame.
+"""The sources of rows: files, ranges of a stored copy, data sent to workers, partitions of a Dask DataFrame.
 
 A source is a recipe: a worker that gets it can make the rows, and another one can make them again. Rows of a query that
 lies in several partitions are taken from some and joined to others.
@@ -37,7 +37,7 @@ class FilePart:
 
     @property
     def name(self) -> str:
-        """What to call it in a sentence."""
+        """Its name in a sentence."""
         return self.path
 
     @property
@@ -46,7 +46,7 @@ class FilePart:
         return str(self.options.get("format") or format_of(self.path))
 
     def load(self) -> RankingData | None:
-        """The rows; None where a table has none."""
+        """Read the rows; None if a table has none."""
         try:
             if self.kind == "parquet" and not any(table.n_rows for table in sources_of(self.path, "parquet")):
                 return None
@@ -68,11 +68,11 @@ class StorePart:
 
     @property
     def name(self) -> str:
-        """What to call it in a sentence."""
+        """Its name in a sentence."""
         return f"{self.path}, queries {self.first} to {self.last - 1}"
 
     def load(self) -> RankingData:
-        """The rows, on disk."""
+        """Map the rows, which stay on disk."""
         data = open_store(self.path)
         if data.n_queries < self.last:
             raise FormatError("The stored copy has fewer queries than when it was divided.", path=self.path)
@@ -81,7 +81,7 @@ class StorePart:
 
 @dataclass(frozen=True, eq=False)
 class DataPart:
-    """Some queries of data in the client's memory; sent to a worker, and sent again where that one is lost."""
+    """Some queries of data in the client's memory: sent to a worker, and sent again if that one is lost."""
 
     data: RankingData
     name: str
@@ -95,14 +95,14 @@ class FramePart:
     name: str
     roles: dict[str, Any]
     may_go: tuple[str, ...] = ()
-    """Columns of text that nobody asked for: no features where all partitions together have too many levels."""
+    """Columns of text that nobody asked for: left out if all partitions together have too many levels."""
 
 
 @in_sentences
 def load(source: FilePart | StorePart) -> WorkerRows:
-    """The rows of a file or of a range of a stored copy; runs on a worker."""
+    """Read the rows of a file or of a range of a stored copy; runs on a worker."""
     data = source.load()
-    # A file that was regrouped is known to its owner by its lines; a stored copy by its own order.
+    # Predictions follow the lines of a file, even if it was regrouped, but the order of a stored copy.
     by_lines = isinstance(source, FilePart) and source.kind != "store"
     order = data.source_rows if by_lines and data is not None else None
     return WorkerRows(data, source.name, (load, (source,)), order)
@@ -110,7 +110,7 @@ def load(source: FilePart | StorePart) -> WorkerRows:
 
 @in_sentences
 def rows_of_frame(frame: Any, name: str, roles: dict[str, Any]) -> WorkerRows:
-    """The rows of a partition of a Dask DataFrame; runs on a worker."""
+    """Read the rows of a partition of a Dask DataFrame; runs on a worker."""
     if len(frame) == 0:
         return WorkerRows(None, name, None)
     try:
@@ -122,9 +122,9 @@ def rows_of_frame(frame: Any, name: str, roles: dict[str, Any]) -> WorkerRows:
 
 @in_sentences
 def agreed(files: Sequence[FilePart]) -> tuple[list[FilePart], list[str]]:
-    """Files of tables, to be read by the columns of the first, and with the levels of all; others as they are.
+    """Return files of tables to be read by the columns of the first, with the levels of all; other files as they are.
 
-    Also the warnings about columns that are left out. Runs on a worker.
+    Also return the warnings about columns that are left out. Runs on a worker.
 
     Raises:
         FormatError: a file has other columns than the first, or of other types.
@@ -132,20 +132,17 @@ def agreed(files: Sequence[FilePart]) -> tuple[list[FilePart], list[str]]:
     if files[0].kind not in ("parquet", "arrow", "csv"):
         return list(files), []
     options = files[0].options
-    given, features, dtype = (
-        {role: options.get(role) for role in USUAL_NAMES},
-        options.get("features"),
-        options.get("dtype"),
-    )
+    columns = {role: options.get(role) for role in USUAL_NAMES}
+    features, dtype = options.get("features"), options.get("dtype")
     tables = sources_of([file.path for file in files], options.get("format"))
     with about(tables[0].path):
         layout = common_layout(
-            tables, given, features, dtype, options.get("carry"), options.get("like"), options.get("text")
+            tables, columns, features, dtype, options.get("carry"), options.get("like"), options.get("text")
         )
         layout.refuse_text()
         any_column = features is not None or options.get("like") is not None
         refuse_drift(tables, layout, any_column=any_column, any_number=dtype is not None)
-        with warnings.catch_warnings(record=True) as records:  # a worker's own would be read by nobody
+        with warnings.catch_warnings(record=True) as records:  # nobody would read them on a worker
             warnings.simplefilter("always")
             layout = with_levels(layout, tables)
     fixed = options | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
@@ -159,7 +156,7 @@ Array = npt.NDArray[Any]
 
 
 class Guests(NamedTuple):
-    """Rows on their way: the partition that they leave, and where they stood there."""
+    """Rows on their way to another partition: the one that they leave, and where they stood there."""
 
     data: RankingData
     owner: int
@@ -168,23 +165,23 @@ class Guests(NamedTuple):
 
 @in_sentences
 def taken(rows: WorkerRows, owner: int, qids: Array) -> Guests:
-    """The data of some queries of partition number `owner`."""
+    """Take some queries of partition number `owner`."""
     data = rows.present
     chosen = np.isin(data.qids, qids)
-    return Guests(data.select(chosen), owner, _order(rows)[data.queries.spread(chosen)])
+    return Guests(data.select(chosen), owner, rows.places[data.queries.spread(chosen)])
 
 
 @in_sentences
 def joined(rows: WorkerRows, owner: int, gone: Array | None, *more: Guests) -> WorkerRows:
-    """Partition number `owner` without the queries that went, and with the rows that came.
+    """Return partition number `owner` without the queries that left it, and with the rows that came.
 
-    Queries that came stand behind those that were there; rows of a query stand in the order of the partitions.
+    Queries that came stand behind those that stayed; rows of a query stand in the order of the partitions.
     """
     data = rows.present
     stays = np.ones(data.n_queries, dtype=bool) if gone is None else ~np.isin(data.qids, gone)
     parts = list(more)
     if stays.any():
-        parts.insert(0, Guests(data.select(stays), owner, _order(rows)[data.queries.spread(stays)]))
+        parts.insert(0, Guests(data.select(stays), owner, rows.places[data.queries.spread(stays)]))
     if not parts:
         return WorkerRows(None, rows.name, None)
     owners = np.concatenate([np.full(part.data.n_documents, part.owner) for part in parts])
@@ -197,18 +194,14 @@ def joined(rows: WorkerRows, owner: int, gone: Array | None, *more: Guests) -> W
     )
 
 
-def _order(rows: WorkerRows) -> IntArray:
-    return np.arange(rows.present.n_documents) if rows.order is None else rows.order
-
-
 def _spread(data: RankingData, name: str) -> Array:
-    """A carried column, one value for each document."""
+    """Return a carried column, one value for each document."""
     column = data.carried[name]
     return column if len(column) == data.n_documents else data.queries.spread(column)
 
 
 def _stacked(parts: Sequence[RankingData], qid: Array, sorting: IntArray) -> RankingData:
-    """Parts one below the other, their rows sorted so that queries are whole."""
+    """Stack parts, with their rows sorted so that queries are whole."""
 
     def rows(pieces: Iterable[Array | None]) -> Array | None:
         present = [piece for piece in pieces if piece is not None]

@@ -1,7 +1,7 @@
-"""One trainer of several: the rounds of boosting on the partitions that lie on its worker. Runs on workers.
+"""One trainer of several: the rounds of boosting on the partitions of its worker. Runs on workers.
 
 LightGBM's own network makes the trees (data-parallel: histograms are added over the trainers); every trainer ends with
-the same trees. The first one posts checkpoints and returns the model.
+the same trees. The first trainer posts checkpoints and returns the model.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 def train_share(
     rows: Sequence[WorkerRows], valid: Sequence[WorkerRows], plan: BoostingPlan, place: Place, state: Checkpoint | None
 ) -> Checkpoint | None:
-    """Make the rounds together with the other trainers; the first returns the model."""
+    """Make the rounds together with the other trainers; the first one returns the model."""
     client = needs("distributed", "cluster", "tr.cluster").get_client()
     attempt = StartSign(place.attempt, client)
     if not attempt.begin(place.rank):
         raise LeftAloneError("the training was given up before this trainer began")
     data, held_out = _together(rows), _together(valid)
     assert data is not None
-    own = replace(plan.asked, threads=place.threads)
+    own = replace(plan.ranker, threads=place.threads)
     before = grown(own)
     if state is not None:
         before = Grown(booster_of(state.trees), state.rounds, plan.intercept, plan.gains)
-    # How long to wait for a trainer that does not come, or does not answer, is for the client to say.
+    # The client decides how long to wait for a trainer that does not come, or does not answer.
     with AllReduce(place.rank, len(place.machines), place.hub, place.token, wanted=attempt.wanted) as all_reduce:
         company = _Company(all_reduce, plan)
         checkpoints = None if place.rank else Checkpoints(place.checkpoints, client)
@@ -68,7 +68,7 @@ def _make_rounds(
     *,
     first: bool,
 ) -> None:
-    """This trainer's part of all rounds; `first`: they do not go on from a checkpoint."""
+    """Make this trainer's part of all rounds; `first`: they do not go on from a checkpoint."""
     judges = {
         name: Judge(part, own.metric, convention=own.convention, max_grade=plan.tops[name] or None, threads=1)
         for name, part in (("train", data), ("valid", held_out))
@@ -78,9 +78,9 @@ def _make_rounds(
         if part is not None:
             check_finite(part.X, part.feature_names)
     columns = categorical_columns(own.categorical, data)
-    words = lightgbm_parameters(own, data, len(plan.intercept), columns)
+    parameters = lightgbm_parameters(own, data, len(plan.intercept), columns)
     if len(place.machines) > 1:
-        words |= {"tree_learner": "data", "num_machines": len(place.machines), "pre_partition": True}
+        parameters |= {"tree_learner": "data", "num_machines": len(place.machines), "pre_partition": True}
     objective = None
     if plan.loss is not None:
         bound = bound_part(plan.loss, data, plan.whole)
@@ -90,21 +90,21 @@ def _make_rounds(
     scores = (lambda raw: raw) if objective is None else objective.scores
     metrics = {name: watch.metric(name, judge, scores) for name, judge in judges.items()}
     sets = datasets(own, company.weighted(data), held_out, columns)
-    make_rounds(own, words, sets, Start(plan.gains, plan.intercept, objective, before), metrics, watch)
+    make_rounds(own, parameters, sets, Start(plan.gains, plan.intercept, objective, before), metrics, watch)
 
 
 def _together(rows: Sequence[WorkerRows]) -> RankingData | None:
-    """The partitions of a worker as one; a single one as it lies, others copied side by side."""
+    """Join the partitions of a worker; a single one is used as it lies, several are copied."""
     parts = [part.data for part in rows if part.data is not None]
     return concatenate(parts) if parts else None
 
 
 @contextmanager
 def _network(place: Place) -> Iterator[None]:
-    """LightGBM's connections between the trainers, for as long as they are needed.
+    """Keep LightGBM's connections between the trainers for as long as they are needed.
 
-    They belong to the thread, not to a booster. One that made them ends those of its thread when the garbage collector
-    finds it, which after a failure may be in the middle of the next training; so no booster is told of them.
+    The connections belong to the thread, not to a booster. A booster that opened them would end those of its thread
+    when the garbage collector finds it, which after a failure may be in the middle of the next training; so none does.
     """
     from lightgbm import basic
 
@@ -117,7 +117,7 @@ def _network(place: Place) -> Iterator[None]:
     library = basic._LIB  # type: ignore[attr-defined]
     try:
         try:
-            # Sets how much LightGBM says in this thread; its own, which listens, says that it does, and cannot be told.
+            # Quietens LightGBM in this thread; its listening thread announces itself all the same, and cannot be told.
             basic.Dataset(np.zeros((2, 1)), params={"verbosity": -1, "num_threads": 1}).construct()
             basic._safe_call(library.LGBM_NetworkInit(machines, port, minutes, len(place.machines)))
         except basic.LightGBMError as problem:
@@ -132,15 +132,15 @@ class _Company:
 
     def __init__(self, all_reduce: AllReduce, plan: BoostingPlan) -> None:
         self.all_reduce, self.rank = all_reduce, all_reduce.rank
-        self.factor = float(plan.n_queries)  # the loss is a part of the mean over the queries of all data
+        self.factor = float(plan.n_queries)  # losses here are parts of the mean over the queries of all data
         self._mean = plan.whole.weight / plan.n_queries
 
     def sum(self, numbers: FloatArray) -> FloatArray:
-        """The sum over all trainers."""
+        """Return the sum over all trainers."""
         return self.all_reduce.sum(numbers)
 
     def weighted(self, data: RankingData) -> RankingData:
-        """The data with all weights on the documents, query weights relative to their mean over all data."""
+        """Return the data with all weights on the documents, query weights relative to their mean over all data."""
         if data.query_weights is None:
             return data
         weights = data.queries.spread(data.query_weights / self._mean)
@@ -164,50 +164,46 @@ class _SharedWatch(RoundWatch):
         attempt: StartSign,
         checkpoints: Checkpoints | None,
     ) -> None:
-        asked = plan.asked
-        before = 0 if asked.init_model is None else asked.init_model.best_iteration_
+        ranker = plan.ranker
+        before = 0 if ranker.init_model is None else ranker.init_model.best_iteration_
         first = before if state is None else state.rounds
         self.attempt, self.checkpoints = attempt, checkpoints
         super().__init__(
-            steps=asked.n_trees - (first - before),
+            steps=ranker.n_trees - (first - before),
             first=first,
-            higher_is_better=parse(asked.metric).higher_is_better,  # not by a judge: not every trainer has one
-            patience=asked.early_stopping if "valid" in plan.tops else None,
-            dart=asked.boosting == "dart",
-            sampled=is_sampled(asked),
-            callbacks=[checkpoints.tell] if asked.verbose and checkpoints is not None else [],
+            higher_is_better=parse(ranker.metric).higher_is_better,  # not by a judge: not every trainer has one
+            patience=ranker.early_stopping if "valid" in plan.tops else None,
+            dart=ranker.boosting == "dart",
+            sampled=is_sampled(ranker),
+            callbacks=[checkpoints.tell] if ranker.verbose and checkpoints is not None else [],
         )
-        self.stopped = f"All {asked.n_trees} rounds were made."
+        self.stopped = f"All {ranker.n_trees} rounds were made."
         self.company, self.plan, self.names = company, plan, list(plan.tops)
         self.sums: dict[str, FloatArray] = {name: np.zeros(2) for name in self.names}
         if state is not None:
             self.best, self.best_value, self.history = state.best, state.best_value, state.history
 
     def metric(self, name: str, judge: Judge, scores: Callable[[FloatArray], FloatArray]) -> Callable[..., float]:
-        """The metric of this trainer's own queries; the sum behind it is noted for all."""
+        """Return the metric of this trainer's own queries; it notes the sum and count that all trainers add up."""
 
         def value(raw: FloatArray) -> float:
-            values = judge.per_query(scores(raw))
-            self.sums[name] = np.array([np.nansum(values), np.count_nonzero(~np.isnan(values))])
+            self.sums[name] = _sum_and_count(judge.per_query(scores(raw)))
             return float(self.sums[name][0])
 
         return value
 
     def first_value(self, before: TreeRanker, judge: Judge | None) -> None:
-        """The validation metric of the model to go on from: the value to beat."""
+        """Set the value to beat: the validation metric of the model to go on from."""
         if "valid" not in self.names:
             return
-        local = np.zeros(2)
-        if judge is not None:
-            values = judge.per_query(before.predict(judge.data))
-            local = np.array([np.nansum(values), np.count_nonzero(~np.isnan(values))])
-        total, count = self.company.sum(local)
+        own = np.zeros(2) if judge is None else _sum_and_count(judge.per_query(before.predict(judge.data)))
+        total, count = self.company.sum(own)
         self.best_value = float(total / count) if count else None
 
     def __call__(self, env: Any) -> None:
         """Look at a round, as all trainers see it."""
-        wish = self.checkpoints is not None and (self.checkpoints.stop_wanted() or not self.attempt.wanted())
-        numbers = self.company.sum(np.concatenate([*self.sums.values(), [float(wish)]]))
+        stop = self.checkpoints is not None and (self.checkpoints.stop_wanted() or not self.attempt.wanted())
+        numbers = self.company.sum(np.concatenate([*self.sums.values(), [float(stop)]]))
         means = [
             (name, "metric", float(total / count) if count else float("nan"), self.higher_is_better)
             for name, (total, count) in zip(self.names, numbers[:-1].reshape(-1, 2), strict=True)
@@ -219,8 +215,13 @@ class _SharedWatch(RoundWatch):
             self.checkpoints.post(Checkpoint(text, self.done, None, self.history, self.best, self.best_value))
 
     def outcome(self) -> Checkpoint:
-        """The rounds to keep."""
+        """Return the rounds to keep."""
         trees, rounds, valid = self.kept()
         return Checkpoint(
             trees, rounds, valid, self.history, self.best, self.best_value, self.stopped, self.interrupted
         )
+
+
+def _sum_and_count(values: FloatArray) -> FloatArray:
+    """Return what the mean over the queries of all trainers is made of; NaN is a query that does not count."""
+    return np.array([np.nansum(values), np.count_nonzero(~np.isnan(values))])

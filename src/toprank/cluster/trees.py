@@ -1,7 +1,7 @@
 """Boosting on a cluster: a trainer on every worker that has partitions, checkpoints, and going on after a loss.
 
-LightGBM's trainers depend on each other: where one is lost, none can go on. They are started again on the workers that
-are there then, from the last checkpoint. However a start ends, no trainer of it goes on.
+LightGBM's trainers depend on each other: if one is lost, none can go on. They are started again from the last
+checkpoint, on the workers that are left. However a start ends, none of its trainers goes on.
 """
 
 from __future__ import annotations
@@ -41,13 +41,23 @@ from toprank.rankers.trees.training import (
 from toprank.rankers.watching import Round, TrainingProgress
 
 _ASK = 0.5
-"""Seconds between two looks at what the client wants."""
+"""Seconds between two looks of a trainer at what the client wants."""
 _TELL = 1.0
-"""Seconds between two words about where the training stands."""
+"""Seconds between two reports of where the training stands."""
+_FAREWELL = 10.0
+"""Seconds that trainers get to notice that they are no longer wanted, before their workers are restarted."""
+_LOOK = 0.5
+"""Seconds between two looks of the client at the workers."""
+_NETWORK = ("socket", "network", "binding port", "connecting to rank")
+"""Words in LightGBM's messages about its connections."""
+_RESTARTS = 5
+"""Starts of the trainers, each after a loss, before the training fails."""
+_RETURN = 10.0
+"""Seconds that a restarted worker gets to come back, before training goes on without it."""
 
 
 class Checkpoint(NamedTuple):
-    """The rounds made so far, and what was known after them; at the end, the rounds to keep."""
+    """The rounds made so far, and what is known after them; at the end, the rounds to keep."""
 
     trees: str
     rounds: int
@@ -74,23 +84,23 @@ class Checkpoints:
         self._note.set(zlib.compress(pickle.dumps(tuple(checkpoint)), 1))
 
     def last(self) -> Checkpoint | None:
-        """The last checkpoint, where there is one."""
+        """Return the last checkpoint, if any."""
         try:
             return Checkpoint(*pickle.loads(zlib.decompress(self._note.get(timeout="2s"))))
         except TimeoutError:
             return None
 
     def tell(self, now: Round) -> None:
-        """Say where the training stands, about once a second."""
+        """Report where the training stands, about once a second."""
         if now.seconds - self._posted >= _TELL or now.number == now.last:
             self._posted = now.seconds
             self._round.set(now._replace(booster=None))
 
     def standing(self) -> Round | None:
-        """Where the training stands, if that was said."""
+        """Return where the training stands, if a trainer reported it."""
         try:
             return Round(*self._round.get(timeout=_TELL))
-        except OSError:  # nothing was said in time, or nobody answers, which the client looks at elsewhere
+        except OSError:  # no report in time, or no scheduler, which the client notices elsewhere
             return None
 
     def ask_to_stop(self) -> None:
@@ -98,7 +108,7 @@ class Checkpoints:
         self._stop.set()
 
     def stop_wanted(self) -> bool:
-        """Whether the client wants to stop; asked now and then."""
+        """Whether the client wants to stop; looked up now and then."""
         if time.monotonic() - self._asked > _ASK:
             self._asked, self._wish = time.monotonic(), bool(self._stop.is_set())
         return self._wish
@@ -111,10 +121,10 @@ class Checkpoints:
 
 
 class StartSign:
-    """One start of the trainers, as a sign on the scheduler that stays up as long as the client wants them to go on.
+    """One start of the trainers: a sign on the scheduler that stays up as long as the client wants them to go on.
 
-    Who finds it taken down leaves. So the client need not reach a trainer to end it, not even one that is still in a
-    queue, and nothing is left behind.
+    A trainer that finds it down leaves. So the client can end a trainer without reaching it, even one that is still in
+    a queue, and nothing is left behind.
     """
 
     def __init__(self, name: str, client: Any) -> None:
@@ -122,8 +132,8 @@ class StartSign:
         self._sign = self._event("wanted")
         self._asked, self._up = float("-inf"), True
 
-    def _event(self, what: str) -> Any:
-        return needs("distributed", "cluster", "tr.cluster").Event(f"{self._name}-{what}", client=self._client)
+    def _event(self, name: str) -> Any:
+        return needs("distributed", "cluster", "tr.cluster").Event(f"{self._name}-{name}", client=self._client)
 
     def open(self) -> None:
         """Put the sign up."""
@@ -134,17 +144,17 @@ class StartSign:
         self._sign.clear()
 
     def wanted(self) -> bool:
-        """Whether the sign is up; looked at now and then."""
+        """Whether the sign is up; looked up now and then."""
         if time.monotonic() - self._asked > _ASK:
             self._asked = time.monotonic()
             try:
                 self._up = bool(self._sign.is_set())
-            except OSError:  # the scheduler is lost, and nobody can have what is made here
+            except OSError:  # the scheduler is lost, and nobody can receive a model
                 self._up = False
         return self._up
 
     def begin(self, rank: int) -> bool:
-        """Say that a trainer has begun; whether it is still wanted."""
+        """Report that a trainer has begun; return whether it is still wanted."""
         self._event(str(rank)).set()
         if self.wanted():
             return True
@@ -153,7 +163,7 @@ class StartSign:
 
     def begun(self, rank: int) -> bool:
         """Whether a trainer has begun."""
-        with suppress(OSError):  # nobody answers, which the client looks at elsewhere
+        with suppress(OSError):  # no scheduler, which the client notices elsewhere
             return bool(self._event(str(rank)).is_set())
         return False
 
@@ -167,21 +177,21 @@ class StartSign:
 class BoostingPlan(NamedTuple):
     """What is trained; the same for all trainers."""
 
-    asked: TreeRanker
-    """Its parameters alone; it has learnt nothing."""
+    ranker: TreeRanker
+    """The parameters; it has learned nothing yet."""
     loss: Loss | None
     gains: FloatArray
     intercept: FloatArray
     whole: Whole
     n_queries: int
     tops: dict[str, float]
-    """The largest label of the data that are judged, "train" and "valid"."""
+    """The largest labels of the data that are judged, "train" and "valid"."""
     every: int
     """Rounds between two checkpoints."""
 
 
 class Place(NamedTuple):
-    """Where a trainer is."""
+    """A trainer's place among the others."""
 
     rank: int
     machines: tuple[str, ...]
@@ -194,17 +204,8 @@ class Place(NamedTuple):
     patience: float
 
 
-_FAREWELL = 10.0
-"""Seconds that trainers get to notice that they are no longer wanted, before their workers are restarted."""
-_LOOK = 0.5
-
-
-_NETWORK = ("socket", "network", "binding port", "connecting to rank")
-"""Words in what LightGBM says of its connections."""
-
-
 def is_desertion(problem: BaseException) -> bool:
-    """Whether a trainer failed for want of the others, or of the connection to them."""
+    """Whether a trainer failed because it lost the others, or the connection to them."""
     import lightgbm
 
     text = str(problem).lower()
@@ -213,7 +214,7 @@ def is_desertion(problem: BaseException) -> bool:
 
 
 class Trainers:
-    """Trainers on workers of their own, by rank, which need each other; no other start has the same name."""
+    """One start of trainers that need each other, each on a worker of its own, by rank; no other start has its name."""
 
     def __init__(self, runner: Runner, name: str, addresses: Sequence[str]) -> None:
         self.runner, self.name, self.addresses = runner, name, addresses
@@ -223,7 +224,7 @@ class Trainers:
         self._began = self._looked = time.monotonic()
 
     def start(self, function: Callable[..., Any], args: Iterable[tuple[Any, ...]]) -> None:
-        """Start them; `args` are those of each trainer."""
+        """Start all trainers; `args`: the arguments of each."""
         self._attempt.open()
         for address, own in zip(self.addresses, args, strict=True):
             self.futures[address] = self.runner.submit(function, *own, workers=[address], allow_other_workers=False)
@@ -234,7 +235,7 @@ class Trainers:
         return all(future.status == "finished" for future in self.futures.values())
 
     def look(self) -> None:
-        """Raise what a trainer raised; notice that one is gone, or does not begin.
+        """Raise what a trainer raised; notice one that is gone, or does not begin.
 
         Raises:
             LostError: the trainers cannot go on, but others may from a checkpoint.
@@ -252,7 +253,7 @@ class Trainers:
             self._check_workers()
 
     def _problems(self) -> tuple[list[BaseException], list[BaseException]]:
-        """What trainers raised: of their own, and for want of another."""
+        """Return what trainers raised: problems of their own, and those of losing another trainer."""
         failed = [future for future in self.futures.values() if future.status == "error"]
         problems = [future.exception(timeout=self.runner.patience) for future in failed]
         deserted = [
@@ -261,7 +262,7 @@ class Trainers:
         return [problem for problem in problems if problem not in deserted], deserted
 
     def _check_workers(self) -> None:
-        present = self.runner.present() or self.runner.workers()  # which waits, and says so where nobody comes
+        present = self.runner.present() or self.runner.workers()  # workers() waits, and raises if nobody comes
         absent = [a for a, future in self.futures.items() if future.status == "pending" and a not in present]
         if absent:
             raise LostError(f"{', '.join(absent)} went away or fell silent")
@@ -275,11 +276,11 @@ class Trainers:
             )
 
     def end(self, problem: BaseException) -> BaseException:
-        """See that no trainer goes on, whatever went wrong; what to raise in the end.
+        """See to it that no trainer goes on, whatever went wrong; return what to raise in the end.
 
-        One that has not begun is cancelled, and so never disturbs the worker that is busy with something else. Those
-        that have begun leave when they see that nobody wants them; but LightGBM may wait for ever for a trainer that is
-        gone, so that its worker must be restarted. (Not where the keyboard interrupts: then nobody is gone.)
+        A trainer that has not begun is cancelled, and so never disturbs a worker that is busy with something else.
+        Those that have begun leave when they see that nobody wants them; but LightGBM may wait for ever for a trainer
+        that is gone, so that its worker must be restarted. (Not after Ctrl-C: then nobody is gone.)
         """
         if self.runner.client.status != "running":
             return problem
@@ -293,10 +294,10 @@ class Trainers:
         self.runner.cancel(list(self.futures.values()))
         if not isinstance(problem, LostError):
             return problem
-        return own[0] if own else trouble or problem  # a trainer that fails may be heard of after those that it left
+        return own[0] if own else trouble or problem  # a failed trainer may be heard of after those that lost it
 
     def _after_farewell(self, begun: Sequence[str]) -> list[str]:
-        """The workers whose trainers do not leave in time."""
+        """Return the workers whose trainers do not leave in time."""
         deadline = time.monotonic() + _FAREWELL
         while True:
             pending = [address for address in begun if self.futures[address].status == "pending"]
@@ -313,7 +314,7 @@ class Trainers:
                 f"A worker was lost while trees were trained, and the others ({', '.join(stuck)}) still wait for it "
                 f"and cannot be restarted ({problem}). Restart them by hand, and train again."
             )
-        except (OSError, KeyError):  # they went away by themselves, or nobody answers: the next start will tell
+        except (OSError, KeyError):  # they went away by themselves, or nobody answers: the next start will notice
             pass
         return None
 
@@ -324,46 +325,41 @@ class Trainers:
                 self._attempt.forget(len(self.addresses))
 
 
-_RESTARTS = 5
-_RETURN = 10.0
-"""Seconds that a worker which is being restarted gets to come back, before training goes on without it."""
-
-
 class WorkerLostWarning(UserWarning):
     """A worker was lost while trees were trained; training went on from a checkpoint."""
 
 
 @train_trees.register
-def boost(data: Placed, asked: TreeRanker, valid: Any) -> tuple[Start, Boosted]:
+def boost(data: Placed, ranker: TreeRanker, valid: Any) -> tuple[Start, Boosted]:
     """Train trees on the partitions' workers; see `toprank.rankers.trees.training.train_trees`."""
-    check_features(asked, data.n_features)
-    if asked.callbacks:
+    check_features(ranker, data.n_features)
+    if ranker.callbacks:
         raise DataError(
             "callbacks run in this process, but on a cluster the rounds are made elsewhere; leave them out."
         )
-    if asked.min_data_in_leaf == 0:
+    if ranker.min_data_in_leaf == 0:
         raise DataError(
             "On a cluster LightGBM only estimates how many documents a leaf has, and fails where that is none; "
             "min_data_in_leaf must be at least 1."
         )
     if valid is not None and not isinstance(valid, Placed):
         raise DataError("On a cluster the validation data must be there too; give valid= to Cluster.fit.")
-    plan = _plan(data, replace(asked), valid)
+    plan = _plan(data, replace(ranker), valid)
     training = _Training(data, valid, plan)
     try:
         outcome = training.run()
     finally:
         training.forget()
     booster = finished(outcome.trees, outcome.rounds)
-    names = ("", "") if valid is None else (str(asked.metric), Convention.of(asked.convention).name)
+    names = ("", "") if valid is None else (str(ranker.metric), Convention.of(ranker.convention).name)
     result = (booster, outcome.rounds, outcome.valid, *names, outcome.history, outcome.stopped, outcome.interrupted)
     return Start(plan.gains, plan.intercept, None, None), Boosted(*result)
 
 
-def _plan(data: Placed, asked: TreeRanker, valid: Placed | None) -> BoostingPlan:
-    by_grade = asked.outputs == "grades" or built_in(asked.loss) is not None
+def _plan(data: Placed, ranker: TreeRanker, valid: Placed | None) -> BoostingPlan:
+    by_grade = ranker.outputs == "grades" or built_in(ranker.loss) is not None
     grades, counts = data.grades() if by_grade else (np.zeros(0), np.zeros(0))
-    loss, gains = loss_on_labels(asked, grades)
+    loss, gains = loss_on_labels(ranker, grades)
     whole, intercept = data.whole(), np.zeros(1)
     if loss is not None:
         check_loss(loss, data.facts)
@@ -372,18 +368,18 @@ def _plan(data: Placed, asked: TreeRanker, valid: Placed | None) -> BoostingPlan
         def value(constant: float) -> float:
             return float(bound.total(work.constant_value, constant)[0])
 
-        intercept = first_intercept(asked, loss, gains, grades, counts, value)
+        intercept = first_intercept(ranker, loss, gains, grades, counts, value)
     tops = {}
-    if asked.boosting != "dart":
-        largest = data.rows.each(judged_top, asked.metric, asked.convention)
+    if ranker.boosting != "dart":
+        largest = data.rows.each(judged_top, ranker.metric, ranker.convention)
         tops = {} if None in largest else {"train": max(largest)}
     if valid is not None:
-        tops["valid"] = max(valid.rows.each(settled_top, Convention.of(asked.convention).unjudged))
-        judge = valid.judge(asked.metric, asked.convention, None)
+        tops["valid"] = max(valid.rows.each(settled_top, Convention.of(ranker.convention).unjudged))
+        judge = valid.judge(ranker.metric, ranker.convention, None)
         judge.value(_zeros)  # refuse now, not after the first tree
-        if asked.early_stopping is not None:
+        if ranker.early_stopping is not None:
             judge.check()
-    return BoostingPlan(asked, loss, gains, intercept, whole, data.n_queries, tops, data.runner.checkpoint)
+    return BoostingPlan(ranker, loss, gains, intercept, whole, data.n_queries, tops, data.runner.checkpoint)
 
 
 def _zeros(X: Any) -> Any:
@@ -397,12 +393,12 @@ class _Training:
         self.data, self.valid, self.plan, self.runner = data, valid, plan, data.runner
         self.name, self.trainers, self.starts = f"toprank-{secrets.token_hex(8)}", 1, 0
         self.checkpoints = Checkpoints(self.name, self.runner.client)
-        self.progress = TrainingProgress(plan.asked.metric) if plan.asked.verbose else None
+        self.progress = TrainingProgress(plan.ranker.metric) if plan.ranker.verbose else None
 
     def run(self) -> Checkpoint:
-        """Until the rounds are made."""
+        """Train until all rounds are made, and return them."""
         state: Checkpoint | None = None
-        lost: list[int] = []
+        rounds_of_losses: list[int] = []
         for _ in range(_RESTARTS):
             try:
                 outcome = self._rounds(state)
@@ -410,23 +406,23 @@ class _Training:
                 reason = f" ({problem})" if str(problem) else ""
                 self._check_connection()
                 state = self.checkpoints.last() or state
-                made = 0 if state is None else state.rounds
-                lost.append(made)
+                rounds = 0 if state is None else state.rounds
+                rounds_of_losses.append(rounds)
                 warn_user(
-                    f"A worker was lost while trees were trained{reason}; training goes on from round {made}.",
+                    f"A worker was lost while trees were trained{reason}; training goes on from round {rounds}.",
                     WorkerLostWarning,
                 )
                 self._place_anew()
                 continue
-            departures = "".join(f" A worker was lost; training went on from round {made}." for made in lost)
-            return outcome._replace(stopped=outcome.stopped + departures)
+            losses = "".join(f" A worker was lost; training went on from round {n}." for n in rounds_of_losses)
+            return outcome._replace(stopped=outcome.stopped + losses)
         raise ClusterError(
             f"Workers were lost {_RESTARTS} times while trees were trained, the last time so{reason}. Look at the "
             "workers' logs; most often they lack memory."
         )
 
     def _place_anew(self) -> None:
-        """Spread the partitions over the workers that are there; one that is being restarted is waited for a while."""
+        """Spread the partitions over the workers, after waiting a while for one that is being restarted."""
         deadline = time.monotonic() + min(_RETURN, self.runner.patience)
         while len(self.runner.workers()) < self.trainers and time.monotonic() < deadline:
             time.sleep(_LOOK)
@@ -440,7 +436,7 @@ class _Training:
             self.checkpoints.clear()
 
     def _rounds(self, state: Checkpoint | None) -> Checkpoint:
-        """All rounds that are left, by trainers on the workers that have the rows now."""
+        """Make all rounds that are left, by trainers on the workers that have the rows now."""
         self.data.rows.each(_here)
         if self.valid is not None:
             self.valid.rows.each(_here)
@@ -450,24 +446,24 @@ class _Training:
         token = secrets.token_bytes(16)
         threads = self.runner.threads()
         self.starts += 1
-        from toprank.cluster.tree_worker import train_share  # which speaks of what is here
+        from toprank.cluster.tree_worker import train_share  # which imports this module
 
         trainers = Trainers(self.runner, f"{self.name}-{self.starts}", addresses)
         args = []
         for rank, (address, (rows, held_out)) in enumerate(shares.items()):
-            own = self.plan.asked.threads or threads[address]
+            own = self.plan.ranker.threads or threads[address]
             place = Place(rank, machines, hub, token, self.name, trainers.name, own, self.runner.patience)
             args.append((rows, held_out, self.plan, place, state))
         try:
             trainers.start(train_share, args)
             return self._watched(trainers)
-        except BaseException as problem:  # noqa: BLE001 - whatever it is, no trainer may go on
+        except BaseException as problem:  # noqa: BLE001 - after any failure no trainer may go on
             raise trainers.end(problem) from None
         finally:
             trainers.forget()
 
     def _doors(self, addresses: list[str]) -> tuple[tuple[str, int], tuple[str, ...]]:
-        """Where the first trainer listens for the others, and LightGBM on each; asked for once a machine."""
+        """Return where the first trainer listens for the others, and LightGBM on each; each machine is asked once."""
         hosts = [str(urlparse(address).hostname) for address in addresses]
         for host, address in zip(hosts, addresses, strict=True):
             if ":" in host and len(addresses) > 1:
@@ -475,16 +471,16 @@ class _Training:
                     f"The worker {address} has an IPv6 address, but LightGBM's trainers find each other by IPv4 only. "
                     "Start the workers with an IPv4 address as their host, or train on one worker."
                 )
-        asked = dict(zip(hosts, addresses, strict=True))
+        workers = dict(zip(hosts, addresses, strict=True))
         free = self.runner.results([
-            self.runner.submit(free_port, hosts.count(host) + 1, workers=[address]) for host, address in asked.items()
+            self.runner.submit(free_port, hosts.count(host) + 1, workers=[address]) for host, address in workers.items()
         ])  # fmt: skip
-        ports = dict(zip(asked, free, strict=True))
+        ports = dict(zip(workers, free, strict=True))
         hub = (hosts[0], ports[hosts[0]].pop())
         return hub, tuple(f"{host}:{ports[host].pop()}" for host in hosts)
 
     def _shares(self) -> dict[str, tuple[list[Any], list[Any]]]:
-        """Partitions by worker, in their order; validation partitions go where a trainer is."""
+        """Return the partitions of each worker, in order; validation partitions go where a trainer is."""
         shares: dict[str, tuple[list[Any], list[Any]]] = {}
         for future, home in zip(*self.data.rows.placement(), strict=True):
             shares.setdefault(home, ([], []))[0].append(future)
@@ -495,8 +491,8 @@ class _Training:
         return shares
 
     def _watched(self, trainers: Trainers) -> Checkpoint:
-        """Wait for the trainers; an interrupt from the keyboard asks them to stop after the round."""
-        asked = False
+        """Wait for the trainers; the first Ctrl-C asks them to stop after the round."""
+        stopping = False
         while True:
             try:
                 self._look(trainers)
@@ -507,18 +503,18 @@ class _Training:
                     return outcome
                 time.sleep(_LOOK / 5)
             except KeyboardInterrupt:
-                if asked:
+                if stopping:
                     raise
-                asked = True
+                stopping = True
                 self.checkpoints.ask_to_stop()
 
     def _look(self, trainers: Trainers) -> None:
-        """Raise what a trainer raised; notice that one is gone."""
+        """Raise what a trainer raised; notice one that is gone."""
         self._check_connection()
         trainers.look()
 
     def _check_connection(self) -> None:
-        """Say so where the scheduler is gone; while Dask looks for it again, wait."""
+        """Raise if the scheduler is gone; while Dask reconnects, wait."""
         client, deadline = self.runner.client, time.monotonic() + self.runner.patience
         while client.status == "connecting" and time.monotonic() < deadline:
             time.sleep(_LOOK)
@@ -527,5 +523,5 @@ class _Training:
 
 
 def _here(rows: work.WorkerRows) -> bool:
-    """Nothing but to have the rows made."""
+    """Do nothing but have the rows made."""
     return rows.data is not None

@@ -34,11 +34,11 @@ MOST_GRADES = 1 << 12
 
 
 class WorkerRows:
-    """The data of a partition, where it lies, grouped by query; None where it has no rows.
+    """The data of a partition on its worker, grouped by query; None if it has no rows.
 
-    Where its content can be read anew, that is how it travels, to another worker or to the disk of one that is short of
-    memory: as a recipe (`again`, a function and its arguments), not as rows. `order` is where each row stood in the
-    partition that it was read with, `owners` the number of that partition; None: as they lie here, this one.
+    If its content can be read anew, it travels (to another worker, or to the disk of one that is short of memory) as a
+    recipe (`again`, a function and its arguments) instead of as rows. `order` is where each row stood in the partition
+    that it was read with, `owners` the number of that partition; None: as they lie here, in this one.
     """
 
     def __init__(
@@ -53,20 +53,29 @@ class WorkerRows:
 
     @property
     def present(self) -> RankingData:
-        """The data of a partition that has rows: others are left out after the first look at them."""
+        """The data of a partition that has rows; empty partitions are left out after the first look at them."""
         assert self.data is not None
         return self.data
+
+    @property
+    def places(self) -> IntArray:
+        """Where each row stood in the partition that it was read with."""
+        return np.arange(self.present.n_documents) if self.order is None else self.order
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return self.again or (WorkerRows, (self.data, self.name, None, self.order, self.owners))
 
     def __sizeof__(self) -> int:
-        """What it holds in memory, for Dask's accounts: of arrays that are mapped from a file, nothing."""
+        """Return the bytes in memory, for Dask's accounts; arrays that are mapped from a file take none."""
         return object.__sizeof__(self) + bytes_held(self.data, self.order, self.owners)
 
 
 def in_sentences(function: Callable[P, T]) -> Callable[P, T]:
-    """Errors of ours as exceptions that survive the way to the client."""
+    """Raise our errors as exceptions that survive the way to the client, and keep BLAS to one thread.
+
+    Dask runs as many tasks at a time as a worker has threads; a BLAS pool for each of them would compete with the
+    others.
+    """
 
     @wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -83,14 +92,14 @@ def in_sentences(function: Callable[P, T]) -> Callable[P, T]:
 
 @cache
 def _pools() -> Any:
-    """The process's pools of threads. Looked for once: that takes 5 ms, and a task may take less."""
+    """Return the process's thread pools. Finding them takes 5 ms, and a task may take less, so it is done once."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 
 
 class Facts(NamedTuple):
-    """What the client must know of a partition."""
+    """What the client must know about a partition."""
 
     name: str
     n_documents: int
@@ -100,16 +109,16 @@ class Facts(NamedTuple):
     encoding: Encoding | None
     sparse: bool
     columns: tuple[str, ...]
-    """Optional columns that are there: weights, ids, positions, a teacher's scores."""
+    """The optional columns that it has: weights, ids, positions, a teacher's scores."""
     qids: npt.NDArray[Any]
     sizes: IntArray
     """Documents of each query."""
     weight: float
     """Sum of the query weights, or number of queries."""
     grades: FloatArray
-    """Distinct labels; the smallest and the largest where there are too many."""
+    """The distinct labels; only the smallest and the largest if there are too many."""
     counts: FloatArray
-    """How many documents have each, by the weights of documents and queries."""
+    """The weight of the documents with each label; infinite if there are too many labels."""
     n_unjudged: int
     first: FloatArray
     """A typical row of features."""
@@ -120,7 +129,7 @@ _OPTIONAL = ("document_weights", "query_weights", "document_ids", "positions", "
 
 @in_sentences
 def facts_of(rows: WorkerRows) -> Facts | None:
-    """Look at a partition; None where it has no rows."""
+    """Look at a partition; None if it has no rows."""
     data = rows.data
     if data is None:
         return None
@@ -151,19 +160,19 @@ def facts_of(rows: WorkerRows) -> Facts | None:
 
 @in_sentences
 def level_counts(rows: WorkerRows, encoding: Encoding) -> tuple[FloatArray, ...]:
-    """How many documents of a partition have each level of each category."""
+    """Count the documents of a partition with each level of each category."""
     return encoding.counts(rows.present.X)
 
 
 @in_sentences
 def filled_cells(rows: WorkerRows) -> tuple[IntArray]:
-    """How many documents of a partition have a value, for each feature."""
+    """Count the documents of a partition with a value, for each feature."""
     return (np.count_nonzero(~np.isnan(rows.present.X), axis=0),)
 
 
 @in_sentences
 def seen_through(rows: WorkerRows, columns: Encoding | SeenColumns) -> WorkerRows:
-    """A partition with other columns: those of another encoding, or zeros and ones for the levels of categories."""
+    """Return a partition with other columns: of another encoding, or zeros and ones for the levels of categories."""
     data = rows.data
     if data is None:
         return rows
@@ -178,18 +187,18 @@ def seen_through(rows: WorkerRows, columns: Encoding | SeenColumns) -> WorkerRow
 
 @in_sentences
 def digest_of(rows: WorkerRows) -> str:
-    """A hash of everything in a partition: features, labels, queries, ids, weights."""
+    """Hash everything in a partition: features, labels, queries, ids, weights."""
     return rows.present.fingerprint
 
 
 @in_sentences
 def moments_of(rows: WorkerRows, shift: FloatArray, threads: int) -> Moments:
-    """Sums over the rows, for the standardisation."""
+    """Sum over the rows, for the standardisation."""
     return Moments.of(rows.present.X, shift, threads=threads)
 
 
 class Whole(NamedTuple):
-    """What a partition must know of the whole data."""
+    """What a partition must know about the whole data."""
 
     weight: float
     """Sum of the query weights, or number of queries."""
@@ -197,19 +206,19 @@ class Whole(NamedTuple):
 
 
 def bound_part(loss: Loss, data: RankingData, whole: Whole) -> BoundLoss:
-    """The loss on a partition's queries, as a part of the mean over those of all data."""
+    """Bind the loss to a partition's queries, as a part of the mean over the queries of all data."""
     return loss.bound_to(Judgments.of(data, whole.grades, whole.weight))
 
 
 @in_sentences
 def bound_rows(rows: WorkerRows, loss: Loss, whole: Whole) -> BoundLoss:
-    """A loss bound to the rows of a partition, on its worker."""
+    """Bind a loss to the rows of a partition, on its worker."""
     return bound_part(loss, rows.present, whole)
 
 
 @in_sentences
 def constant_value(bound: BoundLoss, constant: float) -> tuple[float]:
-    """The loss of a partition where all documents have the same score."""
+    """Return the loss of a partition if all documents have the same score."""
     return (bound.at(np.full(bound.queries.n_documents, constant), threads=1).value,)
 
 
@@ -226,7 +235,7 @@ class PartObjective:
         return part_objective, self.recipe
 
     def __sizeof__(self) -> int:
-        """What it holds besides the rows, which Dask counts already."""
+        """Return the bytes that it holds besides the rows, which Dask counts already."""
         rows = self.recipe[0].data
         X = () if rows is None else (rows.X,)
         return object.__sizeof__(self) + bytes_held(self.inner, apart_from=(rows, *X))
@@ -243,7 +252,7 @@ class Products:
         return Products, (self.part, self.weights)
 
     def __sizeof__(self) -> int:
-        """What was prepared; the objective is counted already."""
+        """Return the bytes of what was prepared; the objective is counted already."""
         inner = self.part.inner
         return object.__sizeof__(self) + bytes_held(self.times, apart_from=(inner, inner.features, inner.features.X))
 
@@ -258,41 +267,41 @@ def part_objective(
     threads: int = 1,
     draw: tuple[int, FloatArray] | None = None,
 ) -> PartObjective:
-    """The objective of a partition, over its rows as they lie; at a draw, where one was made."""
+    """Return the objective of a partition over its rows as they lie; with `draw`, at that draw."""
     data = rows.present
     features = Features(data.X, standardisation, complete=standardisation.complete)
     inner = RankingObjective(scorer, features, bound_part(loss, data, whole), threads)
-    made = PartObjective(inner, (rows, scorer, loss, standardisation, whole, threads))
-    return made if draw is None else drawn(made, *draw)
+    part = PartObjective(inner, (rows, scorer, loss, standardisation, whole, threads))
+    return part if draw is None else drawn(part, *draw)
 
 
 @in_sentences
 def drawn(part: PartObjective, draw: int, weights: FloatArray) -> PartObjective:
-    """A partition's part of the objective at a draw; see `RankingObjective.drawn`."""
+    """Return a partition's part of the objective at a draw; see `RankingObjective.drawn`."""
     return PartObjective(part.inner.drawn(draw, weights), (*part.recipe, (draw, weights)))
 
 
 @in_sentences
 def value_and_grad(part: PartObjective, weights: FloatArray) -> tuple[float, FloatArray]:
-    """A partition's part of the loss and of its gradient."""
+    """Return a partition's part of the loss and of its gradient."""
     return part.inner.value_and_grad(weights)
 
 
 @in_sentences
 def hessian(part: PartObjective, weights: FloatArray) -> tuple[FloatArray]:
-    """A partition's part of the curvature."""
+    """Return a partition's part of the curvature."""
     return (part.inner.hessian(weights),)
 
 
 @in_sentences
 def products(part: PartObjective, weights: FloatArray) -> Products:
-    """What products with a partition's part of the curvature need, prepared."""
+    """Prepare what products with a partition's part of the curvature need."""
     return Products(part, weights)
 
 
 @in_sentences
 def product(prepared: Products, vector: FloatArray) -> tuple[FloatArray]:
-    """H v from what `products` prepared."""
+    """Return H v by what `products` prepared."""
     return (prepared.times(vector),)
 
 
@@ -300,16 +309,16 @@ def product(prepared: Products, vector: FloatArray) -> tuple[FloatArray]:
 def score_sums(
     rows: WorkerRows, standardisation: Standardisation, direction: FloatArray, about: float
 ) -> tuple[float, float, float]:
-    """Number of documents, sum and sum of squares of their scores about a number."""
+    """Return the number of documents, and the sum and sum of squares of their scores less `about`."""
     features = Features(rows.present.X, standardisation, complete=standardisation.complete)
     scores = features.times(slice(0, rows.present.n_documents), direction) - about
     return float(len(scores)), float(scores.sum()), float(scores @ scores)
 
 
 def bytes_held(*objects: Any, apart_from: tuple[Any, ...] = ()) -> int:
-    """Bytes of the arrays in memory that objects hold, through their attributes and closures, each counted once.
+    """Return the bytes of the arrays in memory that objects hold, through attributes and closures, each counted once.
 
-    Those that are `apart_from` them, somebody else answers for.
+    What is reached through the objects `apart_from` is counted elsewhere.
     """
     seen, total, left = {id(thing) for thing in apart_from}, 0, list(objects)
     while left:
