@@ -13,7 +13,7 @@ import numpy as np
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_data
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import RankingData, dense_rows
 from toprank.errors import DataError
 from toprank.losses import CrossEntropy, Loss
 from toprank.rankers.base import Ranker
@@ -81,7 +81,7 @@ def same_features(log: ClickLog, data: RankingData) -> IntArray:
     """Of each pair, the number of its feature vector: pairs that no ranker can tell apart have the same."""
     grouped, rows = rows_of_all(log, data, "graph")
     X = grouped.X[rows]
-    dense = np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64) + 0.0  # -0 is 0
+    dense = dense_rows(X) + 0.0  # -0 is 0
     whole = dense.view(np.dtype((np.void, dense.dtype.itemsize * dense.shape[1]))).reshape(-1)
     return np.unique(whole, return_inverse=True)[1]
 

@@ -519,6 +519,11 @@ def same_content(data: Any, other: Any) -> bool:
     return np.array_equal(data.labels, other.labels, equal_nan=True) and data.fingerprint == other.fingerprint
 
 
+def dense_rows(X: Any) -> FloatArray:
+    """Return rows of features, dense or sparse, as a dense array in double precision."""
+    return np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
+
+
 def concatenate(parts: Sequence[RankingData]) -> RankingData:
     """Several data sets as one, in order. A query that appears in two parts is refused.
 

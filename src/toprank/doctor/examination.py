@@ -22,7 +22,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray, available_threads, each_block
 from toprank.data.bytesource import TABLES, PathLike, open_bytes
 from toprank.data.checks import check_data, is_whole, listed_paths
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import RankingData, dense_rows
 from toprank.data.encoding import codes_of
 from toprank.data.row_hashes import row_hashes
 from toprank.data.synthetic import Words, mixed_words
@@ -343,7 +343,7 @@ def leak_findings(examined: Examined) -> Iterator[Finding]:
     shares = {}
     for column in np.flatnonzero(examined.scan.largest > examined.scan.smallest):
         values = part.X[:, [column]]
-        values = np.asarray(values.toarray() if data.is_sparse else values, dtype=np.float64).reshape(-1)
+        values = dense_rows(values).reshape(-1)
         share = judge(np.nan_to_num(values, nan=float(examined.scan.smallest[column]) - 1.0))
         if max(share, 1 - share) >= _LEAK:
             equal = np.array_equal(values, part.labels)

@@ -1,4 +1,4 @@
-"""One feature of the data at hand: its values, whether they are categories, and how they are told."""
+"""One feature of the data at hand: its values, whether they are categories, and how they are written."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import RankingData, dense_rows
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import Ranker
 from toprank.rankers.explanation import cells, feature_names
 
 _DIGITS = range(6, 18)
-_TICK = 1e-6 / 86400  # dates and durations are days, told to the microsecond
+_TICK = 1e-6 / 86400  # dates and durations are days, written to the microsecond
 
 
 class Feature:
-    """A column of data that are in the columns of training."""
+    """A column of data that were translated to the columns of the training."""
 
     def __init__(self, ranker: Ranker, data: RankingData, number: int) -> None:
         self.number, self.name = number, feature_names(ranker, data)[number]
@@ -28,19 +28,18 @@ class Feature:
 
     @cached_property
     def values(self) -> FloatArray:
-        """One for each document."""
-        column = self._data.X[:, [self.number]]
-        return np.asarray(column.toarray() if self._data.is_sparse else column, dtype=np.float64)[:, 0]
+        """The value of each document."""
+        return dense_rows(self._data.X[:, [self.number]])[:, 0]
 
     @cached_property
     def present(self) -> FloatArray:
-        """The values that are there, or 0 alone where none is."""
+        """The values that are there; a single 0 if there are none."""
         finite: FloatArray = self.values[np.isfinite(self.values)]
         return finite if len(finite) else np.zeros(1)
 
     @cached_property
     def spread(self) -> float:
-        """The standard deviation; 1 where all values are alike."""
+        """The standard deviation; 1 if all values are equal."""
         return float(self.present.std()) or 1.0
 
     @cached_property
@@ -50,15 +49,15 @@ class Feature:
         return np.asarray(levels[np.argsort(-counts, kind="stable")])
 
     def shown(self, value: float) -> str:
-        """A value as it stands in the user's table."""
+        """Write a value as it stands in the user's table."""
         return cells(self._data, self.number, np.array([value]))[0]
 
     def as_held(self, values: FloatArray) -> FloatArray:
-        """Numbers as the data can hold them."""
+        """Round numbers to what the data can hold."""
         return values.astype(self._data.X.dtype).astype(np.float64)
 
     def rounded(self, value: float, side: float) -> list[tuple[str, float]]:
-        """Ways to tell a value, and what each says: as it is shown, then rounded up (`side` 1) or down (−1)."""
+        """Return texts for a value, each with its number: as it is shown, then rounded up (`side` 1) or down (−1)."""
         encoding = self._data.encoding
         if encoding is not None and encoding.columns[self.number].kind != "number":
             near = [value, float(np.nextafter(value, side * np.inf)), value + side * _TICK]
@@ -83,7 +82,7 @@ class FeatureColumns:
 
 
 def feature_number(ranker: Ranker, data: RankingData, feature: Any) -> int:
-    """The column of a feature, given by its name or its number from 0."""
+    """Return the column of a feature, given by its name or its number from 0."""
     names = feature_names(ranker, data)
     if isinstance(feature, str):
         if feature not in names:
@@ -95,6 +94,6 @@ def feature_number(ranker: Ranker, data: RankingData, feature: Any) -> int:
 
 
 def feature_named(ranker: Ranker, data: RankingData, text: str) -> str:
-    """The feature that a text means: its name, or where features have no names its number as in LETOR's files."""
+    """Return the feature that a text means: its name, or for features without names its number in LETOR's files."""
     names = feature_names(ranker, data)
     return f"feature {text}" if text not in names and f"feature {text}" in names else text

@@ -1,8 +1,8 @@
 """What would change an order: the smallest change of one feature that lifts a document above another.
 
-Between its breaks the score of a linear ranker, of trees and of their blends runs along a feature as a straight line
-(`Ranker.course`), so that one score for each piece tells where the order turns, exactly. Other rankers are searched.
-Every change that is told has been scored by the ranker itself.
+Along a feature, the score of a linear ranker, of trees and of their blends is a straight line between breaks
+(`Ranker.course`), so that one score for each piece tells exactly where the order turns. Other rankers are searched.
+Every reported change has been scored by the ranker itself.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from toprank.rankers.explanation import AskedQuery, ExplainedDocument
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 _GRID = 65  # values of a feature at which other rankers are searched
-_FINER = 17  # and within a step of it, again and again
-_ROUNDS = 5
+_FINER = 17  # values within a step of that grid, then within a step of these …
+_ROUNDS = 5  # … so many times
 _BEYOND = (1e-12, 1e-10, 1e-8, 2e-7, 1e-6)  # steps beyond a crossing, as a share of the value and its spread
-_SHOWN = 5
-_VALUES = 1 << 22
+_SHOWN = 5  # changes in the table
+_VALUES = 1 << 22  # numbers in the rows that are scored at a time: 32 MB
 Margins = Callable[[FloatArray], FloatArray]
 
 
@@ -37,11 +37,11 @@ class FeatureChange(NamedTuple):
     feature: str
     now: str
     wanted: str
-    """What it would have to be, in words: ``above 3.2``."""
+    """The value that it would need, in words: ``above 3.2``."""
     value: float
-    """Such a value, which the ranker has scored."""
+    """Such a value, scored by the ranker."""
     size: float
-    """The change in standard deviations of the feature; another category counts 1."""
+    """The change in standard deviations of the feature; another category counts as 1."""
     seen: bool
     """Whether the value lies within those of the data."""
 
@@ -53,10 +53,10 @@ class Changes(Shown):
     Attributes:
         query: The id of the query.
         a, b: The higher and the lower document.
-        changes: One for each feature that can do it alone.
+        changes: A change for each feature that can do it alone.
         features: How many features were tried.
-        exact: Whether these are the smallest changes; else they were searched for, between the values of the data.
-        caveats: Further sentences.
+        exact: Whether these are the smallest changes; if not, they were found by a search between the values of the
+        data. caveats: Further sentences.
     """
 
     query: str
@@ -69,7 +69,7 @@ class Changes(Shown):
 
     @property
     def summary(self) -> str:
-        """The smallest change, or that there is none."""
+        """The smallest change, in a sentence."""
         within = [change for change in self.changes if change.seen]
         if not self.changes:
             return f"No single feature can lift {self.b.name} above {self.a.name}."
@@ -94,13 +94,13 @@ class Changes(Shown):
         return [self.summary, *([Table(header, rows, names=3)] if rows else []), how_many, *self.caveats]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each change."""
+        """Return a row for each change."""
         return frame_of(
             {name: [getattr(change, name) for change in self.changes] for name in FeatureChange._fields}, kind
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return plain values for JSON."""
         return {
             "query": self.query,
             "a": self.a._asdict(),
@@ -113,63 +113,63 @@ class Changes(Shown):
 
 
 def changes(ranker: Ranker, data: RankingData, qid: Any = None, a: Any = None, b: Any = None) -> Changes:
-    """What would lift the lower of two documents above the other: the smallest change of each feature by itself.
+    """Find what would lift the lower of two documents above the other: the smallest change of each feature by itself.
 
     Args:
         ranker: a fitted ranker.
-        data: a `RankingData` that holds the query; its values say what is usual, and how large a change is.
+        data: a `RankingData` that holds the query; its values tell what is usual, and how large a change is.
         qid: the id of the query; None: the only one.
         a: a document, as `Ranker.explain` takes it.
-        b: another.
+        b: another document.
 
-    Exact for linear rankers (a crossing), trees (their thresholds) and blends of these; searched for others. Another
-    category counts as one change, and the most frequent that does it is told.
+    The result is exact for linear rankers (a crossing), trees (their thresholds) and blends of these; other rankers are
+    searched. Another category counts as one change; the most frequent category that lifts the document is reported.
 
     >>> import toprank as tr
     >>> data = tr.RankingData([[3.0], [1.0], [2.0]], [2, 0, 1], feature_names=["sales"])
     >>> print(tr.explaining.changes(tr.LinearRanker("ListNet").fit(data), data, a=2, b=1).summary)
     1 would stand above 2 if its sales were above 2 (now 1).
     """
-    asked = AskedQuery(ranker, data, qid)
-    return changes_of(asked, *asked.pair(a, b), FeatureColumns(ranker, ranker.translated(data)))
+    query = AskedQuery(ranker, data, qid)
+    return changes_of(query, *query.pair(a, b), FeatureColumns(ranker, ranker.translated(data)))
 
 
-def changes_of(asked: AskedQuery, first: int, second: int, features: FeatureColumns) -> Changes:
-    """The same for two rows of a query that was looked up before."""
-    a, b = sorted((first, second), key=lambda row: asked.places[row])
-    tried = np.arange(len(asked.features))
-    caveats = list(asked.caveats)
+def changes_of(query: AskedQuery, first: int, second: int, features: FeatureColumns) -> Changes:
+    """Do the same for two rows of a query that was looked up before."""
+    a, b = sorted((first, second), key=lambda row: query.places[row])
+    tried = np.arange(len(query.features))
+    caveats = list(query.caveats)
     if features.data.is_sparse:
-        tried = np.flatnonzero((asked.X[[a, b]] != 0).any(axis=0))
+        tried = np.flatnonzero((query.X[[a, b]] != 0).any(axis=0))
         caveats.append("Only features that one of the two documents has were tried.")
     listed, exact = [], True
     for number in tried.tolist():
         feature = features[number]
-        margins = _margins(asked, a, b, number)
-        course = None if feature.is_category else asked.ranker.course(number)
+        margins = _margins(query, a, b, number)
+        course = None if feature.is_category else query.ranker.course(number)
         exact &= feature.is_category or course is not None
-        change = _of_category(feature, asked.X[b, number], margins) if feature.is_category else None
+        change = _of_category(feature, query.X[b, number], margins) if feature.is_category else None
         if not feature.is_category:
-            change = _of_number(feature, float(asked.X[b, number]), margins, course)
+            change = _of_number(feature, float(query.X[b, number]), margins, course)
         if change is not None:
             listed.append(change)
     listed.sort(key=lambda change: change.size)
-    return Changes(asked.qid, asked.document(a), asked.document(b), tuple(listed), len(tried), exact, tuple(caveats))
+    return Changes(query.qid, query.document(a), query.document(b), tuple(listed), len(tried), exact, tuple(caveats))
 
 
-def _margins(asked: AskedQuery, a: int, b: int, feature: int) -> Margins:
-    """By how much b would stand above a, for each of several values of a feature of b."""
-    X, ranker = asked.X, asked.ranker
+def _margins(query: AskedQuery, a: int, b: int, feature: int) -> Margins:
+    """Return a function of values of a feature of b: by how much b would then score above a."""
+    X, ranker = query.X, query.ranker
 
     def alone(values: FloatArray) -> FloatArray:
         rows = np.repeat(X[b][None], len(values), axis=0)
         rows[:, feature] = values
-        return np.asarray(ranker.predict(with_rows(asked.part, rows)) - asked.scores[a])
+        return np.asarray(ranker.predict(with_rows(query.part, rows)) - query.scores[a])
 
     def among_others(values: FloatArray) -> FloatArray:
         rows = np.repeat(X[None], len(values), axis=0)
         rows[:, b, feature] = values
-        copies = with_rows(asked.part, rows.reshape(-1, X.shape[1]), len(values))
+        copies = with_rows(query.part, rows.reshape(-1, X.shape[1]), len(values))
         scores = ranker.predict(copies).reshape(len(values), -1)
         return np.asarray(scores[:, b] - scores[:, a])
 
@@ -177,7 +177,7 @@ def _margins(asked: AskedQuery, a: int, b: int, feature: int) -> Margins:
     each = max(1, _VALUES // (X.size if ranker.sees_queries else X.shape[1]))
 
     def margins(values: FloatArray) -> FloatArray:
-        result = np.full(len(values), -np.inf)  # beyond the largest number, where trees may split, there is no value
+        result = np.full(len(values), -np.inf)  # no value is infinite, though trees may split there
         finite = np.flatnonzero(np.isfinite(values))
         for start in range(0, len(finite), each):
             some = finite[start : start + each]
@@ -216,7 +216,7 @@ def _of_number(feature: Feature, now: float, margins: Margins, course: Course | 
 
 
 def _beyond(value: float, side: float, feature: Feature, open_end: bool, margins: Margins) -> float | None:
-    """A value at the crossing, or just beyond it, at which the order has turned, and which the data can hold."""
+    """Return a value at the crossing, or just beyond it, that turns the order and that the data can hold."""
     steps = [side * step * (abs(value) + feature.spread) for step in _BEYOND]
     nearest = float(np.nextafter(value, side * np.inf)) if open_end else value
     tried = feature.as_held(np.array([nearest, *(value + step for step in steps)]))
@@ -225,13 +225,13 @@ def _beyond(value: float, side: float, feature: Feature, open_end: bool, margins
 
 
 def _in_words(value: float, beyond: float, side: float, feature: Feature, open_end: bool, margins: Margins) -> str:
-    """The crossing in as few digits as keep what is said: rounded away from the start, and tried as it is printed.
+    """Write the crossing in as few digits as keep the sentence true: rounded away from the start, tried as printed.
 
     Thresholds of trees lie a last digit beside the number that they mean, so an open end may be off by as much.
     """
     ways = [*feature.rounded(value, side), *feature.rounded(beyond, side)]
     numbers = np.array([number for _, number in ways])
-    if open_end:  # nothing short of `beyond` is said to turn the order
+    if open_end:  # the sentence must not claim that less than `beyond` turns the order
         last_digit = _BEYOND[0] * (abs(value) + feature.spread)
         holds = side * (value - numbers) <= last_digit
         tried = side * np.maximum(side * np.nextafter(numbers, side * np.inf), side * beyond)
@@ -242,12 +242,12 @@ def _in_words(value: float, beyond: float, side: float, feature: Feature, open_e
 
 
 def _along(course: Course, start: float, margins: Margins) -> Iterator[tuple[float, bool]]:
-    """Where the margin turns positive on each piece: the point nearest to the start, and whether it is left out."""
+    """Yield where the margin turns positive on each piece: the nearest point, and whether it is itself excluded."""
     breaks = course.breaks
-    here = int(np.searchsorted(breaks, start, side="left"))  # pieces are (break, next break]
-    below, above = breaks[:here][::-1], breaks[here:]
+    split = int(np.searchsorted(breaks, start, side="left"))  # pieces are (break, next break]
+    below, above = breaks[:split][::-1], breaks[split:]
     last, beyond = course.around()
-    entries = np.concatenate([[start, start], last[:here][::-1], beyond[here:]])
+    entries = np.concatenate([[start, start], last[:split][::-1], beyond[split:]])
     sides = np.concatenate([[-1.0, 1.0], np.full(len(below), -1.0), np.ones(len(above))])
     ends = np.concatenate([[np.append(below, -np.inf)[0], np.append(above, np.inf)[0]],
                            np.append(below, -np.inf)[1:], np.append(above, np.inf)[1:]])  # fmt: skip
@@ -263,7 +263,7 @@ def _along(course: Course, start: float, margins: Margins) -> Iterator[tuple[flo
 
 
 def _searched(feature: Feature, start: float, margins: Margins) -> Iterator[tuple[float, bool]]:
-    """The nearest values on both sides at which the margin is positive, by ever finer grids."""
+    """Search the nearest values on both sides with a positive margin, by ever finer grids."""
     low, high = float(feature.present.min()), float(feature.present.max())
     for end in (low, high):
         if end == start:

@@ -10,7 +10,7 @@ import numpy as np
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_whole
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import RankingData, dense_rows
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, marked_ticks, marker, path, tag, title
 from toprank.errors import DataError
 from toprank.explaining.columns import Feature, feature_number
@@ -29,13 +29,13 @@ class Effect(Shown):
     """The mean score of documents if all had the same value of a feature, less their mean score as they are.
 
     Attributes:
-        feature: Its name.
-        values: The values tried; NaN stands for missing.
-        shown: The same as they stand in the table.
+        feature: The name of the feature.
+        values: The values that were tried; NaN is a missing value.
+        shown: The same values as they stand in the table.
         means: The mean change of the score at each value.
-        lows, highs: Between them lie the changes of the middle 80 % of the documents.
+        lows, highs: The ends of the changes of the middle 80 % of the documents.
         is_category: Whether the values are categories.
-        how: What was done, in words.
+        how: How it was computed, in words.
     """
 
     feature: str
@@ -66,12 +66,12 @@ class Effect(Shown):
         return [self.summary, Table((self.feature, "score", "10 % of documents", "90 %"), rows, names=1), self.how]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each value of the feature."""
+        """Return a row for each value of the feature."""
         numbers = {"score": self.means, "low": self.lows, "high": self.highs}
         return frame_of({"value": list(self.shown)} | {k: v.tolist() for k, v in numbers.items()}, kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return plain values for JSON."""
         return {
             "feature": self.feature,
             "summary": self.summary,
@@ -81,7 +81,7 @@ class Effect(Shown):
         }
 
     def plot(self) -> Picture:
-        """A curve with its band, or a bar for each category."""
+        """Draw a curve with its band, or a bar for each category."""
         name, label = f"Effect of {self.feature} on the score", "score, less the mean"
         known = np.isfinite(self.values)
         if self.is_category or known.sum() < 2:
@@ -110,24 +110,24 @@ class Effect(Shown):
 def effect(
     ranker: Ranker, data: RankingData, feature: str | int, *, points: int = 20, documents: int = 1000, seed: int = 0
 ) -> Effect:
-    """Partial dependence of the score on one feature, with its spread over documents.
+    """Return the partial dependence of the score on one feature, with its spread over documents.
 
-    Every drawn document is scored with each of the values in the place of its own; where the ranker looks at whole
-    queries, the other documents of its query keep theirs.
+    Every drawn document is scored with each of the values instead of its own; if the ranker looks at whole queries, the
+    other documents of the query keep theirs.
 
     Args:
         ranker: a fitted ranker.
-        data: documents such as it ranks; labels are not looked at.
-        feature: its name, or its number from 0.
-        points: values to try: quantiles of those in the data, or the most frequent categories; and missing, where
-            some are.
-        documents: how many documents are drawn, where there are more.
-        seed: decides which.
+        data: documents such as it ranks; labels are not used.
+        feature: the name of the feature, or its number from 0.
+        points: how many values to try: quantiles of those in the data, or the most frequent categories; a missing value
+            is tried as well if the data have any.
+        documents: how many documents to draw if there are more.
+        seed: the seed of this draw.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, n_features=2, seed=0)
-    >>> found = tr.explaining.effect(tr.LinearRanker("ListNet").fit(data), data, 0, points=5)
-    >>> len(found.values), found.is_category
+    >>> effect = tr.explaining.effect(tr.LinearRanker("ListNet").fit(data), data, 0, points=5)
+    >>> len(effect.values), effect.is_category
     (5, False)
     """
     check_is_fitted(ranker)
@@ -136,8 +136,8 @@ def effect(
     check_whole("points", points, 2)
     check_whole("documents", documents, 1)
     check_whole("seed", seed, 0)
-    known = ranker.translated(data)
-    column = Feature(ranker, known, feature_number(ranker, data, feature))
+    translated = ranker.translated(data)
+    column = Feature(ranker, translated, feature_number(ranker, data, feature))
     values = (
         column.levels[:points]
         if column.is_category
@@ -145,10 +145,10 @@ def effect(
     )
     if np.isnan(column.values).any():
         values = np.append(values, np.nan)
-    n = known.n_documents
+    n = translated.n_documents
     drawn = np.sort(np.random.default_rng(seed).choice(n, documents, replace=False)) if documents < n else np.arange(n)
-    scored = _in_queries if ranker.sees_queries else _by_rows
-    scores = scored(ranker, known, column.number, values, drawn)
+    score = _in_queries if ranker.sees_queries else _by_rows
+    scores = score(ranker, translated, column.number, values, drawn)
     lows, highs = np.quantile(scores, (0.1, 0.9), axis=1)
     how = f"The mean over {len(drawn):,} documents" + (f" drawn by seed {seed}" if documents < n else "")
     how += "; the other documents of a query keep their values." if ranker.sees_queries else "."
@@ -157,9 +157,8 @@ def effect(
 
 
 def _by_rows(ranker: Ranker, data: RankingData, number: int, values: FloatArray, drawn: IntArray) -> FloatArray:
-    """(values, documents): how the score of each document changes."""
-    part = data.X[drawn]
-    rows = np.array(part.toarray() if data.is_sparse else part, dtype=np.float64)
+    """Return how the score of each document changes, (values, documents)."""
+    rows = dense_rows(data.X[drawn])  # a copy, which is written to
     before = ranker.predict(with_rows(data, rows))
     changes = np.empty((len(values), len(drawn)))
     for place, value in enumerate(values.tolist()):
@@ -169,14 +168,12 @@ def _by_rows(ranker: Ranker, data: RankingData, number: int, values: FloatArray,
 
 
 def _in_queries(ranker: Ranker, data: RankingData, number: int, values: FloatArray, drawn: IntArray) -> FloatArray:
-    """The same where a document is one among those of its query."""
+    """Return the same for a ranker that scores a document among the others of its query."""
     changes = np.empty((len(values), len(drawn)))
     for place, row in enumerate(drawn.tolist()):
         query = int(data.queries.document_query[row])
         start, stop = data.queries.offsets[query : query + 2].tolist()
-        part = data.X[start:stop]
-        dense = np.asarray(part.toarray() if data.is_sparse else part, dtype=np.float64)
-        copies = np.repeat(dense[None], len(values) + 1, axis=0)
+        copies = np.repeat(dense_rows(data.X[start:stop])[None], len(values) + 1, axis=0)
         copies[1:, row - start, number] = values
         rows = with_rows(data, copies.reshape(-1, data.n_features), len(copies))
         scores = ranker.predict(rows).reshape(len(copies), -1)[:, row - start]

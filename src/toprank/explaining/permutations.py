@@ -1,7 +1,7 @@
-"""Which features a ranking depends on: how much worse a metric gets when the values of one are shuffled.
+"""Which features a ranking depends on: how much worse a metric gets if the values of a feature are shuffled.
 
-The rule: within each query the values of the feature are dealt anew among its documents, so that everything else about
-a query stays as it is; a feature that is the same for all documents of a query cannot change its order, and counts 0.
+By default the values are shuffled among the documents of each query, so that everything else about the query stays as
+it is; a feature that is the same for all documents of a query cannot change its order, and counts 0.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _SHOWN = 20
 
 @dataclass(frozen=True, repr=False)
 class Importance(Shown):
-    """How much a metric loses, in the mean over queries, when the values of a feature are shuffled.
+    """How much a metric loses, in the mean over queries, if the values of a feature are shuffled.
 
     Attributes:
         metric: The metric.
-        base: Its mean as the ranking is.
-        features: The most important first.
-        drops: Mean losses; above 0 where shuffling makes the ranking worse.
-        intervals: Of these, over queries.
+        base: The mean of the metric as the ranking is.
+        features: The names of the features, the most important first.
+        drops: The mean losses; above 0 if shuffling makes the ranking worse.
+        intervals: The intervals of the losses, over queries.
         p: P-values of "shuffling changes nothing", corrected for the number of features (Holm).
-        per_query: (features, queries): the losses; NaN where a query does not count.
-        confidence: Of the intervals.
+        per_query: The losses, (features, queries); NaN for a query that does not count.
+        confidence: The confidence level of the intervals.
         how: The rule, the repeats and the seed, in words.
     """
 
@@ -68,14 +68,14 @@ class Importance(Shown):
 
     @property
     def summary(self) -> str:
-        """What it comes to."""
-        known = self.shown_by_test
-        if not known:
+        """The most important feature, and how many matter."""
+        mattering = self.shown_by_test
+        if not mattering:
             return f"No feature is shown to matter to {self.metric} on these queries."
-        i, (low, high) = self.features.index(known[0]), self.intervals
+        i, (low, high) = self.features.index(mattering[0]), self.intervals
         return (
-            f"{known[0]} matters most: shuffled, {self.metric} loses {self.drops[i]:.4f} of {self.base:.4f} "
-            f"[{low[i]:.4f}, {high[i]:.4f}]. {len(known)} of {len(self.features)} "
+            f"{mattering[0]} matters most: shuffled, {self.metric} loses {self.drops[i]:.4f} of {self.base:.4f} "
+            f"[{low[i]:.4f}, {high[i]:.4f}]. {len(mattering)} of {len(self.features)} "
             f"feature{'s are' if len(self.features) > 1 else ' is'} shown to matter."
         )
 
@@ -91,20 +91,20 @@ class Importance(Shown):
         return [self.summary, table, self.how + more]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each feature, the most important first."""
+        """Return a row for each feature, the most important first."""
         columns = {"drop": self.drops, "low": self.intervals.low, "high": self.intervals.high, "p": self.p}
         numbers = {name: values.tolist() for name, values in columns.items()}
         return frame_of({"feature": list(self.features), **numbers}, kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it; an interval without an end is null."""
+        """Return plain values for JSON; an infinite end of an interval is null."""
         return {
             "metric": self.metric, "base": self.base, "summary": self.summary,
             "features": json_rows(self.to_frame("arrow").to_pydict()), "confidence": self.confidence, "how": self.how,
         }  # fmt: skip
 
     def plot(self) -> Picture:
-        """A bar for each of the first features, with its interval."""
+        """Draw a bar for each of the first features, with its interval."""
         rows = [
             (name, f"{name}: {signed(drop)} [{signed(low)}, {signed(high)}]", drop, low, high)
             for name, drop, low, high, _ in self._rows()[:_SHOWN]
@@ -125,56 +125,56 @@ def importance(
     threads: int | None = None,
     **evaluate_options: Any,
 ) -> Importance:
-    """Permutation importance by query: how much of a metric is lost when the values of a feature are shuffled.
+    """Measure the permutation importance of features: how much of a metric is lost if their values are shuffled.
 
     The loss of a query is its metric less the mean of its metric over `repeats` shuffles. Losses are paired by query:
     intervals are studentised bootstraps over queries, p-values those of the randomization test, corrected by Holm.
 
     Args:
         ranker: a fitted ranker.
-        data: labelled data, best such that it was not trained on.
-        metric: what the ranking is judged by.
+        data: labelled data, best some that the ranker was not trained on.
+        metric: the metric that judges the ranking.
         features: names or numbers of the features to look at; None: all.
-        rule: ``within``: values are dealt anew among the documents of each query; ``across``: among all documents,
-            which also tells what a feature that is constant in every query does by its interactions.
+        rule: ``within``: shuffle values among the documents of each query; ``across``: among all documents, which also
+            shows what a feature that is constant in every query does by its interactions.
         repeats: shuffles of each feature.
-        confidence: of the intervals.
-        seed: decides the shuffles.
+        confidence: the confidence level of the intervals.
+        seed: the seed of the shuffles.
         threads: number of threads; results do not depend on it.
-        **evaluate_options: those of `toprank.evaluate` (`convention`, `unjudged` …).
+        **evaluate_options: options of `toprank.evaluate` (`convention`, `unjudged` …).
 
-    Cost: repeats × features times that of scoring and judging the data.
+    Cost: repeats × features times scoring and judging the data.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, n_features=3, irrelevant=1, seed=0)
-    >>> found = tr.importance(tr.LinearRanker("ListNet").fit(data), data)
-    >>> len(found.features), bool(found.drops[0] > 0)
+    >>> importance = tr.importance(tr.LinearRanker("ListNet").fit(data), data)
+    >>> len(importance.features), bool(importance.drops[0] > 0)
     (3, True)
     """
     _check(ranker, data, rule, repeats, confidence, seed)
-    known = ranker.translated(data)
+    translated = ranker.translated(data)
     names = feature_names(ranker, data)
     if isinstance(features, str | int):
         features = [features]
-    wanted = list(range(len(names))) if features is None else [feature_number(ranker, data, name) for name in features]
-    if not wanted:
+    columns = list(range(len(names))) if features is None else [feature_number(ranker, data, name) for name in features]
+    if not columns:
         raise DataError("There are no features to look at; name at least one, or leave features out.")
     options = {**evaluate_options, "threads": threads, "order": "data"}
-    before = evaluate(ranker.predict(known), known, metric, **options)
+    before = evaluate(ranker.predict(translated), translated, metric, **options)
     if len(before.names) > 1:
         raise DataError(
             f"Importance is judged by one metric, not by {', '.join(before.names)}; ask for each by itself."
         )
     [measured] = before.names
     sign = 1.0 if before.measures[measured].higher_is_better else -1.0
-    shuffled = _Shuffled(known)
-    losses = np.empty((len(wanted), len(before.qids)))
-    for place, number in enumerate(wanted):
+    shuffled = _Shuffled(translated)
+    losses = np.empty((len(columns), len(before.qids)))
+    for place, number in enumerate(columns):
         drops = []
         for repeat in range(repeats):
-            order = _shuffle(known, rule, np.random.default_rng((seed, number, repeat)))
+            order = _shuffle(translated, rule, np.random.default_rng((seed, number, repeat)))
             scores = ranker.predict(shuffled.column(number, order))
-            after = evaluate(scores, known, metric, **options).per_query[measured]
+            after = evaluate(scores, translated, metric, **options).per_query[measured]
             drops.append(np.asarray(before.per_query[measured]) - np.asarray(after))
         shuffled.restore(number)
         losses[place] = sign * np.mean(drops, axis=0)
@@ -183,7 +183,7 @@ def importance(
         f"Each feature was shuffled {repeats} times {scope} (seed {seed}), {len(before.qids):,} queries; intervals by "
         f"studentised bootstrap over queries ({_RESAMPLES:,} resamples), p by the randomization test."
     )
-    chosen = tuple(names[number] for number in wanted)
+    chosen = tuple(names[number] for number in columns)
     return _judged(measured, before.mean[measured], chosen, losses, confidence, seed, threads, how)
 
 
@@ -222,21 +222,21 @@ def _check(ranker: Ranker, data: Any, rule: str, repeats: int, confidence: float
 
 
 def _shuffle(data: RankingData, rule: str, rng: np.random.Generator) -> IntArray:
-    """For each row, the row whose value it gets."""
+    """Return for each row the row whose value it gets."""
     if rule == "across":
         return rng.permutation(data.n_documents)
     return np.lexsort((rng.random(data.n_documents), data.queries.document_query))
 
 
 class _Shuffled:
-    """Data one column of which is dealt anew, again and again, in one copy of X."""
+    """Data of which one column at a time is shuffled, all in one copy of X."""
 
     def __init__(self, data: RankingData) -> None:
         self._data = data
         self._X: Any = data.X.tocsc() if data.is_sparse else np.array(data.X)
 
     def column(self, number: int, order: IntArray) -> RankingData:
-        """The data with other values in one column, until the next call."""
+        """Return the data with other values in one column; valid until the next call."""
         if self._data.is_sparse:
             from scipy import sparse
 

@@ -20,27 +20,27 @@ from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 _BACKGROUNDS = 8  # documents that each is compared with where contributions are estimated
-_PAIRS = 1 << 16  # of documents that trees are asked about: some seconds
+_PAIRS = 1 << 16  # of documents that trees are explained about: some seconds
 _PERMUTATIONS = 16  # at most, of each pair
 _SCORED = 1 << 19  # documents that an estimate for a query may score
-_NAMED = 3
+_NAMED = 3  # features that moved a document, in the table
 _SHOWN = 20  # documents of the table
-_DRAWN = 15
+_DRAWN = 15  # features of the picture
 
 
 @dataclass(frozen=True, repr=False)
 class QueryExplanation(Shown):
-    """What moved each document of a query away from the mean of those that it is compared with.
+    """What moved each document of a query away from the mean score of those that it is compared with.
 
     Attributes:
         query: The id of the query.
-        documents: In the order of the ranking.
+        documents: The documents in the order of the ranking.
         features: The names of all features.
-        values: (documents, features): what each feature contributes to the score less `mean`; each row sums to that.
-        errors: Their standard errors, where they are estimates.
+        values: What each feature contributes to the score less `mean`, (documents, features); a row sums to all of it.
+        errors: The standard errors of estimated contributions; None if they are exact.
         mean: The mean score of the documents that all are compared with.
         against: Which documents these are, in words.
-        method: How the contributions were found.
+        method: How the contributions were computed.
         changes: What would lift a document above the one before it, for the first places.
         caveats: Further sentences.
     """
@@ -57,7 +57,7 @@ class QueryExplanation(Shown):
     caveats: tuple[str, ...] = ()
 
     def contributions(self, document: Any) -> dict[str, float]:
-        """What moved a document, by feature, the largest first."""
+        """Return what moved a document, by feature, the largest contribution first."""
         row = next((i for i, entry in enumerate(self.documents) if entry.name == str(document)), None)
         if row is None:
             raise KeyError(str(document))
@@ -80,14 +80,13 @@ class QueryExplanation(Shown):
             (
                 str(document.place),
                 document.name,
+                self._moved(i),
                 f"{document.score:.4g}",
                 signed(document.score - self.mean),
-                self._moved(i),
             )
             for i, document in enumerate(self.documents[:_SHOWN])
         ]
-        columns = [(place, name, moved, score, less) for place, name, score, less, moved in rows]
-        table = Table(("place", "document", "moved by", "score", "less mean"), columns, names=3)
+        table = Table(("place", "document", "moved by", "score", "less mean"), rows, names=3)
         left = len(self.documents) - _SHOWN
         sums = (
             f"Contributions sum to the score less {self.mean:.4g}, {self.against} ({self.method})."
@@ -96,7 +95,7 @@ class QueryExplanation(Shown):
         return [self._heading(), table, sums, tuple(change.summary for change in self.changes), *self.caveats]
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each document and feature."""
+        """Return a row for each document and feature."""
         n, d = self.values.shape
         errors = np.zeros((n, d)) if self.errors is None else self.errors
         spread = [document for document in self.documents for _ in range(d)]
@@ -113,7 +112,7 @@ class QueryExplanation(Shown):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return plain values for JSON."""
         return {
             "query": self.query,
             "summary": self.summary,
@@ -130,7 +129,7 @@ class QueryExplanation(Shown):
         }
 
     def plot(self, document: Any = None) -> Picture:
-        """What moved a document, the first of the ranking if none is named."""
+        """Draw what moved a document; None: the first of the ranking."""
         name = self.documents[0].name if document is None else str(document)
         moved = self.contributions(name)
         rows = [(name, f"{name}: {signed(v)}", v, v, v) for name, v in list(moved.items())[:_DRAWN] if v != 0]
@@ -143,54 +142,54 @@ def _largest(values: FloatArray) -> list[int]:
 
 
 def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, seed: int = 0) -> QueryExplanation:
-    """What moved each document of a query, and what would change the order of the first ones.
+    """Tell what moved each document of a query, and what would change the order of the first ones.
 
-    The contributions to a document are the mean of those of `Ranker.explain` against all documents of the query,
-    itself included, so that they sum to its score less the mean score, and over the documents those of a feature sum
-    to 0. Where they have to be estimated, all documents are compared with at most 8 of the query, drawn by `seed`; so
-    are those of a query of more than 256 documents with fewer of them, by trees.
+    The contributions to a document are the mean of those of `Ranker.explain` against all documents of the query, itself
+    included. So they sum to its score less the mean score, and those of a feature sum to 0 over the documents. If they
+    have to be estimated, all documents are compared with at most 8 of the query, drawn by `seed`. In a query of
+    more than 256 documents, trees compare all of them with some of them, also drawn by `seed`.
 
     Args:
         ranker: a fitted ranker.
         data: a `RankingData` that holds the query.
         qid: the id of the query; None: the only one.
-        top: for so many of the first places, what would lift the next document above it.
-        seed: decides what is drawn.
+        top: for how many of the first places to tell what would lift the next document above them.
+        seed: the seed of what is drawn.
 
     >>> import toprank as tr
     >>> data = tr.RankingData([[3.0], [1.0], [2.0]], [2, 0, 1], feature_names=["sales"])
-    >>> found = tr.explaining.query(tr.LinearRanker("ListNet").fit(data), data)
-    >>> [document.name for document in found.documents], found.values[1].tolist()
+    >>> explanation = tr.explaining.query(tr.LinearRanker("ListNet").fit(data), data)
+    >>> [document.name for document in explanation.documents], explanation.values[1].tolist()
     (['0', '2', '1'], [0.0])
     """
     check_whole("top", top, 0)
-    asked = AskedQuery(ranker, data, qid)
-    order, n = np.array(asked.order), len(asked.order)
+    explained = AskedQuery(ranker, data, qid)
+    order, n = np.array(explained.order), len(explained.order)
     against, words = order, "the mean of all documents of the query"
     if n > (most := _backgrounds(ranker, n)):
         against = np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
         words = f"the mean of {most} documents of the query, drawn by seed {seed}"
-    cost = n * len(against) * (len(asked.features) + 1) * (n if ranker.sees_queries else 1)
+    cost = n * len(against) * (len(explained.features) + 1) * (n if ranker.sees_queries else 1)
     sampling = Sampling(min(max(_SCORED // cost, 4), _PERMUTATIONS), seed).checked()
-    terms = ranker.contributions(asked.part, order, against, sampling)
-    known = FeatureColumns(ranker, ranker.translated(data))
-    lifts = [changes_of(asked, asked.order[i], asked.order[i + 1], known) for i in range(min(top, n - 1))]
+    terms = ranker.contributions(explained.part, order, against, sampling)
+    columns = FeatureColumns(ranker, ranker.translated(data))
+    lifts = [changes_of(explained, explained.order[i], explained.order[i + 1], columns) for i in range(min(top, n - 1))]
     return QueryExplanation(
-        asked.qid,
-        tuple(asked.document(row) for row in asked.order),
-        asked.features,
+        explained.qid,
+        tuple(explained.document(row) for row in explained.order),
+        explained.features,
         terms.values,
         terms.errors,
-        float(asked.scores[against].mean()),
+        float(explained.scores[against].mean()),
         words,
         terms.method,
         tuple(lifts),
-        asked.caveats,
+        explained.caveats,
     )
 
 
 def _backgrounds(ranker: Ranker, n: int) -> int:
-    """How many of n documents all are compared with at most; a sum of terms costs the same for any number."""
+    """Return how many of n documents all are compared with at most; a sum of terms costs the same for any number."""
     if not ranker.explains_exactly:
         return _BACKGROUNDS
     return n if isinstance(ranker, AdditiveTerms) else max(_BACKGROUNDS, _PAIRS // n)

@@ -7,7 +7,7 @@ settled in which range a document is, no threshold is asked again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -20,12 +20,6 @@ engines load."""
 DEEPEST = 200
 """The deepest tree: one of its levels is two or three of JSON, and parsers stop at 1,000."""
 _ALWAYS = 32_000  # a small model may always grow to so many leaves: those of 500 trees of 64, 5 MB of JSON, load well
-
-
-def features_and_sets(forest: Forest) -> Iterator[tuple[int, IntArray | None]]:
-    """The feature of every split, and the categories that go left; None for a split by threshold."""
-    for tree in forest.trees:
-        yield from zip(tree.feature.tolist(), tree.categories, strict=True)
 
 
 def with_ranges(

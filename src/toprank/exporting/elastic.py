@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import RankingData, dense_rows
 from toprank.data.encoding import Level
 from toprank.errors import Remedy, joined
-from toprank.exporting.engine_models import FEATURE_FILE, EngineModel, computed_features
 from toprank.exporting.float32 import LARGEST_SINGLE, least_above, single_number, single_text
-from toprank.exporting.formats import Format, Prepared, as_rows, compact_json, release
+from toprank.exporting.formats import Format, Prepared, compact_json, release
 from toprank.exporting.interpreters import elastic
 from toprank.exporting.interpreters.elastic import Missing
-from toprank.exporting.levels import column_refusal, level_columns
+from toprank.exporting.levels import FEATURE_FILE, EngineModel, column_refusal, computed_features, level_columns
 from toprank.exporting.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, nodes, numbered_trees
 from toprank.rankers.formula import Formula
 
@@ -251,12 +250,12 @@ def _negative(data: RankingData | None, names: tuple[str, ...], title: str) -> l
     rule = f"{title} refuses queries that score below 0, so features must be 0 or more"
     if data is None:
         return [f"{rule}."]
-    blocks = (as_rows(data.X[first : first + _BLOCK]) < 0.0 for first in range(0, data.n_documents, _BLOCK))
+    blocks = (dense_rows(data.X[first : first + _BLOCK]) < 0.0 for first in range(0, data.n_documents, _BLOCK))
     rows = np.concatenate([block.any(axis=1) for block in blocks])
     if not rows.any():
         return []
     row = int(np.flatnonzero(rows)[0])
-    column = names[int(np.flatnonzero(as_rows(data.X[row : row + 1])[0] < 0.0)[0])]
+    column = names[int(np.flatnonzero(dense_rows(data.X[row : row + 1])[0] < 0.0)[0])]
     return [
         f"{rule}, but {int(rows.sum()):,} of {len(rows):,} rows of the data are not (the first is row {row} from 0, "
         f"'{column}'). Add a constant to such features before training, and in the feature set."

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError, joined
@@ -191,12 +189,6 @@ def table_remarks(formula: Formula, category: str | None = "its code", of_dates:
         units |= {"text": category, "whole": category}
     columns = formula.encoding.columns
     return tuple(f"Give '{column.name}' as {units[column.kind]}." for column in columns if column.kind in units)
-
-
-def as_rows(X: Any) -> FloatArray:
-    """Return rows of features as a dense array in double precision."""
-    dense = X.toarray() if hasattr(X, "toarray") else X
-    return np.ascontiguousarray(dense, dtype=np.float64)
 
 
 def compact_json(value: Any) -> str:

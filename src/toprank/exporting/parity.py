@@ -13,11 +13,11 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import RankingData, dense_rows
 from toprank.data.encoding import codes_of
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.exporting.formats import Prepared, as_rows
+from toprank.exporting.formats import Prepared
 from toprank.exporting.probe_rows import KINDS, MOST_ROWS, ProbeRows, probe_rows
 from toprank.exporting.walking import SplitCounts
 from toprank.rankers.formula import Formula
@@ -172,13 +172,13 @@ class ComparedRows(NamedTuple):
     def blocks(self) -> Iterator[FloatArray]:
         """Yield all rows in double precision, some at a time: the data may be large."""
         for first in range(0, self.data_rows.shape[0], _BLOCK):
-            yield as_rows(self.data_rows[first : first + _BLOCK])
+            yield dense_rows(self.data_rows[first : first + _BLOCK])
         yield self.probes
 
     def take(self, places: IntArray) -> FloatArray:
         """Return the rows with these numbers."""
         n = self.data_rows.shape[0]
-        return np.concatenate([as_rows(self.data_rows[places[places < n]]), self.probes[places[places >= n] - n]])
+        return np.concatenate([dense_rows(self.data_rows[places[places < n]]), self.probes[places[places >= n] - n]])
 
 
 def rows_to_compare(ranker: Any, prepared: Prepared, data: RankingData | None) -> ComparedRows:
@@ -213,7 +213,7 @@ def _of_levels(X: FloatArray, formula: Formula) -> FloatArray:
 def _spread(rows: Any) -> FloatArray | None:
     """Return rows from all over the data, for their values."""
     n = rows.shape[0]
-    return as_rows(rows[:: max(1, n // _SOME)]) if n else None
+    return dense_rows(rows[:: max(1, n // _SOME)]) if n else None
 
 
 def _runs(kinds: npt.NDArray[np.str_]) -> list[int]:

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
-from toprank.exporting.code_ranges import features_and_sets
 from toprank.exporting.float32 import FAR
 from toprank.exporting.walking import LARGEST, Grove, SplitCounts, walks
 from toprank.rankers.formula import Cuts, Formula, Function, LinearFunction, Network
@@ -110,7 +109,7 @@ def _categories(formula: Formula) -> Cuts | None:
     """Return every (feature, category) of a split or of the data once; and the category 0 of each such feature."""
     pairs: set[tuple[int, int]] = set()
     for function in formula.functions:
-        for column, categories in features_and_sets(function.part) if isinstance(function.part, Forest) else ():
+        for column, categories in function.part.features_and_sets() if isinstance(function.part, Forest) else ():
             if categories is not None:
                 pairs |= {(int(function.features[column]), int(category)) for category in categories}
     for name, levels in formula.levels.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from toprank.exporting.code_ranges import DEEPEST, GROWTH, features_and_sets, most_leaves
+from toprank.exporting.code_ranges import DEEPEST, GROWTH, most_leaves
 from toprank.exporting.float32 import MOST_WHOLE
 from toprank.exporting.formats import ELSEWHERE
 from toprank.exporting.levels import numbered_forest, table_categories
@@ -132,7 +132,7 @@ def forest_refusal(formula: Formula, file: str, kept: Collection[int] = ()) -> s
 def _category_refusal(formula: Formula, forest: Forest, file: str, kept: Collection[int]) -> str | None:
     """Say why the categories of trees have no numbers that a file could compare."""
     of_table = table_categories(formula)
-    for feature, categories in features_and_sets(forest):
+    for feature, categories in forest.features_and_sets():
         name = formula.features[feature]
         if feature in kept:
             continue

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.data.encoding import codes_of
 from toprank.data.level_means import looked_up
-from toprank.exporting.code_ranges import features_and_sets
 from toprank.exporting.float32 import FAR, LARGEST_SINGLE, next_single, single_below
 from toprank.rankers.formula import Wide
 from toprank.rankers.trees.forest import MISSING_ZERO, TINY, Forest, Tree
@@ -143,7 +142,7 @@ def _values(groves: list[Grove], single: bool) -> dict[int, FloatArray]:
         for mean in () if wide is None else wide.means:
             for feature, size in zip(mean.places, mean.sizes, strict=True):
                 values.setdefault(feature, set()).update(range(0, size + 1, 1 + size // _LEVELS))
-        for column, categories in features_and_sets(forest):
+        for column, categories in forest.features_and_sets():
             if categories is not None:
                 values.setdefault(_behind(wide, column), set()).update(map(float, categories.tolist()))
     for known in values.values():

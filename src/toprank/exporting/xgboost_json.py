@@ -16,7 +16,6 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
-from toprank.exporting.code_ranges import features_and_sets
 from toprank.exporting.float32 import LARGEST_SINGLE, MOST_WHOLE, least_above
 from toprank.exporting.formats import ELSEWHERE, Format, Prepared, name_refusal, name_remarks, renamed, table_remarks
 from toprank.exporting.interpreters import xgboost
@@ -123,8 +122,8 @@ def _refuses(formula: Formula, _server: str | None) -> str | None:
 
 def _refuses_categories(formula: Formula) -> str | None:
     assert formula.forest is not None
-    numbers = {feature for feature, categories in features_and_sets(formula.forest) if categories is None}
-    largest = max((int(np.max(sets)) for _, sets in features_and_sets(formula.forest) if sets is not None), default=0)
+    numbers = {feature for feature, categories in formula.forest.features_and_sets() if categories is None}
+    largest = max((int(np.max(sets)) for _, sets in formula.forest.features_and_sets() if sets is not None), default=0)
     if largest >= MOST_WHOLE:
         return f"XGBoost knows categories below {MOST_WHOLE:,}, and it asks for {largest}. {ELSEWHERE}."
     if both := sorted(numbers & set(formula.forest.categories)):

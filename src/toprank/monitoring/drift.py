@@ -11,7 +11,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.checks import check_data, check_number, check_whole
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import RankingData, dense_rows
 from toprank.drawing import WIDTH, Box, Markup, Scale, axes, marked_ticks, tag
 from toprank.errors import DataError, UnknownNameError, joined
 from toprank.metrics.sorting import ranking
@@ -42,10 +42,10 @@ _MATTERS = 0.05  # of the DCG expected before: a smaller change is no alarm
 class ExpectedChange:
     """The DCG@k that a calibrated ranker expects of its own rankings, per query, before and after.
 
-    The interval of the difference is Welch's over queries, for itself; p is that of the same queries dealt out anew,
-    corrected for all that was looked at, so that it may be above 5 % where the interval just misses 0. Both take
-    P(grade | x) for right on both sides: documents of other features are seen, features that mean something else than
-    in training are not.
+    The interval of the difference is Welch's over queries, and holds for this difference alone; p comes from dealing
+    the same queries out anew and is corrected for everything that is tested, so that it may be above 5 % although the
+    interval just misses 0. Both take P(grade | x) for right on both sides: they notice documents with other features,
+    but not features that mean something else than in training.
     """
 
     k: int
@@ -58,11 +58,11 @@ class ExpectedChange:
     p: float
     changed: bool
     drifted: tuple[str, ...] = ()
-    """What has drifted: the forecast, and its interval, are then no evidence of how good the ranking is."""
+    """What has drifted; if anything has, the forecast and its interval are no evidence of how good the ranking is."""
 
     @property
     def alarm(self) -> str:
-        """Why the forecast is not to be believed; empty where nothing has drifted."""
+        """Why not to rely on the forecast; empty if nothing has drifted."""
         if not self.drifted:
             return ""
         few = ", ".join(self.drifted[:3]) + (f" and {len(self.drifted) - 3} more" if len(self.drifted) > 3 else "")
@@ -82,15 +82,15 @@ class ExpectedChange:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """How far a second ranker orders the new queries otherwise: means over queries, with intervals.
+    """How differently a second ranker orders the new queries: means over queries, with intervals.
 
     Attributes:
         k: the depth of the top that is compared.
         other_first: the share of queries with another first document.
-        other_first_interval: of it.
+        other_first_interval: the interval of this share.
         exchanged: the share of the top k that the other ranker leaves out.
-        exchanged_interval: of it.
-        reordered: queries whose top k differ in any way.
+        exchanged_interval: the interval of this share.
+        reordered: how many queries differ in any way within the top k.
     """
 
     k: int
@@ -111,16 +111,16 @@ class Disagreement:
 
 @dataclass(frozen=True, repr=False)
 class Drift(Shown):
-    """What has moved. `alarms` are sentences; there is no alarm where there are none.
+    """What has moved between two sets of queries. `alarms` has a sentence for each alarm.
 
     Attributes:
-        features: a `Shift` for each feature, the farthest first.
+        features: a `Shift` for each feature, those that moved farthest first.
         scores: the `Shift` of the scores.
-        expected_dcg: how the DCG to expect has changed; None where the ranker cannot tell.
-        shadow: how far a second ranker disagrees, where there is one.
-        queries: how many there are, before and after.
-        confidence: of all intervals.
-        no_dcg_reason: why there is no expected DCG; empty where there is.
+        expected_dcg: how the expected DCG has changed; None if the ranker cannot tell.
+        shadow: how far a second ranker disagrees; None without one.
+        queries: the numbers of queries before and after.
+        confidence: the confidence level of all intervals.
+        no_dcg_reason: why there is no expected DCG; empty if there is one.
     """
 
     features: tuple[Shift, ...]
@@ -131,11 +131,11 @@ class Drift(Shown):
     confidence: float
     no_dcg_reason: str
     cells: tuple[CellCounts, ...] = field(repr=False, compare=False, default=())
-    """What the shifts were counted from: that of the scores, then those of `features`."""
+    """The counts behind the shifts: those of the scores first, then those of `features`."""
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """What calls for somebody to look."""
+        """A sentence for each thing that somebody should look at."""
         return tuple(self._alarms())
 
     def _alarms(self) -> Iterator[str]:
@@ -152,7 +152,7 @@ class Drift(Shown):
             yield f"The expected DCG@{change.k} {f'fell by {size}' if change.difference < 0 else rise}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         plain = {name: getattr(self, name) for name in ("queries", "confidence", "no_dcg_reason")}
         parts = {name: getattr(self, name) for name in ("scores", "expected_dcg", "shadow")}
         return {
@@ -164,7 +164,7 @@ class Drift(Shown):
         }
 
     def gauges(self) -> dict[str, float]:
-        """What a monitoring system is to draw, by name; the names are those of the service's metrics."""
+        """Return the numbers that a monitoring system draws, by the names of the service's metrics."""
         numbers = {"alarms": float(len(self.alarms)), "score_psi": self.scores.psi}
         numbers |= {"largest_feature_psi": max((shift.psi for shift in self.features), default=0.0)}
         numbers |= {"features_drifted": float(sum(shift.drifted for shift in self.features))}
@@ -175,7 +175,7 @@ class Drift(Shown):
         return numbers
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each feature, and one for the scores."""
+        """Return a row for each feature, and one for the scores."""
         rows = (*self.features, self.scores)
         columns: dict[str, list[Any]] = {"name": [row.name for row in rows], "psi": [row.psi for row in rows]}
         columns |= {
@@ -188,14 +188,14 @@ class Drift(Shown):
         return frame_of(columns, kind)
 
     def table(self, rows: int | None = None) -> Table:
-        """The scores and the features, the farthest first."""
+        """Return the scores and the features, those that moved farthest first."""
         header = ("", "PSI", f"{percent(self.confidence)} interval", "KS", "p", "missing", "outside")
         return Table(header, [_row(shift) for shift in (self.scores, *self.features)[:rows]], names=1)
 
     def plot(self, feature: str | None = None, *, named: bool = True) -> Picture:
-        """The distribution of a feature before and now; None: of the scores.
+        """Draw the distribution of a feature before and now; None: of the scores.
 
-        Where the two curves lie on each other nothing has moved. `named`: with the key to the curves.
+        If the two curves lie on each other, nothing has moved. `named`: whether to draw the key to the curves.
         """
         of_scores, *of_features = self.cells
         if feature is None:
@@ -207,7 +207,7 @@ class Drift(Shown):
 
     @property
     def outlook(self) -> tuple[str, ...]:
-        """What to expect: of the DCG without labels, then of the shadow where there is one."""
+        """What to expect: the DCG without labels, then what the shadow would change, if there is one."""
         expected = self.no_dcg_reason if self.expected_dcg is None else str(self.expected_dcg)
         return (expected,) if self.shadow is None else (expected, str(self.shadow))
 
@@ -228,7 +228,7 @@ class Drift(Shown):
 
 
 def _before_and_after(name: str, cells: CellCounts, named: bool) -> Picture:
-    """Distribution functions; of categories, and where all values are one, the shares of the cells."""
+    """Draw distribution functions; for categories, or if all values are equal, the shares of the cells."""
     box = Box(44, 10, WIDTH - 12, 170)
     y = Scale(0, 1, box.bottom, box.top)
     shares = [np.asarray(share, dtype=np.float64) for share in cells.shares()]
@@ -253,7 +253,7 @@ def _before_and_after(name: str, cells: CellCounts, named: bool) -> Picture:
 
 
 def _facts(part: Shift | ExpectedChange | Disagreement) -> dict[str, Any]:
-    """What a part holds, each interval as its two ends."""
+    """Return the fields of a part, each interval as its two ends."""
     values = {name: getattr(part, name) for name in part.__dataclass_fields__}
     return {name: list(value) if isinstance(value, Interval) else value for name, value in values.items()}
 
@@ -285,23 +285,23 @@ def monitor(
     resamples: int = 1_000,
     seed: int = 0,
 ) -> Drift:
-    """Compare the data a ranker meets with data it was trained for: features, scores, and the DCG to expect.
+    """Compare the data a ranker meets with data it was trained for: features, scores, and the expected DCG.
 
-    Queries are drawn anew for intervals, and dealt out anew to the two sides for p-values, which hold for features,
-    scores and the expected DCG together (Westfall and Young): where nothing has moved, any alarm at all comes with
-    probability 1 - confidence at most. A feature calls for one where it has surely moved (p ≤ 1 - confidence) and has
-    moved far (PSI ≥ `psi`); the expected DCG where it has surely changed, and by 5 % at least.
+    Intervals come from drawing queries anew, p-values from dealing the queries out anew to the two sides. The p-values
+    are corrected for features, scores and the expected DCG together (Westfall and Young): if nothing has moved, the
+    probability of any alarm at all is 1 - confidence at most. A feature raises an alarm if it has surely moved
+    (p ≤ 1 - confidence) and moved far (PSI ≥ `psi`); the expected DCG does if it has surely changed, by 5 % or more.
 
     Args:
-        ranker: fitted; the DCG to expect is known where it gives P(grade | x) and was calibrated.
-        reference: queries as the ranker was trained for, best some that it did not see; labels are not looked at.
-        new: queries that it meets now; labels are not looked at.
-        shadow: a second ranker; how far it orders the new queries otherwise.
+        ranker: a fitted ranker; one that was calibrated and gives P(grade | x) also tells the DCG to expect.
+        reference: queries such as the ranker was trained for, best some that it did not see; labels are not used.
+        new: queries that it meets now; labels are not used.
+        shadow: a second ranker, to tell how differently it orders the new queries.
         k: the depth of DCG, and of the top that is compared with the shadow's.
-        psi: the least shift of a feature that matters; 0.1 is a small shift by custom, 0.25 a large one.
-        confidence: of all intervals.
+        psi: the least shift of a feature that matters; by custom 0.1 is a small shift, 0.25 a large one.
+        confidence: the confidence level of intervals and alarms.
         resamples: how often queries are drawn anew.
-        seed: of the draws.
+        seed: the seed of the draws.
 
     >>> import toprank as tr
     >>> old, new = tr.synthetic(n_queries=60, seed=0), tr.synthetic(n_queries=60, seed=1)
@@ -348,37 +348,31 @@ def monitor(
 
 
 def _columns(ranker: Ranker, sides: Sequence[RankingData]) -> list[tuple[str, FloatArray, FloatArray, int]]:
-    """Name, values before and after, and for categories the number of levels, of each feature of the ranker.
+    """Return the name, the values before and after, and for a category the number of levels, of each feature.
 
     Levels that the ranker does not know get a code behind all others, so that they are not taken for missing values.
     """
-    known = [ranker.translated(data) for data in sides]
+    translated = [ranker.translated(data) for data in sides]
     names, first = getattr(ranker, "feature_names_in_", None), getattr(ranker, "first_feature_id_", 1)
-    called = [str(first + place) for place in range(ranker.n_features_in_)] if names is None else list(names)
-    matrices = [data.X.tocsc() if data.is_sparse else data.X for data in known]
+    titles = [str(first + place) for place in range(ranker.n_features_in_)] if names is None else list(names)
+    matrices = [data.X.tocsc() if data.is_sparse else data.X for data in translated]
     columns = []
-    for place, name in enumerate(called):
-        values = [_column(matrix, place) for matrix in matrices]
+    for place, name in enumerate(titles):
+        values = [dense_rows(matrix[:, [place]])[:, 0] for matrix in matrices]
         levels = 0
         if ranker.encoding_ is not None and ranker.encoding_.columns[place].is_category:
             levels = len(ranker.encoding_.columns[place].levels)
             for side, data in enumerate(sides):
-                own = _column(data.X, (data.feature_names or ()).index(name))
+                own = dense_rows(data.X[:, [(data.feature_names or ()).index(name)]])[:, 0]
                 values[side] = np.where(np.isnan(values[side]) & ~np.isnan(own), float(levels), values[side])
         columns.append((name, values[0], values[1], levels))
     return columns
 
 
-def _column(matrix: Any, place: int) -> FloatArray:
-    column = matrix[:, [place]]
-    plain = column.toarray() if hasattr(column, "toarray") else column
-    return np.asarray(plain, dtype=np.float64).reshape(-1)
-
-
 def _expected(
     ranker: Any, sides: Sequence[RankingData], scores: Sequence[FloatArray], k: int, confidence: float
 ) -> tuple[tuple[ExpectedValue, ExpectedValue] | None, str]:
-    """What the ranker expects of the queries before and now, or why it cannot tell."""
+    """Return what the ranker expects of the queries before and now, or why it cannot tell."""
     if not hasattr(ranker, "expected_dcg"):
         return None, (
             f"The DCG cannot be estimated without labels: {type(ranker).__name__} gives scores, not P(grade | x) "
@@ -434,7 +428,10 @@ def _disagreement(
 
 
 def _share_interval(values: FloatArray, confidence: float, seed: int) -> Interval:
-    """Of a mean of numbers from 0 to 1; where all are alike, as far as others may be unseen (Clopper and Pearson)."""
+    """Return the interval of a mean of numbers from 0 to 1.
+
+    If all numbers are equal, it is as wide as that of Clopper and Pearson: others may be unseen.
+    """
     interval = bootstrap_interval(values, confidence=confidence, seed=seed)
     unseen = 1 - ((1 - confidence) / 2) ** (1 / len(values)) if interval.low == interval.high else 0.0
     return replace(interval, low=max(0.0, interval.low - unseen), high=min(1.0, interval.high + unseen), of="share")

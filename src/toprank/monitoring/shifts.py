@@ -1,9 +1,9 @@
 """How far numbers have moved between two sets of queries: PSI and KS, with intervals and a test over queries.
 
-The documents of a query belong together, so what is drawn anew, or dealt out anew, are whole queries. Numbers are
-counted in cells: quantiles of both sets together, and one cell for missing values. So every resample costs one product
-of matrices. Quantiles of the reference alone would favour the one way of dealing that was met: its own queries always
-fill their cells evenly and never lie outside their own range, which those of any other way do.
+The documents of a query belong together, so whole queries are drawn anew, or dealt out anew to the two sets. Numbers
+are counted in cells: between quantiles of both sets together, and one cell for missing values. So every resample costs
+one product of matrices. Quantiles of the reference alone would favour the way of dealing that was met: the reference's
+own queries fill such cells evenly and never lie outside its range, while those of any other dealing do.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from toprank.data.queries import Queries
 from toprank.significance import Interval
 
 MOST_QUERIES = 20_000
-"""Of each set so many queries are looked at: beyond them no interval gets visibly shorter."""
-_BLOCKS = 2_000  # queries are drawn in blocks of equally many where there are more
+"""How many queries of each set are looked at: with more, no interval gets visibly shorter."""
+_BLOCKS = 2_000  # more queries than these are drawn in blocks of equally many
 _CELLS = np.r_[np.linspace(0, 1, 51)[1:], 0.01, 0.99]  # the levels of the quantiles that cells end at
 _BINS = np.r_[0.01, np.linspace(0, 1, 11)[1:-1], 0.99]  # those of PSI's bins: deciles, the outermost cut once more
-_HALF = 0.5  # documents added to every bin of PSI, which has no value where a bin is empty
+_HALF = 0.5  # documents added to every bin of PSI, which an empty bin would make infinite
 
 
 Counts = npt.NDArray[np.float32]
@@ -38,14 +38,14 @@ class CellCounts(NamedTuple):
     bins: IntArray
     """The bin of PSI that each cell belongs to."""
     ordered: int
-    """So many cells from the first on are in order: KS looks at them; 0 for categories."""
+    """How many of the first cells are in order, for KS; 0 for categories."""
     edges: FloatArray
-    """The upper ends of the ordered cells; nothing is in the first, which ends below the least value."""
+    """The upper ends of the ordered cells; the first cell is empty, since it ends below the least value."""
     outside: float
-    """The share of new documents outside of the reference's range; of categories, of levels that are unknown."""
+    """The share of new documents outside the reference's range; for categories, with levels that are unknown."""
 
     def shares(self) -> tuple[FloatArray, FloatArray]:
-        """The share of each cell, before and after."""
+        """Return the share of each cell, before and after."""
         before, after = self.reference.sum(axis=0), self.new.sum(axis=0)
         return before / before.sum(), after / after.sum()
 
@@ -57,14 +57,14 @@ class Shift:
     Attributes:
         name: the feature, or ``score``.
         psi: population stability index, less what sampling alone adds to it.
-        psi_interval: of it, over queries.
+        psi_interval: the interval of psi, over queries.
         ks: the largest distance of the two distribution functions at fifty quantiles of both sets, less what sampling
-            alone adds to it, so that it is below the statistic of that name; None for categories.
-        ks_interval: of it.
-        p: of "the queries come from the same source", corrected for all that was looked at.
+            alone adds to it, and so less than the statistic of that name; None for categories.
+        ks_interval: the interval of ks.
+        p: the p-value of "the queries come from the same source", corrected for everything that is tested.
         missing: the shares of missing values, before and after.
-        outside: the share of new values outside of the reference's range; of categories, of levels that the model
-            does not know.
+        outside: the share of new values outside the reference's range; for categories, of levels that the model does
+            not know.
         drifted: whether p and the size of the shift both call for an alarm.
     """
 
@@ -80,13 +80,13 @@ class Shift:
 
 
 def sampled(queries: Queries, rng: np.random.Generator) -> IntArray:
-    """The queries that are looked at: all, or as many as `MOST_QUERIES`, drawn without replacement."""
+    """Return the queries to look at: all, or `MOST_QUERIES` of them, drawn without replacement."""
     n = len(queries)
     return np.arange(n) if n <= MOST_QUERIES else np.sort(rng.choice(n, MOST_QUERIES, replace=False))
 
 
 class Draws:
-    """Which blocks of queries are in which resample, the same for all features; both sides have blocks of one size."""
+    """The blocks of queries in each resample, the same for all features; both sides have blocks of one size."""
 
     def __init__(self, n_reference: int, n_new: int, resamples: int, rng: np.random.Generator) -> None:
         size = max(1, min(-(-(n_reference + n_new) // _BLOCKS), n_new // 50, n_reference // 50))
@@ -100,7 +100,7 @@ class Draws:
         np.put_along_axis(self.dealt, order[:, :first], 1.0, axis=1)
 
     def means_apart(self, values: Sequence[FloatArray]) -> tuple[float, FloatArray]:
-        """The square of how far the means of one number per query are apart, as met and as dealt out by chance."""
+        """Return the squared distance of two means of one number per query, as met and as dealt out by chance."""
         joined = np.concatenate([self.block_of[0], self.block_of[1] + self.blocks[0]])
         sums, sizes = (np.bincount(joined, each, sum(self.blocks)) for each in (np.concatenate(values), None))
         met = np.arange(len(sums)) < self.blocks[0]
@@ -111,7 +111,7 @@ class Draws:
 
 
 def _again(n: int, resamples: int, rng: np.random.Generator) -> Counts:
-    """How often each of n blocks is in each resample."""
+    """Count how often each of n blocks is in each resample."""
     drawn = np.sort(rng.integers(0, n, (resamples, n)) + n * np.arange(resamples)[:, None], axis=None)
     return np.bincount(drawn, minlength=n * resamples).reshape(resamples, n).astype(np.float32)
 
@@ -119,9 +119,9 @@ def _again(n: int, resamples: int, rng: np.random.Generator) -> Counts:
 def cells_of(
     reference: FloatArray, new: FloatArray, blocks: Sequence[IntArray], n_blocks: Sequence[int], levels: int = 0
 ) -> CellCounts:
-    """Count the values of documents in cells; `blocks` tells the block of each; `levels` > 0: they are codes below it.
+    """Count the values of documents in cells; `blocks`: the block of each document; `levels`: more than 0 for codes.
 
-    A missing value is NaN. A code that is negative or not below `levels` has a cell of its own: unknown levels.
+    A missing value is NaN. Codes that are negative, or not below `levels`, are unknown levels and share a cell.
     """
     if levels:
         edges, count = np.empty(0), levels + 1
@@ -145,7 +145,7 @@ def cells_of(
 
 
 def _edges(values: FloatArray) -> FloatArray:
-    """The end below the range, the quantiles, and the greatest value, each once."""
+    """Return an edge below the range, the quantiles, and the greatest value, each once."""
     values = values[~np.isnan(values)]
     if not len(values):
         return np.empty(0)
@@ -154,7 +154,7 @@ def _edges(values: FloatArray) -> FloatArray:
 
 
 def _bins(counts: Counts) -> IntArray:
-    """The bin of each cell, by where its middle document stands; the last cell, missing values, keeps its own."""
+    """Return the bin of each cell, by its middle document; the last cell, missing values, is a bin of its own."""
     inner = counts[:-1]
     middles = (np.cumsum(inner) - inner / 2) / max(inner.sum(), 1)
     inside = np.unique(np.searchsorted(_BINS, middles), return_inverse=True)[1].reshape(-1)
@@ -162,7 +162,7 @@ def _bins(counts: Counts) -> IntArray:
 
 
 def _psi(before: Counts, after: Counts, bins: IntArray) -> FloatArray:
-    """Σ (q - p) log(q / p) over bins, of each row of counts."""
+    """Return Σ (q - p) log(q / p) over bins, for each row of counts."""
     shares = []
     for counts in (before, after):
         starts = np.flatnonzero(np.r_[True, np.diff(bins) > 0])
@@ -173,7 +173,7 @@ def _psi(before: Counts, after: Counts, bins: IntArray) -> FloatArray:
 
 
 def _ks(before: Counts, after: Counts, ordered: int) -> FloatArray:
-    """The largest |F - G| at the ends of the ordered cells, of each row of counts; missing values are left out."""
+    """Return the largest |F - G| at the ends of the ordered cells, for each row of counts, without missing values."""
     curves = []
     for counts in (before, after):
         reached = np.cumsum(counts[..., :ordered].astype(np.float64), axis=-1)
@@ -182,25 +182,25 @@ def _ks(before: Counts, after: Counts, ordered: int) -> FloatArray:
 
 
 class Test(NamedTuple):
-    """What one feature's shift is measured by, before features are corrected for each other."""
+    """The measures of one feature's shift, before p-values are corrected for the other features."""
 
     cells: CellCounts
     psi: Interval
     ks: Interval | None
     met: float
     by_chance: FloatArray
-    """PSI as it was met, and as chance deals the queries out."""
+    """PSI for each way in which chance deals the queries out; `met` is PSI as they came."""
 
 
 def _dealt(cells: CellCounts, draws: Draws) -> tuple[Counts, Counts]:
-    """The counts of both sides, a row for each way: as they were met, then as chance deals the queries out."""
+    """Return the counts of both sides, a row for each dealing: as the queries came, then as chance deals them."""
     both = np.concatenate([cells.reference, cells.new])
     first = np.concatenate([cells.reference.sum(axis=0)[None], draws.dealt @ both])
     return first, both.sum(axis=0) - first
 
 
 def measure(cells: CellCounts, draws: Draws, confidence: float) -> Test:
-    """PSI and KS with intervals; and the PSI of queries that are dealt out to the two sides by chance."""
+    """Measure PSI and KS with intervals, and the PSI of queries that chance deals out to the two sides."""
     before, after = (draws.again[side] @ cells[side] for side in (0, 1))
     dealt_before, dealt_after = _dealt(cells, draws)
 
@@ -222,12 +222,12 @@ def measure(cells: CellCounts, draws: Draws, confidence: float) -> Test:
 
 
 def corrected(statistics: Sequence[tuple[float, FloatArray]]) -> list[float]:
-    """p-values for a family of statistics, each as met and as chance deals it out (Westfall and Young).
+    """Return p-values for a family of statistics, each as met and as chance deals it out (Westfall and Young).
 
-    p is how often the largest of all, under chance, reaches so far.
+    p is how often the largest of all, under chance, reaches the statistic that was met.
 
-    Chance moves a feature of many bins otherwise than one of two. Each statistic is like a multiple of χ², so Wilson
-    and Hilferty's root makes all of them alike: the share of the alarms that chance gives does not hang on the bins.
+    Chance moves a feature with many bins differently from one with two. Each statistic is about a multiple of χ², so
+    Wilson and Hilferty's root makes them comparable: a feature's share of chance alarms does not depend on its bins.
     """
     roots = np.array([_rooted(np.append(by_chance, met)) for met, by_chance in statistics])
     largest = roots[:, :-1].max(axis=0)
@@ -235,24 +235,24 @@ def corrected(statistics: Sequence[tuple[float, FloatArray]]) -> list[float]:
 
 
 def _rooted(values: FloatArray) -> FloatArray:
-    """About standard normal for values like χ²; their mean and spread say of how many degrees of freedom.
+    """Turn values like χ² into about standard normal ones; their mean and spread tell the degrees of freedom.
 
     The value that was met is one of them, so that it is treated like every other.
     """
     mean, spread = values.mean(), values.std()
     if spread <= 1e-12 * max(mean, 1e-300):
-        return np.full(len(values), -np.inf)  # a constant feature: nothing that is dealt out moves it
+        return np.full(len(values), -np.inf)  # a constant feature: no dealing moves it
     part = (spread / mean) ** 2 / 9  # 2 / (9 ν)
     return np.asarray((np.cbrt(values / mean) - (1 - part)) / np.sqrt(part))
 
 
 def shifts(names: Sequence[str], tests: Sequence[Test], p: Sequence[float], least: float, alpha: float) -> list[Shift]:
-    """What was measured, with p-values that are corrected already; an alarm needs both a small p and PSI ≥ `least`."""
+    """Join the measures with their corrected p-values; an alarm needs both p ≤ `alpha` and PSI ≥ `least`."""
     shifted = []
-    for name, test, sure in zip(names, tests, p, strict=True):
+    for name, test, corrected_p in zip(names, tests, p, strict=True):
         before, after = test.cells.shares()
         psi, ks = test.psi.value, None if test.ks is None else test.ks.value
-        drifted = bool(sure <= alpha and psi >= least)
+        drifted = bool(corrected_p <= alpha and psi >= least)
         missing = float(before[-1]), float(after[-1])
-        shifted.append(Shift(name, psi, test.psi, ks, test.ks, sure, missing, test.cells.outside, drifted))
+        shifted.append(Shift(name, psi, test.psi, ks, test.ks, corrected_p, missing, test.cells.outside, drifted))
     return shifted

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import RankingData, dense_rows
 from toprank.data.encoding import Column
 from toprank.errors import DataError
 from toprank.metrics.sorting import ranking
@@ -60,7 +60,7 @@ class AskedQuery:
             )
         self.ranker, self.data = ranker, data
         self.qid = str(data.qids[number])
-        self.X = np.asarray(part.X.toarray() if part.is_sparse else part.X, dtype=np.float64)
+        self.X = dense_rows(part.X)
         self.part = with_rows(part, self.X)
         self.features = feature_names(ranker, data)
         self.names = [str(name) for name in names[rows].tolist()]

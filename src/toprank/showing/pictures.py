@@ -1,7 +1,7 @@
 """Plots as values that a notebook shows and a file keeps, without a plotting library.
 
-In a notebook a plot has the colour of the text around it, whatever the theme; colours of its own are chosen to be seen
-on white and on black. As a file it brings its own paper, light or dark as the reader's system is.
+In a notebook a plot takes the colour of the text around it, whatever the theme; its own colours are visible on white
+and on black. A file has its own background, light or dark like the reader's system.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ svg{background:#fff;color:#1b1f24}@media (prefers-color-scheme:dark){svg{backgro
 
 
 def framed(*content: Markup) -> str:
-    """HTML for a notebook, with a style that touches nothing outside of it."""
+    """Return HTML for a notebook, with a style that changes nothing outside of it."""
     return tag("div", tag("style", Markup(_WORDS.strip())), *content, cls="toprank")
 
 
@@ -83,7 +83,7 @@ class Picture:
         self._drawn, self._height, self._width = drawn, height, width
 
     def svg(self) -> str:
-        """The plot as a self-contained SVG document, for light and dark."""
+        """Return the plot as a self-contained SVG document, for light and dark."""
         return self._svg(_LINES + _PAPER)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -93,7 +93,7 @@ class Picture:
             file.write(self.svg().encode())
 
     def figure(self, *first: Markup) -> Markup:
-        """The plot as markup for a page that has a style sheet of its own."""
+        """Return the plot as markup for a page that has a style sheet of its own."""
         return figure(self.name, self._height, *first, *self._drawn, width=self._width)
 
     def _svg(self, style: str) -> str:
@@ -112,16 +112,19 @@ class Picture:
 
 
 def check_picture_path(where: str | os.PathLike[str]) -> None:
-    """Refuse other formats."""
+    """Refuse a path that does not end in .svg."""
     if Path(where).suffix.lower() != ".svg":
         raise DataError(f"The picture is an SVG; give a name that ends in .svg, not {os.fspath(where)!r}.")
 
 
 _BINS = 20
+_ROW = 21.0  # height of a bar with its name
+_POINTS = 200  # a longer curve is drawn at so many of its points
+_KEY = 16.0  # height of a line of the key
 
 
 def histogram(name: str, values: FloatArray, mean: float, label: str) -> Picture:
-    """How many queries have which value, and a line at the mean."""
+    """Draw how many queries have which value, and a line at the mean."""
     seen = values[np.isfinite(values)]
     if not len(seen):
         raise DataError(f"There is nothing to draw: no query counts under {label}.")
@@ -144,7 +147,7 @@ def histogram(name: str, values: FloatArray, mean: float, label: str) -> Picture
 
 
 def strips(name: str, rows: Mapping[str, Sequence[float]], means: Mapping[str, float], label: str) -> Picture:
-    """A row for each name: its numbers as pale marks, their mean as a full one with the number beside it."""
+    """Draw a row for each name: its numbers as pale marks, their mean as a full mark with the number beside it."""
     seen = [value for values in rows.values() for value in values if np.isfinite(value)]
     if not seen:
         raise DataError(f"There is nothing to draw: no system has a {label}.")
@@ -165,13 +168,10 @@ def strips(name: str, rows: Mapping[str, Sequence[float]], means: Mapping[str, f
     return Picture(name, bottom + 40, frame, *drawn)
 
 
-_ROW = 21.0
-
-
 def signed_bars(name: str, rows: Sequence[tuple[str, str, float, float, float]], label: str = "") -> Picture:
-    """A bar for each row, to the right where its value is above 0: (name, words when pointed at, value, low, high).
+    """Draw a bar for each row (name, words when pointed at, value, low, high), to the right if its value is above 0.
 
-    Where low and high differ, a whisker joins them; an infinite end stops at the edge.
+    If low is less than high, a whisker joins them; an infinite end stops at the edge.
     """
     if not rows:
         raise DataError("There is nothing to draw: no feature makes a difference.")
@@ -198,12 +198,9 @@ def signed_bars(name: str, rows: Sequence[tuple[str, str, float, float, float]],
     return Picture(name, bottom + (40 if label else 24), *drawn)
 
 
-_POINTS = 200  # a curve of more is drawn at so many of its points
-
-
 @dataclass(frozen=True)
 class Line:
-    """One curve. `style` is the number of its system, which settles colour, marker and dashes."""
+    """A curve. `style` is the number of its system, which determines colour, marker and dashes."""
 
     name: str
     x: tuple[float, ...]
@@ -223,28 +220,25 @@ class Chart:
     markers: bool = True
 
 
-def curves(what: Chart, named: bool = True) -> Picture:
-    """Curves with their markers; `named` below, where the page around has no legend."""
-    xs = [v for line in what.lines for v in line.x]
-    ys = [v for line in what.lines for v in line.y if math.isfinite(v)]
+def curves(chart: Chart, named: bool = True) -> Picture:
+    """Draw curves with their markers; `named`: with a key below, for a page without one."""
+    xs = [v for line in chart.lines for v in line.x]
+    ys = [v for line in chart.lines for v in line.y if math.isfinite(v)]
     low, high = min(ys), max(ys)
     room = (high - low) * 0.08 or 0.05
     box = Box(44, 10, WIDTH - 12, 190)
-    log = what.scale == "log"
+    log = chart.scale == "log"
     x = Scale(min(xs), max(xs), box.left + 6, box.right - 6, log)
     y = Scale(low - room, high + room, box.bottom, box.top)
-    frame = axes(box, x, y, _x_ticks(xs, log), marked_ticks(y.low, y.high, 5), what.x_label)
-    lines = join(_line(line, x, y, what) for line in what.lines)
-    styles = {line.name: line.style for line in what.lines} if named and len(what.lines) > 1 else {}
+    frame = axes(box, x, y, _x_ticks(xs, log), marked_ticks(y.low, y.high, 5), chart.x_label)
+    lines = join(_line(line, x, y, chart) for line in chart.lines)
+    styles = {line.name: line.style for line in chart.lines} if named and len(chart.lines) > 1 else {}
     height = 230 + _KEY * len(styles)
-    return Picture(f"{what.title}: {what.y_label} by {what.x_label}", height, frame, lines, key(styles, 228))
-
-
-_KEY = 16.0
+    return Picture(f"{chart.title}: {chart.y_label} by {chart.x_label}", height, frame, lines, key(styles, 228))
 
 
 def key(styles: Mapping[str, int], top: float) -> Markup:
-    """Names with line and mark, one below the other, as a part of the picture."""
+    """Draw names with line and mark, one below the other."""
     rows = []
     for place, (name, style) in enumerate(styles.items()):
         at = top + _KEY * (place + 0.5)
@@ -265,19 +259,19 @@ def _x_ticks(xs: list[float], log: bool) -> list[tuple[float, str]]:
     return [(value, f"{value:.3g}") for value in chosen]
 
 
-def _line(line: Line, x: Scale, y: Scale, what: Chart) -> Markup:
+def _line(line: Line, x: Scale, y: Scale, chart: Chart) -> Markup:
     known = [(a, b) for a, b in zip(line.x, line.y, strict=True) if math.isfinite(b)]
     if not known:
         return Markup()
     points = [known[i] for i in np.unique(np.linspace(0, len(known) - 1, min(len(known), _POINTS)).astype(int))]
     marks = [
-        marker(line.style, x(a), y(b), f"{line.name}, {what.x_label} {a:g}: {b:.4g}")
-        for a, b in (points if what.markers else points[-1:])
+        marker(line.style, x(a), y(b), f"{line.name}, {chart.x_label} {a:g}: {b:.4g}")
+        for a, b in (points if chart.markers else points[-1:])
     ]
     drawn = curve(line.style, [(x(a), y(b)) for a, b in points], title(line.name))
     return tag("g", drawn, *marks, data_s=line.style)
 
 
 def curve(style: int, points: Sequence[tuple[float, float]], *about: Markup) -> Markup:
-    """The line of a system through points of the figure."""
+    """Draw the line of a system through points of the figure."""
     return tag("path", *about, d=path(points), cls=f"curve {colour(style)}", stroke_dasharray=dashes(style))

@@ -1,4 +1,4 @@
-"""Work in progress, told on standard error as it suits whoever reads there."""
+"""Work in progress, reported on standard error in a form that suits its reader: terminal, notebook, file or pipe."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from threading import Lock, Timer
 from typing import Any
 
 SILENCE = 2.0
-"""Seconds after which a step says what it does, whoever reads standard error."""
+"""Seconds after which a step reports what it does, in any form."""
 NOW_AND_THEN = 10.0
 """Seconds between two lines that go to a file or a pipe."""
-_BLINK = 0.2  # seconds for which a line that is written over stands at least
+_BLINK = 0.2  # seconds for which a line stands at least before it is overwritten
 
 
 def in_notebook() -> bool:
-    """Whether standard error is shown below a notebook's cell: it is no terminal, but a person watches."""
+    """Whether standard error appears below a notebook's cell: it is no terminal, but a person watches."""
     return type(sys.stderr).__module__.startswith("ipykernel")
 
 
 class ProgressLine:
     """Lines about one piece of work.
 
-    In a notebook they are one line that is written over, by the notebook's own means, so that nothing but the last is
-    kept. On a terminal that is so where `over` is set; else, and in a file or a pipe, each is a line of its own.
+    In a notebook each line overwrites the one before, by the notebook's own means, so that only the last is kept. On a
+    terminal this happens if `over` is set; otherwise, and in a file or a pipe, each line stays.
 
     Args:
-        every: Least seconds between two lines that are not written over.
-        over: Whether a terminal shows one line, too.
-        after: Seconds from now before which nothing is told: what is over by then needs no words.
+        every: Least seconds between two lines that stay.
+        over: Whether lines overwrite each other on a terminal, too.
+        after: Seconds from now before which nothing is written: work that is over by then needs no words.
     """
 
     def __init__(self, every: float = 0.0, *, over: bool = False, after: float = 0.0) -> None:
         self._begin = time.monotonic() + after
-        self._lock = Lock()  # a step that takes long speaks from a thread of its own
+        self._lock = Lock()  # a step that takes long writes from a thread of its own
         self.notebook = in_notebook()
         self.terminal = over and not self.notebook and sys.stderr.isatty()
         self._every = _BLINK if self.notebook or self.terminal else every
@@ -46,7 +46,7 @@ class ProgressLine:
 
     @property
     def watched(self) -> bool:
-        """Whether there is one line, which a person watches."""
+        """Whether lines overwrite each other before a person's eyes."""
         return self.notebook or self.terminal
 
     def rest(self) -> None:
@@ -54,7 +54,7 @@ class ProgressLine:
         self._time = time.monotonic()
 
     def __call__(self, line: str, last: bool = False) -> None:
-        """Tell, unless that was done a moment ago; the last line is told in any case, and stays."""
+        """Write a line, unless one was written a moment ago; the last line is always written, and stays."""
         now = time.monotonic()
         if now < self._begin:
             return
@@ -73,12 +73,12 @@ class ProgressLine:
             sys.stderr.flush()
 
     def end(self) -> None:
-        """The work is over: a line that is written over ends with what was said last."""
+        """End the work: if lines overwrite each other, the one that still waits is written as the last."""
         if self.watched and self._waiting is not None:
             self(self._waiting, last=True)
 
     def clear(self) -> None:
-        """Take an unfinished line off a terminal."""
+        """Remove an unfinished line from a terminal."""
         if self.terminal:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
@@ -94,7 +94,7 @@ class ProgressLine:
 
 
 class _Step:
-    """Something that goes on; `wait` lets it be said once that has taken longer than `SILENCE`."""
+    """A step of the work; after `wait` its message is written once it has taken longer than `SILENCE`."""
 
     def __init__(self, message: str | None, tell: Callable[[str], None]) -> None:
         self.message, self._tell = message, tell
@@ -121,12 +121,12 @@ _AROUND: ContextVar[_Step | None] = ContextVar("the step that goes on", default=
 
 @contextmanager
 def step(message: str | None, quiet: bool, tell: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Say what is done within this block, once, if it takes long; a step around it is silent meanwhile.
+    """Write once what is done within this block if it takes long; a step around it is silent meanwhile.
 
     Args:
-        message: a line; None: what happens within speaks for itself.
-        quiet: whether to say nothing.
-        tell: says the line; by default on standard error.
+        message: the line to write; None if the work within writes lines of its own.
+        quiet: whether to write nothing.
+        tell: writes the line; by default to standard error.
     """
     now, around = _Step(None if quiet else message, tell or _on_standard_error), _AROUND.get()
     if around is not None:
@@ -143,7 +143,7 @@ def step(message: str | None, quiet: bool, tell: Callable[[str], None] | None = 
 
 
 def patience() -> float:
-    """Seconds for which work within a step may be silent: a command has a line of its own for what takes longer."""
+    """Return the seconds for which work within a step is silent: after these the step writes its own line."""
     around = _AROUND.get()
     return 0.0 if around is None or around.message is None else SILENCE
 

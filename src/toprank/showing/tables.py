@@ -1,4 +1,4 @@
-"""What results are made of, paragraphs and tables, and the ways to write them: plain text, HTML, Markdown, LaTeX."""
+"""Paragraphs and tables, which results are made of, and the ways to write them: plain text, HTML, Markdown, LaTeX."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from toprank.showing.pictures import framed
 
 Kind = Literal["arrow", "pandas", "polars"]
 _ROWS = 40  # of a table in a notebook; the frame has all
-_PAGE = 90  # characters of a table that fit the text of a page
+_PAGE = 90  # characters of a table that fit on a line of a page in LaTeX
 _DASH = "–"
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
-_SENTENCES = 12  # of a list that stands open in a notebook
+_SENTENCES = 12  # of a list in a notebook; a longer one is folded
 
 
 class Table(NamedTuple):
-    """Cells as plain text; the first `names` columns hold names (left), the others numbers (right).
+    """Cells as plain text; the first `names` columns hold names and are aligned left, the others numbers, right.
 
     >>> print(Table(("system", "ndcg@10"), [("bm25", "0.41"), ("ours", "-0.5")], names=1).text())
     system  ndcg@10
@@ -33,12 +33,12 @@ class Table(NamedTuple):
     rows: Sequence[tuple[str, ...]]
     names: int
     best: frozenset[tuple[int, int]] = frozenset()
-    """(row, column) of the cells that LaTeX sets in bold."""
+    """The cells that LaTeX sets in bold, by (row, column)."""
     decimals: int | None = None
-    """So many decimals have the numbers of a LaTeX table, whatever a terminal shows; None: as they are."""
+    """Decimals of the numbers in LaTeX, whatever a terminal shows; None: as they are."""
 
     def text(self) -> str:
-        """Aligned columns for a terminal."""
+        """Write aligned columns for a terminal."""
         flat = [tuple(" ".join(cell.split()) for cell in row) for row in (self.header, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*flat, strict=True)]
         lines = [flat[0], tuple("-" * width for width in widths), *flat[1:]]
@@ -47,24 +47,27 @@ class Table(NamedTuple):
         return "\n".join("  ".join(cells).rstrip() for cells in padded)
 
     def markdown(self) -> str:
-        """A pipe table; characters that Markdown would interpret are escaped."""
+        """Write a pipe table; characters that Markdown would interpret are escaped."""
         rule = tuple(":---" if column < self.names else "---:" for column in range(len(self.header)))
         escaped = [tuple(map(markdown_text, row)) for row in (self.header, *self.rows)]
         return "\n".join(f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))
 
     def latex(self) -> str:
-        r"""A ``tabular`` with the rules of the booktabs package (``\usepackage{booktabs}``).
+        r"""Write a ``tabular`` with the rules of the booktabs package (``\usepackage{booktabs}``).
 
-        One that is wider than a page is made as wide as the text, by the graphicx package.
+        A table that is wider than the page is scaled to the width of the text by the graphicx package.
         """
         alignment = "l" * self.names + "r" * (len(self.header) - self.names)
-        cells = [[self._latex_cell(cell, row, at) for at, cell in enumerate(of)] for row, of in enumerate(self.rows)]
+        cells = [
+            [self._latex_cell(cell, row, column) for column, cell in enumerate(line)]
+            for row, line in enumerate(self.rows)
+        ]
         head, *lines = [" & ".join(row) + r" \\" for row in (map(latex_text, self.header), *cells)]
         begin, end = rf"\begin{{tabular}}{{{alignment}}}", r"\end{tabular}"
         whole = "\n".join([begin, r"\toprule", head, r"\midrule", *lines, r"\bottomrule", end])
         width = sum(max(map(len, column)) + 2 for column in zip(self.header, *self.rows, strict=True))
         fitting = whole if width <= _PAGE else rf"\resizebox{{\textwidth}}{{!}}{{{whole}}}"
-        return "\n".join([r"\begin{center}", fitting, r"\end{center}"])  # apart from the text, and without its indent
+        return "\n".join([r"\begin{center}", fitting, r"\end{center}"])  # apart from the text, not indented
 
     def _latex_cell(self, cell: str, row: int, column: int) -> str:
         if column < self.names:
@@ -75,10 +78,10 @@ class Table(NamedTuple):
         return rf"\textbf{{{written}}}" if (row, column) in self.best else written
 
     def html(self) -> Markup:
-        """A table for a notebook, which scrolls by itself where it is wide; of a long one the first rows."""
+        """Write a table for a notebook: a wide one scrolls by itself, a long one shows its first rows."""
 
         def cells(row: tuple[str, ...], kind: str) -> Markup:
-            return tag("tr", *(tag(kind, c, cls="w" if i < self.names else None) for i, c in enumerate(row)))
+            return tag("tr", *(tag(kind, cell, cls="w" if i < self.names else None) for i, cell in enumerate(row)))
 
         body = tag("tbody", *(cells(row, "td") for row in self.rows[:_ROWS]))
         more = len(self.rows) - _ROWS
@@ -116,7 +119,7 @@ def _rounded(number: str, decimals: int) -> str:
 
 
 def markdown_text(text: str) -> str:
-    r"""Text that Markdown shows as it is, on one line.
+    r"""Escape text so that Markdown shows it as it is, on one line.
 
     >>> print(markdown_text("a_b | 50%"))
     a\_b \| 50%
@@ -125,7 +128,7 @@ def markdown_text(text: str) -> str:
 
 
 def latex_text(text: str) -> str:
-    r"""Text that LaTeX prints as it is, on one line.
+    r"""Escape text so that LaTeX prints it as it is, on one line.
 
     >>> print(latex_text("a_b & 50%"))
     a\_b \& 50\%
@@ -137,15 +140,15 @@ Part = str | tuple[str, ...] | Table
 
 
 class Shown(ABC):
-    """A result that says itself in paragraphs (text), sentences (tuples) and tables: once, for every form."""
+    """A result that is described once, by paragraphs (text), lists of sentences (tuples) and tables, for every form."""
 
     @abstractmethod
     def _parts(self) -> Sequence[Part]:
-        """What is said, in order."""
+        """The parts of the description, in order."""
 
     @property
     def summary(self) -> str:
-        """What is said in sentences, without the tables."""
+        """The description without its tables."""
         prose = (part for part in self._parts() if part and not isinstance(part, Table))
         return "\n".join(part if isinstance(part, str) else "\n".join(part) for part in prose)
 
@@ -161,11 +164,11 @@ class Shown(ABC):
         return self._written(Table.text, str, "")
 
     def to_markdown(self) -> str:
-        """Paragraphs and tables as Markdown."""
+        """Write paragraphs and tables as Markdown."""
         return self._written(Table.markdown, markdown_text, "- ") + "\n"
 
     def to_latex(self) -> str:
-        """Paragraphs and tables for LaTeX's booktabs package."""
+        """Write paragraphs and tables for LaTeX, with the booktabs package."""
         return self._written(Table.latex, latex_text, "") + "\n"
 
     def __repr__(self) -> str:
@@ -173,7 +176,7 @@ class Shown(ABC):
         return f"{type(self).__name__}({sentence.splitlines()[0].rstrip('.')})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Write what a notebook shows."""
         return framed(*(_html(part) for part in self._parts() if part))
 
 
@@ -189,7 +192,7 @@ def _html(part: Part) -> Markup:
 
 
 def frame_of(columns: Mapping[str, Sequence[Any]], kind: Kind) -> Any:
-    """Columns as a frame of pandas or polars, or an Arrow table; a column of values of several kinds becomes text.
+    """Return columns as a frame of pandas or polars, or an Arrow table; a column of mixed types becomes text.
 
     >>> frame_of({"l2": [0.5, None], "hidden": [(64,), "none"]}, "arrow").to_pydict()
     {'l2': [0.5, None], 'hidden': ['(64,)', 'none']}
@@ -208,7 +211,7 @@ def frame_of(columns: Mapping[str, Sequence[Any]], kind: Kind) -> Any:
 
 
 def bracketed(low: float | None, high: float | None, digits: int = 3) -> str:
-    """An interval in brackets; nothing where it is not known, or all numbers are in it.
+    """Write an interval in brackets; nothing if it is unknown, or all numbers are in it.
 
     >>> bounds = (0.25, 0.5), (0.0, math.inf), (math.nan, math.nan), (-math.inf, math.inf)
     >>> tuple(bracketed(low, high) for low, high in bounds)
@@ -220,7 +223,7 @@ def bracketed(low: float | None, high: float | None, digits: int = 3) -> str:
 
 
 def percent(share: float) -> str:
-    """A share, such as the confidence of an interval, with as many digits as it needs: 0.995 is not 100 %.
+    """Write a share, such as a confidence level, with as many digits as it needs: 0.995 is not 100 %.
 
     >>> percent(0.95), percent(0.995)
     ('95%', '99.5%')
@@ -229,7 +232,7 @@ def percent(share: float) -> str:
 
 
 def json_numbers(value: Any) -> Any:
-    """Numbers, or lists of them, for JSON: what is infinite or not known is None.
+    """Return numbers, or lists of them, for JSON: None for an infinite or unknown number.
 
     >>> json_numbers([0.5, [math.inf, math.nan]])
     [0.5, [None, None]]
@@ -240,7 +243,7 @@ def json_numbers(value: Any) -> Any:
 
 
 def json_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Columns as one object for each row, for JSON.
+    """Return columns as a list of rows for JSON, an object each.
 
     >>> json_rows({"position": [1, 2], "propensity": [1.0, math.nan]})
     [{'position': 1, 'propensity': 1.0}, {'position': 2, 'propensity': None}]

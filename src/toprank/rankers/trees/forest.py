@@ -7,7 +7,7 @@ explained, and written down by exports. LightGBM itself is not needed.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
@@ -202,6 +202,11 @@ class Forest:
     def categories(self) -> frozenset[int]:
         """The features that are split by sets of categories."""
         return frozenset(self.feature[self.set_size > 0].tolist())
+
+    def features_and_sets(self) -> Iterator[tuple[int, IntArray | None]]:
+        """The feature of every split, and the categories that go left; None for a split by threshold."""
+        for tree in self.trees:
+            yield from zip(tree.feature.tolist(), tree.categories, strict=True)
 
     @property
     def feature_gains(self) -> FloatArray:
