@@ -37,26 +37,26 @@ class Ballots:
     @classmethod
     def of(cls, runs: Mapping[str, Any], depth: int | None = None) -> Self:
         """From runs by name; with `depth` only so many documents of each query and run count."""
-        given = {str(name): _run(str(name), run) for name, run in runs.items()}
-        if len(given) < 2:
-            raise DataError(f"Fusion needs at least two runs, not {len(given)}.")
-        ranks = [run.ranks() for run in given.values()]
+        checked = {str(name): _run(str(name), run) for name, run in runs.items()}
+        if len(checked) < 2:
+            raise DataError(f"Fusion needs at least two runs, not {len(checked)}.")
+        ranks = [run.ranks() for run in checked.values()]
         kept = [rank <= (depth or len(rank)) for rank in ranks]
-        tables = list(zip(given.values(), ranks, kept, strict=True))
+        tables = list(zip(checked.values(), ranks, kept, strict=True))
         qids, query = np.unique(np.concatenate([run.qids[keep] for run, _, keep in tables]), return_inverse=True)
         ids, document = np.unique(
             np.concatenate([run.document_ids[keep] for run, _, keep in tables]), return_inverse=True
         )
         pairs, place = np.unique(query.reshape(-1) * len(ids) + document.reshape(-1), return_inverse=True)
-        scores = np.full((len(pairs), len(given)), np.nan)
-        positions = np.zeros((len(pairs), len(given)), dtype=np.int64)
+        scores = np.full((len(pairs), len(checked)), np.nan)
+        positions = np.zeros((len(pairs), len(checked)), dtype=np.int64)
         start = 0
         for column, (run, rank, keep) in enumerate(tables):
-            here = place.reshape(-1)[start : start + int(keep.sum())]
-            scores[here, column], positions[here, column] = run.scores[keep], rank[keep]
-            start += len(here)
+            rows = place.reshape(-1)[start : start + int(keep.sum())]
+            scores[rows, column], positions[rows, column] = run.scores[keep], rank[keep]
+            start += len(rows)
         offsets = np.searchsorted(pairs // len(ids), np.arange(len(qids) + 1))
-        return cls(tuple(given), qids, offsets, ids[pairs % len(ids)], scores, positions)
+        return cls(tuple(checked), qids, offsets, ids[pairs % len(ids)], scores, positions)
 
     @property
     def query(self) -> IntArray:

@@ -48,11 +48,11 @@ def _condorcet(ballots: Ballots) -> FloatArray:
         own = ranks[first:last]
         step = max(1, _ROWS // len(own))
         for start in range(0, len(own), step):
-            here = own[start : start + step]
-            votes = np.zeros((len(here), len(own)), dtype=np.int64)
+            rows = own[start : start + step]
+            votes = np.zeros((len(rows), len(own)), dtype=np.int64)
             for run in range(own.shape[1]):
-                votes += np.sign(own[None, :, run] - here[:, None, run])
-            out[first + start : first + start + len(here)] = (votes > 0).sum(axis=1) + (
+                votes += np.sign(own[None, :, run] - rows[:, None, run])
+            out[first + start : first + start + len(rows)] = (votes > 0).sum(axis=1) + (
                 (votes == 0).sum(axis=1) - 1
             ) / 2
     return out

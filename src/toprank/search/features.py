@@ -144,29 +144,30 @@ class CandidateFeatures:
         out = np.empty((len(pool.rows), len(self.names)), dtype=np.float32)
         matched = len(self.match.names)
         out[:, :matched] = self.match.matrix(pool.texts, self.encoded, pool.rows, pool.offsets)
-        asked = self.encoded.queries(pool.texts)
+        queries = self.encoded.queries(pool.texts)
         idf = self.encoded.statistics.idf(self.encoded.known)
         numbers = np.full(len(self.encoded.vocabulary) + 1, -1, dtype=np.int64)
         counted = np.append(self.encoded.counted, False)
         out[:, columns["first stage score"]] = pool.scores
         for query, text in enumerate(pool.texts):
-            here = pool.of(query)
-            rows = pool.rows[here]
-            sequence = asked.phrase[asked.phrase_offsets[query] : asked.phrase_offsets[query + 1]].astype(np.int64)
+            places = pool.of(query)
+            rows = pool.rows[places]
+            phrase = slice(*queries.phrase_offsets[query : query + 2])
+            sequence = queries.phrase[phrase].astype(np.int64)
             at = matched + 1
-            out[here, at] = np.arange(1, len(rows) + 1)
-            out[here, at + 1 : at + 3] = self.neighbours.features(rows)
-            out[here, at + 3 : at + 5] = self.positions.features(sequence[counted[sequence]], idf, rows, numbers)
+            out[places, at] = np.arange(1, len(rows) + 1)
+            out[places, at + 1 : at + 3] = self.neighbours.features(rows)
+            out[places, at + 3 : at + 5] = self.positions.features(sequence[counted[sequence]], idf, rows, numbers)
             at += 5
             if self.runs is not None:
-                out[here, at : at + 2 * len(self.runs.names)] = self.runs.columns(pool.qids[query], rows)
+                out[places, at : at + 2 * len(self.runs.names)] = self.runs.columns(pool.qids[query], rows)
                 at += 2 * len(self.runs.names)
             for name, known in (self.vectors or {}).items():
-                given = (vectors or {}).get(name)
-                out[here, at] = np.nan if given is None else known[rows] @ given[query]
+                of_queries = (vectors or {}).get(name)
+                out[places, at] = np.nan if of_queries is None else known[rows] @ of_queries[query]
                 at += 1
             for name, function in (self.functions or {}).items():
-                out[here, at] = self._called(name, function, text, rows)
+                out[places, at] = self._called(name, function, text, rows)
                 at += 1
         chosen = out[:, [columns[name] for name in self.pooled]].T.astype(np.float64)
         out[:, len(self.own) :] = statistics_in(chosen, pool.offsets, tuple(_STATISTICS))
@@ -174,9 +175,9 @@ class CandidateFeatures:
 
     def _called(self, name: str, function: Function, text: str, rows: IntArray) -> Any:
         """The values of a user's feature, checked."""
-        given = function(text, Candidates([self.documents.id(int(row)) for row in rows], rows, self.documents))
+        returned = function(text, Candidates([self.documents.id(int(row)) for row in rows], rows, self.documents))
         try:
-            values = np.asarray(given, dtype=np.float64)
+            values = np.asarray(returned, dtype=np.float64)
         except (TypeError, ValueError):
             raise DataError(f"The feature '{name}' must be a number for each candidate.") from None
         if values.shape != (len(rows),) or np.isinf(values).any():

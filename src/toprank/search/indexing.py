@@ -71,7 +71,7 @@ def index(
     """
     check_target(path)
     check_whole("pool", pool, least=1)
-    given = _checked_weights(weights or {})
+    field_weights = _checked_weights(weights or {})
     if language is not None:
         Analyzer(language)  # refused before anything is read
     if isinstance(first_stage, str) and first_stage not in ENGINES and not os.path.exists(first_stage):
@@ -85,21 +85,21 @@ def index(
     notes = list(collection.notes)
     if language is None and analyzer.language != _DEFAULT_LANGUAGE:
         notes.append(f"The documents seem to be in {analyzer.language.capitalize()}.")
-    for name in given:
+    for name in field_weights:
         if name not in collection.fields:
             raise UnknownNameError(f"field of {collection.name}", name, collection.fields)
     known = {
         str(name): unit_rows(
-            f"The vectors '{name}' of documents", rows_of_ids("documents", given_rows, collection.ids), len(collection)
+            f"The vectors '{name}' of documents", rows_of_ids("documents", rows, collection.ids), len(collection)
         )
-        for name, given_rows in (vectors or {}).items()
+        for name, rows in (vectors or {}).items()
     }
     with step(f"Counting the words of {len(collection):,} documents …", quiet):
         statistics, encoded = Statistics.learnt_and_encoded(collection.fields, analyzer, lsa, seed)
     with step(f"Writing the index of {len(collection):,} documents …", quiet), new_index(path) as (folder, meta):
         meta |= {
             "name": collection.name, "documents": len(collection), "fields": list(collection.fields),
-            "title": collection.title, "weights": given, "pool": pool, "notes": notes,
+            "title": collection.title, "weights": field_weights, "pool": pool, "notes": notes,
             "first_stage": "runs" if runs else first_stage, "runs": list(runs or ()), "vectors": list(known),
             "statistics": statistics.plain(), "source": _stamp(collection),
         }  # fmt: skip
@@ -111,7 +111,7 @@ def index(
         for place, array in enumerate(known.values()):
             write_array(folder, f"vectors.{place}", array)
         if runs is None:
-            build_engine(str(first_stage), folder, _words(encoded), tuple(collection.fields), given)
+            build_engine(str(first_stage), folder, _words(encoded), tuple(collection.fields), field_weights)
         else:
             (folder / "runs").mkdir()
             for place, run in enumerate(runs.values()):

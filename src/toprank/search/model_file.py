@@ -42,8 +42,8 @@ class Lesson:
 
     def names(self, part: str) -> tuple[str, ...]:
         """Of ``queries`` the ids, of ``words`` their words, of ``vectors`` the models that they had vectors of."""
-        given = self.noted.get(part)
-        return tuple(map(str, given)) if isinstance(given, list | tuple) else ()
+        names = self.noted.get(part)
+        return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
 
 def learned_from(ranker: Ranker | None) -> Lesson:

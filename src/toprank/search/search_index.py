@@ -253,27 +253,27 @@ class Index:
             pool: candidates of a query.
             vectors: of the queries, a row for each, by the name of the model; or files, as `train` takes them.
         """
-        asked = Topics.of(topics)
-        candidates = self.pool_of(asked, pool)
-        matrix = self.features.matrix(candidates, self._query_vectors(vectors, asked.ids))
+        queries = Topics.of(topics)
+        candidates = self.pool_of(queries, pool)
+        matrix = self.features.matrix(candidates, self._query_vectors(vectors, queries.ids))
         sizes = np.diff(candidates.offsets)
         if not sizes.any():
             raise DataError("The first stage finds no document for any of the queries; are they in the same language?")
-        qids = np.repeat(np.array(asked.ids), sizes)
+        qids = np.repeat(np.array(queries.ids), sizes)
         ids = self.documents.ids[candidates.rows]
         labels = None if qrels is None else np.maximum(Qrels.of(qrels).grades_of(qids, ids, 0.0), 0.0)
         return RankingData(matrix, labels, qid=qids, document_ids=ids, feature_names=self.features.names)
 
     def _query_vectors(
-        self, given: Mapping[str, Any] | None, asked: Sequence[str]
+        self, given: Mapping[str, Any] | None, qids: Sequence[str]
     ) -> dict[str, npt.NDArray[np.float32]]:
         """Vectors of queries as rows of length 1."""
         by_name = {}
         for name, value in (given or {}).items():
             if name not in self.vectors:
                 raise UnknownNameError("set of vectors in this index", str(name), self.vectors)
-            rows = rows_of_ids("queries", value, asked)
-            by_name[name] = unit_rows(f"The vectors '{name}' of queries", rows, len(asked), self.vectors[name].shape[1])
+            rows = rows_of_ids("queries", value, qids)
+            by_name[name] = unit_rows(f"The vectors '{name}' of queries", rows, len(qids), self.vectors[name].shape[1])
         return by_name
 
     # ---- the second stage ----

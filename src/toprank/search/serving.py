@@ -171,21 +171,21 @@ class SearchService:
 
     # ---- the work, on threads of the service ----
 
-    def _search(self, asked: SearchRequest) -> SearchAnswer:
-        state, query = self._state, asked.query.strip()
+    def _search(self, request: SearchRequest) -> SearchAnswer:
+        state, query = self._state, request.query.strip()
         if not query:
             raise RefusedError(422, "Type some words to search for.")
-        results = state.index.search(query, asked.top)
+        results = state.index.search(query, request.top)
         n = len(results.rows)
         order = np.argsort(-results.scores, kind="stable") if results.learned else np.arange(n)
         ranks = np.empty(n, dtype=np.int64)
         ranks[order] = np.arange(1, n + 1)
-        first = state.index.hits(query, results.rows, results.scores, np.arange(min(asked.top, n)))
+        first = state.index.hits(query, results.rows, results.scores, np.arange(min(request.top, n)))
         ranking = [_listed(hit, hit.rank) for hit in results]
-        request = self._kept(state, query, ranking, asked.key) if ranking and self._recorder.journal else None
+        list_id = self._kept(state, query, ranking, request.key) if ranking and self._recorder.journal else None
         return SearchAnswer(
             query, results.learned, results.found, results.note, dict(results.milliseconds), ranking,
-            [_listed(hit, int(ranks[hit.first_rank - 1])) for hit in first], request,
+            [_listed(hit, int(ranks[hit.first_rank - 1])) for hit in first], list_id,
         )  # fmt: skip
 
     def _kept(self, state: _Opened, query: str, ranking: list[FoundDocument], key: Id | None) -> str:
@@ -193,20 +193,20 @@ class SearchService:
         swap = self._recorder.swap(len(ranking))
         if swap.place is not None:
             _exchange(ranking, swap.place)
-        request = self._recorder.request(state.version)
+        list_id = self._recorder.new_list(state.version)
         attributes = ShownAttributes(
             state.index.name, state.version, [document.score for document in ranking], explored=swap.place is not None,
             propensity=None if swap.propensity == 1 else swap.propensity,
         )  # fmt: skip
-        self._recorder.shown(request, query, [document.id for document in ranking], attributes, key)
-        return request
+        self._recorder.shown(list_id, query, [document.id for document in ranking], attributes, key)
+        return list_id
 
-    def _why(self, asked: WhyRequest) -> WhyAnswer:
-        if asked.a == asked.b:
+    def _why(self, request: WhyRequest) -> WhyAnswer:
+        if request.a == request.b:
             raise RefusedError(422, "An explanation compares two documents; a and b are the same.")
         index = self._state.index
         try:
-            explanation = index.explain(asked.query.strip(), asked.a, asked.b, asked.top)
+            explanation = index.explain(request.query.strip(), request.a, request.b, request.top)
         except DataError as problem:
             raise RefusedError(422, str(problem)) from None
         plain = explanation.to_dict()
@@ -220,20 +220,20 @@ class SearchService:
         others = float(sum(row["contribution"] for row in rows[_REASONS:]))
         return WhyAnswer(explanation.summary, float(explanation.total), bool(plain["exact"]), reasons, others)
 
-    def _document(self, asked: DocumentRequest) -> DocumentAnswer:
+    def _document(self, request: DocumentRequest) -> DocumentAnswer:
         documents = self._state.index.documents
-        row = int(documents.rows([asked.id])[0])
+        row = int(documents.rows([request.id])[0])
         if row < 0:
-            raise RefusedError(404, f"There is no document '{asked.id[:100]}' in this index.")
+            raise RefusedError(404, f"There is no document '{request.id[:100]}' in this index.")
         # One letter more than is shown tells whether there are others.
         texts = {field: documents.start(row, field, _TEXT + 1) for field in documents.fields}
         cut = any(len(text) > _TEXT for text in texts.values())
         texts = {field: text[:_TEXT] for field, text in texts.items()}
         title = texts.pop(documents.title, "") if documents.title else ""
-        return DocumentAnswer(asked.id, title, texts, cut)
+        return DocumentAnswer(request.id, title, texts, cut)
 
-    def _about(self, asked: CollectionRequest) -> CollectionAnswer:
-        del asked
+    def _about(self, request: CollectionRequest) -> CollectionAnswer:
+        del request
         index = self._state.index
         topics = () if index.topics is None else index.topics.texts
         examples = [text for text in topics if len(text) <= _SHORT][:_EXAMPLES]

@@ -145,22 +145,24 @@ class JudgedQueries(NamedTuple):
     ) -> JudgedQueries:
         """Find the candidates of judged queries; `part` as in `Index.queries_and_judgments`, the rest as in `train`."""
         topics, judged, notes = index.queries_and_judgments(queries, qrels, part)
-        asked = topics.select(judged.qids.tolist())
-        kept = np.isin(judged.qids, np.array(asked.ids))
+        judged_topics = topics.select(judged.qids.tolist())
+        kept = np.isin(judged.qids, np.array(judged_topics.ids))
         judged = Qrels(judged.qids[kept], judged.document_ids[kept], judged.grades[kept])
         notes += _not_indexed(index, judged)
-        own = {name: rows_of_ids("queries", rows, topics.ids, asked.ids) for name, rows in (vectors or {}).items()}
-        with step(f"Finding the candidates of {len(asked):,} queries …", quiet):
-            data = index.data(asked, judged, pool=pool, vectors=own)
-        return cls(asked, judged, data, notes)
+        own = {
+            name: rows_of_ids("queries", rows, topics.ids, judged_topics.ids) for name, rows in (vectors or {}).items()
+        }
+        with step(f"Finding the candidates of {len(judged_topics):,} queries …", quiet):
+            data = index.data(judged_topics, judged, pool=pool, vectors=own)
+        return cls(judged_topics, judged, data, notes)
 
     @property
     def recall(self) -> float:
         """The mean share of a query's relevant documents that are among its candidates."""
         qids, n_relevant = np.unique(self.qrels.qids[self.qrels.grades > 0], return_counts=True)
-        found = self.data.queries.sum((self.data.labels > 0).astype(np.float64))
-        n_found = dict(zip(self.data.qids.tolist(), found.tolist(), strict=True))
-        return float(np.mean([n_found.get(qid, 0.0) for qid in qids.tolist()] / n_relevant))
+        retrieved = self.data.queries.sum((self.data.labels > 0).astype(np.float64))
+        n_retrieved = dict(zip(self.data.qids.tolist(), retrieved.tolist(), strict=True))
+        return float(np.mean([n_retrieved.get(qid, 0.0) for qid in qids.tolist()] / n_relevant))
 
 
 class TrainingQueries(NamedTuple):

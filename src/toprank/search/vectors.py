@@ -19,17 +19,17 @@ from toprank.search.collections.collection import few, first_repeat
 _IDS, _ROWS = "ids", "vectors"  # arrays of an archive
 
 
-def unit_rows(what: str, given: npt.ArrayLike, n: int, width: int | None = None) -> npt.NDArray[np.float32]:
+def unit_rows(what: str, vectors: npt.ArrayLike, n: int, width: int | None = None) -> npt.NDArray[np.float32]:
     """Vectors as rows of length 1; a row of zeros stays one.
 
     Args:
         what: whose they are, for the refusal: "The vectors 'minilm' of documents".
-        given: a row for each.
+        vectors: a row for each.
         n: how many rows there must be.
         width: how long each must be; None: as they are.
     """
     try:
-        array = np.asarray(given, dtype=np.float32)
+        array = np.asarray(vectors, dtype=np.float32)
     except (TypeError, ValueError):
         array = np.empty(0, dtype=np.float32)
     if array.ndim != 2 or len(array) != n or width not in (None, array.shape[-1]):
@@ -49,7 +49,7 @@ def unit_rows(what: str, given: npt.ArrayLike, n: int, width: int | None = None)
     return rows
 
 
-def rows_of_ids(what: str, given: Any, every: Sequence[str], wanted: Sequence[str] | None = None) -> Any:
+def rows_of_ids(what: str, vectors: Any, every: Sequence[str], wanted: Sequence[str] | None = None) -> Any:
     """The vectors of these ids in their order, from an array with a row for each of `every`, or from a file.
 
     A file is NumPy's: ``.npy`` has the rows in the order of `every`; ``.npz`` has two arrays, ``ids`` and ``vectors``,
@@ -57,18 +57,18 @@ def rows_of_ids(what: str, given: Any, every: Sequence[str], wanted: Sequence[st
 
     Args:
         what: whose they are, for refusals: "documents" or "queries".
-        given: an array, or the name of a file.
+        vectors: an array, or the name of a file.
         every: all ids that an array has rows for.
         wanted: those whose rows are asked for; None: all.
     """
     wanted = every if wanted is None else wanted
-    if isinstance(given, str | os.PathLike):
-        path = Path(given)
+    if isinstance(vectors, str | os.PathLike):
+        path = Path(vectors)
         ids, rows = _read(path)
         if ids is not None:
             return rows[_places(path, what, ids, wanted)]
     else:
-        path, rows = None, np.asarray(given)
+        path, rows = None, np.asarray(vectors)
     if len(every) == 1 and rows.ndim == 1:  # of one query: the vector itself
         rows = rows[None]
     if rows.ndim == 0 or len(rows) != len(every):

@@ -45,8 +45,8 @@ def application(models: str | PathLike[str] | Sequence[str | PathLike[str]], **o
     from toprank.serving.models import Models, named_files
     from toprank.serving.service import Service
 
-    given = [models] if isinstance(models, str | PathLike) else models
-    return Service(Models(named_files([fspath(model) for model in given])), **options)
+    paths = [models] if isinstance(models, str | PathLike) else models
+    return Service(Models(named_files([fspath(model) for model in paths])), **options)
 
 
 def __getattr__(name: str) -> Any:

@@ -179,21 +179,21 @@ class Done(NamedTuple):
 _encode = msgspec.json.Encoder().encode
 
 
-def read(model: Served, asked: ScoreRequest | InterleaveRequest, limit: int) -> tuple[list[Any], RequestRows]:
+def read(model: Served, request: ScoreRequest | InterleaveRequest, limit: int) -> tuple[list[Any], RequestRows]:
     """The ids of the documents and their rows."""
-    ids = check_ids(asked.documents, limit)
-    if asked.query is None and model.ranker.sees_queries:
+    ids = check_ids(request.documents, limit)
+    if request.query is None and model.ranker.sees_queries:
         raise RefusedError(
             422,
             f"The model '{model.name}' looks at the other documents of the query, so say which query these are of: "
             "give query, and all of its documents in one request.",
         )
-    return ids, model.columns.rows(asked.documents, asked.features, asked.query_text)
+    return ids, model.columns.rows(request.documents, request.features, request.query_text)
 
 
-def scored(model: Served, asked: ScoreRequest, limit: int) -> Done:
+def scored(model: Served, request: ScoreRequest, limit: int) -> Done:
     """The scores in the order of the request."""
-    ids, (X, unseen) = read(model, asked, limit)
+    ids, (X, unseen) = read(model, request, limit)
     scores = model.scores(X) if ids else np.empty(0)
     listed = [ScoredDocument(name, score) for name, score in zip(ids, scores.tolist(), strict=True)]
     return Done(
@@ -201,46 +201,50 @@ def scored(model: Served, asked: ScoreRequest, limit: int) -> Done:
     )
 
 
-def ranked(model: Served, asked: RankRequest, limit: int, request: str | None = None, swap: int | None = None) -> Done:
+def ranked(
+    model: Served, request: RankRequest, limit: int, list_id: str | None = None, swap: int | None = None
+) -> Done:
     """The documents in order of rank; the one at the place `swap` is exchanged with the next."""
-    ids, (X, unseen) = read(model, asked, limit)
+    ids, (X, unseen) = read(model, request, limit)
     scores = model.scores(X) if ids else np.empty(0)
-    order, values = model.order(scores, asked.top) if ids else [], scores.tolist()
+    order, values = model.order(scores, request.top) if ids else [], scores.tolist()
     if swap is not None:
         order[swap : swap + 2] = order[swap : swap + 2][::-1]
     listed = [RankedDocument(ids[row], values[row], rank) for rank, row in enumerate(order, start=1)]
-    written = _encode(Ranking(model.name, model.version, listed, request))
+    written = _encode(Ranking(model.name, model.version, listed, list_id))
     return Done(X, scores, unseen, int(np.isnan(X).sum()), written, order, ids, values)
 
 
-def both(models: tuple[Served, Served], asked: InterleaveRequest, limit: int) -> tuple[list[Any], list[int], list[int]]:
+def both(
+    models: tuple[Served, Served], request: InterleaveRequest, limit: int
+) -> tuple[list[Any], list[int], list[int]]:
     """The ids, and how two models rank them."""
-    if not asked.documents:
+    if not request.documents:
         return [], [], []
     first, second = models
     if not first.columns.take_the_same(second.columns):
         raise RefusedError(422, f"'{first.name}' and '{second.name}' take different columns and cannot be interleaved.")
-    ids, rows = read(first, asked, limit)
+    ids, rows = read(first, request, limit)
     same = first.columns.encoding == second.columns.encoding and first.columns.text is None
-    _, others = (ids, rows) if same else read(second, asked, limit)
+    _, others = (ids, rows) if same else read(second, request, limit)
     return ids, first.order(first.scores(rows.X)), second.order(second.scores(others.X))
 
 
-def explained(model: Served, asked: ExplainRequest, limit: int) -> bytes:
+def explained(model: Served, request: ExplainRequest, limit: int) -> bytes:
     """Why document a has another score than document b."""
-    ids, (X, _) = read(model, asked, limit)
-    for document in (asked.a, asked.b):
+    ids, (X, _) = read(model, request, limit)
+    for document in (request.a, request.b):
         if document not in ids:
             raise RefusedError(422, f"Document {document!r} is not among the documents of the request.")
-    if asked.a == asked.b:
+    if request.a == request.b:
         raise RefusedError(422, "An explanation compares two documents; a and b are the same.")
     names = [str(document) for document in ids]
     if len(set(names)) < len(names):  # the number 1 and the word "1"
         names = [repr(document) for document in ids]
     called = getattr(model.ranker, "feature_names_in_", None)
     data = RankingData(X, document_ids=names, feature_names=called, encoding=model.ranker.encoding_)
-    explanation = model.ranker.explain(data, a=names[ids.index(asked.a)], b=names[ids.index(asked.b)]).to_dict()
-    explanation |= {"model": model.name, "version": model.version, "query": asked.query}
-    explanation["a"] |= {"id": asked.a}
-    explanation["b"] |= {"id": asked.b}
+    explanation = model.ranker.explain(data, a=names[ids.index(request.a)], b=names[ids.index(request.b)]).to_dict()
+    explanation |= {"model": model.name, "version": model.version, "query": request.query}
+    explanation["a"] |= {"id": request.a}
+    explanation["b"] |= {"id": request.b}
     return _encode(msgspec.convert(explanation, PairExplanation))

@@ -42,7 +42,7 @@ class Recorder:
         self._exploration = exploration
         self._noted: OrderedDict[tuple[Any, ...], None] = OrderedDict()
 
-    def request(self, version: str) -> str:
+    def new_list(self, version: str) -> str:
         """The id of a new list."""
         return self._seal.ranked(version)
 
@@ -50,7 +50,9 @@ class Recorder:
         """Draw what is done to a list of so many documents."""
         return Swap() if self._exploration is None else self._exploration.drawn(length)
 
-    def ranked(self, request: str, model: Served, asked: RankRequest, done: Done, swap: Swap, arm: Arm | None) -> None:
+    def ranked(
+        self, list_id: str, model: Served, request: RankRequest, done: Done, swap: Swap, arm: Arm | None
+    ) -> None:
         """Keep a list of one model."""
         if self.journal is None:
             return
@@ -69,13 +71,13 @@ class Recorder:
             arm=None if arm is None else arm.model,
             share=None if arm is None else arm.share,
             features=self._features(model, done.X, order) if self.journal.options.features else None,
-            device=asked.device,
-            surface=asked.surface,
+            device=request.device,
+            surface=request.surface,
         )
-        self.shown(request, asked.query, ranked(ids), attributes, asked.key)
+        self.shown(list_id, request.query, ranked(ids), attributes, request.key)
 
     def interleaved(
-        self, impression: str, models: tuple[Served, Served], asked: InterleaveRequest, teams: Mapping[Any, int]
+        self, impression: str, models: tuple[Served, Served], request: InterleaveRequest, teams: Mapping[Any, int]
     ) -> None:
         """Keep a list of two models."""
         if self.journal is None:
@@ -85,18 +87,18 @@ class Recorder:
             f"{a.name}+{b.name}",
             f"{a.version}+{b.version}",
             teams=[models[team].name for team in teams.values()],
-            device=asked.device,
-            surface=asked.surface,
+            device=request.device,
+            surface=request.surface,
         )
-        self.shown(impression, asked.query, [str(team) for team in teams], attributes, asked.key)
+        self.shown(impression, request.query, [str(team) for team in teams], attributes, request.key)
 
     def shown(
-        self, request: str, query: Id | None, ids: Sequence[str], attributes: ShownAttributes, key: Id | None = None
+        self, list_id: str, query: Id | None, ids: Sequence[str], attributes: ShownAttributes, key: Id | None = None
     ) -> None:
-        """Keep a list of any kind, which `request` is the id of."""
+        """Keep a list of any kind, whose id is `list_id`."""
         assert self.journal is not None
-        asked, whose = None if query is None else str(query), None if key is None else self._seal.keyed(key)
-        self.journal.shown(ShownList(name_of(request), _now(), asked, ids, attributes, whose))
+        words, whose = None if query is None else str(query), None if key is None else self._seal.keyed(key)
+        self.journal.shown(ShownList(name_of(list_id), _now(), words, ids, attributes, whose))
 
     def _features(self, model: Served, X: FloatArray, order: Sequence[int]) -> dict[str, list[float | None]]:
         names = model.columns.names or [str(place) for place in range(1, model.columns.count + 1)]

@@ -142,12 +142,12 @@ def understood(kind: type[Asked], body: bytes) -> Asked:
     toprank.serving.requests.RefusedError: The body is not JSON, which has no NaN or Infinity: a missing value is null.
     """
     try:
-        asked: Asked = _decoder(kind).decode(body)
+        request: Asked = _decoder(kind).decode(body)
     except msgspec.ValidationError as problem:
         raise RefusedError(422, f"The request does not have the expected form: {plain_fault(problem)}.") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
         raise malformed(body, problem) from None
-    return asked
+    return request
 
 
 def malformed(body: bytes, problem: Exception) -> RefusedError:

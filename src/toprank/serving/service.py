@@ -258,8 +258,8 @@ class Service:
         return await answer(await self._body(headers, receive))
 
     def _may_ask(self, authorization: bytes) -> bool:
-        scheme, _, given = authorization.partition(b" ")
-        return self._token is None or (scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token))
+        scheme, _, token = authorization.partition(b" ")
+        return self._token is None or (scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token))
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         limit, parts, size = self.limits.body, list[bytes](), 0
@@ -285,43 +285,43 @@ class Service:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def _work(
-        self, function: Callable[[], Result], asked: ScoreRequest | InterleaveRequest, size: int, *models: Served
+        self, function: Callable[[], Result], request: ScoreRequest | InterleaveRequest, size: int, *models: Served
     ) -> Result:
         """The result of a function, made here and now, or on a thread where that may take long."""
-        aside = size > _LARGE or len(asked.documents) > _MANY or any(model.slow for model in models)
+        aside = size > _LARGE or len(request.documents) > _MANY or any(model.slow for model in models)
         return await self._threads.result(function, self.limits.seconds) if aside else function()
 
     # ---- endpoints ----
 
     async def _ranked(self, body: bytes) -> Answer:
-        asked = understood(RankRequest, body)
-        arm = self._arm(asked)
-        model = self.models.get(asked.model if arm is None else arm.model)
-        kept = self._recorder.journal is not None and asked.documents
-        request = self._recorder.request(model.version) if kept else None
-        n = len(asked.documents)
-        swap = self._recorder.swap(min(asked.top or n, n)) if kept else Swap()
-        answer = partial(answers.ranked, model, asked, self.limits.documents, request, swap.place)
-        done = await self._work(answer, asked, len(body), model)
-        if request is not None:
-            self._recorder.ranked(request, model, asked, done, swap, arm)
-        return self._noticed(model, asked, done)
+        request = understood(RankRequest, body)
+        arm = self._arm(request)
+        model = self.models.get(request.model if arm is None else arm.model)
+        kept = self._recorder.journal is not None and request.documents
+        list_id = self._recorder.new_list(model.version) if kept else None
+        n = len(request.documents)
+        swap = self._recorder.swap(min(request.top or n, n)) if kept else Swap()
+        answer = partial(answers.ranked, model, request, self.limits.documents, list_id, swap.place)
+        done = await self._work(answer, request, len(body), model)
+        if list_id is not None:
+            self._recorder.ranked(list_id, model, request, done, swap, arm)
+        return self._noticed(model, request, done)
 
     async def _scored(self, body: bytes) -> Answer:
-        asked = understood(ScoreRequest, body)
-        model = self.models.get(asked.model)
-        scored = partial(answers.scored, model, asked, self.limits.documents)
-        return self._noticed(model, asked, await self._work(scored, asked, len(body), model))
+        request = understood(ScoreRequest, body)
+        model = self.models.get(request.model)
+        scored = partial(answers.scored, model, request, self.limits.documents)
+        return self._noticed(model, request, await self._work(scored, request, len(body), model))
 
-    def _arm(self, asked: RankRequest) -> Arm | None:
+    def _arm(self, request: RankRequest) -> Arm | None:
         """The arm of a split that a request belongs to; who asks for a model by name, or has no key, is in none."""
-        if self._split is None or asked.key is None or asked.model is not None:
+        if self._split is None or request.key is None or request.model is not None:
             return None
-        arm = self._split.arm(asked.key)
+        arm = self._split.arm(request.key)
         self.counters.split.labels(arm.model).inc()
         return arm
 
-    def _noticed(self, model: Served, asked: ScoreRequest, done: answers.Done) -> Answer:
+    def _noticed(self, model: Served, request: ScoreRequest, done: answers.Done) -> Answer:
         """The answer, counted, and shown to shadows and to who looks for drift."""
         name, n = model.name, len(done.scores)
         self.counters.documents.labels(name).observe(n)
@@ -331,48 +331,48 @@ class Service:
             self.counters.unseen.labels(name, feature).inc(times)
         if n and name == self.models.primary:
             for shadow in self._shadows:
-                shadow.look(model, asked, done.X, done.scores)
+                shadow.look(model, request, done.X, done.scores)
             if self._watch is not None:
                 self._watch.look(model, done.X)
         return Answer(200, done.written, facts={"model": name, "version": model.version, "documents": n})
 
     async def _extended(self, endpoint: Endpoint, body: bytes) -> Answer:
-        asked = understood(endpoint.request, body)
+        request = understood(endpoint.request, body)
         threads = self._explaining if endpoint.rare else self._threads
-        return Answer(200, _json(await threads.result(partial(endpoint.work, asked), self.limits.seconds)))
+        return Answer(200, _json(await threads.result(partial(endpoint.work, request), self.limits.seconds)))
 
     async def _explained(self, body: bytes) -> Answer:
-        asked = understood(ExplainRequest, body)
-        model = self.models.get(asked.model)
-        explained = partial(answers.explained, model, asked, self.limits.documents)
+        request = understood(ExplainRequest, body)
+        model = self.models.get(request.model)
+        explained = partial(answers.explained, model, request, self.limits.documents)
         explanation = await self._explaining.result(explained, self.limits.seconds)
         return Answer(
-            200, explanation, facts={"model": model.name, "version": model.version, "documents": len(asked.documents)}
+            200, explanation, facts={"model": model.name, "version": model.version, "documents": len(request.documents)}
         )
 
     async def _interleaved(self, body: bytes) -> Answer:
         interleaving = self._known_interleaving()
-        asked = understood(InterleaveRequest, body)
+        request = understood(InterleaveRequest, body)
         models = (self.models.get(interleaving.names[0]), self.models.get(interleaving.names[1]))
-        both = partial(answers.both, models, asked, self.limits.documents)
-        ids, *rankings = await self._work(both, asked, len(body), *models)
+        both = partial(answers.both, models, request, self.limits.documents)
+        ids, *rankings = await self._work(both, request, len(body), *models)
         impression, listed = interleaving.shown(
-            models, (rankings[0], rankings[1]), ids, asked.top or len(ids), asked.query
+            models, (rankings[0], rankings[1]), ids, request.top or len(ids), request.query
         )
         self.counters.impressions.inc()
         if listed:
-            self._recorder.interleaved(impression, models, asked, listed)
+            self._recorder.interleaved(impression, models, request, listed)
         ranking = [answers.PlacedDocument(document, rank) for rank, document in enumerate(listed, start=1)]
         return Answer(200, _json(answers.InterleavedList(impression, ranking)), facts={"documents": len(ids)})
 
     async def _clicked(self, body: bytes) -> Answer:
         interleaving = self._known_interleaving()
-        asked = understood(Clicks, body)
-        for name in interleaving.click(asked.impression, asked.clicked):
+        request = understood(Clicks, body)
+        for name in interleaving.click(request.impression, request.clicked):
             self.counters.clicks.labels(name).inc()
         if self._recorder.journal is not None:
-            clicks = [Event(kind="click", document=document) for document in dict.fromkeys(asked.clicked)]
-            self._recorder.done(Events(asked.impression, clicks))
+            clicks = [Event(kind="click", document=document) for document in dict.fromkeys(request.clicked)]
+            self._recorder.done(Events(request.impression, clicks))
         return Answer(200, _json(answers.Counted(True)))
 
     async def _noted(self, body: bytes) -> Answer:
@@ -483,8 +483,8 @@ def _refused(status: int, sentence: str, headers: tuple[tuple[bytes, bytes], ...
 
 def _name_of(headers: Sequence[tuple[bytes, bytes]]) -> str:
     """The id of a request: the client's, or that of a proxy before us, where it is one; else a new one."""
-    given = next((value for key, value in headers if key == b"x-request-id"), b"")
-    return given.decode() if _NAMED.fullmatch(given) else secrets.token_hex(8)
+    name = next((value for key, value in headers if key == b"x-request-id"), b"")
+    return name.decode() if _NAMED.fullmatch(name) else secrets.token_hex(8)
 
 
 async def _static(kind: bytes, content: bytes) -> Answer:

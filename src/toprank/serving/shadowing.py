@@ -21,19 +21,19 @@ class Shadow:
         self.name, self._models, self._counters = name, models, counters
         self._thread = Threads(1, _WAITING - 1, "shadow")
 
-    def look(self, model: Served, asked: ScoreRequest, X: FloatArray, scores: FloatArray) -> None:
+    def look(self, model: Served, request: ScoreRequest, X: FloatArray, scores: FloatArray) -> None:
         """Score the documents of a request that `model` answered, some time soon."""
         pair = (model.name, self.name)
-        if self._thread.begin(partial(self._compare, model, asked, X, scores, pair)) is None:
+        if self._thread.begin(partial(self._compare, model, request, X, scores, pair)) is None:
             self._counters.shadow_skipped.labels(*pair).inc()
 
     def _compare(
-        self, model: Served, asked: ScoreRequest, X: FloatArray, scores: FloatArray, pair: tuple[str, str]
+        self, model: Served, request: ScoreRequest, X: FloatArray, scores: FloatArray, pair: tuple[str, str]
     ) -> None:
         counters = self._counters
         try:
             shadow = self._models.get(self.name)
-            own = shadow.scores(self._rows(asked, X, model, shadow))
+            own = shadow.scores(self._rows(request, X, model, shadow))
             before, now = model.order(scores), shadow.order(own)
         except Exception:  # noqa: BLE001 - nobody waits for the result, so what is not counted is never heard of
             counters.shadow_failed.labels(*pair).inc()
@@ -46,13 +46,13 @@ class Shadow:
         counters.shadow_overlap.labels(*pair).observe(len({*before[:top]} & {*now[:top]}) / top)
         counters.shadowed.labels(*pair).inc()  # last: who reads it may rely on the others
 
-    def _rows(self, asked: ScoreRequest, X: FloatArray, model: Served, shadow: Served) -> FloatArray:
+    def _rows(self, request: ScoreRequest, X: FloatArray, model: Served, shadow: Served) -> FloatArray:
         """The rows as the shadow takes them: by name, where it has other columns than the model."""
         mine, theirs = shadow.columns, model.columns
         words = mine.text is not None or theirs.text is not None  # each knows them in its own way
         if not words and (mine.names, mine.count, mine.encoding) == (theirs.names, theirs.count, theirs.encoding):
             return X
-        return mine.rows(asked.documents, asked.features, asked.query_text, select=True).X
+        return mine.rows(request.documents, request.features, request.query_text, select=True).X
 
     def close(self) -> None:
         """Stop the thread."""

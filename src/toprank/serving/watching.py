@@ -85,12 +85,12 @@ class DriftWatch:
         known = last is not None and last.version == model.version and now - last.when <= _OLD
         return (last.model, last.drift) if known and last is not None else None
 
-    def _compare(self, model: Served, asked: list[FloatArray]) -> None:
+    def _compare(self, model: Served, requests: list[FloatArray]) -> None:
         comparison = None
         try:
             new = RankingData(
-                np.concatenate(asked),
-                qid=np.repeat(np.arange(len(asked)), [len(X) for X in asked]),
+                np.concatenate(requests),
+                qid=np.repeat(np.arange(len(requests)), [len(X) for X in requests]),
                 feature_names=getattr(model.ranker, "feature_names_in_", None),
                 encoding=model.ranker.encoding_,
             )

@@ -184,10 +184,10 @@ def _cosines(
     """Cosines in the directions of LSA."""
     out = np.zeros(len(rows), dtype=np.float32)
     if documents.statistics.basis.shape[1]:
-        asked, vectors = documents.query_vectors(queries), documents.vectors
+        query_vectors, vectors = documents.query_vectors(queries), documents.vectors
         for start in range(0, len(rows), _ROWS):
             part = slice(start, start + _ROWS)
-            out[part] = np.einsum("ij,ij->i", vectors[rows[part]], asked[query[part]])
+            out[part] = np.einsum("ij,ij->i", vectors[rows[part]], query_vectors[query[part]])
     return out
 
 

@@ -96,9 +96,9 @@ class TextFeatures:
     ) -> npt.NDArray[np.float32]:
         """The same for documents that are encoded already: row i asks `queries[i]` of document `rows[i]`."""
         numbers: dict[str, int] = {}
-        asked = np.fromiter((numbers.setdefault(query, len(numbers)) for query in queries), np.int64, len(rows))
-        order = np.argsort(asked, kind="stable")
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(asked, minlength=len(numbers)))])
+        query_of_row = np.fromiter((numbers.setdefault(query, len(numbers)) for query in queries), np.int64, len(rows))
+        order = np.argsort(query_of_row, kind="stable")
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(query_of_row, minlength=len(numbers)))])
         out = np.empty((len(rows), len(self.match.names)), dtype=np.float32)
         out[order] = self.match.matrix(list(numbers), documents, rows[order], offsets)
         return out

@@ -51,8 +51,8 @@ def build(folder: Path, documents: Iterable[Sequence[str]], fields: Sequence[str
         marks = ", ".join("?" * (len(columns) + 1))
         rows = ((row, *texts) for row, texts in enumerate(documents, 1))
         connection.executemany(f"INSERT INTO documents(rowid, {', '.join(columns)}) VALUES ({marks})", rows)
-        given = ", ".join(repr(weight) for weight in weights)
-        connection.execute("INSERT INTO documents(documents, rank) VALUES ('rank', ?)", (f"bm25({given})",))
+        numbers = ", ".join(repr(weight) for weight in weights)
+        connection.execute("INSERT INTO documents(documents, rank) VALUES ('rank', ?)", (f"bm25({numbers})",))
         connection.execute("INSERT INTO documents(documents) VALUES ('optimize')")
         connection.execute("COMMIT")
     except sqlite3.Error as problem:
@@ -95,10 +95,10 @@ class SqliteEngine:
 
     def find(self, words: Sequence[str], k: int) -> Hits:
         """The best k documents by FTS5's BM25, each word quoted."""
-        asked = " OR ".join('"{}"'.format(word.replace('"', '""')) for word in words)
+        terms = " OR ".join('"{}"'.format(word.replace('"', '""')) for word in words)
         query = "SELECT rowid, rank FROM documents WHERE documents MATCH ? ORDER BY rank, rowid LIMIT ?"
         try:
-            pairs = self._connection().execute(query, (asked, k)).fetchall() if words else []
+            pairs = self._connection().execute(query, (terms, k)).fetchall() if words else []
         except sqlite3.Error as problem:
             raise self._folder.fault(f"The first stage of this index is damaged ({problem}).") from None
         table = np.array(pairs, dtype=np.float64).reshape(len(pairs), 2)
