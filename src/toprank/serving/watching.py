@@ -7,7 +7,6 @@ ago, a thread makes another, and nobody waits for it.
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Lock
 from time import monotonic
@@ -18,6 +17,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.monitoring import Drift, monitor
+from toprank.serving.aside import Threads
 from toprank.serving.counting import Counters
 from toprank.serving.models import Models, Served
 
@@ -51,8 +51,7 @@ class DriftWatch:
         self._reference, self._models = reference, models
         self._kept: deque[FloatArray] = deque()
         self._size, self._version = 0, ""
-        self._lock, self._comparing = Lock(), False
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="drift")
+        self._lock, self._thread = Lock(), Threads(1, 0, "drift")  # one comparison at a time, and none that waits
         self._last: _Comparison | None = None
         self._due = 0.0  # when to compare again
         self._failed = counters.drift_failed
@@ -78,9 +77,8 @@ class DriftWatch:
         model, now = self._models.get(None), monotonic()
         with self._lock:
             enough = model.version == self._version and len(self._kept) >= _LEAST
-            if enough and not self._comparing and now >= self._due:
-                self._comparing, self._due = True, now + _SECONDS
-                self._pool.submit(self._compare, model, list(self._kept))
+            if enough and now >= self._due and self._thread.begin(partial(self._compare, model, list(self._kept))):
+                self._due = now + _SECONDS
             last = self._last
         known = last is not None and last.version == model.version and now - last.when <= _OLD
         return (last.model, last.drift) if known and last is not None else None
@@ -99,11 +97,11 @@ class DriftWatch:
         except Exception:  # noqa: BLE001 - nobody waits for it; a model that was replaced may take other columns
             self._failed.labels(model.name).inc()
         with self._lock:
-            self._last, self._comparing = comparison, False
+            self._last = comparison
 
     def close(self) -> None:
         """Stop the thread."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._thread.close()
 
     def _count(self) -> dict[tuple[str, ...], float]:
         return {(): float(len(self._kept))}
