@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a model of an index was trained on, as its file tells it; of that, what makes no sense counts as not told.
+    """What a model of an index was trained on, as its file says; an entry that makes no sense counts as absent.
 
-    Each part is looked at when it is asked for: a search asks for the pool alone, and of queries there may be many.
+    Each entry is read when it is needed: a search needs the pool alone, and there may be many queries.
     """
 
     noted: Mapping[str, Any]
@@ -31,7 +31,7 @@ class Lesson:
 
     @property
     def system(self) -> str:
-        """What was trained, by name; empty: nobody noted it."""
+        """The name of the system that was trained; empty if unknown."""
         return str(self.noted.get("system", ""))
 
     @property
@@ -41,7 +41,7 @@ class Lesson:
         return pool if type(pool) is int and pool >= 1 else None
 
     def names(self, part: str) -> tuple[str, ...]:
-        """Of ``queries`` the ids, of ``words`` their words, of ``vectors`` the models that they had vectors of."""
+        """The ids of the ``queries``, their ``words``, or the models that made their ``vectors``."""
         names = self.noted.get(part)
         return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
@@ -53,7 +53,7 @@ def learned_from(ranker: Ranker | None) -> Lesson:
 
 
 class ModelFile:
-    """The model of an index, for as long as the folder holds that index; later it stays the one that was read last.
+    """The model of an index: the newest one while the folder holds that index, later the one that was read last.
 
     Args:
         folder: the index.
@@ -82,7 +82,7 @@ class ModelFile:
             return self._kept[1]
 
     def save(self, ranker: Ranker) -> None:
-        """Put a model into the folder: one file, so that whoever searches meanwhile has the old or the new one."""
+        """Put a model into the folder: one file, so a search meanwhile uses either the old or the new one."""
         if not self._folder.is_current():
             raise FileError(
                 f"{self._folder.path} now holds another index than the one that is open, so the model was not stored. "

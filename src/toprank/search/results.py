@@ -54,11 +54,11 @@ class SearchResults(Shown):
     found: int
     """Candidates of the first stage, all of which were ranked."""
     learned: bool
-    """Whether a trained model made the order."""
+    """Whether a trained model ordered the hits."""
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     """Of the first stage, the features, the ranking and the passages."""
     note: str = ""
-    """What to know about the query, where there is something."""
+    """What to know about the query; empty if there is nothing."""
     rows: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """All candidates by row of the index, in the order of the first stage."""
     scores: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))

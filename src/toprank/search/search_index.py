@@ -46,8 +46,8 @@ _TITLE = 300  # letters of a title in a list: what is longer is no title, and a 
 class Index:
     """A search index that is open: `search`, `train`, `evaluate`.
 
-    Threads may share one. The files that it opened stay as they are, whoever writes a new index under the same name; a
-    model that is trained meanwhile, here or by another process, orders the next search.
+    Threads may share an index. It keeps the files that it opened, even if a new index takes their place; a model that
+    is trained meanwhile, here or by another process, orders the next search.
 
     Args:
         path: the folder that `toprank.search.index` made.
@@ -142,7 +142,7 @@ class Index:
         return by_name
 
     def queries_and_judgments(self, queries: Any, qrels: Any, part: str) -> tuple[Topics, Qrels, tuple[str, ...]]:
-        """Those that are given, or came with the collection, and what to know about them.
+        """Return queries and judgments, given or from the collection, and what to know about them.
 
         Args:
             queries: a file or ``{id: words}``; None: the collection's.
@@ -179,7 +179,7 @@ class Index:
         return topics, judged, ()
 
     def has_changed(self) -> bool:
-        """Whether the files that were indexed are not as they were: some came, went, or were written since."""
+        """Whether files of the source were added, removed or changed since it was indexed."""
         stamp = self.folder.meta.get("source")
         if not isinstance(stamp, dict) or not {"path", "files", "digest"} <= set(stamp):
             return False
@@ -190,7 +190,7 @@ class Index:
     def words(self, query: str) -> list[str]:
         """The words of a query that the first stage looks for; of very many the rarest.
 
-        What a query says twice counts twice, as in BM25 itself.
+        A word that stands twice in the query counts twice, as in BM25.
         """
         words = self.statistics.analyzer.words(query[:_MOST_LETTERS])
         if len(words) > MOST_WORDS:
@@ -200,7 +200,7 @@ class Index:
         return words
 
     def candidates(self, query: str, k: int, qid: str | None = None) -> Hits:
-        """The best k documents of the first stage for the words of a query; of a run, for its id."""
+        """Return the best k documents of the first stage: an engine looks for words, a run for the id of the query."""
         if self.engine is None:
             assert self.runs is not None
             return self.runs.find(self._asked(query)[0] if qid is None else qid, k)
@@ -210,7 +210,7 @@ class Index:
         return hits
 
     def _asked(self, query: str) -> tuple[str, str]:
-        """Id and words of a query. Runs know queries by their ids, so each may be asked for by its id or its words."""
+        """Return id and words of a query. Runs know queries by id, so a query may be given by its id or its words."""
         if self.runs is None:
             return query, query
         pairs = [] if self.topics is None else list(zip(self.topics.ids, self.topics.texts, strict=True))

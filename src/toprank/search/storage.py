@@ -44,19 +44,29 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
+def _description_of(folder: Path) -> Any:
+    """Read the description of an index.
+
+    Raises:
+        ValueError: it is no JSON, or larger than any of ours.
+    """
+    file = folder / META
+    if file.stat().st_size > _MOST_META:
+        raise ValueError
+    return json.loads(file.read_bytes())
+
+
 def is_index(folder: Path) -> bool:
     """Whether a folder's description says that it is an index."""
     try:
-        if (folder / META).stat().st_size > _MOST_META:
-            return False
-        meta = json.loads((folder / META).read_bytes())
+        meta = _description_of(folder)
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(meta, dict) and meta.get("format") == FORMAT
 
 
 def check_target(path: PathLike) -> Path:
-    """Where an index called `path` lies in truth; refused where something else is there."""
+    """Return where an index called `path` really lies; refuse what is there if it is no index."""
     check_name(path)
     target = Path(os.path.realpath(path))
     with os_errors(path, "written"):
@@ -67,7 +77,7 @@ def check_target(path: PathLike) -> Path:
 
 
 def _patiently(check: Callable[[], None]) -> None:
-    """Check again a moment later what fails: between two renames of a writer nothing lies under an index's name."""
+    """Repeat a check that fails a moment later: between a writer's two renames nothing lies under an index's name."""
     for patience in (0.001, 0.005, 0.02):
         try:
             check()
@@ -102,7 +112,7 @@ def write_array(folder: Path, name: str, array: npt.NDArray[Any]) -> None:
 
 @contextmanager
 def new_index(path: PathLike) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """A folder to write an index into, and its description to fill; then it takes its name, or nothing is left."""
+    """Give a folder to write an index into and a description to fill; it takes its name at the end, or is removed."""
     target = check_target(path)
     clear_remains(target)
     folder = temporary_sibling(target, UNFINISHED)
@@ -125,7 +135,7 @@ def _hash(file: Path) -> str:
 
 
 class IndexFolder:
-    """An index on disk that was looked at: its files are those of its description, each as large as that says.
+    """An index on disk whose files were checked: they are those of its description, each as large as that says.
 
     Args:
         path: the folder.
@@ -146,9 +156,7 @@ class IndexFolder:
 
     def _described(self) -> dict[str, Any]:
         try:
-            if (self.path / META).stat().st_size > _MOST_META:
-                raise self.fault("The description of this index is impossibly large.")
-            meta = json.loads((self.path / META).read_bytes())
+            meta = _description_of(self.path)
         except (FileNotFoundError, NotADirectoryError):
             what = "is not a search index" if self.path.exists() else "does not exist"
             raise FileError(f"{self.path} {what}; `toprank search index` makes one.") from None
@@ -165,7 +173,7 @@ class IndexFolder:
         return meta
 
     def is_current(self) -> bool:
-        """Whether what was looked at still lies under this name, and no other index."""
+        """Whether the folder still holds the index that was opened, and not another one of its name."""
         try:
             return bool(self._described().get("id") == self.meta.get("id"))
         except (FormatError, FileError, OSError):

@@ -1,4 +1,4 @@
-"""What a service counts, and tells at /metrics in Prometheus's form."""
+"""The counters of a service, which /metrics shows in Prometheus's format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 class _ReadGauge(NamedTuple):
-    """Numbers that are read when somebody asks for them; a tuple of labels tells each from the others."""
+    """Numbers that are read at every scrape, each with its own labels."""
 
     name: str
     help: str
@@ -34,7 +34,7 @@ Collector.register(_ReadGauge)
 
 
 class Counters:
-    """Everything that a service counts, with memory and processor time of the process; `gauge` adds what others tell.
+    """Everything that a service counts, with memory and processor time of the process; `gauge` adds further numbers.
 
     A registry of its own: several services of one process do not mix their numbers.
     """
@@ -47,7 +47,7 @@ class Counters:
         self.documents = self._spread("documents", "Documents of a request.", DOCUMENTS, "model")
         self.missing = self._count("missing_values", "Values that were null, or levels not seen in training.", "model")
         self.unseen = self._count("unseen_levels", "Levels not seen in training, taken as missing.", "model", "feature")
-        self.reloads = self._count("reloads", "Model files read again, by what came of it.", "model", "outcome")
+        self.reloads = self._count("reloads", "Model files read again, by outcome.", "model", "outcome")
         pair = ("model", "shadow")
         self.shadowed = self._count("shadow_requests", "Requests that a shadow scored, too.", *pair)
         self.shadow_failed = self._count("shadow_failures", "Requests that a shadow could not score.", *pair)
@@ -58,8 +58,8 @@ class Counters:
         self.impressions = self._count("interleaved_lists", "Interleaved lists that were made.")
         self.clicks = self._count("interleaved_clicks", "Clicks on interleaved lists, by the model's team.", "model")
         self.log_records = self._count("log_records", "Lists and events written to the log.", "kind")
-        self.log_dropped = self._count("log_dropped", "Lists and events that were lost, and why.", "kind", "reason")
-        self.events = self._count("events", "Events by kind, and whether they were taken.", "kind", "outcome")
+        self.log_dropped = self._count("log_dropped", "Lists and events that were lost, by reason.", "kind", "reason")
+        self.events = self._count("events", "Events by kind and outcome.", "kind", "outcome")
         self.split = self._count("split_requests", "Requests by the arm of the split.", "arm")
         self.drift_failed = self._count("drift_failures", "Comparisons with the reference that failed.", "model")
 
@@ -72,7 +72,7 @@ class Counters:
     def gauge(
         self, name: str, help: str, labels: tuple[str, ...], read: Callable[[], Mapping[tuple[str, ...], float]]
     ) -> None:
-        """Tell numbers that rise and fall: `read` is called whenever somebody asks, and gives one for each labels."""
+        """Show numbers that rise and fall: `read` returns them, at every scrape, by their labels."""
         self._registry.register(_ReadGauge(name, help, labels, read))
 
     def text(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What a service tells of itself: one JSON object a line on standard error, and never what clients sent."""
+"""The log of a service: one JSON object per line on standard error, and never what clients sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Log:
             self("request", endpoint=endpoint, status=status, ms=round(seconds * 1e3, 3), **facts)
 
     def hear(self, name: str) -> None:
-        """Write what a library says at the level of warnings as lines of ours."""
+        """Write the warnings of a library as lines of this log."""
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [_LogHandler(self)], False
         logger.setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""What a service shows and is told of it, in the terms of its journal: every list has an id, and events name it."""
+"""Writes the lists of a service, and events on them, to its journal: every list has an id, which its events name."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Recorder:
     """Writes lists and events.
 
     Args:
-        journal: takes them; None: nothing is written, but events are understood.
+        journal: where to write; None: nothing is written, but events are understood.
         seal: signs the ids of lists.
         counters: where events are counted.
-        days: how old a list may be when something is told of it.
+        days: how old a list may be when an event on it arrives.
         exploration: which lists to change a little; None: none.
     """
 
@@ -110,7 +110,7 @@ class Recorder:
     # ---- events ----
 
     def opened(self, events: Events) -> OpenedList:
-        """The list that events are of, and that they may be; refused where nobody with our secret made it."""
+        """Return the list of events; refuse a list that is too old or not ours, and events that do not fit it."""
         shown = self._seal.opened(events.request)
         if shown is None:
             self._count(events.events, "forged")
@@ -119,7 +119,7 @@ class Recorder:
             )
         if time.time_ns() - shown.made > self._days * 86_400e9:
             self._count(events.events, "late")
-            raise RefusedError(404, f"The list is older than {self._days:g} days; what is told of it now is too late.")
+            raise RefusedError(404, f"The list is older than {self._days:g} days; events on it are no longer taken.")
         for event in events.events:
             if (event.value is None) == (event.kind in _VALUED):
                 needs = "a value" if event.kind in _VALUED else "no value"
@@ -130,7 +130,7 @@ class Recorder:
         return shown
 
     def done(self, events: Events) -> list[Event]:
-        """Keep events of a list that was opened; gives those that were not told before."""
+        """Keep events of a list that was opened; return those that are new."""
         name, new = name_of(events.request), []
         for event in events.events:
             key = (name, event.kind, event.id if event.id is not None else ("document", event.document))

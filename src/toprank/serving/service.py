@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from toprank.serving.interleaving import InterleavedModels
     from toprank.serving.watching import DriftWatch
 
-_LARGE = 1 << 18  # bytes of a body whose scoring should not keep others waiting
+_LARGE = 1 << 18  # bytes of a body from which on it is scored on a thread, to keep nobody else waiting
 _MANY = 200  # documents likewise, however small: twice those that a model was found quick with
 _SCRAPES = 8  # requests for numbers that may wait for each other
 _NAMED = re.compile(rb"[\w.:+/=@-]{1,128}")  # ids of requests that are taken over: one word, that fits a line
-_QUOTED = 1000  # characters of a refusal that are told, of its beginning and of its end
+_QUOTED = 1000  # characters of a long refusal that are kept, of its beginning and of its end
 _DISCARDED = 8  # so many times the limit of a body is read and thrown away, so that the client hears why
 _JSON = b"application/json"
 _PLAIN = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
@@ -66,7 +66,7 @@ Result = TypeVar("Result")
 
 
 class Answer(NamedTuple):
-    """What is sent back, and what the log and the counters are told of it."""
+    """What is sent back, and facts about it for the log."""
 
     status: int
     body: bytes
@@ -90,11 +90,11 @@ class Service:
         interleave: two models whose rankings are interleaved at /v1/interleave.
         secret: signs the ids of lists; services that share it take each other's events.
         files: where lists and events are written; None: nowhere.
-        event_days: how old a list may be when something is told of it.
+        event_days: how old a list may be when an event on it arrives.
         explore: which lists are changed a little (`Exploration`).
         split: models that some keys get instead of the primary one (`TrafficSplit`).
-        reference: queries as the primary model was trained for; drift from them is told at /metrics.
-        extension: further endpoints and pages, of a room above; a service that has some may be without models.
+        reference: data like those that the primary model was trained on; /metrics shows the drift from them.
+        extension: further endpoints and pages, of a room above; a service that has them needs no models.
         log: where lines are written.
     """
 
@@ -156,7 +156,7 @@ class Service:
             self._extend(extension)
 
     def _extend(self, extension: Extension) -> None:
-        """Take up endpoints and pages; where a page stands at / already, it moves to /models."""
+        """Add endpoints and pages; a page of the extension at / moves ours to /models."""
         self._endpoints = dict(extension.endpoints(self._recorder))
         self._routes |= {
             path: ("POST", partial(self._extended, endpoint)) for path, endpoint in self._endpoints.items()
@@ -167,7 +167,7 @@ class Service:
         self._add_pages(extension.pages)
 
     def _add_pages(self, pages: Mapping[str, tuple[bytes, bytes]]) -> None:
-        """Take up pages, which everybody may see."""
+        """Add pages, which everybody may see."""
         self._routes |= {path: ("GET", partial(_static, kind, content)) for path, (kind, content) in pages.items()}
         self._open |= set(pages)
 
@@ -245,7 +245,7 @@ class Service:
             # Where the body ends is told twice; a proxy may believe the other one, and take the rest for a request.
             return _refused(400, "Give the length of the body or send it in chunks, but not both.", _LEAVE)
         if path not in self._routes:
-            raise RefusedError(404, f"There is nothing at {path[:200]}; /openapi.json tells what there is.")
+            raise RefusedError(404, f"There is nothing at {path[:200]}; /openapi.json lists what there is.")
         method, answer = self._routes[path]
         if path not in self._open and not self._may_ask(headers.get(b"authorization", b"")):
             return _refused(401, "This service asks for a token: Authorization: Bearer ….", _BEARER)
@@ -314,7 +314,7 @@ class Service:
         return self._noticed(model, request, await self._work(scored, request, len(body), model))
 
     def _arm(self, request: RankRequest) -> Arm | None:
-        """The arm of a split that a request belongs to; who asks for a model by name, or has no key, is in none."""
+        """Return the arm of a split that a request belongs to; None for a request that names a model or has no key."""
         if self._split is None or request.key is None or request.model is not None:
             return None
         arm = self._split.arm(request.key)
@@ -322,7 +322,7 @@ class Service:
         return arm
 
     def _noticed(self, model: Served, request: ScoreRequest, done: answers.Done) -> Answer:
-        """The answer, counted, and shown to shadows and to who looks for drift."""
+        """Return the answer, after counting it and passing it to shadows and the drift watch."""
         name, n = model.name, len(done.scores)
         self.counters.documents.labels(name).observe(n)
         if done.missing:
@@ -422,7 +422,7 @@ class Service:
     # ---- models that change ----
 
     async def reload(self, *, everything: bool = False) -> None:
-        """Read models again whose files were replaced, or all; one that cannot serve is told of, and the old stays."""
+        """Read models again whose files were replaced, or all; if a new one cannot serve, log why and keep the old."""
         names = [model.name for model in self.models] if everything else self.models.changed()
         for name in names:
             try:
@@ -496,7 +496,7 @@ def _json(value: Any) -> bytes:
 
 
 def _where(problem: BaseException) -> str:
-    """File and line of the innermost place; the message may hold what a client sent, and is not told."""
+    """Return file and line of the innermost frame; the message stays out of the log: it may quote a client."""
     trace = problem.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""A shadow scores what the primary model is asked, without being answered with: what would it change?"""
+"""A shadow model scores the requests to the primary model without answering them: what would it change?"""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _TOP = 10
 
 
 class Shadow:
-    """One model in the shadow of the primary one. It works on a thread of its own, after the answer."""
+    """One shadow model. It works on a thread of its own, after the answer."""
 
     def __init__(self, name: str, models: Models, counters: Counters) -> None:
         self.name, self._models, self._counters = name, models, counters
         self._thread = Threads(1, _WAITING - 1, "shadow")
 
     def look(self, model: Served, request: ScoreRequest, X: FloatArray, scores: FloatArray) -> None:
-        """Score the documents of a request that `model` answered, some time soon."""
+        """Score the documents of a request that `model` answered, as soon as the thread is free."""
         pair = (model.name, self.name)
         if self._thread.begin(partial(self._compare, model, request, X, scores, pair)) is None:
             self._counters.shadow_skipped.labels(*pair).inc()
@@ -35,7 +35,7 @@ class Shadow:
             shadow = self._models.get(self.name)
             own = shadow.scores(self._rows(request, X, model, shadow))
             before, now = model.order(scores), shadow.order(own)
-        except Exception:  # noqa: BLE001 - nobody waits for the result, so what is not counted is never heard of
+        except Exception:  # noqa: BLE001 - nobody waits for the result: a failure that is not counted goes unnoticed
             counters.shadow_failed.labels(*pair).inc()
             return
         if before != now:
@@ -44,7 +44,7 @@ class Shadow:
             counters.shadow_first.labels(*pair).inc()
         top = min(_TOP, len(now))
         counters.shadow_overlap.labels(*pair).observe(len({*before[:top]} & {*now[:top]}) / top)
-        counters.shadowed.labels(*pair).inc()  # last: who reads it may rely on the others
+        counters.shadowed.labels(*pair).inc()  # last: a scrape that sees this count has the others, too
 
     def _rows(self, request: ScoreRequest, X: FloatArray, model: Served, shadow: Served) -> FloatArray:
         """The rows as the shadow takes them: by name, where it has other columns than the model."""

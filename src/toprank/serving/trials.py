@@ -25,8 +25,8 @@ class Arm(NamedTuple):
 class TrafficSplit:
     """Models that share the keys of users.
 
-    Whose key it is depends on the names of the models and on nothing else: all replicas agree, and where the share of a
-    model is raised, who had it before has it still.
+    The arm of a key depends on the key and the names of the models alone: all replicas agree, and if the share of a
+    model is raised, the keys that had it keep it.
 
     Args:
         primary: the model that all others get.

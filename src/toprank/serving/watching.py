@@ -1,7 +1,7 @@
-"""What the primary model is asked, beside what it was trained for: drift, told at /metrics.
+"""How far the requests to the primary model have drifted from its training data, shown at /metrics.
 
-The last requests are kept. Who asks for the numbers gets those of the last comparison; where that is more than a minute
-ago, a thread makes another, and nobody waits for it.
+The last requests are kept. /metrics shows the last comparison; if that is more than a minute old, a thread makes
+another, and nobody waits for it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SECONDS = 60.0  # between two comparisons
 _OLD = 600.0  # seconds after which a comparison says nothing of today
 _RESAMPLES = 200
 _MEANINGS = {
-    "alarms": "What calls for somebody to look.",
-    "score_psi": "How far the scores have moved.",
-    "largest_feature_psi": "How far the feature has moved that moved the most.",
-    "features_drifted": "Features that have surely moved, and far.",
+    "alarms": "Shifts that need attention.",
+    "score_psi": "Population stability index of the scores.",
+    "largest_feature_psi": "Population stability index of the feature that moved most.",
+    "features_drifted": "Features whose shift is significant and large.",
     "missing_share": "The share of values that are missing.",
     "outside_share": "The share of values outside of the reference's range.",
     "expected_dcg": "The DCG@10 to expect, without labels.",
-    "expected_dcg_change": "Its change since the reference.",
+    "expected_dcg_change": "Change of the expected DCG since the reference.",
 }
 
 
@@ -55,11 +55,13 @@ class DriftWatch:
         self._last: _Comparison | None = None
         self._due = 0.0  # when to compare again
         self._failed = counters.drift_failed
-        monitor(models.get(None).ranker, reference, reference, resamples=99)  # which says what does not fit, at once
+        monitor(models.get(None).ranker, reference, reference, resamples=99)  # refuses at once what does not fit
         counters.gauge("toprank_drift_requests", "Requests that drift is measured on.", (), self._count)
         for name, meaning in _MEANINGS.items():
             counters.gauge(f"toprank_drift_{name}", meaning, ("model",), partial(self._gauge, name))
-        counters.gauge("toprank_drift_feature_psi", "How far each feature has moved.", ("model", "feature"), self._each)
+        counters.gauge(
+            "toprank_drift_feature_psi", "Population stability index of each feature.", ("model", "feature"), self._each
+        )
 
     def look(self, model: Served, X: FloatArray) -> None:
         """Remember the documents of a request that `model` answered; those of another version may have other codes."""

@@ -1,4 +1,4 @@
-"""Documents to search, and where a collection has them, queries and judgments: read from the layouts that there are."""
+"""Collections: documents to search, and their queries and judgments if they have some, in all usual layouts."""
 
 from toprank.search.collections.collection import Collection, Topics
 from toprank.search.collections.judgments import read_judgments

@@ -19,13 +19,13 @@ from toprank.errors import DataError, UnknownNameError
 ALL = "all"
 """The name of judgments that are not divided into parts such as train and test."""
 QUERY_NAMES = frozenset({"query", "query_id", "query-id", "queryid", "qid", "topic", "topic_id", "id", "_id"})
-"""What a header calls the ids of queries."""
-_HALVES = re.compile("[\ud800-\udfff]")  # of characters: no file can hold them
+"""Headers of the column of query ids."""
+_HALVES = re.compile("[\ud800-\udfff]")  # lone surrogates, which UTF-8 cannot hold
 _TITLES = ("title", "name", "heading", "headline")
 
 
 def whole_text(text: str) -> str:
-    """Text that every file can hold: half a character, as damaged JSON brings it, becomes the sign for that.
+    """Return text that UTF-8 can hold: a lone surrogate, as damaged JSON has it, becomes U+FFFD.
 
     >>> whole_text("a" + chr(0xD800))
     'a�'
@@ -53,17 +53,17 @@ class Topics:
             raise DataError(f"Two queries have the id '{self.ids[places[0]]}'; ids must be different.")
 
     @classmethod
-    def of(cls, given: Topics | Mapping[str, str] | str | os.PathLike[str]) -> Topics:
-        """From ``{id: words}`` or a file (see `read_topics`)."""
-        if isinstance(given, Topics):
-            return given
-        if isinstance(given, str | os.PathLike):
+    def of(cls, queries: Topics | Mapping[str, str] | str | os.PathLike[str]) -> Topics:
+        """Make topics of ``{id: words}`` or a file (see `read_topics`)."""
+        if isinstance(queries, Topics):
+            return queries
+        if isinstance(queries, str | os.PathLike):
             from toprank.search.collections.topics import read_topics
 
-            return read_topics(given)
-        if not isinstance(given, Mapping):
-            raise DataError(f"Queries are {{id: words}} or the name of a file, not {type(given).__name__}.")
-        return cls(tuple(map(str, given)), tuple(whole_text(str(text)) for text in given.values()))
+            return read_topics(queries)
+        if not isinstance(queries, Mapping):
+            raise DataError(f"Queries are {{id: words}} or the name of a file, not {type(queries).__name__}.")
+        return cls(tuple(map(str, queries)), tuple(whole_text(str(text)) for text in queries.values()))
 
     def select(self, ids: Iterable[str]) -> Topics:
         """The queries of these ids, in the order of the topics."""
@@ -81,18 +81,18 @@ class Stamp:
 
     path: str
     names: tuple[str, ...]
-    """The files, below `path`; none where it was a folder of texts, all of which count."""
+    """The files, relative to `path`; none for a folder of texts, where every text counts."""
     digest: str
 
     @classmethod
     def of(cls, path: Path, files: Sequence[Path], every: bool = False) -> Self:
-        """Of the files that were read, by their names, sizes and times of change; `every` text below a folder."""
-        seen = hashlib.blake2b(digest_size=16)
+        """Stamp files by their names, sizes and times of change; with `every` they are all texts below a folder."""
+        digest = hashlib.blake2b(digest_size=16)
         names = sorted((os.path.relpath(file, path), file) for file in files)
         for name, file in names:
             status = file.stat()
-            seen.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
-        return cls(str(path.resolve()), () if every else tuple(name for name, _ in names), seen.hexdigest())
+            digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+        return cls(str(path.resolve()), () if every else tuple(name for name, _ in names), digest.hexdigest())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,10 +103,10 @@ class Collection:
         name: what it is called.
         ids: one for each document, all different.
         fields: the texts, by the name of the field.
-        topics: queries, where the collection brings some.
-        judgments: by part (``train``, ``test``; ``all`` where they are not divided).
-        notes: what whoever reads the collection should know: how grades were mapped, what was left out.
-        stamp: what the source looked like, where it is on disk.
+        topics: queries, if the collection has some.
+        judgments: by part (``train``, ``test``; ``all`` if they are not divided).
+        notes: what to know about the collection: how grades were mapped, what was left out.
+        stamp: the state of the source when it was read, if it is on disk.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Collection:
 
     @property
     def title(self) -> str | None:
-        """The field that names a document; None where there is none but the text itself."""
+        """The field with the titles; None if there is none, or no other field."""
         named = next((name for name in self.fields if name.lower() in _TITLES), None)
         return named if len(self.fields) > 1 else None
 

@@ -23,7 +23,7 @@ _MOST_NAMED = 5  # names in a sentence
 
 
 def text_files_in(path: Path) -> tuple[list[Path], Counter[str]]:
-    """The files of a folder that are text by their names, and what the others are; hidden ones aside."""
+    """Return the files below a folder that are text by their suffix, and count the others; hidden files are skipped."""
     files: list[Path] = []
     others: Counter[str] = Counter()
     with os_errors(path, "read"):
@@ -64,7 +64,7 @@ def folder(path: Path) -> Collection:
     notes: tuple[str, ...] = ()
     if others:
         named = ", ".join(f"{count:,} × {suffix}" for suffix, count in others.most_common(_MOST_NAMED))
-        notes = (f"Left out, since their names do not end as those of text, Markdown or HTML files do: {named}.",)
+        notes = (f"Left out, since their suffixes are not those of text, Markdown or HTML: {named}.",)
     if guessed:
         notes += (
             f"Read as Windows-1252, since they are not UTF-8 and do not state their encoding: {guessed:,} of "
@@ -75,7 +75,7 @@ def folder(path: Path) -> Collection:
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file of JSON lines and their lines; also .gz and .zst."""
+    """Yield the objects of a file of JSON lines, each after its line number; also .gz and .zst."""
     for number, line in open_bytes(path).lines():
         if not line.strip():
             continue
