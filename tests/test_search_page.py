@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 
@@ -19,7 +20,8 @@ pytest.importorskip("uvicorn")
 from browser import Browser
 from test_serving_process import started
 from toprank.cli.commands import app
-from toprank.errors import DataError
+from toprank.errors import DataError, FileError
+from toprank.search import Index
 from toprank.search.serving import SearchService
 from toprank.serving.logs import Log
 from toprank.serving.models import Models
@@ -208,6 +210,22 @@ def test_an_index_that_is_made_anew_is_opened_and_a_damaged_one_is_not(tmp_path)
     asyncio.run(service.reload())
     assert asked(service, "/v1/search", {"query": "heat"})[0] == 200
     service.close()
+
+
+def test_a_model_that_is_replaced_while_it_is_opened_is_not_served_under_the_version_of_the_next(
+    folder, tmp_path, monkeypatch
+):
+    copied, pin = shutil.copytree(folder, tmp_path / "index"), Index.pin_model
+
+    def pinned(index):
+        pin(index)
+        model = index.path / "model.toprank"
+        model.write_bytes(model.read_bytes())
+
+    SearchService(copied)
+    monkeypatch.setattr(Index, "pin_model", pinned)
+    with pytest.raises(FileError, match="was replaced while it was opened"):
+        SearchService(copied)
 
 
 def test_the_openapi_document_has_the_endpoints(service):

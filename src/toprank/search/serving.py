@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from toprank.data.bytesource import file_signature
-from toprank.errors import DataError
+from toprank.errors import DataError, FileError
 from toprank.rankers.model_files import digest_of
 from toprank.search.model_file import learned_from
 from toprank.search.results import Hit
@@ -251,15 +251,13 @@ class _Opened:
     def __init__(self, path: str | os.PathLike[str], options: Mapping[str, Any]) -> None:
         self.signature = _signature(path)
         self.index: Index = open_index(path, **options)
-        self.index.pin_model()  # the version in the log is that of this one
-        model = self.index.model
-        file = self.index.path / MODEL
-        whole = digest_of(file) if model is not None else self.index.folder.meta["id"]
-        self.version = str(whole)[:12]
-        if len(self.index):
-            title = self.index.documents.text(0, self.index.documents.fields[0])
-            if self.index.runs is None:
-                self.index.search(title[:100] or "a", learned=model is not None)  # what is made at first use
+        self.index.pin_model()
+        known_by = self.index.folder.meta["id"] if self.index.model is None else digest_of(self.index.path / MODEL)
+        self.version = str(known_by)[:12]
+        if self.index.runs is None:  # what is made at first use is made before the first request
+            self.index.search(self.index.documents.start(0, self.index.documents.fields[0], 100) or "a")
+        if _signature(path) != self.signature:  # the log would name a model that did not make its lists
+            raise FileError(f"{path} was replaced while it was opened; try again.")
 
 
 def _signature(path: str | os.PathLike[str]) -> tuple[Any, ...]:
