@@ -1,9 +1,9 @@
-"""The default order: what orders candidates without judgments, a linear ranker and small trees, weighed together.
+"""The default order: a blend of orders that need no judgments, a linear ranker and small trees.
 
-A few dozen judged queries teach less than they mislead: learned orders of them were worse than LSA alone on MED. So the
-orders that need no judgments are members beside the learned ones. Both learned members count alike, unless other
-weights of the four are clearly better on queries that the learned ones have not seen: where learning hurts, the blend
-falls back on what was there before.
+A few dozen judged queries can mislead more than they teach: orders learned from them were worse than LSA alone on MED.
+So the orders that need no judgments are members beside the learned ones. Both learned members count alike, unless other
+weights of the members are clearly better on queries that the learned ones have not seen: if learning hurts, the blend
+falls back on the orders that need none.
 
 On validation queries of four collections, of 24 and of all queries, this did best in sum among: both learned members
 alike always; the best weights, however small their lead; the mean of the best weights of many resamples; a linear
@@ -154,7 +154,7 @@ def weighed(data: RankingData, given: Members, caution: float = _CAUTION) -> Cho
 
 
 def _features(folds: _Folds, orders: Sequence[str]) -> list[_Member]:
-    """Orders that need no learning; a candidate that has no value stands in the middle."""
+    """Return the orders that need no learning; a candidate without a value counts as average (z-score 0)."""
     names = list(folds.data.feature_names or ())
     columns = [names.index(name) for name in orders]
     values = [np.nan_to_num(np.asarray(folds.data.X[folds.rows, column], dtype=np.float64)) for column in columns]
@@ -196,7 +196,7 @@ def _trees(folds: _Folds, seed: int, threads: int | None) -> _Member:
 
 
 def _whole(ranker: Any) -> Any:
-    """A ranker that was fitted to its end: half of a blend would be neither it nor what was asked for."""
+    """Pass on an interrupt that ended a fit early: a blend of half-trained members would be of no use."""
     if ranker.was_interrupted:
         raise KeyboardInterrupt
     return ranker
@@ -227,7 +227,7 @@ def _steps(members: int) -> int:
 
 
 def _row(number: int, member: _Member, folds: _Folds, weight: float) -> dict[str, Any]:
-    """What there is to tell of a member by itself."""
+    """Return the row of a member in the table of trials."""
     value = folds.sign * float(folds.values(member.unseen).mean())
     row = {"number": number, "name": member.name, "options": dict(member.options), "value": value}
     return {**row, "state": "complete", "seconds": None, "remark": "", "weight": weight}

@@ -53,15 +53,15 @@ class SearchEvaluation(Shown):
     """Systems on the same queries; `str` is a table."""
 
     runs: Mapping[str, Run]
-    """What each system found."""
+    """The run of each system."""
     evaluations: Mapping[str, Evaluation]
     comparison: Comparison | None
     """Differences with tests; None for a single system."""
     pool_recall: float
-    """The mean share of a query's relevant documents that are among its candidates: a learned order finds no others."""
+    """The mean share of a query's relevant documents that are among its candidates: no others are ranked."""
     pool: int
     validation: Mapping[str, float]
-    """Of each learned system its mean over the folds on the queries that chose hyper-parameters: what to choose by."""
+    """The mean of each learned system over the folds, on the queries that chose hyper-parameters: choose by it."""
     choices: Mapping[str, tuple[Mapping[str, Any], ...]]
     """The hyper-parameters of each fold."""
     facts: tuple[str, ...]
@@ -205,13 +205,14 @@ def evaluate(
 
 
 def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
-    """Systems by name: None for what is not learned here."""
+    """Return the systems by name; the value is None if the system is not learned here."""
     runs = index.runs.names if index.runs is not None else ()
-    given = systems if systems is not None else dict.fromkeys((*(runs or ("bm25", "lsa")), "rrf", DEFAULT_SYSTEM))
+    if systems is None:
+        systems = [*dict.fromkeys((*(runs or ("bm25", "lsa")), "rrf", DEFAULT_SYSTEM))]
     known = {name.lower(): name for name in (*BASELINES, _FIRST_STAGE, _MODEL, *runs)} | {name: name for name in runs}
     learned = {name.lower(): name for name in (BLEND, *system_names())}
     checked: dict[str, Any] = {}
-    for system in [given] if isinstance(given, str) else given:
+    for system in [systems] if isinstance(systems, str) else systems:
         if not isinstance(system, str):
             called = type(system).__name__
             if called in checked:
@@ -219,20 +220,20 @@ def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
             checked[called] = system
             continue
         plain, key = system.strip(), system.strip().lower()
-        there = known.get(plain, known.get(key))
-        name = there or learned.get(key.replace("_", "-"))
+        ready = known.get(plain, known.get(key))
+        name = ready or learned.get(key.replace("_", "-"))
         if name is None:
             raise UnknownNameError("system", system, [*dict.fromkeys(known.values()), *learned.values()])
         if name in checked:
             raise DataError(f"The system {name} is named twice.")
-        checked[name] = None if there else name
+        checked[name] = None if ready else name
     if not checked:
         raise DataError("Name at least one system.")
     return checked
 
 
 def _baseline(index: Index, name: str, topics: Topics, depth: int, data: RankingData) -> Run:
-    """What a system that learns nothing finds."""
+    """Return the run of a system that learns nothing here."""
     if index.runs is not None and name in index.runs.names:
         return _run(data, -_ranks_in_run(data, name), name)
     if name == _MODEL:
@@ -278,7 +279,7 @@ def _lsa(index: Index, topics: Topics, depth: int) -> Run:
     asked = index.encoded.query_vectors(index.encoded.queries(list(topics.texts)))
     rows, qids, scores = [], [], []
     for qid, vector in zip(topics.ids, asked, strict=True):
-        if not vector.any():  # no word of it is known: it is like no document, and any order would be made up
+        if not vector.any():  # no word of the query is known, so any order of the documents would be made up
             continue
         cosines = vectors @ vector
         best = np.argsort(-cosines, kind="stable")[:depth]
@@ -304,7 +305,7 @@ def _model_scores(index: Index, topics: Topics, data: RankingData) -> FloatArray
     again = [qid for qid, text in zip(topics.ids, topics.texts, strict=True) if qid in ids or text in words]
     if again:
         raise DataError(
-            f"The model was trained on {len(again):,} of these {len(topics):,} queries ({again[0]} …): so its results "
+            f"The model was trained on {len(again):,} of these {len(topics):,} queries ({again[0]} …), so its results "
             "on them say nothing about other queries. Evaluate it on other queries, or name a system, which is then "
             "trained fold by fold."
         )
@@ -321,7 +322,7 @@ def _cross_fitted(
     threads: int | None,
     options: Mapping[str, Any],
 ) -> tuple[FloatArray, float, tuple[Mapping[str, Any], ...]]:
-    """Scores of all candidates, each by a ranker that has not seen its query; what validation said, and the choices."""
+    """Return scores by rankers that have not seen the query, the mean on validation queries, and the chosen options."""
     if data.n_queries < k:
         fewer = "choose {folds}, or " if data.n_queries >= _FEWEST_FOLDS else ""
         raise DataError(

@@ -1,4 +1,4 @@
-"""Features of candidates: everything that the second stage knows of a document that the first stage found."""
+"""Features of candidates: everything that the second stage knows about a document that the first stage found."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toprank.text import EncodedDocuments, MatchFeatures
 
 _FIRST = {"first stage score": "score of the first stage", "first stage rank": "place in the first stage's list"}
 _POOLED = ("first stage score", "bm25", "lsa", *FEEDBACK)
-"""Features of which the pool says how a candidate stands among the others."""
+"""Features whose rank and z-score within the pool are features, too."""
 _STATISTICS = {
     "rank": "place among the candidates, the largest first, by",
     "zscore": "standard deviations above the mean of the candidates, of",
@@ -61,7 +61,7 @@ class Pool(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CandidateFeatures:
-    """What a learned order looks at, by name.
+    """The features of a learned order, by name.
 
     Args:
         documents: ids and texts.
@@ -94,20 +94,20 @@ class CandidateFeatures:
 
     @cached_property
     def own(self) -> tuple[str, ...]:
-        """The features that a candidate has by itself."""
+        """The features of a candidate by itself."""
         runs = [f"{run} {what}" for run in self.runs.names for what in ("score", "rank")] if self.runs else []
         vectors = [f"{name} similarity" for name in self.vectors or ()]
         return (*self.match.names, *_FIRST, *FEEDBACK, *PROXIMITY, *runs, *vectors, *(self.functions or ()))
 
     @cached_property
     def pooled(self) -> tuple[str, ...]:
-        """Those of which there are statistics of the pool."""
+        """The features whose place within the pool is a feature, too."""
         runs = [f"{run} score" for run in self.runs.names] if self.runs else []
         return (*_POOLED, *runs, *(f"{name} similarity" for name in self.vectors or ()))
 
     @cached_property
     def orders(self) -> tuple[str, ...]:
-        """Features that order candidates without anything learned: of words, or of each run, of LSA and of vectors."""
+        """Features that order candidates without training: those of words (or of each run), of LSA and of vectors."""
         words = [f"{run} score" for run in self.runs.names] if self.runs else ["bm25"]
         similar = [f"{name} similarity" for name in self.vectors or ()]
         return tuple(f"{name} zscore in pool" for name in (*words, "lsa", *similar))

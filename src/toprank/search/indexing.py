@@ -44,14 +44,14 @@ def index(
     seed: int = 0,
     quiet: bool = True,
 ) -> Index:
-    """Make a folder that can be searched out of a collection of documents, whole or not at all.
+    """Make a folder that can be searched from a collection of documents, whole or not at all.
 
     Args:
         source: see `toprank.search.read`: a folder of text, Markdown or HTML, JSON lines, a judged collection, a
             mapping, or ``"python-docs"``, the documentation of this Python.
         path: the folder to make; an older index of that name is replaced when the new one is complete.
         fields: which fields to index; None: all that are text.
-        weights: how much a word in a field counts for the first stage, 1 where nothing is said.
+        weights: how much a word in a field counts for the first stage; 1 by default.
         first_stage: ``"sqlite"``, ``"tantivy"`` (the extra ``search``), or runs of any engine: a file, several, or
             ``{name: run}``. An index over runs answers the queries that the runs answer.
         pool: how many candidates the first stage finds for the second to rank.
@@ -121,7 +121,7 @@ def index(
 
 
 def _language(collection: Collection) -> str:
-    """By the beginnings of documents from all over the collection."""
+    """Tell the language by the beginnings of documents from all over the collection."""
     step = max(1, len(collection) // _SAMPLE)
     places = range(0, len(collection), step)
     starts = (texts[place][:_START] for place in places for texts in collection.fields.values())
@@ -129,7 +129,7 @@ def _language(collection: Collection) -> str:
 
 
 def _words(encoded: EncodedDocuments) -> Iterator[Sequence[str]]:
-    """Of each document the words of each field that count, with blanks between them."""
+    """Yield, for each document, the counted words of each field with blanks between them."""
     vocabulary = np.array(encoded.vocabulary.words, dtype=object)
     columns: list[Iterable[str]] = []
     for tokens in encoded.tokens.values():

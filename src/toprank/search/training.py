@@ -34,14 +34,14 @@ _FEWEST = 5  # judged queries to learn from
 
 @dataclass(frozen=True, repr=False)
 class SearchTraining(Shown):
-    """What was learned; the model is in the index."""
+    """The result of a training; the model is in the index."""
 
     choice: Choice
     """The system, its hyper-parameters, and everything that was tried."""
     queries: int
     candidates: int
     pool_recall: float | None
-    """The mean share of a query's relevant documents that are among its candidates: nothing else can be ranked. None
+    """The mean share of a query's relevant documents that are among its candidates, the only ones that are ranked. None
     for clicks, which do not say what is relevant."""
     facts: tuple[str, ...]
     """What to know about the judgments or the clicks."""
@@ -166,12 +166,12 @@ class JudgedQueries(NamedTuple):
 
 
 class TrainingQueries(NamedTuple):
-    """Queries to learn from, as what learns takes them."""
+    """Queries to learn from, whole and split."""
 
     every: RankingData
     train: RankingData
     valid: RankingData
-    """Of `every`, for a system that chooses its hyper-parameters on queries that are held out once."""
+    """The part of `every` that chooses hyper-parameters, for systems that hold out queries once."""
     orders: tuple[str, ...]
     """Features that order candidates without anything learned."""
 
@@ -179,7 +179,7 @@ class TrainingQueries(NamedTuple):
 def choose(
     system: Any, given: TrainingQueries, metric: str, seed: int, threads: int | None, options: Mapping[str, Any]
 ) -> Choice:
-    """A fitted ranker, its hyper-parameters chosen on queries that were held out."""
+    """Return a fitted ranker whose hyper-parameters were chosen on held-out queries."""
     from toprank.metrics.evaluation import Judge
     from toprank.rankers.estimator import unfitted
 
@@ -200,7 +200,7 @@ def choose(
 
 
 def _not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
-    """What there is to say of judged documents that the index does not have."""
+    """Say how many relevant documents the index lacks; refuse judgments that it cannot use."""
     names = np.unique(qrels.document_ids[qrels.grades > 0]).tolist()
     unknown = [name for name, row in zip(names, index.documents.rows(names).tolist(), strict=True) if row < 0]
     if not names:
@@ -225,7 +225,7 @@ def _not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
 def _keep(
     index: Index, choice: Choice, topics: Topics, pool: int | None, vectors: Mapping[str, Any] | None = None
 ) -> None:
-    """Write the model into the index, with what taught it."""
+    """Write the model into the index, with a note of what it was trained on."""
     ranker = choice.ranker
     ranker.training_["search"] = {
         "index": index.folder.meta["id"], "system": choice.name,
@@ -248,9 +248,9 @@ def train_on_clicks(
 ) -> SearchTraining:
     """Learn the order of candidates from what users clicked, corrected for where documents stood.
 
-    Documents that were shown teach, and no others. What was never shown had no chance of a click, so that no correction
-    makes up for it, and whatever the learned order says of it is a guess from its features. So unless `pool` says
-    otherwise, as many candidates are ranked, now and in every later search, as reach down to the last that was shown.
+    Only documents that were shown teach. A document that was never shown had no chance of a click: no correction makes
+    up for that, and its place in the learned order is a guess from its features. So by default the pool reaches down to
+    the last candidate that was shown, now and in every later search.
 
     Args:
         index: the index.
@@ -283,7 +283,7 @@ def train_on_clicks(
 
 
 def _shown(index: Index, log: ClickLog, asked: Topics, pool: int | None) -> tuple[int, tuple[str, ...]]:
-    """How many candidates to rank, and what to know about those that the log did not show."""
+    """Return how many candidates to rank, and what to know about those that the log never showed."""
     pooled = index.pool_of(asked, pool)
     sizes = np.diff(pooled.offsets)
     if not sizes.any():

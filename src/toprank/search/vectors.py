@@ -23,10 +23,10 @@ def unit_rows(what: str, vectors: npt.ArrayLike, n: int, width: int | None = Non
     """Vectors as rows of length 1; a row of zeros stays one.
 
     Args:
-        what: whose they are, for the refusal: "The vectors 'minilm' of documents".
+        what: what a refusal calls them: "The vectors 'minilm' of documents".
         vectors: a row for each.
         n: how many rows there must be.
-        width: how long each must be; None: as they are.
+        width: how long each must be; None: any length.
     """
     try:
         array = np.asarray(vectors, dtype=np.float32)
@@ -56,10 +56,10 @@ def rows_of_ids(what: str, vectors: Any, every: Sequence[str], wanted: Sequence[
     in any order, and may hold those of others too.
 
     Args:
-        what: whose they are, for refusals: "documents" or "queries".
+        what: what a refusal says they are of: "documents" or "queries".
         vectors: an array, or the name of a file.
-        every: all ids that an array has rows for.
-        wanted: those whose rows are asked for; None: all.
+        every: the ids of an array's rows.
+        wanted: the ids to return vectors of; None: all.
     """
     wanted = every if wanted is None else wanted
     if isinstance(vectors, str | os.PathLike):
@@ -84,7 +84,7 @@ def rows_of_ids(what: str, vectors: Any, every: Sequence[str], wanted: Sequence[
 
 
 def _read(path: Path) -> tuple[list[str] | None, npt.NDArray[Any]]:
-    """Ids, where a file has them, and rows; a file that would have to run code is refused."""
+    """Return ids (None if the file has none) and rows; a file that would have to run code is refused."""
     try:
         with os_errors(path, "read"), path.open("rb") as stream:
             loaded = np.load(stream, allow_pickle=False)
@@ -114,7 +114,7 @@ def _read(path: Path) -> tuple[list[str] | None, npt.NDArray[Any]]:
 
 
 def _places(path: Path, what: str, ids: list[str], wanted: Sequence[str]) -> list[int]:
-    """Where the ids that are wanted stand."""
+    """Return the places of the wanted ids among `ids`."""
     if (places := first_repeat(ids)) is not None:
         raise FormatError(f"The id '{ids[places[0]]}' occurs more than once.", path=path)
     place = {name: number for number, name in enumerate(ids)}
