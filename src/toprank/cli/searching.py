@@ -365,12 +365,12 @@ def _by_name(pairs: list[tuple[str, str]], option: str) -> dict[str, str] | None
 
 
 def _for_clicks(name: str, fixed: dict[str, Any], seed: int, threads: int | None) -> Any:
-    """A system that learns from clicks, with the seed and the threads where it has any use for them."""
+    """Return a system that learns from clicks, with seed and threads if it has these parameters."""
     from toprank import systems
 
     known = systems.get(name).kind().get_params(deep=False)
-    given = {"seed": seed, "threads": threads}
-    return systems.make(name, **{option: value for option, value in given.items() if option in known} | fixed)
+    shared = {"seed": seed, "threads": threads}
+    return systems.make(name, **{option: value for option, value in shared.items() if option in known} | fixed)
 
 
 def _opened(folder: Path) -> Any:

@@ -1,4 +1,4 @@
-"""`Ballots`: what each of several runs says of every pair of a query and a document that any of them has."""
+"""`Ballots`: the score and rank that each of several runs gives to every pair of a query and a document."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Ballots:
     """Query q has the pairs ``offsets[q]:offsets[q + 1]``; tables have a row for each pair and a column for each run.
 
     Attributes:
-        names: of the runs.
-        qids: of the queries, those that any run answers.
-        offsets: where the pairs of each query begin, and the end.
+        names: names of the runs.
+        qids: ids of the queries that any run answers.
+        offsets: where the pairs of each query begin, and where the last end.
         documents: the id of each pair's document.
-        scores: NaN where a run does not have the document.
-        ranks: from 1, as trec_eval ranks; 0 where a run does not have the document.
+        scores: NaN if the run does not have the document.
+        ranks: from 1, as trec_eval ranks; 0 if the run does not have the document.
     """
 
     names: tuple[str, ...]
@@ -36,7 +36,7 @@ class Ballots:
 
     @classmethod
     def of(cls, runs: Mapping[str, Any], depth: int | None = None) -> Self:
-        """From runs by name; with `depth` only so many documents of each query and run count."""
+        """Make ballots of runs by name, from the best `depth` documents of each query and run."""
         checked = {str(name): _run(str(name), run) for name, run in runs.items()}
         if len(checked) < 2:
             raise DataError(f"Fusion needs at least two runs, not {len(checked)}.")
@@ -83,7 +83,7 @@ class Ballots:
 
 
 def _run(name: str, given: Any) -> Run:
-    """A run; what is wrong with it is said of its name, unless it is said of its file."""
+    """Return a run; an error names it, unless the error names its file already."""
     try:
         return Run.of(given)
     except FormatError:

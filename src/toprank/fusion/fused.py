@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fused(Run):
-    """A run that was made of others; `summary` says how."""
+    """A run that was fused from others; `summary` says how."""
 
     summary: str = ""
     weights: tuple[tuple[float, ...], ...] = ()
-    """Of the runs in a weighted sum: once where they were given, else for each fold."""
+    """The weights of the runs in a weighted sum: one set if they were given, else one for each fold."""
 
 
 def fuse(
@@ -63,10 +63,10 @@ def fuse(
         k: of ``rrf``.
         depth: how many documents of each run and query count; None: all.
         qrels: judgments, for ``weighted`` without weights and for ``learned``: each fold of the queries is scored by
-            what was chosen on the others, so that the run may be evaluated with the same judgments.
+            what was learned on the others, so the run may be evaluated with the same judgments.
         ranker: for ``learned``: the name of a system, or an unfitted ranker.
         metric: what weights and hyper-parameters are chosen by.
-        folds: how many, for what is learnt.
+        folds: number of folds, for methods that learn.
         seed: of the folds.
         threads: number of threads.
 
@@ -98,8 +98,8 @@ def fuse(
         raise DataError("Runs are fused by name: give a dictionary such as {'bm25': run, 'dense': other_run}.")
     ballots = Ballots.of(runs, depth)
     scale = normalization or "min-max"
-    given = None if weights is None else _weights_of(weights, ballots.names)
-    if method == "learned" or (method == "weighted" and given is None):
+    shares = None if weights is None else _weights_of(weights, ballots.names)
+    if method == "learned" or (method == "weighted" and shares is None):
         judgments = _judgments(method, qrels)
         if method == "learned":
             learnt = learnt_order(ballots, judgments, ranker, metric, folds, seed, threads)
@@ -107,7 +107,7 @@ def fuse(
             learnt = learnt_weights(ballots, judgments, scale, metric, folds, seed)
     else:
         sentence = f"{method} of {', '.join(ballots.names)}" + ("" if method in OF_RANKS else f", {scale}") + "."
-        learnt = Learnt(combined(ballots, method, scale, given, k), sentence, () if given is None else (given,))
+        learnt = Learnt(combined(ballots, method, scale, shares, k), sentence, () if shares is None else (shares,))
     run = ballots.run(learnt.scores, method)
     return Fused(run.qids, run.document_ids, run.scores, method, learnt.sentence, learnt.weights)
 
@@ -126,11 +126,9 @@ def _weights_of(weights: Mapping[str, float] | Sequence[float], names: tuple[str
         for name in weights:
             if name not in names:
                 raise UnknownNameError("run", str(name), names)
-        given: Any = [weights.get(name, 0.0) for name in names]
-    else:
-        given = weights
+        weights = [weights.get(name, 0.0) for name in names]
     try:
-        values = np.asarray(given, dtype=np.float64)
+        values = np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError):
         values = np.empty(0)
     if values.shape != (len(names),) or not np.isfinite(values).all() or not values.any():

@@ -1,7 +1,7 @@
 """Fusion that learns from judgments: weights of a sum, or a ranker over the runs' scores and ranks.
 
-No query is scored by what was learnt from its own judgments: the queries are divided into folds, and each fold is
-scored by what the others taught. Queries without judgments are scored by the mean over the folds.
+No query is scored by what was learnt from its own judgments: queries are divided into folds, and each fold is scored by
+what was learnt from the others. Queries without judgments are scored by the mean over the folds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _judged(data: RankingData, qrels: Qrels, least: int) -> RankingData:
 
 
 def learnt_weights(ballots: Ballots, qrels: Qrels, normalization: str, metric: str, k: int, seed: int) -> Learnt:
-    """A weighted sum whose weights are those, on a grid, that are best on the queries of the other folds."""
+    """Return a weighted sum; the weights of each fold are those on a grid that are best on the other folds."""
     scores = normalized(ballots, normalization)
     data = _judged(_data(ballots, qrels, scores, ballots.names), qrels, max(k, 3))
     runs = len(ballots.names)
@@ -91,7 +91,7 @@ def simplex(members: int, steps: int) -> FloatArray:
 def learnt_order(
     ballots: Ballots, qrels: Qrels, system: str | Ranker, metric: str, k: int, seed: int, threads: int | None
 ) -> Learnt:
-    """The order of a ranker over scores and ranks, its hyper-parameters chosen on validation queries of each fold."""
+    """Return scores by a ranker over scores and ranks; validation queries of each fold choose hyper-parameters."""
     from toprank.choosing.grid import select
     from toprank.rankers.estimator import unfitted
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.queries import places_within
 from toprank.text import EncodedDocuments
 
 PROXIMITY = {
@@ -58,31 +59,30 @@ class Positions(NamedTuple):
         numbers[words] = np.arange(len(words))
         sizes = self.starts[rows + 1] - self.starts[rows]
         met = numbers[self.ids[spans(self.starts[rows], sizes)]]  # −1 looks up the last room, which is kept at −1
-        asked = numbers[sequence]
+        phrase = numbers[sequence]
         numbers[words] = -1
         place = np.flatnonzero(met >= 0)
         word = met[place]
         borders = np.concatenate([[0], np.cumsum(sizes)])
         document = np.searchsorted(borders, place, side="right") - 1
-        out[:, 0] = _bigrams(asked, word, place, document, len(words), len(rows))
+        out[:, 0] = _bigrams(phrase, word, place, document, len(words), len(rows))
         out[:, 1] = _windows(word, place, document, borders, len(words), len(rows))
         return out
 
 
 def spans(starts: IntArray, sizes: IntArray) -> IntArray:
-    """The places ``starts[i]`` to ``starts[i] + sizes[i]`` of all i, end to end.
+    """Return the places ``starts[i]`` to ``starts[i] + sizes[i]`` of all i, end to end.
 
     >>> spans(np.array([5, 0]), np.array([2, 1])).tolist()
     [5, 6, 0]
     """
-    ends = np.cumsum(sizes)
-    places: IntArray = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - sizes), sizes)
+    places: IntArray = np.repeat(starts, sizes) + places_within(sizes)
     return places
 
 
-def _bigrams(asked: IntArray, word: IntArray, place: IntArray, document: IntArray, width: int, n: int) -> FloatArray:
+def _bigrams(phrase: IntArray, word: IntArray, place: IntArray, document: IntArray, width: int, n: int) -> FloatArray:
     pairs = {
-        (a, b) for a, b in zip(asked[:-1].tolist(), asked[1:].tolist(), strict=True) if a >= 0 and b >= 0 and a != b
+        (a, b) for a, b in zip(phrase[:-1].tolist(), phrase[1:].tolist(), strict=True) if a >= 0 and b >= 0 and a != b
     }
     if not pairs or len(word) < 2:
         return np.zeros(n)
