@@ -138,7 +138,7 @@ class VersionComparison(Struct):
 
 
 class Comparisons(Struct):
-    """Which of two models users prefer, for each pair of versions that was shown."""
+    """Which of two models users prefer, for each pair of versions that made lists."""
 
     models: list[str]
     comparisons: list[VersionComparison]

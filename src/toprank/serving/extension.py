@@ -1,4 +1,4 @@
-"""What a room above adds to a service: endpoints and pages, under the service's own limits, token, log and reload."""
+"""Endpoints and pages that a room above adds to a service, under the service's limits, token, log and reload."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The id of a list that was served: when, by which versions; of an interleaved one, which documents are of whose team.
+"""The id of a list that was served: when and by which versions; for an interleaved list also the documents' teams.
 
-Nobody else can write one. A document of an interleaved list is told by four bytes of a keyed hash, whose last bit is
-turned round where it is of the second team; who does not know the key learns neither ids nor teams. The whole is
-signed, so that a replica with the same key need not have made the list to count what users did with it.
+A document of an interleaved list is represented by four bytes of a keyed hash, whose last bit is flipped for the second
+team: without the key an id gives away neither documents nor teams. The id is signed, so nobody without the key can make
+one, and a replica with the same key can count what users did with a list that another replica made.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _written(content: bytes) -> str:
 
 
 def name_of(impression: str) -> str:
-    """What a list is called in a log, where its id in full would say too much, and be too long."""
+    """Return the name of a list in a log: its id in full would say too much, and be too long."""
     return impression[:_NAME]
 
 
@@ -45,7 +45,7 @@ class OpenedList:
 
     def __init__(self, seal: Seal, key: bytes, head: bytes, marks: bytes) -> None:
         self.key = key
-        """What tells it from all others."""
+        """The signature, which tells the list from all others."""
         self.made, process, self._word, first, second, self.group, self.pair = _HEAD.unpack(head)
         self.versions = (first.hex(), second.hex())
         self.own = process == seal.process
@@ -54,7 +54,7 @@ class OpenedList:
         """Whether the id knows its documents: that of a list of one model does not."""
 
     def place(self, document: Any) -> tuple[int, int] | None:
-        """Where a document stands in the list, and whose team it is in; None: it is not there."""
+        """Return the place of a document in the list and its team, 0 or 1; None if it is not there."""
         mark = self._seal.mark(self._word, document)
         for team in (0, 1):
             if (place := self._places.get(mark ^ team)) is not None:
@@ -66,9 +66,9 @@ class Seal:
     """Makes ids and opens them.
 
     Args:
-        names: the models that are interleaved; none for lists of one model. Who holds the secret opens ids of other
-            names, too: `OpenedList.pair` tells them apart.
-        secret: what replicas share; without one, ids hold for this process alone.
+        names: the models that are interleaved; none for lists of one model. The same secret opens ids of other names,
+            too: `OpenedList.pair` tells them apart.
+        secret: shared by replicas; without one, ids are valid in this process only.
 
     >>> seal = Seal(("a", "b"), b"a long random word")
     >>> shown = seal.opened(seal.made([("x", 0), (7, 1)], ("0123456789ab", "ba9876543210")))
@@ -116,14 +116,12 @@ class Seal:
         return _written(self._signature(content) + content)
 
     def opened(self, impression: str) -> OpenedList | None:
-        """The list of an id; None where nobody with our key made it."""
+        """Return the list of an id; None if the id was not made with our key."""
         try:
             text = base64.urlsafe_b64decode(impression + "=" * (-len(impression) % 4))
         except ValueError:
             return None
-        if (
-            _written(text) != impression
-        ):  # the decoder skips what is not of its alphabet: one list would have many names
+        if _written(text) != impression:  # the decoder skips foreign letters: one list would have many names
             return None
         signature, head, marks = text[:_SIGNATURE], text[_SIGNATURE:][: _HEAD.size], text[_SIGNATURE + _HEAD.size :]
         if len(head) < _HEAD.size or not hmac.compare_digest(signature, self._signature(head + marks)):
@@ -131,7 +129,7 @@ class Seal:
         return OpenedList(self, signature, head, marks)
 
     def keyed(self, word: Any) -> str:
-        """What stands for a key of a client (a user, a visit) in a log: the same for everybody with our secret."""
+        """Return what stands for the key of a client (a user, a visit) in a log; all replicas give the same."""
         text = msgspec.json.encode(word)
         return hashlib.blake2b(text, digest_size=8, key=self._key, person=b"client").hexdigest()
 

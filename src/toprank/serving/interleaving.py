@@ -1,9 +1,9 @@
-"""Which of two models do users prefer? Lists of both by team draft (`toprank.clicks.interleaved`), and clicks tell.
+"""Which of two models do users prefer? Both make one list by team draft (`toprank.clicks.interleaved`).
 
-A list is a win for the model whose team has more clicks.
+A list is a win for the model whose team gets more clicks.
 
-A list is not remembered: its id says all that clicks need, signed (`impressions.py`), so that any replica with the same
-secret understands them. Only lists that were clicked are kept, for a click that is told twice counts once.
+A list is not remembered: its signed id says all that is needed to count clicks (`impressions.py`), so any replica with
+the same secret can. Only lists that were clicked are kept, so that a click that is sent twice counts once.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class _Clicked:
 
 @dataclass
 class _Tally:
-    """What became of the lists of two versions; wins (1) and losses (−1) by groups of queries, for lists of one query
-    are no independent witnesses.
+    """The outcomes of the lists of two versions; wins (1) and losses (−1) by groups of queries, since lists of one
+    query are not independent.
     """
 
     won: dict[int, FloatArray] = field(default_factory=lambda: {1: np.zeros(GROUPS), -1: np.zeros(GROUPS)})
@@ -62,13 +62,13 @@ class _Tally:
 
 
 class InterleavedModels:
-    """Lists of two models, and what became of them; counts belong to the versions that made the lists.
+    """Lists of two models and their outcomes, counted by the versions that made the lists.
 
     Args:
         a: the name of the first model.
         b: the name of the second.
-        rng: throws the coins.
-        secret: signs the ids of lists; without one, they hold for this process alone.
+        rng: tosses the coins of the draft.
+        secret: signs the ids of lists; without one, they are valid in this process only.
     """
 
     def __init__(self, a: str, b: str, rng: random.Random | None = None, secret: bytes | None = None) -> None:
@@ -84,7 +84,7 @@ class InterleavedModels:
     ) -> tuple[str, dict[Any, int]]:  # fmt: skip
         """A new list: its impression, and the ids of its documents with their teams, 0 or 1, in order.
 
-        One without a query is of a query of its own.
+        A list without a query counts as a query of its own.
         """
         drafted = team_draft(*rankings, min(top, _LONGEST), lambda: self._rng.getrandbits(1))
         versions = (models[0].version, models[1].version)
@@ -97,7 +97,7 @@ class InterleavedModels:
         return bool(shown.pair == self._seal.pair)
 
     def click(self, impression: str, documents: Sequence[Any]) -> list[str]:
-        """Note clicks; a document that was clicked before counts once. Gives the models whose teams were clicked."""
+        """Count clicks, each document once; return the models whose teams got new clicks."""
         shown = self._seal.opened(impression)
         if shown is not None and not self.made(shown):
             shown = None
@@ -131,7 +131,7 @@ class InterleavedModels:
         return new
 
     def _remembered(self, shown: OpenedList) -> _Clicked:
-        """A list that is clicked for the first time; for its sake the one that was first so long ago is forgotten."""
+        """Remember a list that is clicked for the first time, and forget the oldest one if there are too many."""
         if shown.own:
             self._tally(shown.versions).unclicked -= 1
         known = self._clicked[shown.key] = _Clicked(shown.made)
@@ -143,7 +143,7 @@ class InterleavedModels:
         return self._tallies.setdefault(versions, _Tally())
 
     def analysis(self) -> dict[str, Any]:
-        """Who wins, for each pair of versions that was shown; the newest last."""
+        """Return who wins, for each pair of versions that was shown; the newest last."""
         return {
             "models": list(self.names),
             "comparisons": [

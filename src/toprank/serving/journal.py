@@ -1,13 +1,12 @@
-"""What was served and what users did, as files from which `toprank.clicks.read` learns.
+"""Files of what was served and what users did, for `toprank.clicks.read`.
 
-They are lines of JSON in the terms of OpenSearch's User Behavior Insights: ``queries-….jsonl`` says what was shown,
-``events-….jsonl`` what was done with it. A request is never kept waiting: records go to a queue of bounded size, and a
-thread writes what is there several times a second. What finds no room there, or on the disk, is counted and dropped.
+They are lines of JSON in the terms of OpenSearch's User Behavior Insights: ``queries-….jsonl`` has the lists,
+``events-….jsonl`` what users did with them. A request never waits: records go to a queue of bounded size, which a
+thread writes out several times a second. A record that finds no room in the queue, or on the disk, is counted and dropped.
 Records may come from any thread.
 
-Every process writes files of its own, so that nothing is written behind a line that was torn. A line that could be
-written in part only is taken back; where the process is killed in between, the last line of a file is torn, and readers
-leave it out.
+Every process writes files of its own, so that nothing is ever appended to a torn line. A line that could be written
+only in part is taken back; if the process is killed in between, the last line of a file is torn, and readers skip it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from toprank.errors import DataError
 from toprank.serving.counting import Counters
 from toprank.serving.settings import LogFiles
 
-_SECONDS = 0.25  # between two writes: who kills the process loses what came since
+_SECONDS = 0.25  # between two writes: records since the last one are lost if the process is killed
 _WAITING = 64 << 20  # bytes of lines that may wait to be written
 _AT_ONCE = 4 << 20  # bytes that are written in one go
 _FILE = 64 << 20  # bytes of a file at most
@@ -99,7 +98,7 @@ class Journal:
     Args:
         options: where, and how much of it is kept.
         counters: where records are counted.
-        complain: is told of a disk that does not take them, now and then.
+        complain: called now and then while the disk takes no records.
     """
 
     def __init__(self, options: LogFiles, counters: Counters, complain: Callable[..., None]) -> None:
@@ -116,11 +115,11 @@ class Journal:
         self._thread.start()
 
     def shown(self, record: ShownList) -> bool:
-        """Take a list that was served; False: there was no room, and it is lost."""
+        """Queue a list that was served; False if there was no room, and the list is lost."""
         return self._add("queries", record)
 
     def done(self, record: UserEvent) -> bool:
-        """Take what a user did; False: there was no room."""
+        """Queue what a user did; False if there was no room."""
         return self._add("events", record)
 
     def _add(self, kind: str, record: Any) -> bool:
@@ -210,7 +209,7 @@ class _Open:
     size: int = 0
 
     def is_over(self) -> bool:
-        """Whether it was open for long, or was removed: what is written to it then nobody would read."""
+        """Whether it was open for long, or was removed: nobody would read what is written to it then."""
         return time.monotonic() - self.since > _HOUR or os.fstat(self.descriptor).st_nlink == 0
 
 
@@ -254,7 +253,7 @@ class _File:
         return _Open(path, descriptor, time.monotonic())
 
     def close(self) -> None:
-        """Finish the file; what was not written to it goes with it."""
+        """Finish the file, and remove it if nothing was written to it."""
         file, self._open = self._open, None
         if file is None:
             return

@@ -166,7 +166,7 @@ def check_file(path: Path) -> Path:
 
 
 def signature_of(path: Path) -> tuple[Any, ...]:
-    """What tells a file, and its check file, from others of the same names."""
+    """Return what changes when a model file or its check file is replaced."""
     return file_signature(path), file_signature(check_file(path))
 
 

@@ -1,6 +1,6 @@
-"""What clients send, and how it is understood: JSON becomes typed values, and mistakes become sentences with a status.
+"""The requests of clients: JSON becomes typed values, and mistakes become sentences with a status.
 
-The values of documents stay text at first: `rows.py` makes them a matrix, for which it asks the model's columns.
+The values of documents stay text at first: `rows.py` makes a matrix of them, in the columns of the model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Id = Annotated[int, Meta(ge=-_SAFE, le=_SAFE)] | str
 
 
 class RefusedError(ToprankError):
-    """A request that is not answered: the HTTP status, and why in a sentence."""
+    """A request that is refused, with an HTTP status and the reason in a sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
         self.status = status
@@ -132,7 +132,7 @@ _NO_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b")
 
 
 def understood(kind: type[Asked], body: bytes) -> Asked:
-    """The request that a body spells.
+    """Parse a body as a request of a kind.
 
     >>> understood(Clicks, b'{"impression": "i", "clicked": [3]}').clicked
     [3]
@@ -160,7 +160,7 @@ def malformed(body: bytes, problem: Exception) -> RefusedError:
 
 
 def plain_fault(problem: Exception) -> str:
-    """What the decoder says, without its marks: the place is told as JavaScript would write it.
+    """Return what the decoder says without its quotes; places are written as in JavaScript.
 
     >>> plain_fault(ValueError("Expected `int`, got `str` - at `$.documents[0].id`"))
     'expected int, got str at $.documents[0].id'
