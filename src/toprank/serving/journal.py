@@ -2,8 +2,8 @@
 
 They are lines of JSON in the terms of OpenSearch's User Behavior Insights: ``queries-….jsonl`` has the lists,
 ``events-….jsonl`` what users did with them. A request never waits: records go to a queue of bounded size, which a
-thread writes out several times a second. A record that finds no room in the queue, or on the disk, is counted and dropped.
-Records may come from any thread.
+thread writes out several times a second. A record that finds no room in the queue, or on the disk, is counted and
+dropped. Records may come from any thread.
 
 Every process writes files of its own, so that nothing is ever appended to a torn line. A line that could be written
 only in part is taken back; if the process is killed in between, the last line of a file is torn, and readers skip it.

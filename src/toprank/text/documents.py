@@ -1,4 +1,4 @@
-"""Documents and queries as arrays, in the light of what is known of the words."""
+"""Documents and queries as arrays of words, with what the statistics know of these."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class EncodedQueries(NamedTuple):
 
     offsets: IntArray
     known: Terms
-    """Their numbers in the statistics; −1 where nobody knows them."""
+    """Their numbers in the statistics; −1 for unknown words."""
     words: Terms
     """Their numbers among the documents' words; −1 where no document has them."""
     low: Terms
@@ -66,7 +66,7 @@ class EncodedQueries(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EncodedDocuments:
-    """The words of documents as arrays; made once by `Statistics.encode`, asked by any number of queries."""
+    """The words of documents as arrays: made once by `Statistics.encode`, matched with any number of queries."""
 
     statistics: Statistics
     vocabulary: Vocabulary

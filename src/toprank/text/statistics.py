@@ -36,10 +36,10 @@ def idf_of(n: int, frequencies: Any) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What is known of the words of a collection, field by field and over all fields.
+    """Statistics of the words of a collection, field by field and over all fields.
 
-    Learnt from documents alone, without queries or labels (`learnt`); new documents are looked at in its light
-    (`encode`), and change nothing in it.
+    They are learnt from documents alone, without queries or labels (`learnt`). New documents are encoded with them
+    (`encode`), and change nothing in them.
     """
 
     analyzer: Analyzer
@@ -105,11 +105,11 @@ class Statistics:
         return known, EncodedDocuments(known, vocabulary, tokens)
 
     def idf(self, numbers: npt.NDArray[np.int32], field: int = 0) -> FloatArray:
-        """The idf of words by their numbers, −1 for unknown ones; `field` 0 is all fields together."""
+        """Return the idf of words by their numbers (−1: unknown words); `field` 0 is all fields together."""
         return idf_of(self.n_documents, self._looked_up(self.document_frequencies[field], numbers))
 
     def background(self, numbers: npt.NDArray[np.int32], field: int = 0) -> FloatArray:
-        """The share of words among all words; one that was not there counts as one that was there once."""
+        """Return the share of words among all words; an unknown word counts as one that occurs once."""
         row = self.word_counts[field]
         return np.maximum(self._looked_up(row, numbers), 1) / max(int(row.sum()), 1)
 
@@ -119,9 +119,9 @@ class Statistics:
         return np.where(numbers >= 0, row[numbers], 0)
 
     def encode(self, fields: Mapping[str, Sequence[str]]) -> EncodedDocuments:
-        """Documents as what queries are matched with; the same fields, one text for each document.
+        """Encode documents, to match queries with them; the same fields, one text for each document.
 
-        They may be those that this was learnt from, or others: words that are new here count as very rare.
+        They may be the documents that this was learnt from, or others: words that are new here count as very rare.
         """
         if set(fields) != set(self.fields):
             raise DataError(

@@ -1,4 +1,4 @@
-"""Text in tables: what a ranker learns from the titles of its training data, and the columns that it sees of them."""
+"""Text in tables: what a ranker learns from the words of its training data, and the columns made of them."""
 
 from __future__ import annotations
 

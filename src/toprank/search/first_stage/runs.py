@@ -52,7 +52,7 @@ class RunPool:
         return Hits(np.array(best, dtype=np.int64), np.array([gains[row] for row in best]))
 
     def columns(self, qid: str, rows: IntArray) -> FloatArray:
-        """Score and rank in each run for these documents of a query, two columns a run; NaN where it has them not."""
+        """Return score and rank of documents in each run, two columns a run; NaN if the run does not have them."""
         table = np.full((len(rows), 2 * len(self.names)), np.nan)
         for place, (retrieved, scores) in enumerate(self._of.get(qid, [])):
             own = {row: number for number, row in enumerate(retrieved.tolist())}

@@ -68,7 +68,7 @@ def open_engine(folder: IndexFolder, weights: Sequence[float]) -> SqliteEngine:
 
 
 class _Connection:
-    """A connection that is closed when nobody holds it any more: with its thread, or with the engine."""
+    """A connection that is closed with its thread or with the engine, whichever ends first."""
 
     def __init__(self, sqlite: sqlite3.Connection) -> None:
         self.sqlite = sqlite
