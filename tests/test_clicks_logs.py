@@ -439,7 +439,7 @@ def lines(*rows):
 )
 def test_a_line_of_another_type_is_named(bad, message, tmp_path, monkeypatch):
     for block in (1, 1 << 20):
-        monkeypatch.setattr("toprank.clicks.sources._JSON_BLOCK", block)
+        monkeypatch.setattr("toprank.clicks.sources._BLOCK", block)
         (tmp_path / "log.jsonl").write_text(lines(ROW, ROW) + "\n" + lines(ROW | bad, ROW))
         with pytest.raises(
             FormatError, match=rf"log\.jsonl:4: This line does not have the fields of the first ones: {message}"
@@ -464,7 +464,7 @@ def test_fields_that_nobody_asks_for_may_hold_anything(tmp_path, monkeypatch):
     log = read(tmp_path / "log.jsonl", first_position=1)
     assert log.n_impressions == 5
     assert log.columns["time"].tolist() == ["2026-01-01T10:00:00.5Z"] * 5
-    monkeypatch.setattr("toprank.clicks.sources._JSON_BLOCK", 1)
+    monkeypatch.setattr("toprank.clicks.sources._BLOCK", 1)
     assert plain(read(tmp_path / "log.jsonl")) == plain(log)
 
 
@@ -672,7 +672,7 @@ def test_of_a_search_that_ubi_tells_twice_the_first_row_counts():
 
 
 def test_a_field_that_the_first_lines_lack_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("toprank.clicks.sources._JSON_BLOCK", 1)  # a block for each line
+    monkeypatch.setattr("toprank.clicks.sources._BLOCK", 1)  # a block for each line
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUERIES))
     (tmp_path / "e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in EVENTS))
     assert plain(read((tmp_path / "q.jsonl", tmp_path / "e.jsonl"))) == UBI

@@ -23,7 +23,7 @@ from toprank.clicks.evaluation import ranks_of
 from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.launching import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
 from toprank.clicks.log import left_out_in_turn
-from toprank.clicks.recency import latest, recent, session_weights, span_of, times_of
+from toprank.clicks.recency import latest, recent, span_of, times_of, weights_by_age
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance import effective_sample
 
@@ -91,7 +91,7 @@ def test_weights_are_those_of_the_definition(times, half_life, window):
     n = len(times)
     log = ClickLog.of(["q"] * n, ["d"] * n, [1] * n, [0] * n, session=np.arange(n), time=times)
     try:
-        found = session_weights(log, half_life, window)
+        found = weights_by_age(times_of(log), half_life, window)
     except DataError:  # the newest alone counts
         return
     for time, weight in zip(times, found, strict=True):
@@ -318,7 +318,7 @@ def test_what_is_asked_for_changes_and_recent_sessions_say_what_counts_now():
     assert tr.clicks.launch(log, data, new, current, **how).difference.high < 0
     for recency in ({"half_life": "5d"}, {"window": "25d"}):
         found = tr.clicks.launch(log, data, new, current, **how, **recency)
-        weights = np.bincount(log.session_query, session_weights(log, **recency), data.n_queries)
+        weights = np.bincount(log.session_query, weights_by_age(times_of(log), **recency), data.n_queries)
         assert found.difference.low < each @ weights / weights.sum() < found.difference.high
         assert found.difference.value > 0
 
@@ -327,7 +327,7 @@ def test_the_effective_sample_is_kishs_and_enters_the_minimum():
     data, before, _ = world(3, 60)
     log = steady(data, before, 3_000)
     whole = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, minimum=1)
-    weights = session_weights(log, "10d")
+    weights = weights_by_age(times_of(log), "10d")
     found = tr.clicks.launch(log, data, data.X[:, 1], data.X[:, 0], k=2, propensities=LOOKS, half_life="10d", minimum=1)
     assert found.recency.effective == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
     ratio = found.recency.effective / log.n_sessions
@@ -658,7 +658,10 @@ def test_a_clock_that_goes_back_makes_sessions_older_and_nothing_else():
     """The order is that of the times, wherever a session stands."""
     times = np.linspace(0, 30 * DAY, 100)
     mixed = np.random.default_rng(0).permutation(100)
-    forward, shuffled = session_weights(timed(times), "5d"), session_weights(timed(times[mixed]), "5d")
+    forward, shuffled = (
+        weights_by_age(times_of(timed(times)), "5d"),
+        weights_by_age(times_of(timed(times[mixed])), "5d"),
+    )
     np.testing.assert_array_equal(shuffled, forward[mixed])
 
 

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 import toprank as tr
 from toprank.clicks import PBM, ClickLog
-from toprank.clicks.corrections import correct, curves_of, regression_of
+from toprank.clicks.corrections import _regression_of, correct, curves_of
 from toprank.clicks.evaluation import evaluate
 from toprank.clicks.simulation import relevance_of
 from toprank.data.dataset import RankingData, concatenate
@@ -179,9 +179,9 @@ def test_the_regression_of_a_query_does_not_know_its_own_clicks():
     data, liked = little(n_queries=12, seed=2)
     log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 600, k=5, relevance=liked, exploration=0.5)
     curves = curves_of(THETA, log)
-    found = regression_of(None, log, data, curves)
+    found = _regression_of(None, log, data, curves, "click")
     turned = replace(log, clicks=np.where(log.query == 3, ~log.clicks, log.clicks))
-    again = regression_of(None, turned, data, curves)
+    again = _regression_of(None, turned, data, curves, "click")
     mine = data.queries.document_query == 3
     np.testing.assert_array_equal(found[mine], again[mine])
     assert not np.isclose(found[~mine], again[~mine]).all()
@@ -195,7 +195,7 @@ def test_cross_fitted_doubly_robust_labels_are_right_in_expectation():
             data, data.X[:, 0], PBM.known(THETA), 150, k=5, relevance=liked, noise=0.0, exploration=0.5, seed=seed
         )
         curves = curves_of(THETA, log)
-        labels.append(correct(log, data, "dr", curves, 0.0, regression_of(None, log, data, curves)).relevance)
+        labels.append(correct(log, data, "dr", curves, 0.0).relevance)
     assert surprise(np.array(labels), liked) < 4.5
 
 

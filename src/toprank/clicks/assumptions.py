@@ -24,15 +24,15 @@ import numpy as np
 
 from toprank.clicks.cascades import DBN, DCM
 from toprank.clicks.contexts import Context, contexts_of
+from toprank.clicks.corrections import sessions_of
 from toprank.clicks.estimators import propensities
-from toprank.clicks.evaluation import interval_of
 from toprank.clicks.held_out import ComparedModels, compare_models, joint_gain, model_named
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, some_queries, sums
 from toprank.clicks.models import PBM, ClickModel
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
-from toprank.significance import Interval, means_without
+from toprank.significance import Interval, mean_interval
 
 _SESSIONS = 20_000  # that models are compared on: enough to tell users apart, and seconds rather than minutes
 _LEAST = 200  # sessions, below which nothing is said of users
@@ -62,16 +62,12 @@ class CascadeUsers:
     def __str__(self) -> str:
         low, high = self.difference
         where = f"within each {self.by} " if self.by else ""
-        hint = (
-            ""
-            if self.by
-            else (" Devices whose users read to different depths look the same in a log: give the context.")
-        )
+        hint = " Devices whose users read to different depths look the same in a log: give the context."
         return (
             f"Users read from the top and stop: {self.model} fits better than the position-based model {where}by "
             f"{self.gain.value:.3g} a session [{self.gain.low:.3g}, {self.gain.high:.3g}], natural logarithm, so the "
             f"estimates by propensities may mislead. By {self.model} the difference is {self.difference.value:+.4f} "
-            f"[{low:+.4f}, {high:+.4f}]; the decision needs both.{hint}"
+            f"[{low:+.4f}, {high:+.4f}]; the decision needs both.{'' if self.by else hint}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,8 +101,7 @@ def cascade_users(
         model = model_named(best)().fit(listed)
     values, weights = _brought(model, ranks, listed, data, k, reward)
     shares, (first, second) = weights / weights.sum(), values
-    each = values[first] - values[second]
-    difference = interval_of(float(each @ shares), means_without(each, weights), shares, confidence)
+    difference = mean_interval(values[first] - values[second], weights, confidence)
     called = "" if context is None else contexts_of(log, context).called
     return CascadeUsers(best, gain, {name: float(of @ shares) for name, of in values.items()}, difference, called)
 
@@ -129,10 +124,8 @@ def _brought(
     model: ClickModel, ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, k: int, reward: str
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """What the top of each ranker would bring to a session of each query, and the sessions of these."""
-    place = {str(qid): number for number, qid in enumerate(log.qids.tolist())}
-    number = np.array([place.get(str(qid), -1) for qid in data.qids.tolist()], dtype=np.int64)
-    of_query = sums(log.session_query, log.weights, log.n_queries)
-    asked = (number >= 0) & (of_query[number] > 0)
+    sessions, _ = sessions_of(log, data)
+    asked = sessions > 0
     if not asked.any():
         raise DataError("No query of the log is in the data.")
     names, query = np.asarray(data.row_names), data.queries.document_query
@@ -149,7 +142,7 @@ def _brought(
             clicked = clicked * worth[shown.columns["row"]]
         row_query = query[shown.columns["row"]]
         brought[name] = sums(row_query, clicked, data.n_queries)[asked]
-    return brought, of_query[number[asked]]
+    return brought, sessions[asked]
 
 
 def _per_click(log: ClickLog, data: RankingData) -> FloatArray:

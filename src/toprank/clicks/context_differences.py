@@ -39,6 +39,15 @@ class ContextTest(NamedTuple):
         return bool(np.isfinite(self.p))
 
 
+def changes_looks(called: str, p: float) -> str:
+    """The sentence on contexts that differ.
+
+    >>> changes_looks("device", 0.0123)
+    'device changes how likely users look at a position (p = 0.012).'
+    """
+    return f"{called} changes how likely users look at a position ({'p < 0.001' if p < 0.001 else f'p = {p:.3f}'})."
+
+
 class _Cells(NamedTuple):
     """Documents in cells: of each entry the document, cell and position, how often it was shown, and its clicks."""
 

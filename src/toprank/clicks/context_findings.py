@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from toprank.clicks.context_differences import differ
+from toprank.clicks.context_differences import changes_looks, differ
 from toprank.clicks.contexts import Context, Contexts, columns_of, contexts_of
 from toprank.clicks.log import ClickLog
 from toprank.doctor.findings import Finding, examples_of
@@ -31,10 +31,9 @@ def of_contexts(log: ClickLog, context: Context | None, seed: int = 0) -> Iterat
     for contexts in several:
         difference = differ(log, contexts, seed)
         if difference.is_known and difference.p <= _LEVEL / len(several):
-            p_text = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
-            sentence = f"{contexts.called} changes how likely users look at a position ({p_text})."
             remedy = joined("A single curve would mislead there:", _give(contexts))
             names = contexts.names
+            sentence = changes_looks(contexts.called, difference.p)
             yield Finding("contexts", "warning", sentence, len(names), examples_of(names), remedy)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.clicks.context_differences import ContextTest
+from toprank.clicks.context_differences import ContextTest, changes_looks
 from toprank.clicks.contexts import ContextCells
 from toprank.clicks.curves import Curves, Shrinkage
 from toprank.clicks.harvests import Propensities
@@ -161,10 +161,8 @@ class ContextPropensities(Shown):
                 f"The log cannot say whether {called} changes the propensities: the documents of only "
                 f"{self.difference.queries} queries stood at several positions of a context."
             )
-        p_text = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-        if p < _LEVEL:
-            return f"{called} changes how likely users look at a position ({p_text})."
-        return f"There is no evidence that {called} changes how likely users look at a position ({p_text})."
+        sentence = changes_looks(called, p)
+        return sentence if p < _LEVEL else f"There is no evidence that {sentence}"
 
     def _first(self) -> str:
         places = np.flatnonzero(self._shown()[:, 0])

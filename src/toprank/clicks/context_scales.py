@@ -48,7 +48,7 @@ def _groups(document: IntArray, context: IntArray, several: int) -> list[IntArra
     from scipy.sparse import csr_matrix
 
     of = csr_matrix((np.ones(len(document)), (document, context)), shape=(int(document.max()) + 1, several))
-    label = components((of.T @ of).toarray())
+    label = components(of.T @ of)
     groups = [np.flatnonzero(label == group) for group in np.unique(label[np.unique(context)])]
     return [group for group in groups if len(group) > 1]
 

@@ -228,10 +228,11 @@ class Corrected:
 
 def correct(
     log: ClickLog, data: RankingData, correction: str, curves: Curves | None, clip: float | None = None,
-    regression: FloatArray | None = None, reward: str = "click",
+    regression: Any = None, reward: str = "click",
 ) -> Corrected:  # fmt: skip
-    """The corrected relevance of each row (in the order in which `data` lie); `regression` is R̂ of ``dr``.
+    """Return the corrected relevance of each row (in the order in which `data` lie).
 
+    `regression` is R̂ of ``dr``: a number for each row, or a fitted ranker; None: learned from clicks on other queries.
     With `reward` ``value`` it is what the document is worth to a user who looks at it.
     """
     if correction not in CORRECTIONS:
@@ -240,7 +241,7 @@ def correct(
         check_number("clip", clip, least=0, most=1)
     if reward == "value" and correction not in ("none", "ips"):
         _refuse_trust(curves)
-    row, (sessions, counts) = rows_of(log, data), _sessions(log, data)
+    row, (sessions, counts) = rows_of(log, data), sessions_of(log, data)
     known, n = row >= 0, data.n_documents
     cells = log.position - 1 if curves is None else curves.cells(log)
     least = 0.0 if curves is None else curves.least if clip is None else clip
@@ -259,7 +260,7 @@ def correct(
     at, where = np.flatnonzero(usable), row[usable]
     count = log.impression_weights[at]
     clicks, shown = log.rewards(reward)[at], sums(where, count, n)
-    guess = np.zeros(n) if regression is None else regression
+    guess = np.zeros(n)
     if correction == "none" or curves is None:
         value, divisor, floor = clicks, shown[where], np.zeros(len(at))
     else:
@@ -272,6 +273,7 @@ def correct(
         elif correction == "snips":
             value, divisor, floor = clicks - offset, exposure[where], least * shown[where]
         else:  # what is clipped is left to the regression
+            guess = _regression_of(regression, log, data, curves, reward)
             least = _cautious(log) if clip is None else clip
             value, divisor = clicks - offset - slope * guess[where], exposure[where]
             floor = least * data.queries.spread(sessions)[where]
@@ -293,7 +295,7 @@ _IDS = Remedy("Give document_ids.", "Name the column that holds them with {docum
 
 def _refuse_trust(curves: Curves | None) -> None:
     """Values are not corrected for trust in positions."""
-    if curves is not None and (np.nan_to_num(curves.offset) != 0).any():
+    if curves is not None and curves.has_offsets:
         raise DataError(
             "Values cannot be corrected for trust in positions (β). Give propensities without it; or use 'ips', if a "
             "click out of trust brings no value."
@@ -310,7 +312,7 @@ def rows_of(log: ClickLog, data: RankingData) -> IntArray:
     return log.rows(data)[log.pair]
 
 
-def _sessions(log: ClickLog, data: RankingData) -> tuple[FloatArray, FloatArray]:
+def sessions_of(log: ClickLog, data: RankingData) -> tuple[FloatArray, FloatArray]:
     """How many sessions each query of the data has, by their weights and as they are."""
     query, n = session_queries(log, data), data.n_queries
     known = query >= 0
@@ -323,7 +325,7 @@ def session_queries(log: ClickLog, data: RankingData) -> IntArray:
     return np.array([number.get(str(qid), -1) for qid in log.qids.tolist()], dtype=np.int64)[log.session_query]
 
 
-def regression_of(given: Any, log: ClickLog, data: RankingData, curves: Curves, reward: str = "click") -> FloatArray:
+def _regression_of(given: Any, log: ClickLog, data: RankingData, curves: Curves, reward: str) -> FloatArray:
     """R̂ of each row: given, or cross-fitted."""
     if given is not None:
         values = given.predict(data) if hasattr(given, "predict") else data.aligned(given)

@@ -66,6 +66,11 @@ class Curves:
         """Whether α and β of each are numbers."""
         return np.isfinite(self.slope) & np.isfinite(self.offset)
 
+    @property
+    def has_offsets(self) -> bool:
+        """Whether any β is other than 0: users click some positions out of trust."""
+        return bool((np.nan_to_num(self.offset) != 0).any())
+
     def cells(self, log: ClickLog) -> IntArray:
         """Of each impression, where its α and β stand."""
         return log.position - 1 if self.layout is None else self.layout.cells(log)
@@ -118,7 +123,7 @@ def contradiction(curves: Curves, log: ClickLog, seed: int = 0) -> str:
     """
     from scipy.special import ndtri
 
-    if curves.layout is not None or (np.nan_to_num(curves.offset) != 0).any() or curves.origin in HARVESTED:
+    if curves.layout is not None or curves.has_offsets or curves.origin in HARVESTED:
         return ""
     if log.depth < 2 or log.position.min() > 1 or not curves.usable[0]:
         return ""

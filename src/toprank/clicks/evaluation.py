@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.contexts import Context
-from toprank.clicks.corrections import CORRECTIONS, Corrected, correct, curves_of, regression_of, session_queries
+from toprank.clicks.corrections import CORRECTIONS, Corrected, correct, curves_of, session_queries
 from toprank.clicks.curves import Curves, contradiction
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, left_out_in_turn
 from toprank.clicks.recency import Recency, Span, latest, recent
@@ -32,7 +32,7 @@ from toprank.metrics.conventions import Discount
 from toprank.metrics.sorting import ranking
 from toprank.rankers.linear.ranker import LinearRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, percent
-from toprank.significance import Interval, effective_sample, jackknife, means_without
+from toprank.significance import Interval, effective_sample, jackknife_interval, means_without
 
 _GROUPS = 20  # of queries, each left out once where propensities are found from the log
 _SMALL = 0.1  # an estimate that rests on a smaller share of the impressions that count is a few of them
@@ -316,7 +316,7 @@ class JudgedRankers(NamedTuple):
         value = self.estimates[one].mean[metric] - self.estimates[other].mean[metric]
         rests = [self.rests[name][metric] for name in (one, other)]
         confidence = self.estimates[one].confidence
-        return interval_of(value, rests[0] - rests[1], self.shares, confidence)
+        return jackknife_interval(value, rests[0] - rests[1], self.shares, confidence)
 
 
 def judge(
@@ -348,11 +348,10 @@ def judge_by(
             curves = curves_of(propensities, part, data, LinearRanker(), context, curves_of_all)
         parts = {}
         for estimator in estimators:
-            of_reward: dict[str, Corrected] = {}
-            for reward in dict.fromkeys(metric.reward for metric in wanted):
-                dr = estimator == "dr" and curves is not None
-                guess = regression_of(regression, part, data, curves, reward) if dr and curves is not None else None
-                of_reward[reward] = correct(part, data, estimator, curves, clip, guess, reward)
+            of_reward = {
+                reward: correct(part, data, estimator, curves, clip, regression, reward)
+                for reward in dict.fromkeys(metric.reward for metric in wanted)
+            }
             of_metric = {metric.name: of_reward[metric.reward] for metric in wanted}
             parts[estimator] = (
                 of_metric,
@@ -400,7 +399,7 @@ def _joined(
         ranker: Estimates(
             {name: part.mean(weights) for name, part in of.items()},
             {
-                name: interval_of(part.mean(weights), rests[ranker][name], shares, confidence)
+                name: jackknife_interval(part.mean(weights), rests[ranker][name], shares, confidence)
                 for name, part in of.items()
             },
             {name: part.values for name, part in of.items()}, {name: part.effective for name, part in of.items()},
@@ -412,13 +411,6 @@ def _joined(
     }  # fmt: skip
     looks = {ranker: {name: part.weights for name, part in of.items()} for ranker, of in parts.items()}
     return JudgedRankers(estimates, rests, shares, looks, of_metric, curves)
-
-
-def interval_of(whole: float, rests: FloatArray, shares: FloatArray, confidence: float) -> Interval:
-    """The jackknife's; of one query nothing is known, so that anything is possible."""
-    interval = jackknife(whole, rests, shares, confidence)
-    low, high = (float(interval.low), float(interval.high)) if np.isfinite(interval.low) else (-np.inf, np.inf)
-    return Interval(whole, low, high, confidence, interval.n, interval.detail, interval.of)
 
 
 _Without = tuple[FloatArray, list[dict[str, dict[str, float]]]]

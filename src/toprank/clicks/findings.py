@@ -14,7 +14,7 @@ import numpy.typing as npt
 from toprank.clicks.context_findings import of_contexts, resolved
 from toprank.clicks.contexts import Context, filled
 from toprank.clicks.events import UNSHOWN
-from toprank.clicks.harvests import Graph, Propensities
+from toprank.clicks.harvests import SWAP, Graph, Propensities
 from toprank.clicks.log import TOLD_AGAIN, ClickLog, numbered, sums
 from toprank.clicks.models import WITHOUT_DOUBLED
 from toprank.clicks.recency import moment, seconds_of
@@ -290,9 +290,6 @@ def _of_times(log: ClickLog) -> Iterator[Finding]:
         yield from _some_sessions(log, earlier, "clocks", "note", what, remedy)
 
 
-_SWAP = "Swap neighbours or shuffle the top in a share of the sessions, and the log will be able to say."
-
-
 def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width: float) -> Iterator[Finding]:
     """Which positions can be compared, and how well."""
     shown, clicked = (
@@ -315,7 +312,7 @@ def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width
     if not graph.edges:
         sentence = "No document was shown at two positions: one ranker showed the same order every time."
         needed = sessions_needed(log, None, width)
-        remedy = f"The effects of position and relevance cannot be separated. {_SWAP}"
+        remedy = f"The effects of position and relevance cannot be separated. {SWAP}"
         if needed:
             remedy += (
                 f" With neighbours swapped in {_SHARE:.0%} of the lists, about {needed:,} sessions make intervals of "
@@ -325,7 +322,7 @@ def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width
     else:
         apart = np.flatnonzero(~graph.identified & (shown[: graph.depth] > 0)) + 1
         words = "position|positions shares|share no document with those that are connected to the first"
-        remedy = f"The log does not say how likely users look at them. {_SWAP}"
+        remedy = f"The log does not say how likely users look at them. {SWAP}"
         names = (f"position {k}" for k in apart)
         yield from about_some("unjoined-positions", "warning", len(apart), log.depth, words, names, remedy)
     if known is None:
@@ -350,7 +347,7 @@ def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width
         sentence = f"The propensity of {count} {noun} has an interval that is wider than {part} of it."
         needed = sessions_needed(log, known, width)
         more = f" About {needed:,} sessions like these would be enough." if needed else ""
-        yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), _SWAP + more)
+        yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), SWAP + more)
 
 
 def _of_features(log: ClickLog, data: RankingData) -> Iterable[Finding]:

@@ -37,6 +37,7 @@ from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of
 from toprank.significance import Interval, effective_sample, redrawn_interval
 
 _SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top in a share of the sessions."
+SWAP = "Swap neighbours or shuffle the top in a share of the sessions, and the log will be able to say."
 TELL = Remedy(f"Give {{propensities}}, {_SHOW}", propensities=...)
 _SURELY = 4.0  # standard errors
 _PRIOR = 1e-6  # clicks at each position, so that one without any is compared at all
@@ -78,12 +79,11 @@ class Graph:
 
     def joined(self, documents: int) -> npt.NDArray[np.bool_]:
         """Whether each position is joined to the first, from one to the next by at least so many documents."""
-        reached = np.zeros(self.depth, dtype=bool)
-        reached[0] = True
-        ends = np.array([(edge.first - 1, edge.second - 1) for edge in self.edges if edge.pairs >= documents])
-        for _ in range(self.depth if len(ends) else 0):
-            reached[ends[reached[ends].any(axis=1)]] = True
-        return reached
+        joined = np.zeros((self.depth, self.depth), dtype=bool)
+        for edge in self.edges:
+            joined[edge.first - 1, edge.second - 1] = edge.pairs >= documents
+        label = components(joined)
+        return np.asarray(label == label[0])
 
 
 class _Harvest(NamedTuple):
@@ -128,7 +128,10 @@ def graph(log: ClickLog) -> Graph:
     >>> graph(log).components
     ((1, 2), (3,))
     """
-    harvest, depth = _Harvest.of(log), log.depth
+    return _graph(_Harvest.of(log), log.depth)
+
+
+def _graph(harvest: _Harvest, depth: int) -> Graph:
     pairs = np.bincount(harvest.here * depth + harvest.there, minlength=depth**2).reshape(depth, depth)
     shown = sums(harvest.here * depth + harvest.there, harvest.shown, depth**2).reshape(depth, depth)
     edges = tuple(
@@ -142,12 +145,12 @@ def graph(log: ClickLog) -> Graph:
     return Graph(depth, edges, tuple(tuple((np.flatnonzero(label == component) + 1).tolist()) for component in order))
 
 
-def components(pairs: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """Of each position the number of those that it is joined with."""
+def components(joined: Any) -> npt.NDArray[np.int32]:
+    """For each position, the number of its component; `joined` is above 0 where two positions are joined."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
-    return np.asarray(connected_components(csr_matrix(pairs > 0), directed=False)[1])
+    return np.asarray(connected_components(csr_matrix(joined > 0), directed=False)[1])
 
 
 @dataclass(frozen=True, repr=False)
@@ -271,8 +274,7 @@ def assumed(method: str, lost: Sequence[str]) -> str:
     return (
         f"No document and no feature vector joins {'positions' if several else 'position'} {', '.join(lost)} to the "
         f"first: what {method} says of {'them' if several else 'it'} rests on the ranker alone, which must be right "
-        "about documents that were never shown there. Swap neighbours or shuffle the top in a share of the sessions, "
-        "and the log will be able to say."
+        f"about documents that were never shown there. {SWAP}"
     )
 
 
@@ -316,7 +318,8 @@ def prepared(log: ClickLog, method: str) -> PropensityEstimator:
     marked = "explored" in log.columns
     if method == "randomisation" and marked:
         log = shuffled(log)
-    harvest, of_log = _Harvest.of(log), graph(log)
+    harvest = _Harvest.of(log)
+    of_log = _graph(harvest, log.depth)
     identified = of_log.identified if method != "pivot" else _joined_to_first(harvest, log.depth)
     identified = identified if method != "chain" else _joined_by_neighbours(harvest, log.depth)
     if method == "randomisation":

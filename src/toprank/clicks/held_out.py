@@ -27,7 +27,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.showing.pictures import Chart, Line, Picture, curves
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows, percent
-from toprank.significance import Interval, effective_sample, jackknife, means_without, redrawn_interval
+from toprank.significance import Interval, effective_sample, mean_interval, redrawn_interval
 
 RATES: tuple[type[ClickModel], ...] = (GlobalCTR, RankCTR, DocumentCTR)  # what every model must beat
 _ALL: tuple[type[ClickModel], ...] = (*RATES, PBM, UBM, Cascade, DCM, SDBN, DBN, CCM)
@@ -166,12 +166,8 @@ def joint_gain(parts: Sequence[ComparedModels], one: str, other: str) -> Interva
         return Interval(np.nan, -np.inf, np.inf, confidence, 0, "one says that what happened is impossible", "gain")
     sessions = sums(query, count, n)
     asked = sessions > 0
-    weights = sessions[asked]
-    means = sums(query, count * differences, n)[asked] / weights
-    shares = weights / weights.sum()
-    value = float(means @ shares)
-    interval = jackknife(value, means_without(means, weights), shares, confidence)
-    return Interval(value, float(interval.low), float(interval.high), confidence, len(weights), interval.detail, "gain")
+    means = sums(query, count * differences, n)[asked] / sessions[asked]
+    return mean_interval(means, sessions[asked], confidence, "gain")
 
 
 def compare_models(

@@ -29,7 +29,14 @@ from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, percent
-from toprank.significance import Interval, effective_sample, jackknife, means_without, randomization_test
+from toprank.significance import (
+    Interval,
+    effective_sample,
+    jackknife_variance,
+    mean_interval,
+    means_without,
+    randomization_test,
+)
 from toprank.significance.tails import beta_quantile, student_quantile
 
 METHODS = ("team-draft", "probabilistic")
@@ -287,10 +294,8 @@ def preference(
 
 def _share_of_credit(part: FloatArray, whole: FloatArray, confidence: float) -> Interval:
     """The jackknife's, within 0 and 1; of one query anything is possible."""
-    share = float(part.sum() / whole.sum())
-    low, high = jackknife(share, means_without(part / whole, whole), whole / whole.sum(), confidence)
-    ends = float(np.fmax(low, 0.0)), float(np.fmin(high, 1.0))
-    return Interval(share, *ends, confidence, len(whole), "jackknife over queries", "share")
+    interval = mean_interval(part / whole, whole, confidence, "share")
+    return replace(interval, low=max(interval.low, 0.0), high=min(interval.high, 1.0))
 
 
 def _share_of_counts(part: FloatArray, whole: FloatArray, confidence: float) -> Interval:
@@ -304,7 +309,7 @@ def _share_of_counts(part: FloatArray, whole: FloatArray, confidence: float) -> 
     if n == 1:
         return Interval(share, 0.0, 1.0, confidence, 1, "one query says nothing about others", "share")
     rests = means_without(part / whole, whole)
-    variance = (n - 1) / n * float(((rests - rests.mean()) ** 2).sum())
+    variance = float(jackknife_variance(rests))
     level, enough = (1 + confidence) / 2, float(n)
     if variance > 1e-24 and lists > 1:  # below is the rounding of equal shares
         free = max(effective_sample(whole) - 1, 1.0)

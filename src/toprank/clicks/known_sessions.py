@@ -10,14 +10,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from toprank.clicks.log import Array, ClickLog
 from toprank.clicks.recency import times_of
-from toprank.data.row_hashes import as_text, from_text, id_hashes, is_numbering, mixed
+from toprank.data.row_hashes import Hashes, as_text, from_text, id_hashes, is_numbering, mixed, single_hashes
 from toprank.errors import DataError
 
-Hashes = npt.NDArray[np.uint64]
 _KEPT = 256  # hashes of a log that are kept: 2 KB
 _AT_ONCE = 1 << 16  # ids whose letters lie side by side
 _ENOUGH = 20  # of fewer sessions that the sample can tell of, a fifth that are known would too easily be missed
@@ -38,7 +36,7 @@ class KnownSessions(NamedTuple):
         hashes = _session_hashes(log)
         if hashes is None:
             return None
-        hashes = _single(hashes)
+        hashes, _ = single_hashes(hashes)
         return cls(hashes[:_KEPT], len(hashes) <= _KEPT)
 
     def share(self, log: ClickLog) -> float | None:
@@ -51,7 +49,7 @@ class KnownSessions(NamedTuple):
         hashes = _session_hashes(log)
         if hashes is None or not len(self.least):
             return None
-        hashes = _single(hashes)
+        hashes, _ = single_hashes(hashes)  # sessions that are alike are no evidence
         hashes = hashes if self.whole else hashes[hashes <= self.least[-1]]
         known = np.isin(hashes, self.least)
         if not known.any() and len(hashes) < (1 if self.whole else _ENOUGH):
@@ -98,10 +96,3 @@ def _hashes(ids: Array) -> Hashes:
         return id_hashes(ids)
     parts = [ids[start : start + _AT_ONCE] for start in range(0, len(ids), _AT_ONCE)]
     return np.concatenate([np.empty(0, np.uint64), *(id_hashes(part.astype(np.str_)) for part in parts)])
-
-
-def _single(hashes: Hashes) -> Hashes:
-    """Those that occur once, in order: sessions that are alike are no evidence."""
-    distinct, counts = np.unique(hashes, return_counts=True)
-    once: Hashes = distinct[counts == 1]
-    return once

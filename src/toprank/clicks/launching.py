@@ -12,7 +12,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from toprank.clicks.assumptions import CascadeUsers, cascade_users, trusting_use
 from toprank.clicks.contexts import Context, ContextCells, contexts_of
 from toprank.clicks.corrections import correct, curves_of
 from toprank.clicks.curves import contradiction
-from toprank.clicks.evaluation import JudgedRankers, added_by_clicks, interval_of, judge_by, left_out, ranks_of
+from toprank.clicks.evaluation import JudgedRankers, added_by_clicks, clipped, judge_by, left_out, ranks_of
 from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedError, check_log, named
 from toprank.clicks.recency import Recency, Span, latest, moment, recent, times_of
@@ -37,7 +37,7 @@ from toprank.monitoring import Drift, monitor
 from toprank.rankers.linear.ranker import LinearRanker
 from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, percent
-from toprank.significance import Interval, effective_sample, means_without
+from toprank.significance import Interval, effective_sample, mean_interval
 
 LAUNCH, DO_NOT_LAUNCH, CANNOT_BE_TOLD = "launch", "do not launch", "cannot be told"
 ESTIMATORS = ("ips", "snips", "dr")
@@ -318,11 +318,7 @@ class Launch(Shown):
                 f"{self.names[1]} were never shown at a position that counts; whatever they are worth, the difference "
                 f"lies within {bracketed(low, high, 4)}, and the decision is based on that."
             )
-        if self.clip[1]:
-            words.append(
-                f"{self.clip[1]:,} impressions have a propensity below {self.clip[0]:.3g} and were divided by that "
-                "instead."
-            )
+        words += clipped(*self.clip, self.estimator)
         words += [
             f"{name} learned from about {share:.0%} of these sessions, so it looks better on them than it is."
             for name, share in zip(self.names, self.learned, strict=True)
@@ -457,7 +453,7 @@ def launch(
     curves = propensities
     if not (propensities is None or isinstance(propensities, str)):
         curves, context = curves_of(propensities, log, data, LinearRanker(), context), None
-        if metric == "value" and (np.nan_to_num(curves.offset) != 0).any() and estimator != "ips":
+        if metric == "value" and curves.has_offsets and estimator != "ips":
             raise DataError("With trust in positions, values have one estimator only,", remedy=_BY_IPS)
     trusting = metric == "value" and estimator == "ips"
     asked = (estimator,) if trusting else ESTIMATORS
@@ -525,9 +521,7 @@ def _untold(
 
 def _know_trust(curves: Any) -> bool:
     """Whether propensities have offsets, or are found by the method that gives them some."""
-    if curves is None or isinstance(curves, str):
-        return bool(curves == "trust")
-    return bool((np.nan_to_num(curves.offset) != 0).any())
+    return curves == "trust" if curves is None or isinstance(curves, str) else bool(curves.has_offsets)
 
 
 def _layout_of(propensities: Any, context: Context | None, log: ClickLog) -> ContextCells | None:
@@ -569,9 +563,8 @@ def _later(log: ClickLog, since: float | None) -> ClickLog:
 
 def _alike(other: RankingData, data: RankingData) -> RankingData:
     """Other columns of the same documents."""
-    ours, theirs = named(data), named(other)
-    kept = ((one.queries.offsets, one.qids, one.document_ids) for one in (ours, theirs))
-    if not all(np.array_equal(np.asarray(mine), np.asarray(others)) for mine, others in zip(*kept, strict=True)):
+    ours, theirs = ((rows.queries.offsets, rows.qids, rows.document_ids) for rows in map(named, (data, other)))
+    if not all(np.array_equal(np.asarray(mine), np.asarray(others)) for mine, others in zip(ours, theirs, strict=True)):
         raise DataError("current_data has other documents than data, or has them in another order.")
     return other
 
@@ -645,10 +638,10 @@ def _in_slices(
         mine = codes == number
         if not mine.any():
             continue
-        part, share = each[mine], weights[mine]
-        rests = means_without(part, share) if mine.sum() >= LEAST else np.empty(0)
-        gain = interval_of(float(part @ share / share.sum()), rests, share / share.sum(), confidence)
-        gains.append(SliceGain(name, int(mine.sum()), int(known.counts[asked][mine].sum()), gain))
+        n_queries, gain = int(mine.sum()), mean_interval(each[mine], weights[mine], confidence)
+        if n_queries < LEAST:
+            gain = replace(gain, low=-np.inf, high=np.inf)
+        gains.append(SliceGain(name, n_queries, int(known.counts[asked][mine].sum()), gain))
     return tuple(gains)
 
 

@@ -23,7 +23,7 @@ from typing_extensions import override
 from toprank import kernels
 from toprank.clicks.features import AttractionByFeatures, logistic, same_features
 from toprank.clicks.fitting import Maximum, ascend, climb, inside, maximise
-from toprank.clicks.harvests import relative_examinations
+from toprank.clicks.harvests import SWAP, components, relative_examinations
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_compared, check_log, left_out_in_turn, sums, sums_by
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.checks import check_number, check_whole
@@ -715,8 +715,7 @@ class _Product(ClickModel):
         which = f"position{'s' if several else ''} {', '.join(map(str, lost[:10]))}{' …' if len(lost) > 10 else ''}"
         warn_user(
             f"No document{' and no feature vector' if by_features else ''} joins {which} to the first: what "
-            f"{type(self).__name__} says of {'them' if several else 'it'} rests on {rests} alone. Swap neighbours or "
-            "shuffle the top in a share of the sessions, and the log will be able to say.",
+            f"{type(self).__name__} says of {'them' if several else 'it'} rests on {rests} alone. {SWAP}",
             UnidentifiedWarning,
         )
 
@@ -739,7 +738,6 @@ def joined_places(
     [True, True, True, False]
     """
     from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
 
     place_of = np.zeros(int(pair.max(initial=-1)) + 1, dtype=np.int64)
     place_of[pair] = place  # one of its places: whatever a pair joins, it joins to that
@@ -751,8 +749,7 @@ def joined_places(
     else:
         edges = np.unique(joined)
     ends = edges // n_places, edges % n_places
-    graph = coo_array((np.ones(len(edges), dtype=bool), ends), shape=(n_places, n_places))
-    label = connected_components(graph, directed=False)[1]
+    label = components(coo_array((np.ones(len(edges), dtype=bool), ends), shape=(n_places, n_places)))
     return np.asarray(label == label[0])
 
 

@@ -164,16 +164,15 @@ def _parsed(column: Array, by: str) -> Array:
     return times
 
 
-def session_weights(log: ClickLog, half_life: Span | None = None, window: Span | None = None) -> FloatArray:
-    """How much each session counts: 2^(-age / half_life), and 0 outside of the window.
+def weights_by_age(times: FloatArray, half_life: Span | None = None, window: Span | None = None) -> FloatArray:
+    """Return how much sessions of these times count: 2^(-age / half_life), and 0 outside of the window.
 
-    >>> log = ClickLog.of(["a"] * 3, ["x"] * 3, [1] * 3, [0] * 3, session=[0, 1, 2], time=[0, 60, 120])
-    >>> session_weights(log, half_life="1m", window="2m").tolist()
+    >>> times = np.array([0.0, 60.0, 120.0])
+    >>> weights_by_age(times, half_life="1m", window="2m").tolist()
     [0.25, 0.5, 1.0]
-    >>> session_weights(log, window="1m").tolist()
+    >>> weights_by_age(times, window="1m").tolist()
     [0.0, 1.0, 1.0]
     """
-    times = times_of(log)
     newest = float(times.max())
     if len(times) > 1 and float(times.min()) == newest:
         raise DataError(
@@ -251,7 +250,8 @@ def recent(log: ClickLog, half_life: Span | None, window: Span | None) -> tuple[
     """The log with the weights of its sessions, without those that do not count; and what to say of it."""
     if half_life is None and window is None:
         return log, None
-    weights, times = session_weights(log, half_life, window), times_of(log)
+    times = times_of(log)
+    weights = weights_by_age(times, half_life, window)
     kept = weights > _LEAST
     weights, newest = weights[kept], float(times.max())
     recency = Recency(

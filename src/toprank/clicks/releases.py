@@ -20,7 +20,14 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError, UnknownNameError
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, percent
-from toprank.significance import Interval, always_half_width, effective_sample, means_without, ratio_p
+from toprank.significance import (
+    Interval,
+    always_half_width,
+    effective_sample,
+    jackknife_variance,
+    means_without,
+    ratio_p,
+)
 
 _BROKEN = 0.01  # a sample ratio that would ever be as odd in fewer than so many splits is no chance
 _LEAST = 30  # units of each arm, below which nothing is said: means of fewer are not near enough to normal
@@ -82,9 +89,8 @@ class Release(Shown):
         low, high = self.interval
         if not np.isfinite(low):
             return f"It is too early to say anything: each side needs at least {_LEAST} {self._units}."
-        words = f"{self._difference} more than {current}" if low > 0 else f"{self._difference} than {current}"
         if low > 0 or high < 0:
-            return f"{new} brings {words if low > 0 else self._difference + ' less than ' + current}, proven."
+            return f"{new} brings {self._difference} {'more' if low > 0 else 'less'} than {current}, proven."
         return f"No difference between {new} and {current} is proven so far."
 
     @property
@@ -189,9 +195,9 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
     shares = (planned[0] / sum(planned), planned[1] / sum(planned))
     kept = {words: count for words, count in left.items() if count}
     p = ratio_p(counts[0], sum(counts), shares[0])
-    means = tuple(float(values.mean()) if len(values) else np.nan for values in of)
+    new, current = (float(values.mean()) if len(values) else np.nan for values in of)
     return Release(
-        names, metric, "key", (means[0], means[1]), _difference(of[0], of[1], confidence), counts, shares, p,
+        names, metric, "key", (new, current), _difference(of[0], of[1], confidence), counts, shares, p,
         int(crossed.sum()), kept, _of_versions(log, among, arm, names),
     )  # fmt: skip
 
@@ -301,8 +307,7 @@ def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
     value, half = float(each.mean()), np.inf
     if len(weights) >= _LEAST:
         rests = means_without(of_query, weights)
-        variance = (len(rests) - 1) / len(rests) * float(((rests - rests.mean()) ** 2).sum())
-        half = float(always_half_width(variance, effective_sample(weights), confidence))
+        half = float(always_half_width(jackknife_variance(rests), effective_sample(weights), confidence))
     detail = "normal mixture over queries, at all looks at once"
     interval = Interval(value, value - half, value + half, confidence, len(weights), detail, "difference per list")
     p = ratio_p(counts[0], sum(counts), 0.5)

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.log import Array, RowOf
-from toprank.data.bytesource import PathLike, head_of, open_bytes, os_errors, plain_name, promised_format
+from toprank.data.bytesource import MOST_LINE, PathLike, head_of, open_bytes, os_errors, plain_name, promised_format
 from toprank.data.frames.conversion import table_of
 from toprank.data.frames.layout import Layout, unreadable
 from toprank.data.tables.sources import TableSource, about, by_number, sources_of
 from toprank.errors import DataError, FormatError, UnknownNameError
 
 FORMATS = ("parquet", "arrow", "csv", "jsonl", "yandex")
-_JSON_BLOCK = 8 << 20  # bytes of text at a time
+_BLOCK = 8 << 20  # bytes of text at a time
 _AHEAD = 2  # blocks that are read while the one before them is looked at
 _JSON_LINE = 8 << 20  # bytes of a line at most: objects take some 20 times as much
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
@@ -260,9 +260,7 @@ def _json_blocks(path: Path, served: bool = False, lost: Counter[str] | None = N
 
     Of a log that a service writes, the last line may be torn, which is counted in `lost`.
     """
-    text, line = open_bytes(path), 1
-    for first, last in text.pieces(_JSON_BLOCK, _JSON_LINE):
-        block = text.array(first, last)
+    for line, block in line_blocks(path, _JSON_LINE):
         if served and len(block) and block[-1] != ord("\n"):
             ends = np.flatnonzero(block == ord("\n"))
             block = block[: ends[-1] + 1 if len(ends) else 0]
@@ -270,6 +268,14 @@ def _json_blocks(path: Path, served: bool = False, lost: Counter[str] | None = N
                 lost[TORN] += 1
             if not len(block):
                 return
+        yield line, block
+
+
+def line_blocks(path: PathLike, longest: int = MOST_LINE) -> Iterator[tuple[int, Any]]:
+    """Whole lines of a file, some megabytes of them at a time, and the number of the first."""
+    text, line = open_bytes(path), 1
+    for first, last in text.pieces(_BLOCK, longest):
+        block = text.array(first, last)
         yield line, block
         line += int(np.count_nonzero(block == ord("\n")))
 

@@ -26,7 +26,6 @@ from toprank.clicks.corrections import (
     correct,
     curves_of,
     judged,
-    regression_of,
     session_queries,
 )
 from toprank.clicks.curves import Curves, contradiction
@@ -459,9 +458,7 @@ class _Task(NamedTuple):
         """The ranker that was asked for, the naive one, and that of full information, on these sessions."""
         data, correction = self.data, self.correction
         how = {"safe": "affine", "position": "none"}.get(correction, correction)
-        dr = how == "dr" and curves is not None
-        guess = regression_of(self.regression, log, data, curves, self.reward) if dr and curves is not None else None
-        corrected = correct(log, data, how, curves, self.clip, guess, self.reward)
+        corrected = correct(log, data, how, curves, self.clip, self.regression, self.reward)
         rankers = {}
         if correction == "position":
             rankers[correction], part = _with_positions(self.ranker, log, data, self.valid)
@@ -594,10 +591,8 @@ def _held_out(
 ) -> tuple[dict[str, Interval], dict[str, Interval], str]:  # fmt: skip
     """What clicks say of rankings of queries by rankers that saw no session of them, and of the gains over the naive.
 
-    Only of documents that were shown: of others the log knows nothing. Nothing is clipped: a bias could speak for
-    either side, and what noise remains is in the intervals. Where clicks say nothing, the third tells why.
+    Only of documents that were shown: of others the log knows nothing. If clicks say nothing, the third says why.
     """
-    harvests = propensities is None or (isinstance(propensities, str) and propensities in HARVESTED)
     if not folds:
         return {}, {}, "nothing was held out."
     if task.correction == "none" and curves is None:
@@ -612,14 +607,9 @@ def _held_out(
     try:
         of_session = np.where(query >= 0, fold[query], -1)
         scores = _cross_fitted(task, log, propensities, context, curves, shown, fold, of_session)
-        ranks = {name: ranks_of(values, shown) for name, values in scores.items()}
-        metric = _METRICS[task.reward]
-        by = {"propensities": propensities, "context": context} if harvests else {"propensities": curves}
-        judgement = judge(ranks, log, shown, [metric], **by, clip=0.0)
+        return *_judged(task, scores, log, shown, propensities, context, curves), ""
     except DataError as problem:  # too few clicks, or positions that the sessions of the others do not tell apart
         return {}, {}, str(problem)
-    estimates = {name: estimate.intervals[metric] for name, estimate in judgement.estimates.items()}
-    return estimates, {name: judgement.gain(name, "naive", metric) for name in ranks if name != "naive"}, ""
 
 
 def _by_the_latest(
@@ -628,17 +618,29 @@ def _by_the_latest(
     """`_held_out`, by what the latest sessions say of rankers that learned from earlier ones, of any queries."""
     if task.correction == "none" and curves is None:
         return {}, {}, "no propensities are known."
-    harvests = propensities is None or (isinstance(propensities, str) and propensities in HARVESTED)
     try:
         shown = named(task.data).keep(correct(late, task.data, "none", None).shown > 0)
-        ranks = {name: ranks_of(ranker.predict(shown), shown) for name, ranker in done.rankers.items()}
-        metric = _METRICS[task.reward]
-        by = {"propensities": propensities, "context": context} if harvests else {"propensities": curves}
-        judgement = judge(ranks, late, shown, [metric], **by, clip=0.0)
+        scores = {name: ranker.predict(shown) for name, ranker in done.rankers.items()}
+        return *_judged(task, scores, late, shown, propensities, context, curves), ""
     except DataError as problem:  # too few clicks, or positions that so few sessions do not tell apart
         return {}, {}, str(problem)
+
+
+def _judged(
+    task: _Task, scores: Mapping[str, FloatArray], log: ClickLog, shown: RankingData, propensities: Any,
+    context: Context | None, curves: Curves | None,
+) -> tuple[dict[str, Interval], dict[str, Interval]]:  # fmt: skip
+    """Return what clicks say of rankings by these scores, and of the gains over the naive one.
+
+    Propensities that are harvested from clicks are harvested from these; nothing is clipped, so no bias speaks for
+    either side.
+    """
+    harvests = propensities is None or (isinstance(propensities, str) and propensities in HARVESTED)
+    by = {"propensities": propensities, "context": context} if harvests else {"propensities": curves}
+    ranks, metric = {name: ranks_of(values, shown) for name, values in scores.items()}, _METRICS[task.reward]
+    judgement = judge(ranks, log, shown, [metric], **by, clip=0.0)
     estimates = {name: estimate.intervals[metric] for name, estimate in judgement.estimates.items()}
-    return estimates, {name: judgement.gain(name, "naive", metric) for name in ranks if name != "naive"}, ""
+    return estimates, {name: judgement.gain(name, "naive", metric) for name in ranks if name != "naive"}
 
 
 def _cross_fitted(

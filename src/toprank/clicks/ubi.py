@@ -34,7 +34,8 @@ _VALUE, _EVENT = "event_attributes.value", "event_attributes.event_id"
 _INNER = (_OBJECT, _ORDINAL, _VALUE, _EVENT)
 _CONTEXTS = ("device", "surface")
 _WORDS = {"model": "ranker", "version": "version", "arm": "arm"} | {name: name for name in _CONTEXTS}
-_NUMBERS = ("explored", "propensity", "share")
+_NUMBERS = {"explored": 0.0, "propensity": 1.0, "share": np.nan}
+"""What else a service says of a list, and what holds if it does not say so."""
 _LISTS = tuple(f"query_attributes.{name}" for name in (*_WORDS, *_NUMBERS))
 """What a service says of a list, as columns of the log; those that hold nothing are left out."""
 _TEAMS, _SCORES, _FEATURES = "query_attributes.teams", "query_attributes.scores", "query_attributes.features"
@@ -77,11 +78,12 @@ def read_ubi(
     asked, hits = Pieces("id", "words", "user"), Pieces("search", "document", "place")
     missing: Counter[str] = Counter()
     wanted = ["query_id", "user_query", "query_response_hit_ids", "client_id", "timestamp"]
-    wanted += [*_LISTS, _TEAMS, *_carried(tables, carry).values()] if served else []
+    carried = _carried(tables, carry) if served else None
+    wanted += [] if carried is None else [*_LISTS, _TEAMS, *carried.values()]
     for table in queries:
         with table.about():
             for _, batch in _batches(table, wanted):
-                _take_queries(batch, asked, hits, missing, _carried(tables, carry) if served else None)
+                _take_queries(batch, asked, hits, missing, carried)
     shown, done, actions = Pieces("id", "document", "place"), Pieces("id", "document", "kind"), set[str]()
     for table in events:
         with table.about():
@@ -128,15 +130,13 @@ class _Kinds:
 
 def _carried(tables: Sequence[LogRows], carry: Sequence[str]) -> dict[str, str]:
     """Where the columns lie that are asked for."""
-    carried = {}
-    for name in carry:
-        if name in _CONTEXTS:  # which are kept in any case
-            continue
-        carried[name] = _SCORES if name == "score" else f"{_FEATURES}.{name}"
-        known = {name for table in tables for name in _features(table)}
-        if name != "score" and name not in known:
-            raise UnknownNameError("column of the log", name, ["score", *_CONTEXTS, *sorted(known)])
-    return carried
+    features = sorted({name for table in tables for name in _features(table)})
+    known = {"score": _SCORES, **{name: f"{_FEATURES}.{name}" for name in features}}
+    further = [name for name in carry if name not in _CONTEXTS]  # which are kept in any case
+    for name in further:
+        if name not in known:
+            raise UnknownNameError("column of the log", name, ["score", *_CONTEXTS, *features])
+    return {name: known[name] for name in further}
 
 
 def _features(table: LogRows) -> list[str]:
@@ -228,7 +228,7 @@ def _attributes(batch: Any) -> dict[str, Any]:
         attributes[called] = (
             _words(batch, f"query_attributes.{name}", "", optional=True).fill_null("").dictionary_encode()
         )
-    for name, usual in zip(_NUMBERS, (0.0, 1.0, np.nan), strict=True):
+    for name, usual in _NUMBERS.items():
         values = column(batch, f"query_attributes.{name}")
         assert values is not None  # `_served_types` has it
         attributes[name] = np.asarray(values.cast("double").fill_null(usual).to_numpy(zero_copy_only=False))
@@ -471,7 +471,7 @@ def _of_lists(asked: Pieces, row: IntArray) -> dict[str, Array]:
             words = numbered(pa.chunked_array(asked.text(name)))
             if any(words.ids != ""):
                 columns[name] = words.ids.astype(object)[words.number[row]]
-    for name, usual in zip(_NUMBERS, (0.0, 1.0, np.nan), strict=True):
+    for name, usual in _NUMBERS.items():
         if name in asked:
             numbers = asked.array(name, np.float64)
             if not (np.isnan(numbers) if np.isnan(usual) else numbers == usual).all():

@@ -75,6 +75,10 @@ class ValueEvents(NamedTuple):
         """Whether each is of a kind, on an impression."""
         return np.asarray((self.kind == kind) & (self.at >= 0))
 
+    def amounts(self, which: npt.NDArray[np.bool_], weight: float | None) -> FloatArray:
+        """What some events count: this weight each; None: what each says itself, NaN if nothing."""
+        return self.amount[which] if weight is None else np.full(int(which.sum()), weight)
+
 
 def tallied(
     done: ValueEvents, n: int, kinds: Sequence[str], weights: Mapping[str, float | None], click: str | None, once: bool
@@ -107,7 +111,7 @@ def tallied(
     for name, weight in weights.items():
         kind = 0 if name in ("click", click) else kinds.index(name)
         which = done.of_kind(kind)
-        at, amount = done.at[which], done.amount[which] if weight is None else np.full(int(which.sum()), weight)
+        at, amount = done.at[which], done.amounts(which, weight)
         counts[f"{name} without a value, which count as 0"] = int(np.isnan(amount).sum())
         worth = sums(at, np.nan_to_num(amount), n)
         valued[at] = True
@@ -134,7 +138,7 @@ def _returned(
     sold = np.zeros(len(worth), dtype=bool)
     sold[done.at[purchases]] = True
     which = done.of_kind(kind)
-    at, amount = done.at[which], done.amount[which] if weight is None else np.full(int(which.sum()), weight)
+    at, amount = done.at[which], done.amounts(which, weight)
     bought = sold[at]
     asked = sums(at[bought], np.nan_to_num(amount[bought]), len(worth))
     back = np.clip(asked, np.minimum(worth, 0.0), np.maximum(worth, 0.0))

@@ -4,20 +4,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from toprank.clicks.events import UNSHOWN, Pieces, present, shown_at
 from toprank.clicks.log import ClickLog, Numbered, assembled, numbered
-from toprank.clicks.sources import first_odd
+from toprank.clicks.sources import first_odd, line_blocks
 from toprank.compute import IntArray
-from toprank.data.bytesource import PathLike, open_bytes
+from toprank.data.bytesource import PathLike
 from toprank.data.queries import places_within
 from toprank.errors import FormatError
 
-_BLOCK = 8 << 20  # bytes of text at a time
 _LINES = "A line is session, time, Q, query, region and URLs, or session, time, C and a URL, with tabs between"
 
 
@@ -35,8 +34,8 @@ def read_yandex(paths: Sequence[PathLike]) -> ClickLog:
     )
     before = lists = 0  # lines and lists of what was read
     for path in paths:
-        for first, block in _blocks(path):
-            lines = _SessionLines(block, path, first)
+        for first, block in line_blocks(path):
+            lines = _SessionLines(block.tobytes(), path, first)
             lists += _take(lines, before, lists, asked, shown, clicked)
             before += len(lines.sizes)
     if not lists:
@@ -61,15 +60,6 @@ def read_yandex(paths: Sequence[PathLike]) -> ClickLog:
         Numbered(query.ids, query.number[of_list]), present(urls.ids, urls.number[:n]),
         Numbered(np.arange(lists), of_list), places, clicks, columns, left,
     )  # fmt: skip
-
-
-def _blocks(path: PathLike) -> Iterator[tuple[int, bytes]]:
-    """Whole lines, some megabytes of them at a time, and the number of the first."""
-    text, line = open_bytes(path), 1
-    for first, last in text.pieces(_BLOCK):
-        block = text.bytes(first, last)
-        yield line, block
-        line += block.count(b"\n")
 
 
 class _SessionLines:

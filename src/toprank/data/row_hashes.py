@@ -114,14 +114,14 @@ class KnownRows:
     @classmethod
     def of(cls, hashes: Hashes, labels: npt.NDArray[Any]) -> Self:
         """What to keep of the hashes of all rows."""
-        single, at = _single(hashes)
+        single, at = single_hashes(hashes)
         kept = at[:_KEPT]
         repeated = 1 - len(single) / max(len(hashes), 1)
         return cls(single[:_KEPT], tuple(labels[kept].astype(float).tolist()), len(single) <= _KEPT, repeated)
 
     def met(self, hashes: Hashes, labels: npt.NDArray[Any]) -> Met:
         """Which of the rows are known; rows that repeat each other are no evidence."""
-        single, at = _single(hashes)
+        single, at = single_hashes(hashes)
         if not len(self.least):
             return Met(0, 0, 0)
         if not self.whole:
@@ -213,7 +213,7 @@ def from_text(text: Any) -> Hashes:
     return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u8").astype(np.uint64)
 
 
-def _single(hashes: Hashes) -> tuple[Hashes, npt.NDArray[np.int64]]:
+def single_hashes(hashes: Hashes) -> tuple[Hashes, npt.NDArray[np.int64]]:
     """The hashes that occur once, in order, and where."""
     distinct, first, counts = np.unique(hashes, return_index=True, return_counts=True)
     once = counts == 1

@@ -22,6 +22,37 @@ def means_without(values: FloatArray, weights: FloatArray) -> FloatArray:
     return np.asarray((values @ weights - values * weights) / (weights.sum() - weights))
 
 
+def jackknife_variance(rests: FloatArray) -> FloatArray:
+    """The variance of an estimate, from the estimates without each query (or group of them).
+
+    >>> float(jackknife_variance(np.array([0.25, 0.15, 0.2])))  # of 0.1, 0.3 and 0.2: their variance, by three
+    0.00333...
+    """
+    n = len(rests)
+    return np.asarray((n - 1) / n * ((rests - rests.mean(axis=0)) ** 2).sum(axis=0))
+
+
+def jackknife_interval(
+    value: float, rests: FloatArray, shares: FloatArray, confidence: float, of: str = "estimate"
+) -> Interval:
+    """`jackknife` of one number; the interval of one query, which says nothing of others, is infinite."""
+    interval = jackknife(value, rests, shares, confidence)
+    known = np.isfinite(interval.low)
+    low, high = (float(interval.low), float(interval.high)) if known else (-np.inf, np.inf)
+    return Interval(value, low, high, confidence, interval.n, interval.detail, of)
+
+
+def mean_interval(values: FloatArray, weights: FloatArray, confidence: float, of: str = "estimate") -> Interval:
+    """`jackknife_interval` of a weighted mean.
+
+    >>> low, high = mean_interval(np.array([0.1, 0.3, 0.2]), np.ones(3), 0.95)
+    >>> round(low, 3), round(high, 3)
+    (-0.048, 0.448)
+    """
+    shares = weights / weights.sum()
+    return jackknife_interval(float(values @ shares), means_without(values, weights), shares, confidence, of)
+
+
 def jackknife(
     value: FloatArray | float,
     rests: FloatArray | Sequence[FloatArray],
@@ -53,7 +84,7 @@ def jackknife(
     free = max(1 / float(shares @ shares) - 1, 1.0) if n > 1 else 0.0
 
     def variance(of: FloatArray) -> FloatArray:
-        return np.asarray((n - 1) / n * ((of - of.mean(axis=0)) ** 2).sum(axis=0)) if n else np.zeros(np.shape(value))
+        return jackknife_variance(of) if n else np.zeros(np.shape(value))
 
     plain = np.asarray(value, dtype=np.float64)
     low, high = _sides(plain, without, variance, np.asarray(free), confidence, ratios, besides)
