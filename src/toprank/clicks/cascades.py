@@ -129,7 +129,7 @@ def _down_to_the_first_click(log: ClickLog) -> npt.NDArray[np.bool_]:
 
 
 def _last_clicks(log: ClickLog) -> IntArray:
-    """Of each impression, the place of its session's last click among all impressions; -1: none."""
+    """Return the place of the last click of each impression's session among all impressions; -1 if there is none."""
     clicked = np.where(log.clicks, np.arange(log.n_impressions), -1)
     return np.asarray(np.maximum.reduceat(clicked, log.offsets[:-1])[log.session])
 
@@ -334,7 +334,7 @@ class SDBN(_Fitted):
 def _satisfaction_sums(
     log: ClickLog, now: Now, expected: Expected, patience: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Of each pair how often it was looked at, and satisfied; then how often users went on, and were not satisfied."""
+    """Return how often each pair was looked at, and satisfied; then how often users went on, and were not satisfied."""
     looked, enough, totals = np.zeros(log.n_pairs), np.zeros(log.n_pairs), np.zeros((len(now.parts), 2))
     shown = log.offsets, log.pair, log.clicks.view(np.uint8), now.of_session, now.own[: log.n_pairs]
 

@@ -34,8 +34,8 @@ class LogReport(Shown):
         sizes: numbers of sessions, impressions, clicks, queries, documents and positions.
         findings: sentences with counts and remedies.
         graph: which positions share documents; of the first 1,000 positions.
-        impressions: of each of them.
-        clicks: of each of them.
+        impressions: number of impressions at each of these positions.
+        clicks: number of clicks at each of these positions.
         propensities: how likely positions are looked at, with intervals; None where nothing was clicked.
         sessions_needed: about how many sessions make these intervals as narrow as was asked; None: it cannot be told.
         contexts: propensities by the context that was asked for.
@@ -170,7 +170,7 @@ def check(
             for whether they change the curve.
         resamples: how often queries are drawn again for the intervals of the propensities.
         width: how wide intervals of propensities may be, as a share of them; how many sessions that takes is told.
-        seed: of that.
+        seed: seed of these draws.
 
     >>> log = ClickLog.of(["q"] * 4, ["a", "b", "a", "b"], [1, 2, 1, 2], [0, 0, 0, 0])
     >>> [finding.code for finding in check(log).findings]

@@ -60,7 +60,7 @@ def by_context(
 
 
 class _Ask(NamedTuple):
-    """What is wanted."""
+    """The arguments of `by_context` that its two ways share."""
 
     method: str
     resamples: int
@@ -138,7 +138,7 @@ class _Ready(NamedTuple):
         return whole, each
 
     def least_noise(self, each: FloatArray) -> FloatArray:
-        """Of each context and position the least variance of the logarithm of what was found; ∞ of what was not."""
+        """Return the least variance of the logarithm of each estimate, by context and position; ∞ of none."""
         noise = np.full(each.shape, np.inf)
         for number, part in enumerate(self.parts):
             if part is not None:

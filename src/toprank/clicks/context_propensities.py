@@ -30,22 +30,22 @@ class ContextPropensities(Shown):
 
     Attributes:
         layout: the columns, the names of the contexts, and whether they vary within sessions.
-        values: a row for each context, from its first position on; NaN where the log cannot tell.
-        intervals: lower and upper ends, over queries.
+        values: the propensities, a row for each context, from its first position on; NaN if the log cannot tell.
+        intervals: their intervals, over queries.
         own: how much of each value is what the context's own data say; the rest is the whole's.
-        identified: whether the log can tell.
+        identified: whether the log can tell each value.
         whole: the propensities of all sessions; of a page with cells, of the cells, in their order.
         scales: how often the first position of each context is clicked, relative to the mean over sessions; of cells 1,
             since these are relative to one of them.
         sizes: sessions that each context was in.
-        clicks: of each context.
+        clicks: number of clicks in each context.
         difference: whether contexts differ at all.
         between: the variance of contexts, of logarithms (τ²).
         variance: that of the deviations of each context from the whole.
-        method: how they were found.
-        confidence: of the intervals.
-        resamples: how often queries were drawn again for them.
-        recency: how sessions were weighed by their age; None: all count alike.
+        method: the method that estimated the propensities.
+        confidence: confidence level of the intervals.
+        resamples: how often queries were drawn again for the intervals.
+        recency: how sessions were weighed by their age; None if all count alike.
     """
 
     layout: ContextCells
@@ -67,7 +67,7 @@ class ContextPropensities(Shown):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the contexts."""
+        """Names of the contexts."""
         return self.layout.names
 
     def of(self, name: str) -> FloatArray:

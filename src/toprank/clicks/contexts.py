@@ -29,8 +29,8 @@ class Contexts:
     """The context of each impression.
 
     Attributes:
-        columns: of the log that say it.
-        names: of the contexts, in order.
+        columns: columns of the log that hold the context.
+        names: names of the contexts, in order.
         number: of each impression, the number of its context among the names.
         varies: whether it varies within sessions, so that contexts and positions make cells.
     """
@@ -144,8 +144,8 @@ class ContextCells:
     """Which cell an impression stood in, whatever the log: a row of cells for each context, the first for all others.
 
     Attributes:
-        columns: of the log that say the context.
-        names: of the contexts.
+        columns: columns of the log that hold the context.
+        names: names of the contexts.
         varies: whether they vary within sessions.
         depth: cells of each context, one for each position.
     """
@@ -168,7 +168,7 @@ class ContextCells:
         return f"Propensities are those of each position by {self.called}."
 
     def rows(self, log: ClickLog) -> IntArray:
-        """Of each impression the row of its context; 0 where there is none.
+        """Return the row of each impression's context; 0 if there is none.
 
         >>> log = ClickLog.of(["q", "q"], ["a", "a"], [1, 1], [0, 1], session=[1, 2], device=["tv", "phone"])
         >>> ContextCells(("device",), ("desktop", "phone"), False, 3).rows(log).tolist()
@@ -184,7 +184,7 @@ class ContextCells:
         return np.array([place.get(name, 0) for name in here.names], dtype=np.int64)[here.number]
 
     def cells(self, log: ClickLog) -> IntArray:
-        """Of each impression the number of its cell."""
+        """Return the number of each impression's cell."""
         return self.rows(log) * self.depth + log.position - 1
 
     def unknown(self, log: ClickLog) -> list[str]:
@@ -194,7 +194,7 @@ class ContextCells:
     def at_ranks(
         self, log: ClickLog, session_query: IntArray, n_queries: int, deepest: int, values: Sequence[FloatArray]
     ) -> Iterator[FloatArray]:
-        """Of each query and rank down to the deepest, the mean over its sessions of a number that cells have.
+        """Return for each query and rank, down to the deepest, the mean over its sessions of a number that cells have.
 
         Where contexts are those of sessions, a rank is a position. Where they vary within, the ranks fill the cells
         that a session had, by position and then by context: row by row, where contexts are columns. Ranks beyond them

@@ -194,7 +194,7 @@ def _numbers(given: Any) -> FloatArray:
 
 @dataclass(frozen=True)
 class Corrected:
-    """What the log says of each row of the data, and what it does not say.
+    """What the log says about each row of the data, and what it leaves open.
 
     Attributes:
         relevance: of each row; NaN where nothing is known.
@@ -313,14 +313,14 @@ def rows_of(log: ClickLog, data: RankingData) -> IntArray:
 
 
 def sessions_of(log: ClickLog, data: RankingData) -> tuple[FloatArray, FloatArray]:
-    """How many sessions each query of the data has, by their weights and as they are."""
+    """Return how many sessions each query of the data has: the sum of their weights, and their number."""
     query, n = session_queries(log, data), data.n_queries
     known = query >= 0
     return sums(query[known], log.session_weights[known], n), sums(query[known], None, n)
 
 
 def session_queries(log: ClickLog, data: RankingData) -> IntArray:
-    """Of each session the number of its query in the data, by ids; -1 where they do not have it."""
+    """Return for each session the number of its query in the data, by ids; -1 if they do not have it."""
     number = {str(qid): query for query, qid in enumerate(data.qids.tolist())}
     return np.array([number.get(str(qid), -1) for qid in log.qids.tolist()], dtype=np.int64)[log.session_query]
 

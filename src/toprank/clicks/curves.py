@@ -72,11 +72,11 @@ class Curves:
         return bool((np.nan_to_num(self.offset) != 0).any())
 
     def cells(self, log: ClickLog) -> IntArray:
-        """Of each impression, where its α and β stand."""
+        """Return the index of each impression's α and β."""
         return log.position - 1 if self.layout is None else self.layout.cells(log)
 
     def slopes(self, log: ClickLog) -> FloatArray:
-        """Of each impression its α."""
+        """Return each impression's α."""
         return self.slope[self.cells(log)]
 
     def at_ranks(

@@ -28,7 +28,7 @@ from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import redrawn_interval
 
 METHODS: dict[str, int] = {**dict.fromkeys(HARVESTED, 200), "regression-em": 20, "dual": 20, "trust": 50}
-"""How often each method draws queries again unless it is told: learning anew is dear."""
+"""How often each method draws queries again by default: training again is expensive."""
 _PRIOR = (0.01, 0.01)  # of the relevances under trust, which a larger one would draw together
 
 
@@ -97,8 +97,8 @@ def propensities(
             sessions, such as the module or the column of a grid, has a number for each cell of context and position.
         resamples: how often queries are drawn again for the intervals; None: 200 where propensities are harvested, 50
             for ``trust``, 20 where a ranker learns.
-        confidence: of the intervals.
-        seed: of the draws.
+        confidence: confidence level of the intervals.
+        seed: seed of the random draws.
         clip: the least ratio of propensities that ``dual`` divides a click by, so that none counts more than 1/clip.
         tolerance: where fits end; None: an impression gets no more likely than by 1e-7 (``trust``: 1e-9) in logarithms,
             in ``dual`` no propensity moves by more than 1e-4 of itself.

@@ -79,10 +79,10 @@ class Estimates(Shown):
         ranked: of each metric, the documents within its depth.
         unknown: impressions of documents that the data do not have.
         uncorrected: impressions at positions whose propensity is 0 or unknown.
-        confidence: of the intervals.
+        confidence: confidence level of the intervals.
         clip: the least propensity that was divided by; 0 where all were divided by their own.
         clipped: impressions that were divided by it, since their own propensity is smaller.
-        recency: how sessions were weighed by their age; None: all count alike.
+        recency: how sessions were weighed by their age; None if all count alike.
         held_out: the latest sessions, which alone were judged by, in words; empty where all were.
         contradiction: that documents which stood at several positions say otherwise than the propensities, in words;
             empty where they do not.
@@ -251,12 +251,13 @@ def evaluate(
             where contexts vary within sessions, ranks fill the cells that a session had, by position and then context.
         clip: the least propensity to divide by, as in `train`.
         regression: R̂ of ``dr``, as in `train`.
-        confidence: of the intervals, by Student's t with the jackknife's standard error over queries; the degrees of
-            freedom are those of so many queries with equal numbers of sessions (1/Σh² − 1, h a query's share of them).
+        confidence: confidence level of the intervals, by Student's t with the jackknife's standard error over queries;
+            the degrees of freedom are those of so many queries with equal numbers of sessions (1/Σh² − 1, h a query's
+            share of them).
         order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
         by: a column of the log with times, such as ``time``: judge by the latest sessions alone, those that `train`
             holds out of the same log.
-        holdout: their share.
+        holdout: the share of sessions to hold out.
         half_life: a session counts half for every such time that it is older than the newest: ``"14d"``, ``"36h"``, or
             seconds; what is estimated is then a mean over the last while (`toprank.clicks.recency`).
         window: leave out sessions that are older than this.
@@ -307,9 +308,9 @@ class JudgedRankers(NamedTuple):
     shares: FloatArray
     weights: dict[str, dict[str, FloatArray]]
     known: dict[str, Corrected]
-    """Of each metric, what the log says of each document."""
+    """For each metric, what the log says about each document."""
     curves: Curves | None
-    """What clicks were corrected by; None where nothing was."""
+    """What clicks were corrected by; None if nothing."""
 
     def gain(self, one: str, other: str, metric: str) -> Interval:
         """By how much one ranker is better than another, with the interval of that: what is hard is hard for both."""
@@ -457,7 +458,7 @@ class _OfMetric(NamedTuple):
 
 
 Parts = dict[str, dict[str, _OfMetric]]
-"""Of each ranker each metric."""
+"""The metrics of each ranker, by name."""
 
 
 def ranks_of(scores: FloatArray, data: RankingData) -> IntArray:

@@ -20,7 +20,7 @@ UNSHOWN = "clicks on documents that no earlier list showed"
 def shown_at(
     lists: tuple[IntArray, IntArray, IntArray], clicks: tuple[IntArray, IntArray, IntArray], n_documents: int
 ) -> IntArray:
-    """Of each click the impression that it is on, -1 where there is none; both as owner, document and time.
+    """Return for each click the impression that it is on, -1 if none; both are given as owner, document and time.
 
     It is the latest one of the same owner and document that is not later; of several at one time the first.
 
@@ -43,7 +43,7 @@ def shown_at(
 
 
 def first_shown(lists: tuple[IntArray, IntArray], events: tuple[IntArray, IntArray], n_documents: int) -> IntArray:
-    """Of each event the first impression of its owner and document, -1 where there is none: `shown_at` without times.
+    """Return for each event the first impression of its owner and document, -1 if none: `shown_at` without times.
 
     >>> lists = (np.array([0, 0, 1]), np.array([5, 6, 5]))
     >>> first_shown(lists, (np.array([1, 0, 1]), np.array([5, 5, 6])), 7).tolist()
@@ -94,6 +94,6 @@ class Pieces:
 
 
 def present(ids: Array, number: IntArray) -> Numbered:
-    """Those ids alone that occur."""
+    """Number only the ids that occur."""
     kept = numbered(number)
     return Numbered(ids[kept.ids], kept.number)

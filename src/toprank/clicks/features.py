@@ -78,7 +78,7 @@ def rows_of_all(log: ClickLog, data: RankingData | None, role: str) -> tuple[Ran
 
 
 def same_features(log: ClickLog, data: RankingData) -> IntArray:
-    """Of each pair, the number of its feature vector: pairs that no ranker can tell apart have the same."""
+    """Return the number of each pair's feature vector; pairs that no ranker can tell apart have the same."""
     grouped, rows = rows_of_all(log, data, "graph")
     X = grouped.X[rows]
     dense = dense_rows(X) + 0.0  # -0 is 0

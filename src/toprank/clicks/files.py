@@ -228,7 +228,7 @@ class _Strips:
         self._n += batch.num_rows
 
         def cells(role: str) -> tuple[Any, str, str]:
-            """Those of a role, none of them empty; with the names of column and role."""
+            """Return the cells of a role, none of them empty, with the names of column and role."""
             values, name = plain(columns[role]), self._roles.get(role, role)
             refuse_nulls(values, name, role, row_of)
             return values, name, role
@@ -410,7 +410,7 @@ def written_as(path: PathLike) -> str:
 
 
 def _strips_of(log: ClickLog) -> Callable[[int], Any]:
-    """What gives the impressions from one on as a record batch, so many as a strip has."""
+    """Return a function from the first row of a strip to its impressions, as a record batch."""
     import pyarrow as pa
 
     ids_of_roles = zip(_IDS, (log.qids, log.document_ids, log.session_names), strict=True)

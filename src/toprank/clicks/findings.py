@@ -177,7 +177,7 @@ def _of_clicks(log: ClickLog) -> Iterator[Finding]:
 
 
 def _rates(log: ClickLog) -> FloatArray:
-    """Of each position from 0 on, the rate of clicks."""
+    """Return the rate of clicks of each position; there is none at 0."""
     return sums(log.position, log.clicks, log.depth + 1) / np.maximum(sums(log.position, None, log.depth + 1), 1)
 
 

@@ -66,7 +66,7 @@ def maximise(
 
 
 def _way(x: FloatArray, first: FloatArray, second: FloatArray) -> float:
-    """How far the number that has farthest to go still goes, were all steps to shrink as the last one did."""
+    """Return how far the number that has farthest to go still has to go, if all steps shrink as the last one did."""
     x, first, second = np.nan_to_num(x), np.nan_to_num(first), np.nan_to_num(second)  # NaN: nothing tells it
     change, turn = first - x, second - 2 * first + x
     longer = _stretch(change, turn)

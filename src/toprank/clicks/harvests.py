@@ -158,18 +158,18 @@ class Propensities(Shown):
     """P(look at position k) / P(look at the first).
 
     Attributes:
-        values: of each position, from the first on; NaN where the log cannot tell.
-        intervals: lower and upper ends, over queries.
-        identified: whether the log can tell.
-        graph: why.
-        method: how they were found.
-        confidence: of the intervals.
-        resamples: how often queries were drawn again for them.
+        values: the propensity of each position, from the first on; NaN if the log cannot tell.
+        intervals: their intervals, over queries.
+        identified: whether the log can tell each of them.
+        graph: which positions can be compared, and so why the log can tell.
+        method: the method that estimated them.
+        confidence: confidence level of the intervals.
+        resamples: how often queries were drawn again for the intervals.
         offsets: what clicks have besides, at each position, where the method tells (``trust``): (click - offset) /
             value is then what the click would be worth at the first position.
-        offset_intervals: lower and upper ends of these.
-        ranker: what was learnt of the documents, where the method learns it.
-        recency: how sessions were weighed by their age; None: all count alike.
+        offset_intervals: intervals of the offsets.
+        ranker: the ranker that learned what documents are worth, if the method trains one.
+        recency: how sessions were weighed by their age; None if all count alike.
     """
 
     values: FloatArray
@@ -311,7 +311,7 @@ class PropensityEstimator(NamedTuple):
 
 
 def prepared(log: ClickLog, method: str) -> PropensityEstimator:
-    """What a method needs of a log: of ``randomisation`` the sessions that were shuffled."""
+    """Make a log ready for a method; ``randomisation`` only uses the sessions that were shuffled."""
     if method not in HARVESTED:
         raise UnknownNameError("method of propensities", method, HARVESTED)
     check_log(log)
@@ -386,7 +386,7 @@ def _joined_by_neighbours(harvest: _Harvest, depth: int) -> npt.NDArray[np.bool_
 
 
 def _rates(harvest: _Harvest, weights: FloatArray, depth: int) -> tuple[FloatArray, FloatArray]:
-    """Of every two positions the summed rates of clicks at the first, and the number of documents; weighted."""
+    """Return for every two positions the summed rates of clicks at the first, and the number of documents; weighted."""
     key, weight = harvest.here * depth + harvest.there, weights[harvest.query] * harvest.weight
     clicks, shown = sums(key, weight * harvest.rate, depth**2), sums(key, weight, depth**2)
     return clicks.reshape(depth, depth), shown.reshape(depth, depth)
@@ -462,10 +462,10 @@ def relative_examinations(
 
     Args:
         begins: where the cells of each document begin, and the end.
-        place: of each cell.
+        place: the place of each cell.
         shown: impressions of the document at the place.
         clicked: clicks among them.
-        n_places: how many places there are.
+        n_places: number of places.
         prior: clicks at each place on a document more, which was shown once at each: it keeps places apart from 0 and
             joined to each other.
 

@@ -52,16 +52,16 @@ class ComparedModels(Shown):
     """What models say of sessions that they were not fitted to; sessions count by their weights.
 
     Attributes:
-        names: of the models, the likeliest first.
+        names: names of the models, the likeliest first.
         log_likelihoods: the mean over sessions of log P(the clicks), natural.
         perplexities: the mean over ranks, as `Perplexity` has it.
         by_rank: of each model, the perplexity of each rank.
         gains: log-likelihood less that of the best rate.
         intervals: of the gains, by drawing queries again; NaN for models that hold what happened for impossible.
         best_rate: the name of the rate that all are compared with.
-        sessions: how many were held out, and of how many queries.
+        sessions: number of held-out sessions, and of their queries.
         models: fitted to the other sessions, by name.
-        confidence: of the intervals.
+        confidence: confidence level of the intervals.
         likely: of each model, the log-likelihood of each held-out session.
         held_out: these sessions.
     """
@@ -188,8 +188,8 @@ def compare_models(
         data: features, for models whose attraction is a ranker.
         holdout: the share of the sessions that are held out.
         resamples: how often queries are drawn again for the intervals of the gains over the best rate.
-        confidence: of the intervals.
-        seed: of all draws.
+        confidence: confidence level of the intervals.
+        seed: seed of all random draws.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, seed=0)

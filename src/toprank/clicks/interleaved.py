@@ -58,12 +58,12 @@ def interleave(
 
     Args:
         a: scores of the first ranker for the documents of `data`.
-        b: of the second.
+        b: likewise, of the second ranker.
         data: queries.
-        sessions: how many lists.
+        sessions: number of lists.
         k: documents of a list.
         method: ``team-draft`` or ``probabilistic``.
-        seed: of everything drawn.
+        seed: seed of everything drawn.
         order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
 
     Returns:
@@ -137,7 +137,7 @@ def _probabilistic(a: IntArray, b: IntArray, k: int, rng: np.random.Generator) -
 
 @dataclass(frozen=True, repr=False)
 class Interleaving(Shown):
-    """What clicks on interleaved lists say.
+    """What clicks on interleaved lists say about two rankers.
 
     Attributes:
         wins: lists whose clicks favour a.
@@ -152,8 +152,8 @@ class Interleaving(Shown):
             and one query says nothing of others. What is tested is wins less losses, for ``probabilistic`` the credit.
         credit: mean over lists of a's clicks less b's.
         method: how the lists were made.
-        names: of the two.
-        confidence: of the interval.
+        names: names of both rankers.
+        confidence: confidence level of the interval.
     """
 
     wins: int
@@ -226,15 +226,15 @@ def interleaving(
     confidence: float = 0.95,
     order: Order | None = None,
 ) -> Interleaving:
-    """Which ranker the clicks on interleaved lists favour.
+    """Say which ranker the clicks on interleaved lists favour.
 
     Args:
         log: with a column ``team`` of two values for ``team-draft``.
         a: for ``probabilistic``, scores of the first ranker for the documents of `data`.
-        b: of the second.
+        b: likewise, of the second ranker.
         data: whose documents were shown, for ``probabilistic``.
         method: how the lists were made.
-        confidence: of the interval, and 1 less it the level of the test.
+        confidence: confidence level of the interval; the test is at 1 less it.
         order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
 
     >>> log = ClickLog.of(["q"] * 4, list("xyxy"), [1, 2, 1, 2], [1, 0, 1, 0], team=["new", "old", "new", "old"])
@@ -271,7 +271,7 @@ def preference(
     confidence: float = 0.95,
     method: str = "team-draft",
 ) -> Interleaving:
-    """What counts of lists say: of each query, or group of queries, how many a won and how many b.
+    """Say what counts of lists mean: how many lists of each query (or group of queries) a won, and how many b.
 
     >>> preferred = preference(np.array([1.0] * 9 + [0.0] * 3), np.array([0.0] * 9 + [1.0] * 3), 5, 100, ("new", "old"))
     >>> round(preferred.p, 3), [round(end, 3) for end in preferred.interval], preferred.summary
@@ -340,7 +340,7 @@ def teams_of(log: ClickLog) -> tuple[tuple[str, str], FloatArray]:
 
 
 def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None, given: Order | None) -> FloatArray:
-    """Of each impression P(a drew it) - P(b drew it), given what stood above."""
+    """Return for each impression P(a drew it) - P(b drew it), given what stood above."""
     if a is None or b is None or data is None:
         raise DataError("Probabilistic interleaving credits clicks by both rankings: give a=, b= and data=.")
     row = rows_of(log, data)

@@ -32,7 +32,7 @@ class KnownSessions(NamedTuple):
 
     @classmethod
     def of(cls, log: ClickLog) -> Self | None:
-        """What to keep of a log; None where its sessions cannot be known again."""
+        """Return what to keep of a log; None if its sessions cannot be recognised."""
         hashes = _session_hashes(log)
         if hashes is None:
             return None
@@ -63,7 +63,7 @@ class KnownSessions(NamedTuple):
 
     @classmethod
     def learned_by(cls, ranker: Any) -> Self | None:
-        """What a ranker says of the sessions that it learned from; None where it says nothing."""
+        """Return what a ranker's record says about the sessions that it learned from; None if it says nothing."""
         try:
             plain = ranker.training_["clicks"]["known"]
             return cls(from_text(plain["least"]), bool(plain["whole"]))

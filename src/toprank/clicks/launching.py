@@ -57,7 +57,7 @@ class SliceGain(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a ranker costs: bytes of its model file, and seconds of a processor for a query; None: not known."""
+    """What a ranker costs: bytes of its model file, and seconds of a processor for a query; None if unknown."""
 
     bytes: int | None
     seconds: float | None
@@ -68,25 +68,25 @@ class Launch(Shown):
     """What is known before a launch, and what follows from it.
 
     Attributes:
-        names: of the new and the current ranker.
+        names: names of the new and the current ranker.
         metric: what is estimated, such as ``clicks@10``.
         estimator: the one that decides; the others stand beside it.
         estimates: of each estimator, that of the new ranker, of the current one, and the difference of both.
         reach: how far documents that were never shown where it tells something can move the difference, down and up.
         effective: impressions of equal weight that would tell as much about the difference.
-        minimum: how many there must be.
-        sessions: of the log, of queries of the data.
-        queries: of the log and the data, and of these, those whose lists differ.
+        minimum: how many such impressions a decision needs.
+        sessions: number of sessions of the log whose query is in the data.
+        queries: number of queries that are in the log and the data, and of those among them whose lists differ.
         unseen: of the documents at the depth of the metric, those never shown, of the new ranker and the current one.
         clip: the least propensity, and how many impressions were divided by it.
         users: that users read from the top and stop, and what follows; None: nothing says so.
         reordered: what changes for users.
         slices: the difference by slices.
         offline: metrics by labels, where there are any.
-        drift: of the data from those the new ranker was trained for, where these were given.
-        costs: of both rankers.
+        drift: how the data differ from `reference`, if that was given.
+        costs: what both rankers cost.
         doubts: sentences on what the numbers rest on.
-        recency: how sessions were weighed by their age; None: all count alike.
+        recency: how sessions were weighed by their age; None if all count alike.
         learned: of the new ranker and the current one, the share of these sessions that it learned from; None: that is
             not known.
         no_answer: why the log tells nothing of the difference; empty where it tells something.
@@ -122,7 +122,7 @@ class Launch(Shown):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """What the rule goes by: the interval, with whatever documents that were never shown may be worth."""
+        """The interval that decides: it allows for whatever documents that were never shown may be worth."""
         low, high = self.difference
         return low + self.reach[0], high + self.reach[1]
 
@@ -397,7 +397,7 @@ def launch(
         log: sessions of queries of `data`. Some lists must have been explored, or made by several rankers.
         data: documents; labels are only used for metrics beside the estimates.
         new: a fitted ranker, or its scores of the documents.
-        current: likewise.
+        current: the ranker that serves now, or its scores.
         metric: ``click`` or ``value``: what a session brings at the top `k`.
         k: None: 10, or the depth of the log where that is less.
         estimator: the one that decides: ``ips``, ``snips`` or ``dr``. Choose it before you look.
@@ -412,17 +412,17 @@ def launch(
         since: leave out sessions before this time of the log, in seconds since 1970.
         by: a column of the log with times, such as ``time``: judge by the latest sessions alone, those that `train`
             holds out of the same log.
-        holdout: their share.
+        holdout: the share of sessions to hold out.
         half_life: a session counts half for every such time that it is older than the newest: ``"14d"``, ``"36h"``, or
             seconds; what is estimated is then a mean over the last while (`toprank.clicks.recency`).
         window: leave out sessions that are older than this.
         version: of the current model as the service calls it, or the SHA-256 of its file; sessions that other versions
             served are counted and told.
         current_data: the same documents in the columns of the current ranker, where the new one takes others.
-        names: of the new ranker and the current one.
+        names: names of the new ranker and the current one.
         shown: queries to show side by side.
-        confidence: of the intervals.
-        seed: of the draws.
+        confidence: confidence level of the intervals.
+        seed: seed of the random draws.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, n_documents=5, seed=0)
@@ -607,7 +607,7 @@ def _three(judged: JudgedRankers, names: tuple[str, str], metric: str) -> tuple[
 
 
 def _possible(log: ClickLog, known: Any, metric: str, most: float | None) -> tuple[float, float]:
-    """What a document that was never shown may bring to a user who looks: nothing, or less where others do, to most."""
+    """Return the least and the most that a document that was never shown may bring to a user who looks at it."""
     seen = known.relevance[(known.shown > 0) & np.isfinite(known.relevance)]
     least = float(seen.min(initial=0.0)) if (log.rewards(metric) < 0).any() else 0.0
     if most is None:
@@ -618,7 +618,7 @@ def _possible(log: ClickLog, known: Any, metric: str, most: float | None) -> tup
 def _reach(
     looks: FloatArray, known: Any, data: RankingData, possible: tuple[float, float], estimator: str
 ) -> tuple[float, float]:
-    """How far the difference moves, down and up, if what was never shown is worth the least possible, or the most."""
+    """Return how far the difference moves, down and up, if what was never shown is worth the least or most possible."""
     unseen, shares = known.shown == 0, data.queries.spread(known.sessions / known.sessions.sum())
     weight = (looks * shares)[unseen]
     counted = np.nan_to_num(known.relevance)[unseen] if estimator == "dr" else np.zeros(len(weight))

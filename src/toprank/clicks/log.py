@@ -135,12 +135,12 @@ class ClickLog:
 
     @cached_property
     def session(self) -> IntArray:
-        """Of each impression, the number of its session."""
+        """For each impression, the number of its session."""
         return np.repeat(np.arange(self.n_sessions), np.diff(self.offsets))
 
     @cached_property
     def query(self) -> IntArray:
-        """Of each impression, the number of its query."""
+        """For each impression, the number of its query."""
         return self.session_query[self.session]
 
     @property
@@ -169,19 +169,19 @@ class ClickLog:
 
     @cached_property
     def worked_out(self) -> dict[Any, Any]:
-        """What others worked out of this log and will ask for again; a log that is made of it begins anew."""
+        """A cache for what is computed from this log and needed again; a log derived from it has its own."""
         return {}
 
     @cached_property
     def doubled(self) -> npt.NDArray[np.bool_]:
-        """Whether each session has several documents at one position, so that nobody knows the order they stood in."""
+        """For each session, whether it has several documents at one position, so that their order is not known."""
         again = np.flatnonzero((np.diff(self.position) == 0) & (np.diff(self.session) == 0))
         sessions = np.zeros(self.n_sessions, dtype=bool)
         sessions[self.session[again]] = True
         return sessions
 
     def rewards(self, reward: str = "click") -> FloatArray:
-        """What each impression brought: 1 where it was clicked (``click``), or its value (``value``).
+        """Return what each impression brought: 1 if it was clicked (``click``), or its value (``value``).
 
         >>> ClickLog.of(["a", "a"], ["x", "y"], [1, 2], [0, 1], value=[0.0, 9.5]).rewards("value").tolist()
         [0.0, 9.5]
@@ -256,7 +256,7 @@ class ClickLog:
         ).select(sizes > 0)  # fmt: skip
 
     def rows(self, data: RankingData) -> IntArray:
-        """Of each pair the row of `data` that has its query and document, by ids; -1 where there is none.
+        """Return for each pair the row of `data` that has its query and document, by ids; -1 if there is none.
 
         Where the data have no document ids, these are the numbers of their rows, as `simulate` has it.
 
@@ -268,7 +268,7 @@ class ClickLog:
         return self._places_of(data.qids, data.queries.document_query, data.row_names)
 
     def data(self, features: Sequence[str]) -> RankingData:
-        """What was shown as ranking data without labels, a row for each pair: columns of the log are the features.
+        """Return what was shown as ranking data without labels: a row for each pair, columns of the log as features.
 
         Where a column differs between impressions of a pair, the last of them counts.
 
@@ -295,7 +295,7 @@ class ClickLog:
         return RankingData(X, qid=query, document_ids=names, feature_names=list(features))
 
     def pairs_in(self, other: ClickLog) -> IntArray:
-        """Of each pair the number of the same query and document in another log, by ids; -1 where there is none.
+        """Return for each pair the number of the same query and document in another log, by ids; -1 if there is none.
 
         >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [0, 0])
         >>> log.pairs_in(ClickLog.of(["q", "r"], ["b", "a"], [1, 1], [0, 0])).tolist()
@@ -304,7 +304,7 @@ class ClickLog:
         return self._places_of(other.qids, other.pair_query, other.document_ids)
 
     def _places_of(self, qids: Array, query: IntArray, documents: Array) -> IntArray:
-        """Of each pair the place where a query (its number among `qids`) stands with the pair's document."""
+        """Return for each pair the place of its query (a number among `qids`) with its document; -1 if nowhere."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -475,7 +475,7 @@ def _whole_numbers(words: Any) -> Any:
 
 
 def _counted(values: Array) -> Numbered | None:
-    """The same for whole numbers that lie close together, by a table of them; None where they do not."""
+    """Number whole numbers that lie close together by a table of them; None if they do not."""
     if not len(values):
         return Numbered(values, np.empty(0, dtype=np.int64))
     low, high = int(values.min()), int(values.max())
@@ -568,7 +568,7 @@ _FROM_ZERO = Remedy(
 
 
 def clicks_of(array: Array, row_of: RowOf = int) -> npt.NDArray[np.bool_]:
-    """Whether each was clicked, from truth values or numbers of clicks; anything else is refused, by its row."""
+    """Return whether each row was clicked, from truth values or numbers of clicks; refuse anything else, by its row."""
     if array.dtype.kind == "b":
         return array
     try:
@@ -590,7 +590,7 @@ def _ones(n: int) -> FloatArray:
 
 
 def sums(of: npt.NDArray[np.signedinteger[Any]], values: Any, n: int) -> FloatArray:
-    """The sum of the values of each of n."""
+    """Return the sum of the values of each of n members; `of` says whose each value is, and None counts."""
     return np.asarray(np.bincount(of, values, n), dtype=np.float64)
 
 
@@ -616,14 +616,14 @@ def named(data: RankingData) -> RankingData:
 
 
 def redrawn(log: ClickLog, resamples: int, seed: int) -> Iterator[FloatArray]:
-    """How often each query of the log counts, `resamples` times; as many queries are drawn as have sessions."""
+    """Draw the queries with sessions again, as many as there are, `resamples` times; yield how often each counts."""
     rng, present = np.random.default_rng(seed), np.unique(log.session_query)
     for _ in range(resamples):
         yield np.bincount(rng.choice(present, len(present)), minlength=log.n_queries).astype(np.float64)
 
 
 def left_out_in_turn(log: ClickLog, groups: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """How often each query counts, 0 or 1, where each group of queries is left out in turn; and the groups' shares.
+    """Leave out each group of queries in turn: how often each query counts, 0 or 1; and the groups' shares of sessions.
 
     >>> weights, shares = left_out_in_turn(ClickLog.of(["q", "q", "r"], ["a"] * 3, [1] * 3, [0, 1, 1]), 20, 0)
     >>> weights.sum(axis=1).tolist(), sorted(shares.round(2).tolist())
@@ -639,7 +639,7 @@ def left_out_in_turn(log: ClickLog, groups: int, seed: int) -> tuple[FloatArray,
 
 
 def some_queries(log: ClickLog, most: int, seed: int) -> ClickLog:
-    """All sessions of queries drawn at random, as many as fit in `most`: models must see documents often."""
+    """Return all sessions of queries drawn at random, at most so many: models must see documents often."""
     sessions = sums(log.session_query, None, log.n_queries)
     order = np.random.default_rng(seed).permutation(log.n_queries)
     kept = np.zeros(log.n_queries, dtype=bool)

@@ -79,7 +79,7 @@ class ClickModel(ABC):
         ranker_: f, where the attraction is learnt from features.
         parameters_: the probabilities that all pairs share, by name.
         prior_: the clicks and skips that were added.
-        steps_: how many steps the fit took.
+        steps_: number of steps of the fit.
         converged_: whether it came to rest.
     """
 
@@ -133,7 +133,7 @@ class ClickModel(ABC):
             log: sessions.
             data: features of the log's documents, by ids, where `attraction` is a ranker.
             query_weights: how often each query of the log counts; the bootstrap draws queries by it.
-            threads: how many; the results do not depend on it.
+            threads: number of threads; the results do not depend on it.
 
         A fit that ends before it came to rest warns (`ConvergenceWarning`), and so do positions that the log cannot
         compare with the first, and a log without clicks (`UnidentifiedWarning`).
@@ -171,7 +171,7 @@ class ClickModel(ABC):
         return self
 
     def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
-        """Where none is given: users may have stopped anywhere, and all looked at the first position."""
+        """The prior if none is given: users may have stopped anywhere, and all looked at the first position."""
         return rate_prior(log)
 
     def _look_at_joints(self, log: ClickLog, data: RankingData | None) -> None:
@@ -202,7 +202,7 @@ class ClickModel(ABC):
         """Clicks on the impressions of `log`, whose own are not looked at; of each impression its attraction …"""
 
     def relevance(self, log: ClickLog | None = None) -> FloatArray:
-        """What to rank by, of each pair of `log` (that of the fit, where none is given)."""
+        """Return what to rank each pair of `log` by; without one, of the log of the fit."""
         return self._of_pairs("attraction_", log)
 
     def predict(self, data: RankingData) -> FloatArray:
@@ -223,7 +223,7 @@ class ClickModel(ABC):
             return np.asarray(np.add.reduceat(np.log(_happened(self.chances(log), log)), log.offsets[:-1]))
 
     def perplexity(self, log: ClickLog, *, given: bool = False) -> Perplexity:
-        """How surprised the model is at each rank; ``given=True``: it is told the clicks above."""
+        """Return how surprised the model is at each rank; with ``given=True``, it knows the clicks above."""
         with np.errstate(divide="ignore"):
             surprise = -np.log2(_happened(self.chances(log, given=given), log))
         rank = log.sessions.places
@@ -581,13 +581,13 @@ class ProductCells(NamedTuple):
 
     @classmethod
     def _weighed(cls, log: ClickLog, place: IntArray, n_places: int, weight: FloatArray) -> Self:
-        """The same where impressions weigh differently."""
+        """Count the cells of a log whose impressions weigh differently."""
         cells, (shown, clicked) = sums_by(log.pair * n_places + place, weight, weight * log.clicks)
         return cls._made(cells, shown, clicked, log.n_pairs, n_places)
 
     @classmethod
     def _made(cls, cells: IntArray, shown: FloatArray, clicked: FloatArray, n_pairs: int, n_places: int) -> Self:
-        """Of cells that are numbered pair by pair, and place by place."""
+        """Make them of cells that are numbered pair by pair, and place by place."""
         pair, place = (cells // n_places).astype(np.int32), (cells % n_places).astype(np.int32)
         return cls(np.searchsorted(pair, np.arange(n_pairs + 1)), pair, place, shown, clicked, n_places)
 
@@ -732,7 +732,7 @@ class _Product(ClickModel):
 def joined_places(
     pair: npt.NDArray[np.signedinteger[Any]], place: npt.NDArray[np.signedinteger[Any]], n_places: int
 ) -> npt.NDArray[np.bool_]:
-    """Which places pairs join to the first one, of impressions of these pairs at these places.
+    """Return which places pairs join to the first one, from impressions of these pairs at these places.
 
     >>> joined_places(np.array([0, 0, 1, 1, 2]), np.array([0, 2, 2, 1, 3]), 4).tolist()
     [True, True, True, False]
@@ -854,7 +854,7 @@ class UBM(_Product):
 
 
 def last_click(log: ClickLog) -> IntArray:
-    """Of each impression, the position of the last click above it in its session; 0: none.
+    """Return for each impression the position of the last click above it in its session; 0 if there is none.
 
     >>> last_click(ClickLog.of(["q"] * 4, list("abcd"), [1, 2, 3, 4], [0, 1, 0, 1])).tolist()
     [0, 0, 2, 2]

@@ -214,9 +214,9 @@ class Recency:
     Attributes:
         half_life: seconds after which a session counts half; None: none counts less for its age.
         window: seconds before the newest session from which sessions count; None: all do.
-        sessions: how many count.
-        of: of how many.
-        effective: so many of equal weight would tell as much.
+        sessions: number of sessions that count.
+        of: number of sessions in the log.
+        effective: number of sessions of equal weight that would tell as much.
         newest: the time of the newest, in seconds since 1970.
         mean_age: the mean of the ages, weighted, in seconds.
     """

@@ -41,10 +41,10 @@ class Release(Shown):
         names: the new model and the current one.
         metric: ``click`` or ``value``.
         unit: what the difference is per: ``key``, or ``list`` where lists were interleaved.
-        means: of each, per unit.
-        interval: of the difference, new less current; it holds at all looks at once.
-        units: how many each has; of interleaved lists, which model began how many.
-        shares: how many each was to have, of both.
+        means: what each model brings per unit.
+        interval: interval of the difference, new less current; it holds at all looks at once.
+        units: number of units of each model; of interleaved lists, how many each model began.
+        shares: the planned shares of the units.
         ratio_p: p of the units under the shares, at all looks at once.
         crossed: units that were in several arms; they are left out.
         left_out: sessions of no arm, or of a plan that is no longer, in words and how often.
@@ -152,7 +152,7 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
         log: with columns ``arm``, ``share`` and ``user``, as a service with a split writes them.
         metric: ``click`` or ``value``.
         arms: the new and the current one; None: of two, the one with the larger share is the current one.
-        confidence: of the interval.
+        confidence: confidence level of the interval.
 
     >>> n = 400
     >>> arm = np.where(np.arange(n) % 4 == 0, "new", "old")
@@ -285,7 +285,7 @@ def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
 
     Args:
         log: with a column ``team`` of two values; lists without teams are left out.
-        confidence: of the interval.
+        confidence: confidence level of the interval.
     """
     check_log(log)
     check_number("confidence", confidence, above=0, below=1)

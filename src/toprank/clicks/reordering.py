@@ -79,14 +79,14 @@ def reordered(
     """Compare ranks of two rankers.
 
     Args:
-        new: the rank of each row.
-        current: likewise.
+        new: the new rank of each row.
+        current: its rank now.
         data: documents.
-        sessions: of each query.
-        k: the depth.
-        looks: of each row, how much more it would be looked at than now.
+        sessions: number of sessions of each query.
+        k: the depth that is compared.
+        looks: how much more each row would be looked at than now.
         ranker: the new one, to be asked why; None: nobody is.
-        shown: how many queries to show.
+        shown: number of queries to show.
     """
     query, n, asked = data.queries.document_query, data.n_queries, sessions > 0
     before, after = current <= k, new <= k

@@ -51,9 +51,9 @@ def shrunk(deviation: FloatArray, noise: FloatArray, expected: FloatArray, share
 
     Args:
         deviation: as they were found, a row for each context; NaN where nothing was, -∞ where nothing was clicked.
-        noise: their variances; ∞ where nothing is known.
-        expected: clicks that the whole would expect.
-        shares: of each context, its part of the clicks.
+        noise: variances of the deviations; ∞ where nothing is known.
+        expected: clicks that would be expected if the context were like the whole.
+        shares: each context's share of the clicks.
 
     >>> curves = shrunk(np.array([[1.0], [np.nan]]), np.array([[1e-9], [np.inf]]), np.zeros((2, 1)), np.array([0.5, 0]))
     >>> curves.deviation.ravel().round(3).tolist(), curves.own.ravel().round(3).tolist()

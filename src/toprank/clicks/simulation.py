@@ -50,7 +50,7 @@ def simulate(
         scores: what the documents are ranked by; of several rankers, by name or in a list, each session draws one.
         model: a click model whose shared parameters are known (``PBM.known([1, 0.5, 0.3])``), or a fitted one; or
             several by context, such as ``{"phone": …, "desktop": …}``, of which each session draws one.
-        sessions: how many lists are shown.
+        sessions: number of lists to show.
         k: documents of a list.
         relevance: P(a user likes it) of each document, as `scores` stand; None: (2^y - 1) / (2^max - 1).
         satisfaction: P(it is enough | clicked) of each document, likewise; None: the relevance.
@@ -65,11 +65,11 @@ def simulate(
         popularity: query i is asked for with a frequency of 1 / (i + 1)^popularity, queries in random order.
         context: the column of the log that says which of several models a session drew, or where in `layout` a document
             stood.
-        shares: of several models, how likely a session is to draw each; or a row of such shares for each query; None:
+        shares: for several models, how likely a session is to draw each; or a row of such shares for each query; None:
             all alike.
         layout: where the documents of a list stand, from the first on, as pairs of a context and a position in it: the
             rows and columns of a grid, or modules of a page. The model knows them by their place in the list.
-        seed: of everything drawn.
+        seed: seed of everything drawn.
         order: how scores, relevance and satisfaction stand, where grouping moved the rows of the data: see
             `RankingData.aligned`.
 

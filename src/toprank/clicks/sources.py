@@ -31,7 +31,7 @@ _JSON_LINE = 8 << 20  # bytes of a line at most: objects take some 20 times as m
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _UBI_RESPONSE = {"query_response_id", "query_response_hit_ids"}
 _SERVED = b'{"application":"toprank",'
-"""How every line begins that a service writes to its log."""
+"""The beginning of every line that a service writes to its log."""
 _FEATURES = b'"features":{'
 _OF_FEATURES = "query_attributes.features."
 TORN = "lines that were cut off when the service was killed"
@@ -162,7 +162,7 @@ def _of_source(source: TableSource) -> LogRows:
 
 
 def _widened(batches: Iterable[Any], rows: int) -> Iterator[Any]:
-    """The same rows in larger batches: ids that return are then kept once for many."""
+    """Yield the same rows in larger batches, so that ids which recur are kept once."""
     import pyarrow as pa
 
     kept: list[Any] = []
@@ -225,7 +225,7 @@ def _line_at(text: bytes, place: int, first: int) -> tuple[int, bytes]:
 
 
 def _in_turn(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-    """What a function makes of each item, in their order; the next few are worked on meanwhile."""
+    """Yield what a function makes of each item, in their order, while the next few are worked on."""
     with ThreadPoolExecutor(_AHEAD, thread_name_prefix="toprank-reader") as pool:
         waiting: deque[Future[Any]] = deque()
         try:
@@ -330,7 +330,7 @@ def _fields(known: dict[str, Any]) -> list[Any]:
 
 
 def _inside(known: Any, name: str) -> Any:
-    """What was learnt of a field, or of one inside of another (a path with dots); None where it was not seen."""
+    """Return what was learned about a field, or one inside another (a path with dots); None if it was not seen."""
     for step in [name] if name in known else name.split("."):
         known = known.get(step) if isinstance(known, dict) else None
     return known
@@ -465,7 +465,7 @@ def numbers_of(values: Any, name: str, role: str, row_of: RowOf) -> Array:
 
 
 def first_odd(words: Any, kind: Any) -> int:
-    """Where the first text stands that Arrow cannot take for one of a type; there is one."""
+    """Return the place of the first text that Arrow cannot take for one of a type; there is one."""
     import pyarrow as pa
 
     for place, word in enumerate(words):

@@ -114,7 +114,7 @@ class Trained(Shown):
         not_compared: why there are no `estimates`, as a sentence; empty where there are.
         reward: what was learnt, ``click`` or ``value``; of values, DCG@10 is that of what documents bring.
         clip: the least propensity that was divided by; 0 where all were divided by their own.
-        recency: how sessions were weighed by their age; None: all count alike.
+        recency: how sessions were weighed by their age; None if all count alike.
         held_out: the latest sessions, which no ranker learned from and which the estimates are from, in words; empty
             where parts of the queries were held out in turn.
         contradiction: that documents which stood at several positions say otherwise than the propensities, in words;
@@ -231,7 +231,7 @@ class Trained(Shown):
 
     @property
     def compared_by(self) -> tuple[str, ...]:
-        """What compares the rankers, as `plot` takes it."""
+        """The comparisons that there are, as `plot` takes them."""
         return tuple(name for name, worth in self._numbers().items() if worth)
 
     def plot(self, by: str = "gain") -> Picture:
@@ -326,7 +326,7 @@ def train(
             are given, 10/√sessions where they are found from the log, and under ``dr``.
         regression: R̂ of ``dr``: a number for each document in the order of ``data.X``, or a fitted ranker; None: a
             linear regression on the corrected clicks of other queries.
-        within: of ``safe``.
+        within: the factor of ``safe`` by which exposure may differ from the log's.
         reward: what the ranker is to bring to the top: ``click``, or the column ``value`` of the log.
         approximate: train a loss that is not linear in the gains all the same, on relevance held within 0 and 1.
         full: train it on the labels of `data` too, beside: full information, which more clicks should lead to.
@@ -336,7 +336,7 @@ def train(
             rankers that are returned are trained on all sessions.
         by: a column of the log with times, such as ``time``: hold out the latest sessions instead. They compare the
             rankers, none of which learns from them, so that `launch` may judge by the same.
-        holdout: their share.
+        holdout: the share of sessions to hold out.
         half_life: a session counts half for every such time that it is older than the newest one learned from:
             ``"14d"``, ``"36h"``, or seconds; None: for its age none counts less.
         window: leave out sessions that are older than this.
@@ -396,7 +396,7 @@ def train(
 
 
 def _facts(log: ClickLog, recency: Recency | None) -> dict[str, Any]:
-    """What a model file says of the log: its size, how age counted, and what its sessions are known again by."""
+    """Return what a model file keeps of the log: its size, how age counted, and how to recognise its sessions."""
     facts: dict[str, Any] = {"sessions": log.n_sessions, "impressions": log.n_impressions}
     if recency is not None:
         facts |= {"half_life": recency.half_life, "window": recency.window}
@@ -436,7 +436,7 @@ class _Done(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What is to be trained, on any sessions."""
+    """What to train, whatever the sessions."""
 
     ranker: Ranker
     data: RankingData
@@ -503,7 +503,7 @@ def _loss_of(ranker: Any) -> Loss:
 
 
 def _own_loss(correction: str, within: float) -> Loss | None:
-    """Of corrections that are a loss."""
+    """Return the loss of a correction that is a loss; None of others."""
     if correction == "safe":
         return SafeDCG(within)
     return Multicategory(gain=None) if correction == "position" else None
@@ -548,7 +548,7 @@ def _to_learn(corrected: Corrected, data: RankingData, log: ClickLog, safe: bool
 def _banded(
     relevance: FloatArray, kept: npt.NDArray[np.bool_], corrected: Corrected, data: RankingData, log: ClickLog
 ) -> tuple[FloatArray, FloatArray]:
-    """Of ``safe``: who is better or worse than the mean of the query, and the exposure that each had."""
+    """Return for ``safe`` how much better each document is than the mean of its query, and the exposure that it had."""
     if data.document_weights is not None:
         raise DataError("'safe' needs the document weights for its band, but the data have weights of their own.")
     queries, known = data.queries, corrected.row >= 0

@@ -129,7 +129,7 @@ class _Kinds:
 
 
 def _carried(tables: Sequence[LogRows], carry: Sequence[str]) -> dict[str, str]:
-    """Where the columns lie that are asked for."""
+    """Return where the columns to keep are."""
     features = sorted({name for table in tables for name in _features(table)})
     known = {"score": _SCORES, **{name: f"{_FEATURES}.{name}" for name in features}}
     further = [name for name in carry if name not in _CONTEXTS]  # which are kept in any case
@@ -236,7 +236,7 @@ def _attributes(batch: Any) -> dict[str, Any]:
 
 
 def _beside(batch: Any, name: str, path: str, sizes: IntArray, has_id: npt.NDArray[np.bool_]) -> Array:
-    """What a list says of each of its documents, of those with an id; of a list that does not say it, nothing."""
+    """Return what lists say about each document with an id; NaN or '' if a list says nothing."""
     import pyarrow.compute as pc
 
     outer, _, last = path.rpartition(".")
@@ -324,7 +324,7 @@ def _take_events(
 
 
 def _amounts(values: Any, n: int, missing: Counter[str]) -> FloatArray:
-    """What events say that they were worth; NaN where they do not, or in words."""
+    """Return what events say that they were worth; NaN if they say nothing, or no number."""
     import pyarrow as pa
 
     if values is None or pa.types.is_null(values.type):
@@ -446,7 +446,7 @@ def _lists_of(
 def _tallied(
     done: Pieces, lists: _Search, of_done: IntArray, of_event: IntArray, unknown: Array, documents: int, kinds: _Kinds
 ) -> tuple[npt.NDArray[np.bool_], dict[str, Array], dict[str, int]]:
-    """What was done with each impression; and counts, also of events on what no list shows."""
+    """Return what was done with each impression, and counts, also of events on what no list shows."""
     import pyarrow as pa
 
     at = first_shown((lists.search, lists.document), (of_done, of_event), documents)
@@ -462,7 +462,7 @@ def _tallied(
 
 
 def _of_lists(asked: Pieces, row: IntArray) -> dict[str, Array]:
-    """What a service says of lists, for each impression; what it says of none is left out."""
+    """Return what a service says about lists, for each impression; what it says about none is left out."""
     import pyarrow as pa
 
     columns: dict[str, Array] = {}
@@ -480,7 +480,7 @@ def _of_lists(asked: Pieces, row: IntArray) -> dict[str, Array]:
 
 
 def _of_documents(hits: Pieces, used: Array, n: int) -> dict[str, Array]:
-    """What a service says of each document of a list; of impressions that events tell it says nothing."""
+    """Return what a service says about each document of a list; it says nothing about impressions from events."""
     columns: dict[str, Array] = {}
     for name in hits.parts:
         if name in ("search", "document", "place") or name not in hits:

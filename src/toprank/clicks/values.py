@@ -36,7 +36,7 @@ def action_of(name: str) -> str:
 
 
 def weights_of(named: str | Mapping[str, float | str]) -> dict[str, float | None]:
-    """What each kind of event counts; None: what it says itself.
+    """Return what each kind of event counts; None if each says so itself.
 
     >>> weights_of("click=1,cart=5,purchase=value")
     {'click': 1.0, 'add_to_cart': 5.0, 'purchase': None}
@@ -76,7 +76,7 @@ class ValueEvents(NamedTuple):
         return np.asarray((self.kind == kind) & (self.at >= 0))
 
     def amounts(self, which: npt.NDArray[np.bool_], weight: float | None) -> FloatArray:
-        """What some events count: this weight each; None: what each says itself, NaN if nothing."""
+        """Return what some events count: this weight each, or what each says itself (NaN if nothing) if it is None."""
         return self.amount[which] if weight is None else np.full(int(which.sum()), weight)
 
 
@@ -87,7 +87,7 @@ def tallied(
 
     Args:
         done: events.
-        n: how many impressions.
+        n: number of impressions.
         kinds: names of the kinds; the first are clicks.
         weights: what each kind counts, None: its amount. Returns take away what purchases count, and no more than that.
         click: the name of clicks, where they are called otherwise.
@@ -134,7 +134,7 @@ def tallied(
 def _returned(
     done: ValueEvents, kind: int, worth: FloatArray, purchases: npt.NDArray[np.bool_], weight: float | None
 ) -> tuple[FloatArray, dict[str, int]]:
-    """What returns take away from what was bought, of each impression (no more than all, nor less than 0); counts."""
+    """Return what returns take away from each impression's purchases, all of them at most; and counts."""
     sold = np.zeros(len(worth), dtype=bool)
     sold[done.at[purchases]] = True
     which = done.of_kind(kind)
@@ -151,7 +151,7 @@ def _returned(
 
 
 def _first(done: ValueEvents) -> npt.NDArray[np.bool_]:
-    """Whether each event is the first of its kind, search, document and id."""
+    """Return whether each event is the first of its kind, search, document and id."""
     spans = [int(codes.max(initial=0)) + 1 for codes in (done.kind, done.event)]
     of = done.of
     if int(done.of.max(initial=0)) >= 2**62 // (spans[0] * spans[1]):
