@@ -57,9 +57,9 @@ class _LogColumns:
     ] = 1
 
 
-def _chosen(given: dict[str, Any]) -> dict[str, Any]:
+def _chosen(columns: dict[str, Any]) -> dict[str, Any]:
     """What was given, as `toprank.clicks.read` takes it; a column of '' is none."""
-    return {name: False if value == "" else value for name, value in given.items() if value is not None}
+    return {name: False if value == "" else value for name, value in columns.items() if value is not None}
 
 
 reads_log = options.in_place_of("columns", _LogColumns, tuple(get_type_hints(_LogColumns)), _chosen)
@@ -131,10 +131,10 @@ def check(
 
     common.check_writable(html)
     crossed = context_of(context)
-    shown = read_log(log, quiet, columns, crossed)
+    click_log = read_log(log, quiet, columns, crossed)
     features = None if data is None else _known_documents(data, quiet, reading)
     with common.progress("Examining …", quiet):
-        report = checked(shown, features, context=crossed, resamples=resamples, width=width, seed=seed)
+        report = checked(click_log, features, context=crossed, resamples=resamples, width=width, seed=seed)
     findings = tuple(replace(finding, remedy=common.with_options(finding.remedy)) for finding in report.findings)
     report = replace(report, findings=findings)
     if html is not None:
@@ -200,23 +200,23 @@ def fit(
         raise typer.BadParameter(f"--holdout takes a share above 0 and below 1, not {holdout:g}.")
     if groups == 1:
         raise typer.BadParameter("--groups takes two or more, or 0: one group has no spread.")
-    kind, asked = model_named(click_model), None if prior is None else _prior(prior)
-    shown = read_log(log, quiet, columns)
-    if skip_doubled and shown.doubled.any():
-        common.say(f"{int(shown.doubled.sum()):,} sessions are left out: several documents at one position.", quiet)
-        shown = shown.select(~shown.doubled)
+    kind, prior_counts = model_named(click_model), None if prior is None else _prior(prior)
+    click_log = read_log(log, quiet, columns)
+    if skip_doubled and click_log.doubled.any():
+        common.say(f"{int(click_log.doubled.sum()):,} sessions are left out: several documents at one position.", quiet)
+        click_log = click_log.select(~click_log.doubled)
     kinds = list(MODELS.values()) if compare else list(dict.fromkeys([kind, *RATES]))
     with common.progress("Fitting …", quiet):
-        models = [kind(prior=asked) for kind in kinds]
-        judged = compare_models(shown, models, holdout=holdout, seed=seed)
-        fitted = kind(prior=asked).fit(shown, threads=threads)
-        ends = fitted.intervals(shown, groups=groups, seed=seed) if kind.shared and groups else {}
+        models = [kind(prior=prior_counts) for kind in kinds]
+        judged = compare_models(click_log, models, holdout=holdout, seed=seed)
+        fitted = kind(prior=prior_counts).fit(click_log, threads=threads)
+        ends = fitted.intervals(click_log, groups=groups, seed=seed) if kind.shared and groups else {}
     if html is not None:
         from toprank.clicks import check as checked
         from toprank.report.clicks import clicks_page
         from toprank.report.page import write_page
 
-        write_page(html, clicks_page(checked(shown, seed=seed), log[0].name, judged))
+        write_page(html, clicks_page(checked(click_log, seed=seed), log[0].name, judged))
         common.say(f"{html}: the report", quiet)
     if json:
         common.print_json({**_parameters(fitted, ends), **judged.to_dict()})
@@ -494,27 +494,27 @@ def train(
         raise typer.BadParameter("--folds takes two or more, or 0: one part leaves no others to learn from.")
     ranker = systems.make(system, **options.settings_of(setting))
     curves, crossed = curves_of(propensities, offsets), context_of(context)
-    shown = read_log([log], quiet, columns, crossed)
+    click_log = read_log([log], quiet, columns, crossed)
     documents, held_out = _documents(data, valid, quiet, reading)
     with common.progress("Training …", quiet):
-        done = trained(
-            ranker, shown, documents, correction, curves, context=crossed, clip=clip, within=within, reward=reward,
+        result = trained(
+            ranker, click_log, documents, correction, curves, context=crossed, clip=clip, within=within, reward=reward,
             approximate=approximate, full=full, valid=held_out, folds=folds, by=by, holdout=holdout,
             half_life=half_life, window=window,
         )  # fmt: skip
-    done.ranker.training_["system"] = systems.get(system).name
-    done.ranker.save(output)
+    result.ranker.training_["system"] = systems.get(system).name
+    result.ranker.save(output)
     if naive is not None:
-        done.naive.training_["system"] = systems.get(system).name
-        done.naive.save(naive)
+        result.naive.training_["system"] = systems.get(system).name
+        result.naive.save(naive)
     if html is not None:
-        _write_page(html, shown, documents, done, log.name, quiet)
+        _write_page(html, click_log, documents, result, log.name, quiet)
     if json:
-        common.print_json({"model": str(output), "system": systems.get(system).name, **done.to_dict()})
+        common.print_json({"model": str(output), "system": systems.get(system).name, **result.to_dict()})
         return
-    typer.echo(str(done))
-    common.say(f"{output}: {systems.get(system).name}, {done.ranker.n_features_in_} features", quiet)
-    if done.choice == "naive" and correction != "none" and naive is None:
+    typer.echo(str(result))
+    common.say(f"{output}: {systems.get(system).name}, {result.ranker.n_features_in_} features", quiet)
+    if result.choice == "naive" and correction != "none" and naive is None:
         common.say("The naive model is the choice here: --naive FILE writes it.", quiet)
 
 
@@ -559,13 +559,13 @@ def evaluate(
     from toprank.data.scores import read_scores
 
     curves, crossed = curves_of(propensities, offsets), context_of(context)
-    shown = read_log([log], quiet, columns, crossed)
+    click_log = read_log([log], quiet, columns, crossed)
     documents, _ = _documents(data, None, quiet, reading)
     values = read_scores(scores, documents.n_documents)
     wanted = options.words_of(metrics)
-    how: dict[str, Any] = {"estimator": estimator, "propensities": curves, "context": crossed, "clip": clip}
-    how |= {"by": by, "holdout": holdout, "half_life": half_life, "window": window}
-    evaluation = evaluated(values, shown, documents, wanted, order="source", **how)
+    further: dict[str, Any] = {"estimator": estimator, "propensities": curves, "context": crossed, "clip": clip}
+    further |= {"by": by, "holdout": holdout, "half_life": half_life, "window": window}
+    evaluation = evaluated(values, click_log, documents, wanted, order="source", **further)
     common.print_result(evaluation, json=json)
 
 
@@ -579,7 +579,7 @@ def _documents(
     return documents, None if valid is None else common.read_alike(valid, quiet, reading, like=documents)
 
 
-def _write_page(html: Path, log: ClickLog, data: RankingData, done: Trained, name: str, quiet: bool) -> None:
+def _write_page(html: Path, log: ClickLog, data: RankingData, result: Trained, name: str, quiet: bool) -> None:
     from toprank.clicks import check
     from toprank.clicks.log import named
     from toprank.report.clicks import clicks_page, rankers_section
@@ -587,7 +587,7 @@ def _write_page(html: Path, log: ClickLog, data: RankingData, done: Trained, nam
 
     with common.progress("Examining …", quiet):
         report = check(log, named(data), resamples=100)
-    write_page(html, clicks_page(report, name, None, rankers_section(done)))
+    write_page(html, clicks_page(report, name, None, rankers_section(result)))
     common.say(f"{html}: the report", quiet)
 
 

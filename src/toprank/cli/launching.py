@@ -105,7 +105,7 @@ def launch(
     start = None if since is None else _seconds(since)
     curves, crossed = curves_of(propensities, offsets), context_of(context)
     models = [load(path) for path in (new, current)]
-    shown = read_log([log], quiet, columns, crossed)
+    click_log = read_log([log], quiet, columns, crossed)
     reading = common.carrying(data, slices, reading)
     documents = _documents(data, quiet, reading, models[0])
     others = (
@@ -115,7 +115,7 @@ def launch(
     names = (new.stem, current.stem) if new.stem != current.stem else (str(new), str(current))
     with common.progress("Comparing …", quiet):
         decided = launched(
-            shown, documents, models[0], models[1], metric, k=k, estimator=estimator, propensities=curves,
+            click_log, documents, models[0], models[1], metric, k=k, estimator=estimator, propensities=curves,
             context=crossed, clip=clip, most=most, minimum=minimum, slices=slices, reference=past, since=start, by=by,
             holdout=holdout, half_life=half_life, window=window, version=digest_of(current),
             current_data=others, names=names, confidence=confidence, seed=seed,

@@ -87,23 +87,23 @@ def cascade_users(
     The parameters that all documents share are taken for right, what is learnt of each document is in the interval. The
     model's prior draws documents towards each other, so the difference is rather too small: it is for its sign.
     """
-    listed = log.select(~log.doubled) if log.doubled.any() else log
-    compared = _compared(some_queries(listed, _SESSIONS, seed), context, confidence, seed)
+    single_lists = log.select(~log.doubled) if log.doubled.any() else log
+    compared = _compared(some_queries(single_lists, _SESSIONS, seed), context, confidence, seed)
     if not compared:
         return None
     gains = {name: joint_gain(compared, name, "PBM") for name in ("DBN", "DCM")}
-    best = max(gains, key=lambda name: np.nan_to_num(gains[name].value, nan=-np.inf))
-    gain = gains[best]
+    likeliest = max(gains, key=lambda name: np.nan_to_num(gains[name].value, nan=-np.inf))
+    gain = gains[likeliest]
     if not gain.low > 0:
         return None
     with warnings.catch_warnings():  # positions are not told apart by such users, and need not be
         warnings.simplefilter("ignore", UnidentifiedWarning)
-        model = model_named(best)().fit(listed)
-    values, weights = _brought(model, ranks, listed, data, k, reward)
+        model = model_named(likeliest)().fit(single_lists)
+    values, weights = _brought(model, ranks, single_lists, data, k, reward)
     shares, (first, second) = weights / weights.sum(), values
     difference = mean_interval(values[first] - values[second], weights, confidence)
     called = "" if context is None else contexts_of(log, context).called
-    return CascadeUsers(best, gain, {name: float(of @ shares) for name, of in values.items()}, difference, called)
+    return CascadeUsers(likeliest, gain, {name: float(of @ shares) for name, of in values.items()}, difference, called)
 
 
 def _compared(log: ClickLog, context: Context | None, confidence: float, seed: int) -> list[ComparedModels]:
@@ -125,24 +125,24 @@ def _brought(
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """What the top of each ranker would bring to a session of each query, and the sessions of these."""
     sessions, _ = sessions_of(log, data)
-    asked = sessions > 0
-    if not asked.any():
+    in_log = sessions > 0
+    if not in_log.any():
         raise DataError("No query of the log is in the data.")
     names, query = np.asarray(data.row_names), data.queries.document_query
     worth = _per_click(log, data) if reward == "value" else None
     brought = {}
     for name, rank in ranks.items():
-        rows = np.flatnonzero((rank <= k) & data.queries.spread(asked))
+        rows = np.flatnonzero((rank <= k) & data.queries.spread(in_log))
         rows = rows[np.lexsort((rank[rows], query[rows]))]
-        session = np.cumsum(asked)[query[rows]] - 1
+        session = np.cumsum(in_log)[query[rows]] - 1
         qids = np.asarray(data.qids)[query[rows]]
         shown = ClickLog.of(qids, names[rows], rank[rows], np.zeros(len(rows)), session=session, row=rows)
         clicked = model.chances(shown, given=False)
         if worth is not None:
             clicked = clicked * worth[shown.columns["row"]]
         row_query = query[shown.columns["row"]]
-        brought[name] = sums(row_query, clicked, data.n_queries)[asked]
-    return brought, sessions[asked]
+        brought[name] = sums(row_query, clicked, data.n_queries)[in_log]
+    return brought, sessions[in_log]
 
 
 def _per_click(log: ClickLog, data: RankingData) -> FloatArray:
@@ -164,15 +164,15 @@ def trusting_users(log: ClickLog, seed: int) -> list[str]:
         return []
     with warnings.catch_warnings():  # what cannot be told apart, or does not come to rest, is not found
         warnings.simplefilter("ignore")
-        found = propensities(part, "trust", resamples=2, seed=seed)
-        if found.offsets is None or not (np.abs(found.offsets) > _SMALL).any():  # intervals are dear
+        estimate = propensities(part, "trust", resamples=2, seed=seed)
+        if estimate.offsets is None or not (np.abs(estimate.offsets) > _SMALL).any():  # intervals are dear
             return []
-        found = propensities(part, "trust", confidence=1 - _LEVEL / (part.depth - 1), seed=seed)
-    if found.offsets is None or found.offset_intervals is None:
+        estimate = propensities(part, "trust", confidence=1 - _LEVEL / (part.depth - 1), seed=seed)
+    if estimate.offsets is None or estimate.offset_intervals is None:
         return []
-    low, high = found.offset_intervals
+    low, high = estimate.offset_intervals
     with np.errstate(invalid="ignore"):
-        sure = np.flatnonzero(((low > 0) | (high < 0)) & (np.abs(found.offsets) > _SMALL))
+        sure = np.flatnonzero(((low > 0) | (high < 0)) & (np.abs(estimate.offsets) > _SMALL))
     if not len(sure):
         return []
     places = ", ".join(str(place + 1) for place in sure.tolist())

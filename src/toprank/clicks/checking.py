@@ -179,24 +179,24 @@ def check(
     check_log(log)
     check_whole("resamples", resamples, 2)
     check_number("width", width, above=0)
-    compared = log.top(COMPARED) if log.depth > COMPARED else log
-    known = harvested(compared, resamples=resamples, seed=seed) if log.clicks.any() else None
-    of_log = graph(compared) if known is None else known.graph
-    known = known if of_log.edges else None
-    shown = np.bincount(log.position, minlength=log.depth + 1)[1:]
-    clicked = np.bincount(log.position[log.clicks], minlength=log.depth + 1)[1:]
+    shallow = log.top(COMPARED) if log.depth > COMPARED else log
+    estimate = harvested(shallow, resamples=resamples, seed=seed) if log.clicks.any() else None
+    positions = graph(shallow) if estimate is None else estimate.graph
+    estimate = estimate if positions.edges else None
+    impressions = np.bincount(log.position, minlength=log.depth + 1)[1:]
+    clicks = np.bincount(log.position[log.clicks], minlength=log.depth + 1)[1:]
     sizes = {"sessions": log.n_sessions, "impressions": log.n_impressions, "clicks": int(log.clicks.sum())}
     sizes |= {"queries": _different(log.session_query), "documents": _different(log.pair), "positions": log.depth}
-    depth = of_log.depth
-    contexts = None if context is None else by_context(compared, context, resamples=resamples, seed=seed)
+    depth = positions.depth
+    contexts = None if context is None else by_context(shallow, context, resamples=resamples, seed=seed)
     return LogReport(
         sizes,
-        found_in(log, data, of_log, known, width, context, seed),
-        of_log,
-        shown[:depth],
-        clicked[:depth],
-        known,
-        sessions_needed(log, known, width),
+        found_in(log, data, positions, estimate, width, context, seed),
+        positions,
+        impressions[:depth],
+        clicks[:depth],
+        estimate,
+        sessions_needed(log, estimate, width),
         contexts,
     )
 

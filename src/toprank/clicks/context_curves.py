@@ -55,11 +55,11 @@ def by_context(
             f"All impressions of the log have the same {contexts.called}, '{contexts.names[0]}': so there is nothing "
             "to compare; leave it out."
         )
-    ask = _Ask(method, resamples, confidence, seed, tested)
-    return _of_cells(log, contexts, ask) if contexts.varies else _of_sessions(log, contexts, ask)
+    options = _Options(method, resamples, confidence, seed, tested)
+    return _of_cells(log, contexts, options) if contexts.varies else _of_sessions(log, contexts, options)
 
 
-class _Ask(NamedTuple):
+class _Options(NamedTuple):
     """The arguments of `by_context` that its two ways share."""
 
     method: str
@@ -170,9 +170,9 @@ def _deviations(whole: FloatArray, each: FloatArray) -> FloatArray:
         return np.asarray(np.log(each) - np.log(whole))
 
 
-def _of_sessions(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropensities:
+def _of_sessions(log: ClickLog, contexts: Contexts, options: _Options) -> ContextPropensities:
     """A curve for each context, drawn towards that of the whole."""
-    method, resamples, confidence, seed, _ = ask
+    method, resamples, confidence, seed, _ = options
     ready = _Ready.of(log, contexts, method, log.depth)
     log = ready.whole.log
     number = ready.contexts.number
@@ -183,10 +183,10 @@ def _of_sessions(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropens
     queries = np.array([0 if part is None else len(np.unique(part.log.session_query)) for part in ready.parts])
     deviation = _deviations(whole, each)
     clicks, _ = ready.counts()
-    of_clicks = clicks.sum(axis=1) / max(clicks.sum(), 1e-300)
-    beside_whole = (1 - of_clicks[:, None]) ** 2  # of which the context is so large a part
+    click_shares = clicks.sum(axis=1) / max(clicks.sum(), 1e-300)
+    beside_whole = (1 - click_shares[:, None]) ** 2  # of which the context is so large a part
     noise = _noise(apart, ready.least_noise(each) * beside_whole, queries)
-    shrinkage = shrunk(deviation[:, 1:], noise[:, 1:], ready.expected()[:, 1:], of_clicks)
+    shrinkage = shrunk(deviation[:, 1:], noise[:, 1:], ready.expected()[:, 1:], click_shares)
     own, unknown = (np.pad(of, ((0, 0), (1, 0))) for of in (shrinkage.own, shrinkage.unknown))
     own[:, 0] = 1.0  # the first is what all are relative to
     values = whole * np.exp(np.pad(shrinkage.deviation, ((0, 0), (1, 0))))
@@ -194,10 +194,10 @@ def _of_sessions(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropens
     pulled = own * np.where(np.isfinite(apart), apart, np.nan)
     whole_alone = (own == 0) | ~np.isfinite(deviation)
     whole_alone[:, 0] = True
-    again = wholes[:, None, :] * np.exp(np.where(whole_alone, 0.0, pulled))
+    redrawn_values = wholes[:, None, :] * np.exp(np.where(whole_alone, 0.0, pulled))
     n = len(np.unique(log.session_query))
     few = np.where(own[:, 1:].any(axis=1), queries, n)
-    intervals = _intervals(values, again, unknown, few, confidence)
+    intervals = _intervals(values, redrawn_values, unknown, few, confidence)
     of_whole = redrawn_interval(whole, list(wholes), n, confidence, ratios=True)
     pooled = ready.whole
     layout = ContextCells(contexts.columns, contexts.names, False, log.depth)
@@ -206,7 +206,7 @@ def _of_sessions(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropens
         layout, values, intervals, own, np.isfinite(values),
         Propensities(whole, of_whole, pooled.identified, pooled.graph, method, confidence, resamples),
         scales(log, number, values), np.bincount(number[log.offsets[:-1]], minlength=len(contexts.names)),
-        sums(number, log.clicks, len(contexts.names)).astype(np.int64), ask.difference(log, ready.contexts),
+        sums(number, log.clicks, len(contexts.names)).astype(np.int64), options.difference(log, ready.contexts),
         shrinkage.between, shrinkage.variance, method, confidence, resamples,
     )  # fmt: skip
 
@@ -226,16 +226,16 @@ def _noise(apart: FloatArray, least: FloatArray, queries: IntArray) -> FloatArra
 
 
 def _intervals(
-    values: FloatArray, again: FloatArray, unknown: FloatArray, queries: IntArray, confidence: float
+    values: FloatArray, redrawn_values: FloatArray, unknown: FloatArray, queries: IntArray, confidence: float
 ) -> Interval[FloatArray]:
     """The spread of the draws, and what shrinking leaves unknown besides: (1 - own)² τ² of the logarithm."""
     low, high = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
     for row, n in enumerate(queries.tolist()):
         besides = unknown[row] * values[row] ** 2
-        ends = redrawn_interval(values[row], list(again[:, row]), n, confidence, ratios=True, besides=besides)
+        ends = redrawn_interval(values[row], list(redrawn_values[:, row]), n, confidence, ratios=True, besides=besides)
         low[row], high[row] = ends.low, ends.high
     return Interval(
-        values, low, high, confidence, int(queries.max()), f"t, {len(again):,} draws of queries", "estimate"
+        values, low, high, confidence, int(queries.max()), f"t, {len(redrawn_values):,} draws of queries", "estimate"
     )
 
 
@@ -249,11 +249,11 @@ def in_cells(log: ClickLog, contexts: Contexts) -> tuple[ClickLog, IntArray]:
     >>> celled.position.tolist(), celled.document_ids[celled.pair].tolist(), cells.tolist()
     ([1, 2, 3], ['b', 'a', 'c'], [0, 2, 3])
     """
-    several, depth = np.int64(len(contexts.names)), log.depth
-    known, number = np.unique((log.position - 1) * several + contexts.number, return_inverse=True)
-    if len(known) > COMPARED:
+    n_contexts, depth = np.int64(len(contexts.names)), log.depth
+    places, number = np.unique((log.position - 1) * n_contexts + contexts.number, return_inverse=True)
+    if len(places) > COMPARED:
         raise DataError(
-            f"{contexts.called} and positions make {len(known):,} cells. Every pair of cells would need a number, so "
+            f"{contexts.called} and positions make {len(places):,} cells. Every pair of cells would need a number, so "
             f"{COMPARED:,} cells are the most; log.top(k) keeps the first positions only."
         )
     order = np.lexsort((number, log.session))
@@ -261,28 +261,28 @@ def in_cells(log: ClickLog, contexts: Contexts) -> tuple[ClickLog, IntArray]:
         log, position=number[order] + 1, pair=log.pair[order], clicks=log.clicks[order],
         columns={name: of[order] for name, of in log.columns.items()},
     )  # fmt: skip
-    return celled, (known % several) * depth + known // several
+    return celled, (places % n_contexts) * depth + places // n_contexts
 
 
-def _of_cells(log: ClickLog, contexts: Contexts, ask: _Ask) -> ContextPropensities:
+def _of_cells(log: ClickLog, contexts: Contexts, options: _Options) -> ContextPropensities:
     """A number for each cell, by what finds those of positions."""
-    method, resamples, confidence, seed, _ = ask
+    method, resamples, confidence, seed, _ = options
     celled, cells = in_cells(log, contexts)
     estimate = harvested(celled, method, resamples=resamples, confidence=confidence, seed=seed)
-    several, depth = len(contexts.names), log.depth
+    n_contexts, depth = len(contexts.names), log.depth
 
     def table(of: npt.NDArray[Any], empty: float) -> npt.NDArray[Any]:
-        made = np.full(several * depth, empty, dtype=of.dtype)
-        made[cells[: len(of)]] = of
-        return made.reshape(several, depth)
+        cells_of_contexts = np.full(n_contexts * depth, empty, dtype=of.dtype)
+        cells_of_contexts[cells[: len(of)]] = of
+        return cells_of_contexts.reshape(n_contexts, depth)
 
     low, high = (table(end, np.nan) for end in estimate.intervals)
     values, of = table(estimate.values, np.nan), estimate.intervals
-    in_session = np.unique(log.session * np.int64(several) + contexts.number) % several
+    in_session = np.unique(log.session * np.int64(n_contexts) + contexts.number) % n_contexts
     return ContextPropensities(
         ContextCells(contexts.columns, contexts.names, True, depth), values,
         Interval(values, low, high, confidence, of.n, of.detail, of.of), table(np.ones(len(estimate.values)), 0.0),
-        table(estimate.identified, False), estimate, np.ones(several), np.bincount(in_session, minlength=several),
-        sums(contexts.number, log.clicks, several).astype(np.int64), ask.difference(log, contexts), 0.0,
-        np.zeros((several, 1)), method, confidence, resamples,
+        table(estimate.identified, False), estimate, np.ones(n_contexts), np.bincount(in_session, minlength=n_contexts),
+        sums(contexts.number, log.clicks, n_contexts).astype(np.int64), options.difference(log, contexts), 0.0,
+        np.zeros((n_contexts, 1)), method, confidence, resamples,
     )  # fmt: skip

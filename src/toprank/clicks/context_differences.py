@@ -71,11 +71,11 @@ def differ(log: ClickLog, contexts: Contexts, seed: int = 0) -> ContextTest:
     >>> differ(log, contexts_of(log, "device")).p < 0.001
     True
     """
-    depth, several = min(log.depth, _DEEPEST), len(contexts.names)
+    depth, n_contexts = min(log.depth, _DEEPEST), len(contexts.names)
     cells = _cells(log, contexts, depth)
-    if several < 2 or not len(cells.document):
+    if n_contexts < 2 or not len(cells.document):
         return ContextTest(np.nan, 0)
-    scores, clicks = _scores(cells, several, depth)
+    scores, clicks = _scores(cells, n_contexts, depth)
     speaking = np.flatnonzero(np.abs(scores).max(axis=1, initial=0) > _ROUNDING * max(cells.clicked.sum(), 1))
     if len(speaking) < _FEWEST:
         return ContextTest(np.nan, len(speaking))
@@ -91,26 +91,26 @@ def differ(log: ClickLog, contexts: Contexts, seed: int = 0) -> ContextTest:
 def _cells(log: ClickLog, contexts: Contexts, depth: int) -> _Cells:
     """Documents that were clicked, in cells; contexts of whole sessions have each its own documents."""
     used = log.position <= depth
-    several = np.int64(len(contexts.names))
-    document = log.pair if contexts.varies else log.pair * several + contexts.number
+    n_contexts = np.int64(len(contexts.names))
+    document = log.pair if contexts.varies else log.pair * n_contexts + contexts.number
     cell = contexts.number * np.int64(depth) + log.position - 1
     weight = log.impression_weights
     key, (shown, clicked) = sums_by(
-        document[used] * (several * depth) + cell[used], weight[used], (weight * log.clicks)[used]
+        document[used] * (n_contexts * depth) + cell[used], weight[used], (weight * log.clicks)[used]
     )
-    of, cell = key // (several * depth), key % (several * depth)
-    pair = of if contexts.varies else of // several
+    of, cell = key // (n_contexts * depth), key % (n_contexts * depth)
+    pair = of if contexts.varies else of // n_contexts
     total = sums(of, clicked, int(of.max(initial=0)) + 1)
     kept = total[of] > 0
     document = np.unique(of[kept], return_inverse=True)[1]
     return _Cells(document, cell[kept], cell[kept] % depth, shown[kept], clicked[kept], log.pair_query[pair[kept]])
 
 
-def _scores(cells: _Cells, several: int, depth: int) -> tuple[FloatArray, FloatArray]:
+def _scores(cells: _Cells, n_contexts: int, depth: int) -> tuple[FloatArray, FloatArray]:
     """The orthogonal scores of groups of queries, a number for each cell; and the clicks of each context."""
     from scipy.sparse import csr_matrix
 
-    n, n_cells = int(cells.document.max()) + 1, several * depth
+    n, n_cells = int(cells.document.max()) + 1, n_contexts * depth
     mass = cells.shown * _examinations(cells, n, depth)[cells.position]
     total, clicks = sums(cells.document, mass, n), sums(cells.document, cells.clicked, n)
     share = mass / total[cells.document]
@@ -126,9 +126,9 @@ def _scores(cells: _Cells, several: int, depth: int) -> tuple[FloatArray, FloatA
     by_position = of_documents(share, cells.position, depth)
     explained = -(of_documents(expected, cells.cell, n_cells).T @ by_position).toarray()
     explained[np.arange(n_cells), np.arange(n_cells) % depth] += sums(cells.cell, expected, n_cells)
-    of_positions = explained.reshape(several, depth, depth).sum(axis=0)
-    scores = scores - scores.reshape(-1, several, depth).sum(axis=1) @ np.linalg.pinv(of_positions) @ explained.T
-    return scores, sums(cells.cell // depth, cells.clicked, several)
+    of_positions = explained.reshape(n_contexts, depth, depth).sum(axis=0)
+    scores = scores - scores.reshape(-1, n_contexts, depth).sum(axis=1) @ np.linalg.pinv(of_positions) @ explained.T
+    return scores, sums(cells.cell // depth, cells.clicked, n_contexts)
 
 
 def _examinations(cells: _Cells, n: int, depth: int) -> FloatArray:

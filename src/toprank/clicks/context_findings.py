@@ -25,12 +25,12 @@ def of_contexts(log: ClickLog, context: Context | None, seed: int = 0) -> Iterat
     if not log.clicks.any():
         return
     columns = [column for column in log.columns if column not in _NO_CONTEXTS] if context is None else [context]
-    several = [contexts for column in columns if (contexts := _contexts(log, column, context is not None)) is not None]
-    for contexts in several:
+    examined = [contexts for column in columns if (contexts := _contexts(log, column, context is not None)) is not None]
+    for contexts in examined:
         yield from _mixed(log, contexts)
-    for contexts in several:
+    for contexts in examined:
         difference = differ(log, contexts, seed)
-        if difference.is_known and difference.p <= _LEVEL / len(several):
+        if difference.is_known and difference.p <= _LEVEL / len(examined):
             remedy = joined("A single curve would mislead there:", _give(contexts))
             names = contexts.names
             sentence = changes_looks(contexts.called, difference.p)

@@ -19,25 +19,31 @@ def scales(log: ClickLog, number: IntArray, values: FloatArray) -> FloatArray:
     share no documents, such as classes of queries, cannot be compared, and need not be. Few clicks are drawn towards 1
     as curves are towards the whole. The mean over sessions is 1.
     """
-    several = len(values)
+    n_contexts = len(values)
     of_session = number[log.offsets[:-1]]
     known = of_session >= 0
-    sessions = sums(of_session[known], log.session_weights[known], several)
+    sessions = sums(of_session[known], log.session_weights[known], n_contexts)
     looks = np.where(number >= 0, values[np.maximum(number, 0), log.position - 1], np.nan)
     used = looks > 0
     weight = log.impression_weights
     key, (shown, clicked) = sums_by(
-        log.pair[used] * np.int64(several) + number[used], (looks * weight)[used], (log.clicks * weight)[used]
+        log.pair[used] * np.int64(n_contexts) + number[used], (looks * weight)[used], (log.clicks * weight)[used]
     )
-    document, context = np.unique(key // several, return_inverse=True)[1], key % several
+    document, context = np.unique(key // n_contexts, return_inverse=True)[1], key % n_contexts
     shared = np.bincount(document)[document] > 1
-    scales_found = np.ones(several)
+    scales_found = np.ones(n_contexts)
     if not shared.any():
         return scales_found
     document, context, shown, clicked = document[shared], context[shared], shown[shared], clicked[shared]
-    for group in _groups(document, context, several):
-        mine = np.isin(context, group)
-        scale = _relative(document[mine], np.searchsorted(group, context[mine]), shown[mine], clicked[mine], len(group))
+    for group in _groups(document, context, n_contexts):
+        of_group = np.isin(context, group)
+        scale = _relative(
+            document[of_group],
+            np.searchsorted(group, context[of_group]),
+            shown[of_group],
+            clicked[of_group],
+            len(group),
+        )
         weight = sessions[group] / max(sessions[group].sum(), 1)
         scales_found[group] = scale / max(float(scale @ weight), 1e-300)
     return scales_found

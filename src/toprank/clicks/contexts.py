@@ -52,10 +52,10 @@ def columns_of(context: Context) -> tuple[str, ...]:
     >>> columns_of("device"), columns_of(["device", "surface", "device"])
     (('device',), ('device', 'surface'))
     """
-    several = (context,) if isinstance(context, str) else tuple(context)
-    if not several or not all(isinstance(name, str) and name for name in several):
+    columns = (context,) if isinstance(context, str) else tuple(context)
+    if not columns or not all(isinstance(name, str) and name for name in columns):
         raise DataError(f"context takes the name of a column of the log, or several names, not {context!r}.")
-    return tuple(dict.fromkeys(several))
+    return tuple(dict.fromkeys(columns))
 
 
 def contexts_of(log: ClickLog, context: Context) -> Contexts:
@@ -77,11 +77,11 @@ def _contexts_of(log: ClickLog, columns: tuple[str, ...]) -> Contexts:
     """`contexts_of`, worked out."""
     number, names = np.zeros(log.n_impressions, np.int64), [""]
     for column in columns:
-        further = _numbered(log, column)
-        crossed = numbered(number * np.int64(len(further.ids)) + further.number)
-        both = [divmod(int(code), len(further.ids)) for code in crossed.ids]
-        words = words_of(further.ids).to_pylist()
-        names = [_BETWEEN.join(filter(None, (names[first], words[second]))) for first, second in both]
+        values = _numbered(log, column)
+        crossed = numbered(number * np.int64(len(values.ids)) + values.number)
+        pairs = [divmod(int(code), len(values.ids)) for code in crossed.ids]
+        words = words_of(values.ids).to_pylist()
+        names = [_BETWEEN.join(filter(None, (names[first], words[second]))) for first, second in pairs]
         number = crossed.number
         if len(names) > MOST:
             raise DataError(
@@ -174,14 +174,14 @@ class ContextCells:
         >>> ContextCells(("device",), ("desktop", "phone"), False, 3).rows(log).tolist()
         [0, 2]
         """
-        here = contexts_of(log, self.columns)
-        if here.varies and not self.varies:
+        contexts = contexts_of(log, self.columns)
+        if contexts.varies and not self.varies:
             raise DataError(
                 f"{self.called} varies within sessions of this log, and the propensities are those of whole sessions: "
                 "it must be a column of the same kind."
             )
         place = {name: number + 1 for number, name in enumerate(self.names)}
-        return np.array([place.get(name, 0) for name in here.names], dtype=np.int64)[here.number]
+        return np.array([place.get(name, 0) for name in contexts.names], dtype=np.int64)[contexts.number]
 
     def cells(self, log: ClickLog) -> IntArray:
         """Return the number of each impression's cell."""
@@ -201,14 +201,14 @@ class ContextCells:
         are not shown, and count 0. It is NaN where a number is.
         """
         rows = self.rows(log)
-        asked = session_query >= 0
+        in_data = session_query >= 0
         counts = log.session_weights
-        sessions = np.bincount(session_query[asked], counts[asked], n_queries)
-        often = np.where(sessions > 0, sessions, 1.0)[:, None]
+        sessions = np.bincount(session_query[in_data], counts[in_data], n_queries)
+        n_sessions = np.where(sessions > 0, sessions, 1.0)[:, None]
         if not self.varies:
             key = session_query * (len(self.names) + 1) + rows[log.offsets[:-1]]
             size = (len(self.names) + 1) * n_queries
-            shares = np.bincount(key[asked], counts[asked], size).reshape(n_queries, -1) / often
+            shares = np.bincount(key[in_data], counts[in_data], size).reshape(n_queries, -1) / n_sessions
             for of in values:
                 table = of.reshape(len(self.names) + 1, self.depth)[:, :deepest]
                 unknown = (shares > 0) @ np.isnan(table)
@@ -222,4 +222,4 @@ class ContextCells:
         key, cell = query[used] * deepest + rank[used], (rows * self.depth + log.position - 1)[used]
         weight = log.impression_weights[used]
         for of in values:
-            yield np.bincount(key, of[cell] * weight, n_queries * deepest).reshape(n_queries, deepest) / often
+            yield np.bincount(key, of[cell] * weight, n_queries * deepest).reshape(n_queries, deepest) / n_sessions

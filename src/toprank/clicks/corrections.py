@@ -112,29 +112,29 @@ def curves_of(
     return _fitting(Curves(both[0], both[1], origin, least), log)
 
 
-def _two_rows(both: FloatArray, log: ClickLog) -> FloatArray:
+def _two_rows(rows: FloatArray, log: ClickLog) -> FloatArray:
     """α and β of each position of a log."""
-    both = both if both.ndim == 2 else np.stack([both, np.zeros(len(both))])
-    if both.shape[0] != 2 or both.shape[1] < log.depth or (both[0] < 0).any() or np.isinf(both).any():
+    rows = rows if rows.ndim == 2 else np.stack([rows, np.zeros(len(rows))])
+    if rows.shape[0] != 2 or rows.shape[1] < log.depth or (rows[0] < 0).any() or np.isinf(rows).any():
         raise DataError(
             f"propensities must be one number, 0 or more (NaN where unknown), for each of the {log.depth} positions of "
             "the log, or two rows, α (0 or more) and β."
         )
-    return both
+    return rows
 
 
-def _of_contexts(given: Any, columns: tuple[str, ...], log: ClickLog) -> Curves:
+def _of_contexts(by_context: Any, columns: tuple[str, ...], log: ClickLog) -> Curves:
     """α and β that are given for each context."""
-    if not isinstance(given, Mapping) or not given:
+    if not isinstance(by_context, Mapping) or not by_context:
         raise DataError(
             "With a context, propensities are given by context, as a mapping such as {'phone': [1, 0.4], 'desktop': "
             "[1, 0.7]}; or as what tr.clicks.propensities gave with this context. Without them, they are estimated "
             "from the log."
         )
-    rows = [_two_rows(_numbers(curve), log) for curve in given.values()]
+    rows = [_two_rows(_numbers(curve), log) for curve in by_context.values()]
     depth = min(pair.shape[1] for pair in rows)
     table = np.stack([np.full((2, depth), np.nan), *(pair[:, :depth] for pair in rows)], axis=1)
-    names = tuple(str(name) for name in given)
+    names = tuple(str(name) for name in by_context)
     layout = ContextCells(columns, names, contexts_of(log, columns).varies, depth)
     return Curves(table[0].reshape(-1), table[1].reshape(-1), f"given, by {layout.called}", 0.0, layout)
 
@@ -182,13 +182,13 @@ def _cautious(log: ClickLog) -> float:
     return min(1.0, 10 / float(np.sqrt(max(effective_sample(log.session_weights), 1))))
 
 
-def _numbers(given: Any) -> FloatArray:
+def _numbers(propensities: Any) -> FloatArray:
     try:
-        return np.asarray(given, dtype=np.float64)
+        return np.asarray(propensities, dtype=np.float64)
     except (TypeError, ValueError):
         raise DataError(
             f"propensities must be numbers for each position, what tr.clicks.propensities gave, or a fitted PBM, not "
-            f"{type(given).__name__}."
+            f"{type(propensities).__name__}."
         ) from None
 
 
@@ -257,32 +257,32 @@ def correct(
         raise DataError(f"{problem}: check that both use the same query and document ids.")
     if not usable.any():
         raise DataError("No impression of the log stood at a position with a known propensity above 0.")
-    at, where = np.flatnonzero(usable), row[usable]
-    count = log.impression_weights[at]
-    clicks, shown = log.rewards(reward)[at], sums(where, count, n)
-    guess = np.zeros(n)
+    used, used_row = np.flatnonzero(usable), row[usable]
+    count = log.impression_weights[used]
+    clicks, shown = log.rewards(reward)[used], sums(used_row, count, n)
+    predicted = np.zeros(n)
     if correction == "none" or curves is None:
-        value, divisor, floor = clicks, shown[where], np.zeros(len(at))
+        value, divisor, floor = clicks, shown[used_row], np.zeros(len(used))
     else:
-        slope, offset = curves.slope[cells[at]], curves.offset[cells[at]]
-        exposure = sums(where, slope * count, n)
+        slope, offset = curves.slope[cells[used]], curves.offset[cells[used]]
+        exposure = sums(used_row, slope * count, n)
         if correction == "ips":
-            value, divisor, floor = clicks, shown[where] * (slope + offset), least * shown[where]
+            value, divisor, floor = clicks, shown[used_row] * (slope + offset), least * shown[used_row]
         elif correction == "affine":
-            value, divisor, floor = clicks - offset, shown[where] * slope, least * shown[where]
+            value, divisor, floor = clicks - offset, shown[used_row] * slope, least * shown[used_row]
         elif correction == "snips":
-            value, divisor, floor = clicks - offset, exposure[where], least * shown[where]
+            value, divisor, floor = clicks - offset, exposure[used_row], least * shown[used_row]
         else:  # what is clipped is left to the regression
-            guess = _regression_of(regression, log, data, curves, reward)
+            predicted = _regression_of(regression, log, data, curves, reward)
             least = _cautious(log) if clip is None else clip
-            value, divisor = clicks - offset - slope * guess[where], exposure[where]
-            floor = least * data.queries.spread(sessions)[where]
+            value, divisor = clicks - offset - slope * predicted[used_row], exposure[used_row]
+            floor = least * data.queries.spread(sessions)[used_row]
     weight = count / np.maximum(divisor, floor)
-    relevance = np.where(shown > 0, sums(where, value * weight, n), np.nan)
+    relevance = np.where(shown > 0, sums(used_row, value * weight, n), np.nan)
     if correction == "dr":
-        relevance = np.where(data.queries.spread(sessions > 0), guess + np.nan_to_num(relevance), np.nan)
+        relevance = np.where(data.queries.spread(sessions > 0), predicted + np.nan_to_num(relevance), np.nan)
     weights = np.zeros(log.n_impressions)
-    weights[at] = weight
+    weights[used] = weight
     lost = int((known & ~usable).sum())
     raised = int((divisor < (1 - 1e-9) * floor).sum())  # sums of what is at the floor may end below it by rounding
     return Corrected(
@@ -325,10 +325,10 @@ def session_queries(log: ClickLog, data: RankingData) -> IntArray:
     return np.array([number.get(str(qid), -1) for qid in log.qids.tolist()], dtype=np.int64)[log.session_query]
 
 
-def _regression_of(given: Any, log: ClickLog, data: RankingData, curves: Curves, reward: str) -> FloatArray:
+def _regression_of(regression: Any, log: ClickLog, data: RankingData, curves: Curves, reward: str) -> FloatArray:
     """R̂ of each row: given, or cross-fitted."""
-    if given is not None:
-        values = given.predict(data) if hasattr(given, "predict") else data.aligned(given)
+    if regression is not None:
+        values = regression.predict(data) if hasattr(regression, "predict") else data.aligned(regression)
         array = np.asarray(values, dtype=np.float64)
         if array.shape != (data.n_documents,) or not np.isfinite(array).all():
             raise DataError(f"regression must be a fitted ranker, or a number for each of {data.n_documents:,} rows.")
@@ -345,23 +345,23 @@ def _cross_fitted(log: ClickLog, data: RankingData, curves: Curves, reward: str)
     from toprank.losses import Squared
     from toprank.rankers.linear.ranker import LinearRanker
 
-    first = correct(log, data, "snips", curves, reward=reward)
-    ends = (0.0, 1.0) if reward == "click" else (np.nanmin(first.relevance), np.nanmax(first.relevance))
-    used = first.weight > 0
+    corrected = correct(log, data, "snips", curves, reward=reward)
+    ends = (0.0, 1.0) if reward == "click" else (np.nanmin(corrected.relevance), np.nanmax(corrected.relevance))
+    used = corrected.weight > 0
     looks = curves.slopes(log)[used] * log.impression_weights[used]
-    looks = sums(first.row[used], looks, data.n_documents)
-    part = data.replace(labels=judged(first.relevance), document_weights=looks, query_weights=None)
+    looks = sums(corrected.row[used], looks, data.n_documents)
+    part = data.replace(labels=judged(corrected.relevance), document_weights=looks, query_weights=None)
     looked_at, query, guess = looks > 0, data.queries.document_query, np.zeros(data.n_documents)
     fold = np.full(data.n_queries, -1)
     queries = np.unique(query[looked_at])
     fold[queries] = np.arange(len(queries)) % _FOLDS
     of_row = fold[query]
     for number in range(min(_FOLDS, len(queries))):
-        others = looked_at & (of_row != number)
-        if others.any():
-            learnt = LinearRanker(Squared(gain=None), l2=1e-3).fit(part.keep(others))
-            mine = of_row == number
-            guess[mine] = np.clip(learnt.predict(data.keep(mine)), *ends)
+        other_rows = looked_at & (of_row != number)
+        if other_rows.any():
+            ranker = LinearRanker(Squared(gain=None), l2=1e-3).fit(part.keep(other_rows))
+            own_rows = of_row == number
+            guess[own_rows] = np.clip(ranker.predict(data.keep(own_rows)), *ends)
     return guess
 
 

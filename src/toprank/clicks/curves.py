@@ -80,13 +80,19 @@ class Curves:
         return self.slope[self.cells(log)]
 
     def at_ranks(
-        self, log: ClickLog, asking: Callable[[], IntArray], query: IntArray, ranks: IntArray, deepest: int, metric: str
+        self,
+        log: ClickLog,
+        session_queries: Callable[[], IntArray],
+        query: IntArray,
+        ranks: IntArray,
+        deepest: int,
+        metric: str,
     ) -> tuple[FloatArray, FloatArray]:
         """α and β of documents, were they at these ranks of lists of their queries; below the deepest, those of it.
 
         Args:
             log: whose sessions say in which contexts each query is asked for.
-            asking: gives of each session the number of its query, or -1.
+            session_queries: gives the number of each session's query, or -1; only called for contexts.
             query: of each document.
             ranks: of each document, from 1.
             deepest: the last rank that counts.
@@ -99,13 +105,13 @@ class Curves:
                 )
             place = np.minimum(ranks, len(self.slope)) - 1
             return self.slope[place], self.offset[place]
-        session_query = asking()
+        session_query = session_queries()
         n_queries = max(int(query.max()), int(session_query.max())) + 1
         tables = self.layout.at_ranks(log, session_query, n_queries, deepest, (self.slope, self.offset))
-        asked = np.bincount(session_query[session_query >= 0], minlength=n_queries) > 0
+        in_data = np.bincount(session_query[session_query >= 0], minlength=n_queries) > 0
         rows = []
         for table in tables:
-            if table.shape[1] < deepest or np.isnan(table[asked]).any():
+            if table.shape[1] < deepest or np.isnan(table[in_data]).any():
                 raise UnidentifiedError(
                     f"{metric} needs the propensities of all positions down to {deepest} in each context of "
                     f"{self.layout.called}, and some are not known."
@@ -130,25 +136,28 @@ def contradiction(curves: Curves, log: ClickLog, seed: int = 0) -> str:
     part = some_queries(log.top(_DEEPEST), _SESSIONS, seed)
     if part.n_sessions < _LEAST or part.depth < 2:
         return ""
-    given, level = curves.slope[: part.depth] / curves.slope[0], _LEVEL / (part.depth - 1)
+    claimed, level = curves.slope[: part.depth] / curves.slope[0], _LEVEL / (part.depth - 1)
     with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
         warnings.simplefilter("ignore")  # what does not come to rest contradicts nothing
         ready = prepared(part, "all-pairs")
         values = np.where(ready.identified, ready.estimate(np.ones(part.n_queries)), np.nan)
-        apart = np.abs(np.log(values / given))
-        far = np.isfinite(given) & (apart > np.maximum(_FAR, ndtri(1 - level / 2) * np.sqrt(least_noise(part, values))))
+        apart = np.abs(np.log(values / claimed))
+        far = np.isfinite(claimed) & (
+            apart > np.maximum(_FAR, ndtri(1 - level / 2) * np.sqrt(least_noise(part, values)))
+        )
         if not far.any():  # and no draws of queries would tell them apart
             return ""
         low, high = harvested(part, resamples=_DRAWS, confidence=1 - level, seed=seed).intervals
-    places = np.flatnonzero(far & ((given < low) | (given > high))).tolist()
+    places = np.flatnonzero(far & ((claimed < low) | (claimed > high))).tolist()
     if not places:
         return ""
-    said = "; ".join(
-        f"at position {place + 1} {bracketed(low[place], high[place])}, not {given[place]:.3f}" for place in places[:3]
+    ranges = "; ".join(
+        f"at position {place + 1} {bracketed(low[place], high[place])}, not {claimed[place]:.3f}"
+        for place in places[:3]
     )
     more = f", and at {len(places) - 3} more" if len(places) > 3 else ""
     return (
-        f"Documents that stood at several positions say otherwise than these propensities ({curves.origin}): {said}"
+        f"Documents that stood at several positions say otherwise than these propensities ({curves.origin}): {ranges}"
         f"{more}. Rates of clicks on a good ranker's lists, and models whose features do not tell all that it knows, "
         "take what documents are worth for how likely they were looked at; all-pairs does not."
     )

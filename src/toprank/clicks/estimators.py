@@ -154,8 +154,8 @@ def propensities(
     if method != "trust" and not identified.all():
         lost = [str(k + 1) for k in np.flatnonzero(~identified)]
         warn_user(assumed(method, lost), UnidentifiedWarning)
-    if method != "trust" and (otherwise := contradiction(Curves.of(estimated.values, method), log, seed)):
-        warn_user(otherwise, UnidentifiedWarning)
+    if method != "trust" and (problem := contradiction(Curves.of(estimated.values, method), log, seed)):
+        warn_user(problem, UnidentifiedWarning)
     return replace(estimated, recency=recency)
 
 
@@ -210,14 +210,14 @@ def _with_intervals(
             f"The fit of {method} had not converged when it ended; raise max_steps, or the tolerance.",
             ConvergenceWarning,
         )
-    again = [estimate(weights, best.at) for weights in redrawn(log, resamples, seed)]  # close to where they end
-    lost, queries = np.where(identified | (best.offsets is None), 0.0, np.nan), len(np.unique(log.session_query))
-    values = best.values + lost
+    draws = [estimate(weights, best.at) for weights in redrawn(log, resamples, seed)]  # close to where they end
+    unknown, queries = np.where(identified | (best.offsets is None), 0.0, np.nan), len(np.unique(log.session_query))
+    values = best.values + unknown
     ratios = best.offsets is None
-    over_queries = redrawn_interval(values, [draw.values for draw in again], queries, confidence, ratios=ratios)
+    over_queries = redrawn_interval(values, [draw.values for draw in draws], queries, confidence, ratios=ratios)
     result = Propensities(values, over_queries, identified, of_log, method, confidence, resamples, ranker=best.ranker)
     if best.offsets is None:
         return result
-    offsets = best.offsets + lost
-    drawn = [draw.offsets for draw in again if draw.offsets is not None]
+    offsets = best.offsets + unknown
+    drawn = [draw.offsets for draw in draws if draw.offsets is not None]
     return replace(result, offsets=offsets, offset_intervals=redrawn_interval(offsets, drawn, queries, confidence))

@@ -277,20 +277,20 @@ def evaluate(
     if estimator not in CORRECTIONS:
         raise UnknownNameError("estimator", estimator, CORRECTIONS)
     check_number("confidence", confidence, above=0, below=1)
-    given = scores.predict(data) if hasattr(scores, "predict") else data.aligned(scores, order)
-    ranks = {"": ranks_of(np.asarray(given, dtype=np.float64), data)}
+    values = scores.predict(data) if hasattr(scores, "predict") else data.aligned(scores, order)
+    ranks = {"": ranks_of(np.asarray(values, dtype=np.float64), data)}
     cut = None if by is None else latest(log, by, holdout)
     log, recency = recent(log if cut is None else cut.late, half_life, window)
     judged = judge(
         ranks, log, data, wanted, estimator=estimator, propensities=propensities, context=context, clip=clip,
         regression=regression, confidence=confidence,
     )  # fmt: skip
-    otherwise = "" if judged.curves is None else contradiction(judged.curves, log)
+    problem = "" if judged.curves is None else contradiction(judged.curves, log)
     estimate = replace(
-        judged.estimates[""], recency=recency, held_out="" if cut is None else str(cut), contradiction=otherwise
+        judged.estimates[""], recency=recency, held_out="" if cut is None else str(cut), contradiction=problem
     )
-    if otherwise:
-        warn_user(otherwise, UnidentifiedWarning)
+    if problem:
+        warn_user(problem, UnidentifiedWarning)
     for doubt in estimate.doubts:
         warn_user(doubt, SmallSampleWarning)
     return estimate
@@ -479,8 +479,8 @@ def _of_metric(
     metric: Metric, ranks: IntArray, known: Corrected, log: ClickLog, data: RankingData, curves: Curves | None
 ) -> _OfMetric:
     """Values of the queries that were asked for: Σ weight of the rank × relevance (+ what is clicked anyway)."""
-    asked, longest = known.asked, int(data.queries.sizes.max())
-    anyway: FloatArray | float = 0.0
+    in_log, longest = known.asked, int(data.queries.sizes.max())
+    clicked_anyway: FloatArray | float = 0.0
     within = ranks <= (metric.depth or longest)
     if metric.kind == "dcg":
         weights = np.where(within, Discount.of("log2").weights(longest)[ranks - 1], 0.0)
@@ -493,10 +493,10 @@ def _of_metric(
         slope, trust = curves.at_ranks(log, asked_by, query, ranks, int(lists.max()), metric.name)
         slope = slope + (trust if metric.reward == "value" else 0.0)  # as `correct` has it by ips
         weights = np.where(within, slope, 0.0) / shared
-        anyway = 0.0 if metric.reward == "value" else np.where(within, trust, 0.0) / shared
+        clicked_anyway = 0.0 if metric.reward == "value" else np.where(within, trust, 0.0) / shared
     judged = np.isfinite(known.relevance)
-    values = data.queries.sum(weights * np.where(judged, known.relevance, 0.0) + anyway)[asked]
+    values = data.queries.sum(weights * np.where(judged, known.relevance, 0.0) + clicked_anyway)[in_log]
     adds = added_by_clicks(weights, known, data)
-    counted, among = int((adds > 0).sum()), within & data.queries.spread(asked)
-    unseen = int((among & (known.shown == 0)).sum())
-    return _OfMetric(values, effective_sample(adds), counted, unseen, int(among.sum()), weights)
+    counted, ranked = int((adds > 0).sum()), within & data.queries.spread(in_log)
+    unseen = int((ranked & (known.shown == 0)).sum())
+    return _OfMetric(values, effective_sample(adds), counted, unseen, int(ranked.sum()), weights)

@@ -54,9 +54,9 @@ def under(loss: Loss, ranker: Any, role: str) -> Any:
             f"The {role} is learnt by a ranker that takes any loss (tr.LinearRanker(), tr.TreeRanker(), "
             f"tr.NeuralRanker()), not by {'nothing' if ranker is None else f'a {type(ranker).__name__}'}; give ranker=."
         )
-    made = unfitted(ranker)
-    made.set_params(loss=loss)
-    return made
+    copy = unfitted(ranker)
+    copy.set_params(loss=loss)
+    return copy
 
 
 def rows_of_all(log: ClickLog, data: RankingData | None, role: str) -> tuple[RankingData, IntArray]:

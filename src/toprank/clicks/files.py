@@ -112,7 +112,7 @@ def read(
     """
     if first_position not in (0, 1):
         raise DataError(f"first_position is the number of the first position, 0 or 1, not {first_position!r}.")
-    given: dict[str, Choice] = dict(zip(
+    choices: dict[str, Choice] = dict(zip(
         USUAL_NAMES, (query, document, position, click, session, dwell, time, user, value), strict=True
     ))  # fmt: skip
     carry = (carry,) if isinstance(carry, str) else tuple(carry)
@@ -121,21 +121,21 @@ def read(
         raise DataError("There is nothing to read: give a file, a frame, or a list of them.")
     if not all(isinstance(source, str | os.PathLike) for source in sources):
         tables = [table for source in sources for table in opened(source, format)]
-        return _read_tables(tables, given, carry, first_position, values)
+        return _read_tables(tables, choices, carry, first_position, values)
     with as_plain_files(sources) as files:  # a pipe gives its bytes once, and formats are told by content
         if all(kind_of(file, format) == "yandex" for file in files):
             from toprank.clicks.yandex import read_yandex
 
-            _refuse_columns("Yandex' format", given, carry)
+            _refuse_columns("Yandex' format", choices, carry)
             _refuse_values(values)
             return read_yandex(files)
         tables = [table for file in files for table in opened(file, format)]
-        return _read_tables(tables, given, carry, first_position, values)
+        return _read_tables(tables, choices, carry, first_position, values)
 
 
 def _read_tables(
     tables: Sequence[LogRows],
-    given: Mapping[str, Choice],
+    choices: Mapping[str, Choice],
     carry: Sequence[str],
     first_position: int,
     values: str | Mapping[str, float | str] | None,
@@ -144,15 +144,15 @@ def _read_tables(
         from toprank.clicks.ubi import read_ubi
 
         served = all(table.served for table in tables)
-        _refuse_columns("User Behavior Insights", {**given, "click": None}, () if served else carry)
-        return read_ubi(tables, given["click"] or None, first_position, values, carry)
+        _refuse_columns("User Behavior Insights", {**choices, "click": None}, () if served else carry)
+        return read_ubi(tables, choices["click"] or None, first_position, values, carry)
     _refuse_values(values)
-    return _Strips(tables, given, carry, first_position).log()
+    return _Strips(tables, choices, carry, first_position).log()
 
 
-def _refuse_columns(format: str, given: Mapping[str, Choice], carry: Sequence[str]) -> None:
+def _refuse_columns(format: str, choices: Mapping[str, Choice], carry: Sequence[str]) -> None:
     """Refuse to be told of columns where a format says which they are."""
-    named = [role for role, choice in given.items() if choice is not None]
+    named = [role for role, choice in choices.items() if choice is not None]
     leave_out = Remedy("{carry}.", "{context}.", carry=..., context=...)
     if named or carry:
         raise DataError(
@@ -178,15 +178,15 @@ class _Strips:
     """The columns of tables that are one log, collected a strip of rows at a time."""
 
     def __init__(
-        self, tables: Sequence[LogRows], given: Mapping[str, Choice], carry: Sequence[str], first_position: int
+        self, tables: Sequence[LogRows], choices: Mapping[str, Choice], carry: Sequence[str], first_position: int
     ) -> None:
         self._tables, self._first = tables, first_position
         with tables[0].about():
             names = refuse_repeated(list(tables[0].schema.names))
-            for name in (*carry, *(choice for choice in given.values() if choice)):
+            for name in (*carry, *(choice for choice in choices.values() if choice)):
                 if name not in names:
                     raise UnknownNameError("column", name, names)
-            self._roles = _roles(names, given, carry)
+            self._roles = _roles(names, choices, carry)
             self._lists = _is_list(tables[0].schema.field(self._roles["document"]).type)
             if "position" not in self._roles and not self._lists:
                 raise _no_column("position", names)
@@ -266,11 +266,11 @@ class _Strips:
         return assembled(ids["query"], ids["document"], ids.get("session"), places, clicks, columns, left)
 
 
-def _roles(names: Sequence[str], given: Mapping[str, Choice], carry: Sequence[str]) -> dict[str, str]:
+def _roles(names: Sequence[str], choices: Mapping[str, Choice], carry: Sequence[str]) -> dict[str, str]:
     """Which column plays which role."""
-    taken = {choice for choice in given.values() if choice} | set(carry)
+    taken = {choice for choice in choices.values() if choice} | set(carry)
     roles: dict[str, str] = {}
-    for role, choice in given.items():
+    for role, choice in choices.items():
         if choice is not None:
             if choice:
                 roles[role] = choice
@@ -280,16 +280,16 @@ def _roles(names: Sequence[str], given: Mapping[str, Choice], carry: Sequence[st
         free = [name for name in names if name not in taken]
         matches = [name for name in free if name.lower() in USUAL_NAMES[role]]
         if len(matches) > 1:
-            several = ", ".join(f"'{name}'" for name in matches)
+            candidates = ", ".join(f"'{name}'" for name in matches)
             say = Remedy(f"Say which with {{{role}}}.", "Leave all but one out of the file.", **{role: "COLUMN"})
-            raise DataError(f"Several columns could be the {role}: {several}.", remedy=say)
+            raise DataError(f"Several columns could be the {role}: {candidates}.", remedy=say)
         if matches:
             roles[role] = matches[0]
         elif role in _NEEDED:
             raise _no_column(role, names)
-    twice = [name for name in roles.values() if list(roles.values()).count(name) > 1]
-    if twice:
-        raise DataError(f"Column '{twice[0]}' is asked to play two roles; give each role a column of its own.")
+    repeated = [name for name in roles.values() if list(roles.values()).count(name) > 1]
+    if repeated:
+        raise DataError(f"Column '{repeated[0]}' is asked to play two roles; give each role a column of its own.")
     return roles
 
 

@@ -36,22 +36,22 @@ _SOME = 20  # lists that end alike by design and not by chance
 _ODD, _DAY = 1000, 86_400.0  # one session in so many may be dated wrong; and a log may pause for a day
 
 
-def sessions_needed(log: ClickLog, known: Propensities | None, width: float) -> int | None:
+def sessions_needed(log: ClickLog, estimate: Propensities | None, width: float) -> int | None:
     """About how many sessions make the intervals of all propensities narrower than so much of each; None: not known.
 
     Where the log tells propensities, their intervals shrink as 1/√sessions. Where it does not, as many as with
     neighbours swapped among the first ten in one list of twenty: the logarithm of the ratio of two neighbours has then
     the variance ¼ (1/clicks of the one + 1/clicks of the other) of swapped lists, and ratios add up to the last place.
     """
-    if known is None or not known.identified[1:].any():
+    if estimate is None or not estimate.identified[1:].any():
         rates = _rates(log)[1 : _SWAPPED + 1]
         if len(rates) < 2 or not (rates > 0).all():
             return None
         steps = 0.25 * (1 / rates[:-1] + 1 / rates[1:])
         return round((len(rates) - 1) / _SHARE * float(steps.sum()) * (2 * _NORMAL / width) ** 2)
-    low, high = known.intervals
+    low, high = estimate.intervals
     with np.errstate(invalid="ignore", divide="ignore"):
-        wider = ((high - low) / (width * known.values))[known.identified]
+        wider = ((high - low) / (width * estimate.values))[estimate.identified]
     wider = wider[np.isfinite(wider)]
     return round(log.n_sessions * float(wider.max()) ** 2) if len(wider) and wider.max() > 0 else None
 
@@ -60,7 +60,7 @@ _SWAPPED, _SHARE, _NORMAL = 10, 0.05, 1.96  # as `serve` explores, and the quant
 
 
 def found_in(
-    log: ClickLog, data: RankingData | None, graph: Graph, known: Propensities | None, width: float = _WIDE,
+    log: ClickLog, data: RankingData | None, graph: Graph, estimate: Propensities | None, width: float = _WIDE,
     context: Context | None = None, seed: int = 0,
 ) -> tuple[Finding, ...]:  # fmt: skip
     """Everything, worst first."""
@@ -74,7 +74,7 @@ def found_in(
         *_of_times(log),
         *of_contexts(log, context, seed),
     ]
-    findings += [*_of_positions(log, graph, known, width), *(_of_features(log, data) if data is not None else ())]
+    findings += [*_of_positions(log, graph, estimate, width), *(_of_features(log, data) if data is not None else ())]
     return tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity)))
 
 
@@ -84,10 +84,12 @@ def _names(log: ClickLog, sessions: Mask) -> Iterator[str]:
 
 
 def _some_sessions(
-    log: ClickLog, which: Mask, code: str, severity: Severity, what: str, remedy: str
+    log: ClickLog, which: Mask, code: str, severity: Severity, predicate: str, remedy: str
 ) -> Iterator[Finding]:
     count = int(np.count_nonzero(which))
-    return about_some(code, severity, count, log.n_sessions, f"session|sessions {what}", _names(log, which), remedy)
+    return about_some(
+        code, severity, count, log.n_sessions, f"session|sessions {predicate}", _names(log, which), remedy
+    )
 
 
 def _any(log: ClickLog, impressions: Mask) -> Mask:
@@ -125,28 +127,28 @@ def _of_reading(log: ClickLog) -> Iterator[Finding]:
 
 def _of_lists(log: ClickLog, told_apart: bool) -> Iterator[Finding]:
     """Positions that are doubled or missing, and documents that are repeated."""
-    what = "has|have several documents at one position"
+    predicate = "has|have several documents at one position"
     remedy = joined("Models refuse them:", WITHOUT_DOUBLED)
     if not told_apart:
-        yield from _some_sessions(log, log.doubled, "doubled-positions", "problem", what, remedy)
+        yield from _some_sessions(log, log.doubled, "doubled-positions", "problem", predicate, remedy)
     inside = np.diff(log.session) == 0
     jump = np.append(inside & (np.diff(log.position) > 1), False)
-    what = "has|have gaps between positions"
+    predicate = "has|have gaps between positions"
     remedy = "Positions are kept as they are; click models assume that nothing was shown in the gaps."
-    yield from _some_sessions(log, _any(log, jump), "gaps", "warning", what, remedy)
+    yield from _some_sessions(log, _any(log, jump), "gaps", "warning", predicate, remedy)
     late = log.position[log.offsets[:-1]] > 1
-    what = "begins|begin below the first position"
+    predicate = "begins|begin below the first position"
     remedy = (
         "These are later pages, or lists logged in part; cascade models assume that their first document was looked at."
     )
-    yield from _some_sessions(log, late, "late-start", "warning", what, remedy)
+    yield from _some_sessions(log, late, "late-start", "warning", predicate, remedy)
     key = np.sort(log.session * np.int64(log.n_pairs) + log.pair)
-    again = key[1:][np.diff(key) == 0] // log.n_pairs
-    which = np.zeros(log.n_sessions, dtype=bool)
-    which[again] = True
-    what = "shows|show a document at several positions"
+    repeated = key[1:][np.diff(key) == 0] // log.n_pairs
+    sessions = np.zeros(log.n_sessions, dtype=bool)
+    sessions[repeated] = True
+    predicate = "shows|show a document at several positions"
     remedy = "Each counts as an impression of its own; no model knows that the user has seen it above."
-    yield from _some_sessions(log, which, "repeated-documents", "warning", what, remedy)
+    yield from _some_sessions(log, sessions, "repeated-documents", "warning", predicate, remedy)
 
 
 def _of_clicks(log: ClickLog) -> Iterator[Finding]:
@@ -160,20 +162,20 @@ def _of_clicks(log: ClickLog) -> Iterator[Finding]:
         remedy = "Also log what was shown and not clicked; without it no click rate can be known."
         yield Finding("only-clicks", "problem", "Everything that was shown was clicked.", total, (), remedy)
         return
-    what = "is|are without a click"
+    predicate = "is|are without a click"
     remedy = "Keep them: a list that nobody clicks says as much as one that is clicked."
     count = int((log.session_clicks == 0).sum())
-    words = f"session|sessions {what}"
+    words = f"session|sessions {predicate}"
     yield from about_some("sessions-without-clicks", "note", count, log.n_sessions, words, (), remedy)
-    what = "has|have several clicks"
+    predicate = "has|have several clicks"
     remedy = "The cascade model allows one click per list and ends the list there; use a model that allows several."
-    yield from _some_sessions(log, log.session_clicks > 1, "several-clicks", "note", what, remedy)
+    yield from _some_sessions(log, log.session_clicks > 1, "several-clicks", "note", predicate, remedy)
     if "dwell" in log.columns and log.columns["dwell"].dtype.kind in "iuf":
         with np.errstate(invalid="ignore"):
             dwell = np.nan_to_num(log.columns["dwell"].astype(np.float64))
         wrong = _any(log, (dwell < 0) | ((dwell > 0) & ~log.clicks))
-        what = "has|have a dwell time that is negative, or without a click"
-        yield from _some_sessions(log, wrong, "dwell", "warning", what, "Check the column of dwell times.")
+        predicate = "has|have a dwell time that is negative, or without a click"
+        yield from _some_sessions(log, wrong, "dwell", "warning", predicate, "Check the column of dwell times.")
 
 
 def _rates(log: ClickLog) -> FloatArray:
@@ -265,32 +267,32 @@ def _of_times(log: ClickLog) -> Iterator[Finding]:
         remedy = "Sessions are weighed by their age, and the latest held out, by this column."
         yield Finding("times", "warning", str(problem), log.n_sessions, (), remedy)
         return
-    known = np.isfinite(times)
+    dated = np.isfinite(times)
     remedy = "Commands and methods that go by time refuse them: leave them out, or give them a time."
-    if known.any():
-        yield from _some_sessions(log, ~known, "times", "warning", "has|have no time", remedy)
-    order = np.sort(times[known])
+    if dated.any():
+        yield from _some_sessions(log, ~dated, "times", "warning", "has|have no time", remedy)
+    order = np.sort(times[dated])
     most = len(order) // _ODD
     if most:
         gaps = np.diff(order[-most - 1 :])
         if gaps.max() > order[-most - 1] - order[0] + _DAY:
             border = order[-most - 1 + int(np.argmax(gaps)) + 1]
-            what = f"is|are dated {moment(float(border))} or later, far ahead of all others"
+            predicate = f"is|are dated {moment(float(border))} or later, far ahead of all others"
             remedy = (
                 "A clock was probably wrong: leave them out, otherwise all others count as old wherever age matters."
             )
-            yield from _some_sessions(log, known & (times >= border), "clocks", "warning", what, remedy)
+            yield from _some_sessions(log, dated & (times >= border), "clocks", "warning", predicate, remedy)
     if log.session_ids is None:
         earlier = np.append(False, np.diff(times) < 0)
-        what = "is|are earlier than the one before in the log"
+        predicate = "is|are earlier than the one before in the log"
         remedy = (
             "A clock went back, or the log is not in order of time. This does no harm: whatever goes by time uses the "
             "column."
         )
-        yield from _some_sessions(log, earlier, "clocks", "note", what, remedy)
+        yield from _some_sessions(log, earlier, "clocks", "note", predicate, remedy)
 
 
-def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width: float) -> Iterator[Finding]:
+def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, width: float) -> Iterator[Finding]:
     """Which positions can be compared, and how well."""
     shown, clicked = (
         np.bincount(where, minlength=log.depth + 1)[1:] for where in (log.position, log.position[log.clicks])
@@ -325,7 +327,7 @@ def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width
         remedy = f"The log does not say how likely users look at them. {SWAP}"
         names = (f"position {k}" for k in apart)
         yield from about_some("unjoined-positions", "warning", len(apart), log.depth, words, names, remedy)
-    if known is None:
+    if estimate is None:
         return
     count = len(np.unique(log.session_query))
     if count < _FEW:
@@ -336,16 +338,16 @@ def _of_positions(log: ClickLog, graph: Graph, known: Propensities | None, width
         if count == 1:
             remedy = "Intervals come from the differences between queries, so there are none. Log more queries."
         yield Finding("few-queries", "warning", sentence, count, (), remedy)
-    low, high = known.intervals
+    low, high = estimate.intervals
     with np.errstate(invalid="ignore"):
-        wide = known.identified & (high - low > width * known.values)
+        wide = estimate.identified & (high - low > width * estimate.values)
     count = int(wide.sum())
     if count:
         ends = (f"position {k + 1}: {bracketed(low[k], high[k])}" for k in np.flatnonzero(wide))
         noun = agreeing(count, "position|positions")
         part = "half" if width == _WIDE else f"{width:.0%}"
         sentence = f"The propensity of {count} {noun} has an interval that is wider than {part} of it."
-        needed = sessions_needed(log, known, width)
+        needed = sessions_needed(log, estimate, width)
         more = f" About {needed:,} sessions like these would be enough." if needed else ""
         yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), SWAP + more)
 

@@ -296,8 +296,8 @@ def harvested(
     values = np.where(identified, ready.estimate(np.ones(log.n_queries)), np.nan)
     with warnings.catch_warnings():  # draws may hold fewer joints than the log; that makes intervals wide
         warnings.simplefilter("ignore", ConvergenceWarning)
-        again = [ready.estimate(weights) for weights in redrawn(log, resamples, seed)]
-    over_queries = redrawn_interval(values, again, len(np.unique(log.session_query)), confidence, ratios=True)
+        draws = [ready.estimate(weights) for weights in redrawn(log, resamples, seed)]
+    over_queries = redrawn_interval(values, draws, len(np.unique(log.session_query)), confidence, ratios=True)
     return Propensities(values, over_queries, identified, ready.graph, method, confidence, resamples)
 
 
@@ -498,9 +498,9 @@ def relative_examinations(
         step = np.zeros(n_places)  # the first stays, since only ratios are in the clicks
         step[1:] = np.linalg.solve(curvature[1:, 1:], gradient[1:])
         step *= min(1.0, _LONGEST / max(float(np.abs(step).max()), 1e-300))
-        while (there := value(log_theta + step)) < reached - 1e-12 * abs(reached):
+        while (raised := value(log_theta + step)) < reached - 1e-12 * abs(reached):
             step /= 2
-        log_theta, reached = log_theta + step, there
+        log_theta, reached = log_theta + step, raised
         if np.abs(step).max() <= _STILL or gradient @ step <= _ROUNDING * (1 + abs(reached)):
             return np.exp(log_theta), True
     return np.exp(log_theta), False

@@ -165,9 +165,9 @@ def joint_gain(parts: Sequence[ComparedModels], one: str, other: str) -> Interva
     if not np.isfinite(differences).all():
         return Interval(np.nan, -np.inf, np.inf, confidence, 0, "one says that what happened is impossible", "gain")
     sessions = sums(query, count, n)
-    asked = sessions > 0
-    means = sums(query, count * differences, n)[asked] / sessions[asked]
-    return mean_interval(means, sessions[asked], confidence, "gain")
+    has_sessions = sessions > 0
+    means = sums(query, count * differences, n)[has_sessions] / sessions[has_sessions]
+    return mean_interval(means, sessions[has_sessions], confidence, "gain")
 
 
 def compare_models(
@@ -234,20 +234,20 @@ def compare_models(
 
 
 def _named(models: Models) -> dict[str, ClickModel]:
-    several = dict(models) if isinstance(models, Mapping) else {}
+    named = dict(models) if isinstance(models, Mapping) else {}
     for model in () if isinstance(models, Mapping) else models:
         name = type(model).__name__
-        if name in several:
+        if name in named:
             raise DataError(f"Two models are called {name}; give them names: {{'{name} with …': model, …}}.")
-        several[name] = model
-    for model in several.values():
+        named[name] = model
+    for model in named.values():
         if not isinstance(model, ClickModel):
             raise DataError(f"Models must be click models, such as tr.clicks.PBM(), not {model!r:.60}.")
-    kinds = {type(model) for model in several.values()}
+    kinds = {type(model) for model in named.values()}
     rates = {kind.__name__: kind() for kind in RATES if kind not in kinds}
-    if taken := rates.keys() & several.keys():
+    if taken := rates.keys() & named.keys():
         raise DataError(f"'{min(taken)}' is the name of a click rate, which is always compared; rename the model.")
-    return {name: copy.copy(model) for name, model in several.items()} | rates
+    return {name: copy.copy(model) for name, model in named.items()} | rates
 
 
 def _gains(
@@ -260,8 +260,8 @@ def _gains(
         difference if np.isfinite(difference).all() else np.full(len(difference), np.nan) for difference in differences
     ]
     totals = np.stack([sums(log.session_query, difference * count, n) for difference in possible])
-    again = [
+    draws = [
         np.array([weights @ total for total in totals]) / (weights @ size) for weights in redrawn(log, resamples, seed)
     ]
     n_equal = effective_sample(size)  # a few popular queries are few
-    return redrawn_interval(totals.sum(axis=1) / size.sum(), again, n_equal, confidence)
+    return redrawn_interval(totals.sum(axis=1) / size.sum(), draws, n_equal, confidence)

@@ -124,13 +124,13 @@ def _drafted(a: IntArray, b: IntArray, k: int, rng: np.random.Generator) -> tupl
 def _probabilistic(a: IntArray, b: IntArray, k: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     teams = rng.integers(0, 2, min(k, len(a)))
     chances = 1.0 / np.arange(1, len(a) + 1) ** _FALL
-    left: list[dict[int, float]] = [dict(zip(order.tolist(), chances.tolist(), strict=True)) for order in (a, b)]
+    remaining: list[dict[int, float]] = [dict(zip(order.tolist(), chances.tolist(), strict=True)) for order in (a, b)]
     shown = []
     for team in teams.tolist():
-        documents, weights = list(left[team]), np.array(list(left[team].values()))
+        documents, weights = list(remaining[team]), np.array(list(remaining[team].values()))
         document = documents[int(rng.choice(len(documents), p=weights / weights.sum()))]
         shown.append(document)
-        for side in left:
+        for side in remaining:
             del side[document]
     return np.array(shown), teams
 
@@ -339,7 +339,7 @@ def teams_of(log: ClickLog) -> tuple[tuple[str, str], FloatArray]:
     return (str(names[0]), str(names[1])), np.where(team == 0, 1.0, -1.0)
 
 
-def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None, given: Order | None) -> FloatArray:
+def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None, score_order: Order | None) -> FloatArray:
     """Return for each impression P(a drew it) - P(b drew it), given what stood above."""
     if a is None or b is None or data is None:
         raise DataError("Probabilistic interleaving credits clicks by both rankings: give a=, b= and data=.")
@@ -348,7 +348,7 @@ def _shared(log: ClickLog, a: Any, b: Any, data: RankingData | None, given: Orde
         raise DataError(f"{int((row < 0).sum()):,} impressions are of documents that the data do not have.")
     chance = np.empty((2, len(row)))
     for side, scores in enumerate((a, b)):
-        order = ranking(np.asarray(data.aligned(scores, given), dtype=np.float64), data.queries).order
+        order = ranking(np.asarray(data.aligned(scores, score_order), dtype=np.float64), data.queries).order
         worth = np.empty(len(order))
         worth[order] = 1 / (data.queries.places + 1.0) ** _FALL
         whole = data.queries.spread(data.queries.sum(worth))[row]

@@ -444,9 +444,9 @@ def launch(
     k = min(_DEPTH, int(np.diff(log.offsets).max()) if in_cells else log.depth) if k is None else k
     check_whole("k", k, 1)
     wanted = f"{'clicks' if metric == 'click' else 'value'}@{k}"
-    theirs = (data, data if current_data is None else _alike(current_data, data))
+    data_of_rankers = (data, data if current_data is None else _alike(current_data, data))
     scores, costs = zip(
-        *(_scored(model, rows, name) for model, rows, name in zip((new, current), theirs, names, strict=True)),
+        *(_scored(model, rows, name) for model, rows, name in zip((new, current), data_of_rankers, names, strict=True)),
         strict=True,
     )
     ranks = {name: ranks_of(of_model, data) for name, of_model in zip(names, scores, strict=True)}
@@ -456,8 +456,8 @@ def launch(
         if metric == "value" and curves.has_offsets and estimator != "ips":
             raise DataError("With trust in positions, values have one estimator only,", remedy=_BY_IPS)
     trusting = metric == "value" and estimator == "ips"
-    asked = (estimator,) if trusting else ESTIMATORS
-    besides: dict[str, Any] = {
+    estimators = (estimator,) if trusting else ESTIMATORS
+    facts: dict[str, Any] = {
         "recency": recency, "learned": (_learned(new, log), _learned(current, log)),
         "offline": _offline(dict(zip(names, scores, strict=True)), data, seed),
         "drift": None if reference is None else monitor(new, reference, data, confidence=confidence, seed=seed),
@@ -465,13 +465,21 @@ def launch(
     }  # fmt: skip
     try:
         judged = judge_by(
-            asked, ranks, log, data, [wanted], propensities=curves, context=context, clip=clip, confidence=confidence
+            estimators,
+            ranks,
+            log,
+            data,
+            [wanted],
+            propensities=curves,
+            context=context,
+            clip=clip,
+            confidence=confidence,
         )
     except UnidentifiedError as reason:
         unknown = Interval(np.nan, -np.inf, np.inf, confidence, 0, "not known", "difference")
         return _untold(
             reason.args[0], log, data, ranks, k, new, shown, names=names, metric=wanted, estimator=estimator,
-            minimum=minimum, estimates=dict.fromkeys(asked, (unknown, unknown, unknown)), **besides,
+            minimum=minimum, estimates=dict.fromkeys(estimators, (unknown, unknown, unknown)), **facts,
         )  # fmt: skip
     deciding = judged[estimator]
     known = deciding.known[wanted]
@@ -482,7 +490,7 @@ def launch(
     estimates = deciding.estimates
     examined = layout is None and users is None and not _know_trust(curves)
     trust = trusting_users(log, seed) if examined else []
-    otherwise = [] if deciding.curves is None else list(filter(None, [contradiction(deciding.curves, log, seed)]))
+    contradictions = [] if deciding.curves is None else list(filter(None, [contradiction(deciding.curves, log, seed)]))
     return Launch(
         names=names, metric=wanted, estimator=estimator,
         estimates={name: _three(estimate, names, wanted) for name, estimate in judged.items()},
@@ -494,9 +502,9 @@ def launch(
         clip=(known.clip, known.clipped), users=users,
         reordered=reordered(ranks[names[0]], ranks[names[1]], data, known.counts, k, looks, new, shown),
         slices=() if slices is None else _in_slices(deciding, wanted, names, data, slices, confidence),
-        doubts=(*_by_context(layout), *trust, *otherwise,
+        doubts=(*_by_context(layout), *trust, *contradictions,
                 *_doubts(log, known, judged, names, wanted, version)),
-        _by=_called(data, slices), **besides,
+        _by=_called(data, slices), **facts,
     )  # fmt: skip
 
 
@@ -631,17 +639,17 @@ def _in_slices(
 ) -> tuple[SliceGain, ...]:
     """The difference in slices; propensities are taken for right here."""
     known = judged.known[metric]
-    asked, slices = known.asked, Sliceable.of(data).slices(by)
+    in_log, slices = known.asked, Sliceable.of(data).slices(by)
     each = judged.estimates[names[0]].per_query[metric] - judged.estimates[names[1]].per_query[metric]
-    codes, weights, gains = slices.codes[asked], known.sessions[asked], []
+    codes, weights, gains = slices.codes[in_log], known.sessions[in_log], []
     for number, name in enumerate(slices.names):
-        mine = codes == number
-        if not mine.any():
+        of_slice = codes == number
+        if not of_slice.any():
             continue
-        n_queries, gain = int(mine.sum()), mean_interval(each[mine], weights[mine], confidence)
+        n_queries, gain = int(of_slice.sum()), mean_interval(each[of_slice], weights[of_slice], confidence)
         if n_queries < LEAST:
             gain = replace(gain, low=-np.inf, high=np.inf)
-        gains.append(SliceGain(name, n_queries, int(known.counts[asked][mine].sum()), gain))
+        gains.append(SliceGain(name, n_queries, int(known.counts[in_log][of_slice].sum()), gain))
     return tuple(gains)
 
 
@@ -676,11 +684,11 @@ def _doubts(
     if {LAUNCH, DO_NOT_LAUNCH} <= set(sides.values()):
         listed = ", ".join(f"{name}: {side}" for name, side in sides.items())
         doubts.append(f"The estimators contradict each other ({listed}): do not trust any of them.")
-    other = _of_other_versions(log, version)
-    if other:
+    n_other = _of_other_versions(log, version)
+    if n_other:
         doubts.append(
-            f"{other:,} of {log.n_sessions:,} sessions were served by other versions than the current model. They are "
-            "used, but they do not show what that model would have shown."
+            f"{n_other:,} of {log.n_sessions:,} sessions were served by other versions than the current model. They "
+            "are used, but they do not show what that model would have shown."
         )
     return doubts
 

@@ -364,7 +364,7 @@ def assembled(
     left_out: Mapping[str, int] | None = None,
 ) -> ClickLog:
     """The log of impressions that are numbered, whatever their order; see `ClickLog.of` for the rules."""
-    n, left = len(places), dict(left_out or {})
+    n, counts = len(places), dict(left_out or {})
     if places.max(initial=0) > DEEPEST:
         raise DataError(f"A list has {places.max():,} documents, but at most {DEEPEST:,} are read; leave out the rest.")
     if session is None:
@@ -380,9 +380,9 @@ def assembled(
             pair._replace(number=pair.number[order]),
             {name: column[order] for name, column in columns.items()},
         )
-    again = (np.diff(session_of) == 0) & (np.diff(places) == 0) & (np.diff(pair.number) == 0)
-    if again.any():
-        first = np.r_[True, ~again]
+    repeated = (np.diff(session_of) == 0) & (np.diff(places) == 0) & (np.diff(pair.number) == 0)
+    if repeated.any():
+        first = np.r_[True, ~repeated]
         clicks = np.logical_or.reduceat(clicks, np.flatnonzero(first))
         session_of, places, columns = (
             session_of[first],
@@ -390,7 +390,7 @@ def assembled(
             {k: column[first] for k, column in columns.items()},
         )
         pair = pair._replace(number=pair.number[first])
-        left[TOLD_AGAIN] = int(again.sum())
+        counts[TOLD_AGAIN] = int(repeated.sum())
     starts = np.flatnonzero(np.r_[True, np.diff(session_of) > 0]) if len(places) else np.empty(0, np.int64)
     pair_query = pair.ids // max(len(document.ids), 1)
     query_of = pair_query[pair.number]
@@ -398,7 +398,7 @@ def assembled(
     return ClickLog(
         np.append(starts, len(places)).astype(np.int64), query_of[starts], query.ids, pair.number, pair_query,
         document.ids[pair.ids % max(len(document.ids), 1)], places, clicks, columns,
-        None if session is None else session.ids[session_of[starts]], left,
+        None if session is None else session.ids[session_of[starts]], counts,
     )  # fmt: skip
 
 

@@ -57,9 +57,9 @@ class Perplexity(float):
 
     def __new__(cls, by_rank: FloatArray) -> Self:
         """The mean of those by rank."""
-        made = super().__new__(cls, float(np.mean(by_rank)))
-        made.by_rank = by_rank
-        return made
+        perplexity = super().__new__(cls, float(np.mean(by_rank)))
+        perplexity.by_rank = by_rank
+        return perplexity
 
 
 class ClickModel(ABC):
@@ -314,9 +314,9 @@ class ClickModel(ABC):
     ) -> Self:
         """The model fitted to a log with a weaker prior, for what all documents share."""
         weak = self._weak_prior(log)
-        made = type(self)(prior=weak, tolerance=self.tolerance, max_steps=self.max_steps, attraction=self.attraction)
-        made._begin = begin
-        return made._learn(log, data, weights)
+        model = type(self)(prior=weak, tolerance=self.tolerance, max_steps=self.max_steps, attraction=self.attraction)
+        model._begin = begin
+        return model._learn(log, data, weights)
 
     def _weak_prior(self, log: ClickLog) -> tuple[float, float]:
         clicks, skips = self._usual_prior(log) if self.prior is None else self.prior
@@ -782,14 +782,14 @@ class PBM(_Product):
         """By where the clicks of each document fell: however few its impressions are, that is without bias."""
         if self.attraction is not None:
             return super()._hardly_shrunk(log, data, weights, begin)
-        made = type(self)()
-        made.prior_ = self._weak_prior(log)
+        model = type(self)()
+        model.prior_ = self._weak_prior(log)
         counted = np.ones(log.n_queries) if weights is None else weights
         cells = ProductCells.of(log, *self._places(log), counted)
         counts = (cells.begins, cells.place, cells.shown, cells.clicked, cells.n_places)
-        made.examination_, made.converged_ = relative_examinations(*counts, made.prior_[0])
-        made.log_ = log
-        return made
+        model.examination_, model.converged_ = relative_examinations(*counts, model.prior_[0])
+        model.log_ = log
+        return model
 
     @override
     def _as_said(self, best: Self, log: ClickLog, weights: FloatArray | None, seed: int) -> list[dict[str, FloatArray]]:

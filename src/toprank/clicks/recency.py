@@ -40,27 +40,27 @@ _OUT = "Leave that session out if its clock was wrong, or take a longer"
 _ALONE = 0.1  # of all weight: a session that has more is ahead of all others, or everything is older than can count
 
 
-def span_of(given: Span, name: str) -> float:
+def span_of(span: Span, name: str) -> float:
     """A length of time in seconds; `name` is the argument's.
 
     >>> span_of("14d", "half_life"), span_of("1.5h", "window"), span_of(60, "window")
     (1209600.0, 5400.0, 60.0)
     """
     seconds = np.nan
-    if isinstance(given, timedelta):
-        seconds = given.total_seconds()
-    elif isinstance(given, np.timedelta64):
-        seconds = float(given / np.timedelta64(1, "s"))
-    elif isinstance(given, str):
-        match = _SPAN.fullmatch(given)
+    if isinstance(span, timedelta):
+        seconds = span.total_seconds()
+    elif isinstance(span, np.timedelta64):
+        seconds = float(span / np.timedelta64(1, "s"))
+    elif isinstance(span, str):
+        match = _SPAN.fullmatch(span)
         if match is not None and (match[2] or "s").lower() in _UNITS:
             seconds = float(match[1]) * _UNITS[(match[2] or "s").lower()]
-    elif isinstance(given, int | float | np.number) and not isinstance(given, bool):
-        seconds = float(given)
+    elif isinstance(span, int | float | np.number) and not isinstance(span, bool):
+        seconds = float(span)
     if not 0 < seconds < np.inf:
         units = ", ".join(f"{unit} ({word}s)" for unit, word in _WORDS.items())
         raise DataError(
-            f"{name} must be a time above 0, not {given!r}: a number with a unit, {units}; or a number of seconds.",
+            f"{name} must be a time above 0, not {span!r}: a number with a unit, {units}; or a number of seconds.",
             remedy=Remedy(f"Give {{{name}}}.", **{name: "14d"}),
         )
     return seconds

@@ -174,40 +174,39 @@ def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = Non
             "as a service with a split logs them."
         )
     arm, share, user = (log.columns[name][first] for name in ("arm", "share", "user"))
-    left: dict[str, int] = {}
+    left_out: dict[str, int] = {}
     assigned = arm != ""
-    left["sessions in no arm, which have no key or asked for a model by name"] = int((~assigned).sum())
+    left_out["sessions in no arm, which have no key or asked for a model by name"] = int((~assigned).sum())
     if not assigned.any():
         raise DataError("No session of the log belongs to an arm of a split.")
     assigned, earlier = _of_last_plan(log, assigned, arm, share)
-    left["sessions of an earlier plan, with other shares"] = earlier
+    left_out["sessions of an earlier plan, with other shares"] = earlier
     names = _arms_of(arm[assigned], share[assigned], arms)
-    among = assigned & np.isin(arm, names)
-    planned = [float(share[among & (arm == name)][0]) for name in names]
+    compared = assigned & np.isin(arm, names)
+    planned = [float(share[compared & (arm == name)][0]) for name in names]
     rewards = sums(log.session, log.rewards(metric), log.n_sessions)
-    units = numbered(np.asarray(user[among], dtype=object))
+    units = numbered(np.asarray(user[compared], dtype=object))
     n = len(units.ids)
-    in_arm = np.stack([sums(units.number, arm[among] == name, n) > 0 for name in names])
-    total = sums(units.number, rewards[among], n)
+    in_arm = np.stack([sums(units.number, arm[compared] == name, n) > 0 for name in names])
+    total = sums(units.number, rewards[compared], n)
     crossed = in_arm.all(axis=0)
-    of = [total[in_arm[side] & ~crossed] for side in (0, 1)]
-    counts = (len(of[0]), len(of[1]))
+    new, current = (total[in_arm[side] & ~crossed] for side in (0, 1))
+    counts = len(new), len(current)
     shares = (planned[0] / sum(planned), planned[1] / sum(planned))
-    kept = {words: count for words, count in left.items() if count}
+    left_out = {words: count for words, count in left_out.items() if count}
     p = ratio_p(counts[0], sum(counts), shares[0])
-    new, current = (float(values.mean()) if len(values) else np.nan for values in of)
     return Release(
-        names, metric, "key", (new, current), _difference(of[0], of[1], confidence), counts, shares, p,
-        int(crossed.sum()), kept, _of_versions(log, among, arm, names),
+        names, metric, "key", (_mean(new), _mean(current)), _difference(new, current, confidence), counts, shares, p,
+        int(crossed.sum()), left_out, _of_versions(log, compared, arm, names),
     )  # fmt: skip
 
 
-def _of_versions(log: ClickLog, among: Any, arm: Any, names: tuple[str, str]) -> tuple[str, ...]:
+def _of_versions(log: ClickLog, compared: Any, arm: Any, names: tuple[str, str]) -> tuple[str, ...]:
     """Sentences on arms whose model was replaced meanwhile."""
     if "version" not in log.columns:
         return ()
     version = log.columns["version"][log.offsets[:-1]]
-    counts = {name: len(np.unique(version[among & (arm == name)].astype(str))) for name in names}
+    counts = {name: len(np.unique(version[compared & (arm == name)].astype(str))) for name in names}
     return tuple(
         f"{name} was {count} versions of a model in turn; the difference is that of all of them together."
         for name, count in counts.items()
@@ -229,10 +228,10 @@ def _of_last_plan(log: ClickLog, assigned: Any, arm: Any, share: Any) -> tuple[A
     newest: dict[str, float] = {}
     for place in np.flatnonzero(assigned)[np.argsort(time[assigned], kind="stable")].tolist():
         newest[arm[place]] = float(share[place])
-    now = assigned & np.array(
+    last_plan = assigned & np.array(
         [newest.get(name) == part for name, part in zip(arm.tolist(), share.tolist(), strict=True)]
     )
-    since = now & (time > time[assigned & ~now].max())
+    since = last_plan & (time > time[assigned & ~last_plan].max())
     if not since.any():
         raise DataError(
             "The shares of the split change within the log, and no session is later than all those with other shares: "
@@ -241,15 +240,15 @@ def _of_last_plan(log: ClickLog, assigned: Any, arm: Any, share: Any) -> tuple[A
     return since, int(assigned.sum() - since.sum())
 
 
-def _arms_of(arm: Any, share: Any, given: Sequence[str] | None) -> tuple[str, str]:
+def _arms_of(arm: Any, share: Any, arms: Sequence[str] | None) -> tuple[str, str]:
     known = {name: float(share[arm == name][0]) for name in np.unique(arm.astype(str)).tolist()}
-    if given is not None:
-        if isinstance(given, str) or len(given) != 2 or given[0] == given[1]:
-            raise DataError(f"arms must be two different names, the new arm and the current one, not {given!r}.")
-        for name in given:
+    if arms is not None:
+        if isinstance(arms, str) or len(arms) != 2 or arms[0] == arms[1]:
+            raise DataError(f"arms must be two different names, the new arm and the current one, not {arms!r}.")
+        for name in arms:
             if name not in known:
                 raise UnknownNameError("arm", name, known)
-        return given[0], given[1]
+        return arms[0], arms[1]
     if len(known) != 2:
         listed = ", ".join(known)
         raise DataError(f"The log has the arms {listed}, but two are compared: name the new and the current one.")
@@ -257,9 +256,13 @@ def _arms_of(arm: Any, share: Any, given: Sequence[str] | None) -> tuple[str, st
     return new, current
 
 
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if len(values) else np.nan
+
+
 def _difference(new: FloatArray, current: FloatArray, confidence: float) -> Interval:
     n, m = len(new), len(current)
-    value = float(new.mean() - current.mean()) if n and m else np.nan
+    value = _mean(new) - _mean(current)
     detail, half = "normal mixture, at all looks at once", np.inf
     if min(n, m) >= _LEAST:
         variance = _variance(n, m, new.var(ddof=1), current.var(ddof=1))
@@ -289,22 +292,22 @@ def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
     """
     check_log(log)
     check_number("confidence", confidence, above=0, below=1)
-    left: dict[str, int] = {}
+    left_out: dict[str, int] = {}
     if "team" in log.columns:
         mixed = np.asarray(log.columns["team"][log.offsets[:-1]] != "")
         if mixed.any() and not mixed.all():
-            left["lists that were not interleaved"] = int((~mixed).sum())
+            left_out["lists that were not interleaved"] = int((~mixed).sum())
             log = log.select(mixed)
     names, votes = teams_of(log)
     clicks = [sums(log.session, log.clicks & (votes == side), log.n_sessions) for side in (1, -1)]
     began = votes[log.offsets[:-1]] == 1
     counts = (int(began.sum()), int((~began).sum()))
-    each = clicks[0] - clicks[1]
+    differences = clicks[0] - clicks[1]
     lists = sums(log.session_query, None, log.n_queries)
-    asked = lists > 0
-    weights = lists[asked]
-    of_query = sums(log.session_query, each, log.n_queries)[asked] / weights
-    value, half = float(each.mean()), np.inf
+    has_lists = lists > 0
+    weights = lists[has_lists]
+    of_query = sums(log.session_query, differences, log.n_queries)[has_lists] / weights
+    value, half = float(differences.mean()), np.inf
     if len(weights) >= _LEAST:
         rests = means_without(of_query, weights)
         half = float(always_half_width(jackknife_variance(rests), effective_sample(weights), confidence))
@@ -312,4 +315,4 @@ def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
     interval = Interval(value, value - half, value + half, confidence, len(weights), detail, "difference per list")
     p = ratio_p(counts[0], sum(counts), 0.5)
     means = (float(clicks[0].mean()), float(clicks[1].mean()))
-    return Release(names, "click", "list", means, interval, counts, (0.5, 0.5), p, 0, left)
+    return Release(names, "click", "list", means, interval, counts, (0.5, 0.5), p, 0, left_out)

@@ -88,7 +88,7 @@ def reordered(
         ranker: the new one, to be asked why; None: nobody is.
         shown: number of queries to show.
     """
-    query, n, asked = data.queries.document_query, data.n_queries, sessions > 0
+    query, n, in_log = data.queries.document_query, data.n_queries, sessions > 0
     before, after = current <= k, new <= k
     lists = np.minimum(data.queries.sizes, k)
     stays = before & after
@@ -106,7 +106,7 @@ def reordered(
     affected = tuple(
         _affected(int(q), new, current, data, int(sessions[q]), k, looks, ranker)
         for q in order.tolist()
-        if asked[q] and upset[q] > 0
+        if in_log[q] and upset[q] > 0
     )
     return Reordered(
         k, float(share @ differs), float(share @ other), float(share @ (1 - kept / lists)),

@@ -72,24 +72,24 @@ def shrunk(deviation: FloatArray, noise: FloatArray, expected: FloatArray, share
     left = weight @ (part * w) + (weight @ part**2 - own[known] ** 2) * d**2  # what is unknown with τ, and of τ
     unknown[known] = np.maximum(left - own[known] ** 2 * w, 0.0)
     variance = between * spread[:, None]
-    never = np.isneginf(deviation) & (expected > 0)
-    best = drawn(deviation, own, expected, variance)
-    if never.any():
-        most = np.broadcast_to(variance, deviation.shape)[never]
-        precision = expected[never] * np.exp(best[never]) + 1 / most
-        unknown[never], own[never] = 1 / precision, 1 - 1 / (precision * most)
-    return Shrunk(best, own, unknown, variance, between)
+    unclicked = np.isneginf(deviation) & (expected > 0)
+    guess = drawn(deviation, own, expected, variance)
+    if unclicked.any():
+        most = np.broadcast_to(variance, deviation.shape)[unclicked]
+        precision = expected[unclicked] * np.exp(guess[unclicked]) + 1 / most
+        unknown[unclicked], own[unclicked] = 1 / precision, 1 - 1 / (precision * most)
+    return Shrunk(guess, own, unknown, variance, between)
 
 
 def drawn(deviation: FloatArray, own: FloatArray, expected: FloatArray, variance: FloatArray) -> FloatArray:
     """Deviations drawn to 0, where it is known how much of each is its own."""
     from scipy.special import lambertw
 
-    best = np.where(np.isfinite(deviation), own * np.where(np.isfinite(deviation), deviation, 0.0), 0.0)
-    never = np.isneginf(deviation) & (expected > 0)
+    guess = np.where(np.isfinite(deviation), own * np.where(np.isfinite(deviation), deviation, 0.0), 0.0)
+    unclicked = np.isneginf(deviation) & (expected > 0)
     most = np.broadcast_to(variance, deviation.shape)
-    best[never] = -np.real(lambertw(expected[never] * most[never]))
-    return np.asarray(best)
+    guess[unclicked] = -np.real(lambertw(expected[unclicked] * most[unclicked]))
+    return np.asarray(guess)
 
 
 def _plausible(d: FloatArray, w: FloatArray, g: FloatArray, contexts: int) -> tuple[FloatArray, FloatArray]:

@@ -139,11 +139,11 @@ def _clicked_by_several(
     kind = (rng.random(log.n_sessions)[:, None] * ends[:, -1:] >= ends[:, :-1]).sum(axis=1)
     clicks = np.zeros(log.n_impressions, dtype=bool)
     for number, model in enumerate(models.values()):
-        mine = kind == number
-        if mine.any():
+        of_model = kind == number
+        if of_model.any():
             _check_users(model, log.depth)
-            of = mine[log.session]
-            clicks[of] = model.draw(log.select(mine), attraction[of], enough[of], rng)
+            rows = of_model[log.session]
+            clicks[rows] = model.draw(log.select(of_model), attraction[rows], enough[rows], rng)
     return replace(log, clicks=clicks, columns={**log.columns, context: names[kind][log.session]})
 
 
@@ -192,18 +192,18 @@ def relevance_of(data: RankingData) -> FloatArray:
 def _rankings(scores: Any, data: RankingData, k: int, order: Order | None) -> tuple[list[str], list[IntArray]]:
     """The names of the rankers, and the top k of all queries by each, one query behind the other."""
     if isinstance(scores, Mapping):
-        names, several = [str(name) for name in scores], list(scores.values())
+        names, columns = [str(name) for name in scores], list(scores.values())
     else:
-        several = (
+        columns = (
             list(scores)
             if isinstance(scores, list | tuple) and all(np.ndim(column) == 1 for column in scores)
             else [scores]
         )
-        names = [str(number) for number in range(len(several))]
-    if not several:
+        names = [str(number) for number in range(len(columns))]
+    if not columns:
         raise DataError("There are no scores to rank by; give those of a ranker, or of several.")
     lists = []
-    for column in several:
+    for column in columns:
         ranked = ranking(np.asarray(data.aligned(column, order), dtype=np.float64), data.queries, k)
         lists.append(ranked.order[places_within(np.diff(ranked.starts)) < k])
     return names, lists

@@ -95,12 +95,12 @@ def _by_name(path: Path) -> str | None:
     return promised if promised in FORMATS else None
 
 
-def kind_of(path: PathLike, given: str | None = None) -> str:
+def kind_of(path: PathLike, format: str | None = None) -> str:
     """The format of a file of clicks: as given, else by content, else by name."""
-    if given is not None:
-        if given not in FORMATS:
-            raise UnknownNameError("format of click logs", given, FORMATS)
-        return given
+    if format is not None:
+        if format not in FORMATS:
+            raise UnknownNameError("format of click logs", format, FORMATS)
+        return format
     if os.path.isdir(path):
         return "parquet"
     head = head_of(path)

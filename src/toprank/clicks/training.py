@@ -172,7 +172,7 @@ class Trained(Shown):
         return " ".join(self._sentences())
 
     def _sentences(self) -> list[str]:
-        counts, (used, asked) = self.counts, self.loss
+        counts, (used, requested) = self.counts, self.loss
         words = [
             f"Trained on {counts['impressions']:,} impressions of {counts['documents']:,} documents, corrected by "
             f"{self.correction!r}. It is right if {self.assumption}"
@@ -183,15 +183,15 @@ class Trained(Shown):
             words.append(f"Held out: {self.held_out}; neither ranker learned from them.")
         if self.approximate:
             words.append(
-                f"An approximation: {type(asked).__name__} is not linear in the gains, so estimates of relevance were "
-                "clipped to [0, 1] and used as labels. Noise in the clicks becomes a bias, which shrinks as clicks "
-                "grow."
+                f"An approximation: {type(requested).__name__} is not linear in the gains, so estimates of relevance "
+                "were clipped to [0, 1] and used as labels. Noise in the clicks becomes a bias, which shrinks as "
+                "clicks grow."
             )
         elif self.correction in ("safe", "position"):
-            words.append(f"{self.correction!r} has a loss of its own; {asked} was not used.")
-        elif type(used) is not type(asked):
+            words.append(f"{self.correction!r} has a loss of its own; {requested} was not used.")
+        elif type(used) is not type(requested):
             words.append(
-                f"{type(asked).__name__} is not linear in the gains; it was trained in its linear form, {used}."
+                f"{type(requested).__name__} is not linear in the gains; it was trained in its linear form, {used}."
             )
         if self.curves is not None and self.curves.layout is not None:
             words.append(self.curves.layout.sentence)
@@ -361,8 +361,8 @@ def train(
         raise DataError("folds must be 2 or more, or 0 to hold nothing out.")
     cut = None if by is None else latest(log, by, holdout)
     log, recency = recent(log if cut is None else cut.early, half_life, window)
-    asked = _loss_of(ranker)
-    plain, used = _usable_loss(asked, correction, approximate), _own_loss(correction, within)
+    requested = _loss_of(ranker)
+    plain, used = _usable_loss(requested, correction, approximate), _own_loss(correction, within)
     _check_reward(reward, correction, plain, full)
     liked = _liked(data) if full else None
     task = _Task(ranker, data, correction, clip, regression, plain, used, valid, liked, reward)
@@ -374,23 +374,23 @@ def train(
     if not log.rewards(reward).any():
         needed = "was clicked" if reward == "click" else "brought anything"
         raise DataError(f"No document of the log {needed}; nothing can be learnt from it.")
-    done = task.fitted(log, curves)
-    rankers = done.rankers
+    fits = task.fitted(log, curves)
+    rankers = fits.rankers
     facts = _facts(log, recency)
     for name, trained in rankers.items():
         if name != _FULL:
             correction_of = {"correction": "none" if name == "naive" else name}
             trained.training_["clicks"] = {**trained.training_.get("clicks", {}), **correction_of, **facts}
     if cut is None:
-        estimates, gains, why = _held_out(task, log, propensities, context, curves, done, folds)
+        estimates, gains, why = _held_out(task, log, propensities, context, curves, fits, folds)
     else:
-        estimates, gains, why = _by_the_latest(task, cut.late, propensities, context, curves, done)
+        estimates, gains, why = _by_the_latest(task, cut.late, propensities, context, curves, fits)
     metrics, valid_gains = _by_labels(rankers, valid)
-    made = rankers["naive" if correction == "none" else correction]
+    trained_ranker = rankers["naive" if correction == "none" else correction]
     return Trained(
-        made, rankers["naive"], rankers.get(_FULL), correction, curves, done.part, (used or plain, asked),
-        _ASSUMED[correction], task.soft and used is None, estimates, metrics, _counts(done, log, data), gains,
-        valid_gains, folds if cut is None else 0, done.corrected.clip, why, reward, recency,
+        trained_ranker, rankers["naive"], rankers.get(_FULL), correction, curves, fits.part, (used or plain, requested),
+        _ASSUMED[correction], task.soft and used is None, estimates, metrics, _counts(fits, log, data), gains,
+        valid_gains, folds if cut is None else 0, fits.corrected.clip, why, reward, recency,
         "" if cut is None else str(cut), "" if alone or curves is None else contradiction(curves, log),
     )  # fmt: skip
 
@@ -427,7 +427,7 @@ def _refuse_cells(curves: Curves | None, correction: str) -> None:
         )
 
 
-class _Done(NamedTuple):
+class _Fits(NamedTuple):
     """Rankers by name, what clicks were corrected to, and what the ranker asked for was trained on."""
 
     rankers: dict[str, Any]
@@ -454,7 +454,7 @@ class _Task(NamedTuple):
         """Whether relevance is held within 0 and 1, for a loss that is not linear in the gains."""
         return not self.plain.traits.linear_in_gain
 
-    def fitted(self, log: ClickLog, curves: Curves | None) -> _Done:
+    def fitted(self, log: ClickLog, curves: Curves | None) -> _Fits:
         """The ranker that was asked for, the naive one, and that of full information, on these sessions."""
         data, correction = self.data, self.correction
         how = {"safe": "affine", "position": "none"}.get(correction, correction)
@@ -471,17 +471,17 @@ class _Task(NamedTuple):
             rankers["naive"] = _with_loss(self.ranker, self.plain).fit(rates, valid=self.valid)
         if self.liked is not None:
             rankers[_FULL] = _with_loss(self.ranker, self.plain).fit(self.liked, valid=self.valid)
-        return _Done(rankers, corrected, part)
+        return _Fits(rankers, corrected, part)
 
 
-def _counts(done: _Done, log: ClickLog, data: RankingData) -> dict[str, int]:
-    corrected = done.corrected
+def _counts(fits: _Fits, log: ClickLog, data: RankingData) -> dict[str, int]:
+    corrected = fits.corrected
     shown_queries = corrected.asked & (data.queries.sum(corrected.shown) > 0)
     return {
         "impressions": int((corrected.weight > 0).sum()), "documents": int(np.isfinite(corrected.relevance).sum()),
         "unknown": corrected.unknown, "uncorrected": corrected.uncorrected, "clipped": corrected.clipped,
         "never_shown": int(((corrected.shown == 0) & data.queries.spread(shown_queries)).sum()),
-        "negative": int((done.part.labels < 0).sum()),
+        "negative": int((fits.part.labels < 0).sum()),
         "clickless_sessions": int((log.session_clicks == 0).sum()),
     }  # fmt: skip
 
@@ -509,17 +509,17 @@ def _own_loss(correction: str, within: float) -> Loss | None:
     return Multicategory(gain=None) if correction == "position" else None
 
 
-def _usable_loss(asked: Loss, correction: str, approximate: bool) -> Loss:
+def _usable_loss(requested: Loss, correction: str, approximate: bool) -> Loss:
     """The loss to train under: linear in the gains, of which labels are estimates, unless it may be approximate."""
-    name = type(asked).__name__
-    if asked.traits.linear_in_gain:
-        own = {field.name for field in fields(asked)}
+    name = type(requested).__name__
+    if requested.traits.linear_in_gain:
+        own = {field.name for field in fields(requested)}
         changes = {option: None for option in ("gain", "max_grade") if option in own}
-        return replace(asked, **changes)
+        return replace(requested, **changes)
     if approximate:
-        if asked.traits.space == "class":
+        if requested.traits.space == "class":
             raise DataError(f"{name} takes grades as classes, which estimates of relevance are not. Choose Squared.")
-        return asked
+        return requested
     if name in _LINEAR_FORMS:
         return _LINEAR_FORMS[name]
     if correction in ("safe", "position"):
@@ -564,12 +564,12 @@ def _banded(
 
 def _with_loss(ranker: Ranker, loss: Loss) -> Any:
     """An unfitted copy under this loss; expected gains are those of two grades, worthless and relevant."""
-    made = unfitted(ranker).set_params(loss=loss)
-    if isinstance(made, ExpectedGainRanker):
-        made.set_params(n_grades=2, gain="linear")
-    if isinstance(loss, SafeDCG) and getattr(made, "tolerance", 0.0) is None:
-        made.set_params(tolerance=_ROUGHLY)
-    return made
+    copy = unfitted(ranker).set_params(loss=loss)
+    if isinstance(copy, ExpectedGainRanker):
+        copy.set_params(n_grades=2, gain="linear")
+    if isinstance(loss, SafeDCG) and getattr(copy, "tolerance", 0.0) is None:
+        copy.set_params(tolerance=_ROUGHLY)
+    return copy
 
 
 def _with_positions(
@@ -579,14 +579,14 @@ def _with_positions(
     if not isinstance(ranker, TreeRanker) or ranker.outputs != "score":
         raise DataError("correction='position' adds a term to the scores of trees; give a TreeRanker of one output.")
     cells = PositionCells.of(log, data)
-    made = _with_loss(ranker, PositionSoftmax(cells)).fit(cells.data, valid=valid)
-    made.set_params(loss=Multicategory(gain=None))  # without the positions that only training knows
-    made.training_["clicks"] = {"position_biases": cells.biases.tolist()}
-    return made, cells.data
+    trees = _with_loss(ranker, PositionSoftmax(cells)).fit(cells.data, valid=valid)
+    trees.set_params(loss=Multicategory(gain=None))  # without the positions that only training knows
+    trees.training_["clicks"] = {"position_biases": cells.biases.tolist()}
+    return trees, cells.data
 
 
 def _held_out(
-    task: _Task, log: ClickLog, propensities: Any, context: Context | None, curves: Curves | None, done: _Done,
+    task: _Task, log: ClickLog, propensities: Any, context: Context | None, curves: Curves | None, fits: _Fits,
     folds: int,
 ) -> tuple[dict[str, Interval], dict[str, Interval], str]:  # fmt: skip
     """What clicks say of rankings of queries by rankers that saw no session of them, and of the gains over the naive.
@@ -597,13 +597,13 @@ def _held_out(
         return {}, {}, "nothing was held out."
     if task.correction == "none" and curves is None:
         return {}, {}, "no propensities are known."
-    shown = named(task.data).keep(done.corrected.shown > 0)
+    shown = named(task.data).keep(fits.corrected.shown > 0)
     query = session_queries(log, shown)
-    asked = np.unique(query[query >= 0])
-    if len(asked) < 2:
+    queries = np.unique(query[query >= 0])
+    if len(queries) < 2:
         return {}, {}, "all sessions are of one query, so none would be left to learn from."
     fold = np.full(shown.n_queries, -1)
-    fold[asked] = np.random.default_rng(0).permutation(len(asked)) % folds
+    fold[queries] = np.random.default_rng(0).permutation(len(queries)) % folds
     try:
         of_session = np.where(query >= 0, fold[query], -1)
         scores = _cross_fitted(task, log, propensities, context, curves, shown, fold, of_session)
@@ -613,14 +613,14 @@ def _held_out(
 
 
 def _by_the_latest(
-    task: _Task, late: ClickLog, propensities: Any, context: Context | None, curves: Curves | None, done: _Done
+    task: _Task, late: ClickLog, propensities: Any, context: Context | None, curves: Curves | None, fits: _Fits
 ) -> tuple[dict[str, Interval], dict[str, Interval], str]:
     """`_held_out`, by what the latest sessions say of rankers that learned from earlier ones, of any queries."""
     if task.correction == "none" and curves is None:
         return {}, {}, "no propensities are known."
     try:
         shown = named(task.data).keep(correct(late, task.data, "none", None).shown > 0)
-        scores = {name: ranker.predict(shown) for name, ranker in done.rankers.items()}
+        scores = {name: ranker.predict(shown) for name, ranker in fits.rankers.items()}
         return *_judged(task, scores, late, shown, propensities, context, curves), ""
     except DataError as problem:  # too few clicks, or positions that so few sessions do not tell apart
         return {}, {}, str(problem)
@@ -662,9 +662,9 @@ def _cross_fitted(
             if curves is not None and (propensities is None or isinstance(propensities, str)):
                 of_part = curves_of(propensities, part, task.data, task.ranker, context, curves)
             rankers = task._replace(liked=liked).fitted(part, of_part).rankers
-        mine = shown.select(fold == number)
+        of_fold = shown.select(fold == number)
         for name, ranker in rankers.items():
-            scores.setdefault(name, np.zeros(shown.n_documents))[of_row == number] = ranker.predict(mine)
+            scores.setdefault(name, np.zeros(shown.n_documents))[of_row == number] = ranker.predict(of_fold)
     return scores
 
 

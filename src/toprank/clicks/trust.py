@@ -40,31 +40,31 @@ def affine(
     clicked, passed = cells.clicked, cells.shown - cells.clicked
     shown, (a, b) = sums(pair, cells.shown, n), prior
 
-    def step(all_: FloatArray) -> tuple[FloatArray, float]:
-        liked, right, wrong = all_[:n][pair], all_[n : n + depth][place], all_[n + depth :][place]
+    def step(parameters: FloatArray) -> tuple[FloatArray, float]:
+        liked, right, wrong = parameters[:n][pair], parameters[n : n + depth][place], parameters[n + depth :][place]
         click = right * liked + wrong * (1 - liked)
         by_liking = clicked * right * liked / click  # clicks on what was relevant to the user
         likes = by_liking + passed * (1 - right) * liked / (1 - click)
         value = float(clicked @ np.log(click) + passed @ np.log1p(-click))
         if learner is None:
-            value += float((a * np.log(all_[:n]) + b * np.log1p(-all_[:n])).sum())
-        here, of_liked = sums(place, cells.shown, depth), sums(place, likes, depth)
+            value += float((a * np.log(parameters[:n]) + b * np.log1p(-parameters[:n])).sum())
+        shown_at, of_liked = sums(place, cells.shown, depth), sums(place, likes, depth)
         of_right, of_wrong = sums(place, by_liking, depth), sums(place, clicked - by_liking, depth)
         better = [
             (sums(pair, likes, n) + a) / (shown + a + b) if learner is None else learner(sums(pair, likes, n), shown),
             _share(of_right, of_liked),
-            _share(of_wrong, here - of_liked),
+            _share(of_wrong, shown_at - of_liked),
         ]
         return inside(np.concatenate(better)), value
 
     if start is None:
-        rate = sums(place, clicked, depth) / np.maximum(sums(place, cells.shown, depth), 1e-300)
+        rates = sums(place, clicked, depth) / np.maximum(sums(place, cells.shown, depth), 1e-300)
         likes = (sums(pair, clicked, n) + a) / (shown + a + b)
-        start = np.concatenate([likes, np.minimum(1.5 * rate, 0.95), 0.5 * rate])
+        start = np.concatenate([likes, np.minimum(1.5 * rates, 0.95), 0.5 * rates])
 
-    def read(all_: FloatArray) -> FloatArray:
+    def read(parameters: FloatArray) -> FloatArray:
         """Values and offsets. R may be stretched and moved at no price, so that α and β themselves never quite rest."""
-        right, wrong = all_[n : n + depth], all_[n + depth :]
+        right, wrong = parameters[n : n + depth], parameters[n + depth :]
         slope = right - wrong
         values = slope / slope[0] if slope[0] else np.full(depth, np.nan)  # no click at the first tells of relevance
         return np.concatenate([values, wrong - values * wrong[0]])

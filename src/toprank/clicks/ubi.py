@@ -61,9 +61,9 @@ def read_ubi(
     events = [table for table in tables if are_events(table)]
     queries = [table for table in tables if "user_query" in field_names(table) and table not in events]
     if not queries or not (events or served):
-        what, lacks = ("events", "words that were searched for") if events else ("queries", "clicks")
+        table_kind, lacks = ("events", "words that were searched for") if events else ("queries", "clicks")
         raise DataError(
-            f"These are UBI {what}; the {lacks} are in ubi_{'queries' if events else 'events'}: read the pair,",
+            f"These are UBI {table_kind}; the {lacks} are in ubi_{'queries' if events else 'events'}: read the pair,",
             remedy=Remedy(
                 "tr.clicks.read(('ubi_queries.jsonl', 'ubi_events.jsonl')).",
                 "toprank clicks check ubi_queries.jsonl ubi_events.jsonl, or the folder that holds both.",
@@ -75,7 +75,7 @@ def read_ubi(
                 raise DataError("This is neither ubi_queries (user_query) nor ubi_events (query_id, action_name).")
     weights = dict(USUAL_VALUES if served else {}) if values is None else weights_of(values)
     kinds = _Kinds(click, weights, served)
-    asked, hits = Pieces("id", "words", "user"), Pieces("search", "document", "place")
+    query_pieces, hit_pieces = Pieces("id", "words", "user"), Pieces("search", "document", "place")
     missing: Counter[str] = Counter()
     wanted = ["query_id", "user_query", "query_response_hit_ids", "client_id", "timestamp"]
     carried = _carried(tables, carry) if served else None
@@ -83,18 +83,22 @@ def read_ubi(
     for table in queries:
         with table.about():
             for _, batch in _batches(table, wanted):
-                _take_queries(batch, asked, hits, missing, carried)
-    shown, done, actions = Pieces("id", "document", "place"), Pieces("id", "document", "kind"), set[str]()
+                _take_queries(batch, query_pieces, hit_pieces, missing, carried)
+    impression_pieces, event_pieces, actions = (
+        Pieces("id", "document", "place"),
+        Pieces("id", "document", "kind"),
+        set[str](),
+    )
     for table in events:
         with table.about():
             for row, batch in _batches(table, ("query_id", "action_name", "timestamp", "event_attributes", *_INNER)):
-                _take_events(batch, row, kinds, first_position, (shown, done), missing, actions)
+                _take_events(batch, row, kinds, first_position, (impression_pieces, event_pieces), missing, actions)
     for name in ([] if click is None else [click]) + (list(weights) if values is not None and not served else []):
         if name not in {*actions, *map(action_of, actions), "click"}:
             raise UnknownNameError("action in these events", name, sorted(actions))
     for table in tables:
         missing.update(table.lost or {})
-    log = _joined(asked, hits, shown, done, missing, kinds)
+    log = _joined(query_pieces, hit_pieces, impression_pieces, event_pieces, missing, kinds)
     for name in _CONTEXTS:
         if name in carry and name not in log.columns:
             raise DataError(f"No list of the log has a {name}: every request to the service must give it.")
@@ -184,7 +188,7 @@ def _words(batch: Any, name: str, role: str, *, optional: bool = False) -> Any:
 
 
 def _take_queries(
-    batch: Any, asked: Pieces, hits: Pieces, missing: Counter[str], carried: Mapping[str, str] | None
+    batch: Any, query_pieces: Pieces, hit_pieces: Pieces, missing: Counter[str], carried: Mapping[str, str] | None
 ) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -194,12 +198,12 @@ def _take_queries(
     if not pc.all(whole).as_py():
         missing["searches without a query_id or user_query"] += batch.num_rows - (pc.sum(whole).as_py() or 0)
         batch, ids, words = batch.filter(whole), ids.filter(whole), words.filter(whole)
-    before = sum(len(part) for part in asked.parts["id"])
+    before = sum(len(part) for part in query_pieces.parts["id"])
     user = _words(batch, "client_id", "ubi_queries", optional=True).fill_null("")
-    asked.add(id=ids.dictionary_encode(), words=words.dictionary_encode(), user=user.dictionary_encode())
-    asked.add(time=_seconds(column(batch, "timestamp"), batch.num_rows))
+    query_pieces.add(id=ids.dictionary_encode(), words=words.dictionary_encode(), user=user.dictionary_encode())
+    query_pieces.add(time=_seconds(column(batch, "timestamp"), batch.num_rows))
     if carried is not None:
-        asked.add(**_attributes(batch))
+        query_pieces.add(**_attributes(batch))
     lists = column(batch, "query_response_hit_ids")
     if lists is None:
         return
@@ -215,10 +219,10 @@ def _take_queries(
     documents = ids_in(plain(documents), "query_response_hit_ids", "ubi_queries").cast(pa.string())
     has_id = documents.is_valid().to_numpy(zero_copy_only=False)
     missing["clicks and impressions without a document"] += int((~has_id).sum())
-    hits.add(search=search[has_id], document=documents.drop_null().dictionary_encode(), place=place[has_id])
+    hit_pieces.add(search=search[has_id], document=documents.drop_null().dictionary_encode(), place=place[has_id])
     if carried is not None:
         beside = {"team": _TEAMS, **carried}
-        hits.add(**{name: _beside(batch, name, path, sizes, has_id) for name, path in beside.items()})
+        hit_pieces.add(**{name: _beside(batch, name, path, sizes, has_id) for name, path in beside.items()})
 
 
 def _attributes(batch: Any) -> dict[str, Any]:
@@ -278,7 +282,7 @@ def _seconds(times: Any, n: int) -> FloatArray:
 
 
 def _take_events(
-    batch: Any, first_row: int, kinds: _Kinds, first_position: int, kept: tuple[Pieces, Pieces],
+    batch: Any, first_row: int, kinds: _Kinds, first_position: int, pieces: tuple[Pieces, Pieces],
     missing: Counter[str], actions: set[str],
 ) -> None:  # fmt: skip
     import pyarrow as pa
@@ -301,11 +305,11 @@ def _take_events(
         ("impressions without a position", pc.and_not(chosen, placed)),
     ):
         missing[words] += pc.sum(mask).as_py() or 0
-    shown, done = kept
+    impression_pieces, event_pieces = pieces
     if pc.any(placed).as_py():
         row_of: RowOf = (first_row + np.flatnonzero(placed.to_numpy(zero_copy_only=False))).__getitem__
         places = numbers_of(ordinal.filter(placed), _ORDINAL, "position", row_of)
-        shown.add(
+        impression_pieces.add(
             id=ids.filter(placed).dictionary_encode(), document=documents.filter(placed).dictionary_encode(),
             place=positions_of(places, row_of, first_position),
         )  # fmt: skip
@@ -315,7 +319,7 @@ def _take_events(
     batch, kind = batch.filter(chosen), kind.filter(chosen)
     event = column(batch, _EVENT)
     named = event is not None and event.null_count < len(event)
-    done.add(
+    event_pieces.add(
         id=ids.filter(chosen).dictionary_encode(), document=documents.filter(chosen).dictionary_encode(),
         kind=np.asarray(kind), amount=_amounts(column(batch, _VALUE), batch.num_rows, missing),
         time=_seconds(column(batch, "timestamp"), batch.num_rows),
@@ -359,23 +363,32 @@ class _Search(NamedTuple):
 
 
 def _joined(
-    asked: Pieces, hits: Pieces, shown: Pieces, done: Pieces, missing: Mapping[str, int], kinds: _Kinds
+    query_pieces: Pieces,
+    hit_pieces: Pieces,
+    impression_pieces: Pieces,
+    event_pieces: Pieces,
+    missing: Mapping[str, int],
+    kinds: _Kinds,
 ) -> ClickLog:
     import pyarrow as pa
 
-    searches, (of_row, of_shown, of_done) = _split((asked, "id"), (shown, "id"), (done, "id"))
-    documents, (of_hit, of_impression, of_event) = _split((hits, "document"), (shown, "document"), (done, "document"))
-    words = numbered(pa.chunked_array(asked.text("words")))
+    searches, (of_row, of_shown, of_done) = _split(
+        (query_pieces, "id"), (impression_pieces, "id"), (event_pieces, "id")
+    )
+    documents, (of_hit, of_impression, of_event) = _split(
+        (hit_pieces, "document"), (impression_pieces, "document"), (event_pieces, "document")
+    )
+    words = numbered(pa.chunked_array(query_pieces.text("words")))
     row_of = np.full(len(searches), -1, dtype=np.int64)  # the first that tells of a search is believed
     row_of[of_row[::-1]] = np.arange(len(of_row))[::-1]
     known = row_of[of_shown] >= 0
-    lists = _lists_of(hits, shown, (of_row, of_hit), (of_shown, of_impression), row_of)
+    lists = _lists_of(hit_pieces, impression_pieces, (of_row, of_hit), (of_shown, of_impression), row_of)
     del of_hit, of_impression
-    times = asked.array("time", np.float64)
+    times = query_pieces.array("time", np.float64)
     unknown = row_of[of_done] < 0
     with np.errstate(invalid="ignore"):
-        early = done.given_up("time", np.float64) < times[np.maximum(row_of[of_done], 0)] - _SKEW
-    clicks, columns, counts = _tallied(done, lists, of_done, of_event, unknown, len(documents), kinds)
+        early = event_pieces.given_up("time", np.float64) < times[np.maximum(row_of[of_done], 0)] - _SKEW
+    clicks, columns, counts = _tallied(event_pieces, lists, of_done, of_event, unknown, len(documents), kinds)
     del of_done, of_event
     listed = np.zeros(len(searches), dtype=bool)
     listed[lists.search] = True
@@ -389,13 +402,13 @@ def _joined(
         **counts,
     }
     left = {words: count for words, count in {**missing, **further}.items() if count}
-    users = numbered(pa.chunked_array(asked.text("user")))
+    users = numbered(pa.chunked_array(query_pieces.text("user")))
     row = lists.row
     if any(users.ids != ""):
         columns["user"] = users.ids.astype(object)[users.number[row]]
     if not np.isnan(times).all():
         columns["time"] = times[row]
-    columns |= _of_lists(asked, row) | _of_documents(hits, lists.used, len(row))
+    columns |= _of_lists(query_pieces, row) | _of_documents(hit_pieces, lists.used, len(row))
     query, search = present(words.ids, words.number[row]), present(searches, lists.search)
     document, places = present(documents, lists.document), lists.places
     del lists, row, unknown, early  # what is assembled needs the room
@@ -418,8 +431,8 @@ def _split(*sides: tuple[Pieces, str]) -> tuple[Array, list[IntArray]]:
 
 
 def _lists_of(
-    hits: Pieces,
-    shown: Pieces,
+    hit_pieces: Pieces,
+    impression_pieces: Pieces,
     listed: tuple[IntArray, IntArray],
     of_shown_rows: tuple[IntArray, IntArray],
     row_of: IntArray,
@@ -428,12 +441,14 @@ def _lists_of(
     (of_row, of_hit), (of_shown, of_impression) = listed, of_shown_rows
     has_events = np.zeros(len(row_of), dtype=bool)
     has_events[of_shown] = True
-    row_of_hit = hits.given_up("search", np.int64)
+    row_of_hit = hit_pieces.given_up("search", np.int64)
     search = of_row[row_of_hit]
     used = ~has_events[search] & (row_of[search] == row_of_hit)
     known = row_of[of_shown] >= 0
     search = np.concatenate([search[used], of_shown[known]])
-    places = np.concatenate([hits.given_up("place", np.int64)[used], shown.given_up("place", np.int64)[known]])
+    places = np.concatenate(
+        [hit_pieces.given_up("place", np.int64)[used], impression_pieces.given_up("place", np.int64)[known]]
+    )
     if not len(places):
         raise DataError(
             "No search shows anything: ubi_events has no impressions of searches that ubi_queries knows, and "
@@ -444,50 +459,60 @@ def _lists_of(
 
 
 def _tallied(
-    done: Pieces, lists: _Search, of_done: IntArray, of_event: IntArray, unknown: Array, documents: int, kinds: _Kinds
+    event_pieces: Pieces,
+    lists: _Search,
+    of_done: IntArray,
+    of_event: IntArray,
+    unknown: Array,
+    documents: int,
+    kinds: _Kinds,
 ) -> tuple[npt.NDArray[np.bool_], dict[str, Array], dict[str, int]]:
     """Return what was done with each impression, and counts, also of events on what no list shows."""
     import pyarrow as pa
 
     at = first_shown((lists.search, lists.document), (of_done, of_event), documents)
-    amount = done.given_up("amount", np.float64)
-    named = numbered(pa.chunked_array(done.text("event"))).number if "event" in done else np.empty(0, np.int64)
-    done.parts["event"] = []
+    amount = event_pieces.given_up("amount", np.float64)
+    named = (
+        numbered(pa.chunked_array(event_pieces.text("event"))).number
+        if "event" in event_pieces
+        else np.empty(0, np.int64)
+    )
+    event_pieces.parts["event"] = []
     events = ValueEvents(
-        at, of_done * np.int64(documents) + of_event, done.given_up("kind", np.int8), amount, named
+        at, of_done * np.int64(documents) + of_event, event_pieces.given_up("kind", np.int8), amount, named
     )  # fmt: skip
     unshown = int(((at < 0) & ~unknown).sum())
     clicks, columns, counts = tallied(events, len(lists.row), kinds.names, kinds.weights, kinds.click, kinds.served)
     return clicks, columns, {UNSHOWN: unshown, **counts}
 
 
-def _of_lists(asked: Pieces, row: IntArray) -> dict[str, Array]:
+def _of_lists(query_pieces: Pieces, row: IntArray) -> dict[str, Array]:
     """Return what a service says about lists, for each impression; what it says about none is left out."""
     import pyarrow as pa
 
     columns: dict[str, Array] = {}
     for name in _WORDS.values():
-        if name in asked:
-            words = numbered(pa.chunked_array(asked.text(name)))
+        if name in query_pieces:
+            words = numbered(pa.chunked_array(query_pieces.text(name)))
             if any(words.ids != ""):
                 columns[name] = words.ids.astype(object)[words.number[row]]
     for name, usual in _NUMBERS.items():
-        if name in asked:
-            numbers = asked.array(name, np.float64)
+        if name in query_pieces:
+            numbers = query_pieces.array(name, np.float64)
             if not (np.isnan(numbers) if np.isnan(usual) else numbers == usual).all():
                 columns[name] = numbers[row].astype(bool) if name == "explored" else numbers[row]
     return columns
 
 
-def _of_documents(hits: Pieces, used: Array, n: int) -> dict[str, Array]:
+def _of_documents(hit_pieces: Pieces, used: Array, n: int) -> dict[str, Array]:
     """Return what a service says about each document of a list; it says nothing about impressions from events."""
     columns: dict[str, Array] = {}
-    for name in hits.parts:
-        if name in ("search", "document", "place") or name not in hits:
+    for name in hit_pieces.parts:
+        if name in ("search", "document", "place") or name not in hit_pieces:
             continue
-        if name == "team" and not any(part.strides[0] for part in hits.parts[name]):
+        if name == "team" and not any(part.strides[0] for part in hit_pieces.parts[name]):
             continue  # no list has any
-        values = np.concatenate(hits.parts[name])[used]
+        values = np.concatenate(hit_pieces.parts[name])[used]
         if name == "team" and not (values != "").any():
             continue
         empty = np.full(n - len(values), "" if name == "team" else np.nan, dtype=values.dtype)

@@ -81,12 +81,17 @@ class ValueEvents(NamedTuple):
 
 
 def tallied(
-    done: ValueEvents, n: int, kinds: Sequence[str], weights: Mapping[str, float | None], click: str | None, once: bool
+    events: ValueEvents,
+    n: int,
+    kinds: Sequence[str],
+    weights: Mapping[str, float | None],
+    click: str | None,
+    once: bool,
 ) -> tuple[npt.NDArray[np.bool_], dict[str, Array], dict[str, int]]:
     """What was done with each of n impressions: clicks; columns ``value`` and ``dwell``, where there are any; counts.
 
     Args:
-        done: events.
+        events: what was done.
         n: number of impressions.
         kinds: names of the kinds; the first are clicks.
         weights: what each kind counts, None: its amount. Returns take away what purchases count, and no more than that.
@@ -98,47 +103,47 @@ def tallied(
     >>> clicks.tolist(), columns["value"].tolist(), counts[AGAIN]
     ([True, False], [5.0, 0.0], 1)
     """
-    first = _first(done) if len(kinds) > 1 or once else np.ones(len(done.at), dtype=bool)
-    first |= (done.kind == 0) & (not once)
-    again = int((~first & (done.at >= 0)).sum())
+    first = _first(events) if len(kinds) > 1 or once else np.ones(len(events.at), dtype=bool)
+    first |= (events.kind == 0) & (not once)
+    again = int((~first & (events.at >= 0)).sum())
     if not first.all():
-        done = ValueEvents(*(column[first] for column in done))
+        events = ValueEvents(*(column[first] for column in events))
     clicks = np.zeros(n, dtype=bool)
-    clicks[done.at[done.of_kind(0)]] = True
+    clicks[events.at[events.of_kind(0)]] = True
     counts, columns = {AGAIN: again}, dict[str, Array]()
     value, valued = np.zeros(n), np.zeros(n, dtype=bool)
     acted_on = np.zeros(n, dtype=bool)
     for name, weight in weights.items():
         kind = 0 if name in ("click", click) else kinds.index(name)
-        which = done.of_kind(kind)
-        at, amount = done.at[which], done.amounts(which, weight)
+        which = events.of_kind(kind)
+        at, amount = events.at[which], events.amounts(which, weight)
         counts[f"{name} without a value, which count as 0"] = int(np.isnan(amount).sum())
         worth = sums(at, np.nan_to_num(amount), n)
         valued[at] = True
         if kind:
             acted_on[at] = True
         if name == _PURCHASE and RETURN in kinds:
-            back, of_returns = _returned(done, kinds.index(RETURN), worth, which, weight)
+            back, of_returns = _returned(events, kinds.index(RETURN), worth, which, weight)
             worth, counts = worth - back, counts | of_returns
         value += worth
     counts[UNCLICKED] = int((acted_on & ~clicks).sum())
     if weights and (valued.any() or set(weights) != set(USUAL_VALUES)):
         columns["value"] = value
-    if "dwell" in kinds and (which := done.of_kind(kinds.index("dwell"))).any():
+    if "dwell" in kinds and (which := events.of_kind(kinds.index("dwell"))).any():
         dwell = np.full(n, np.nan)
-        np.fmax.at(dwell, done.at[which], done.amount[which])
+        np.fmax.at(dwell, events.at[which], events.amount[which])
         columns["dwell"] = dwell
     return clicks, columns, counts
 
 
 def _returned(
-    done: ValueEvents, kind: int, worth: FloatArray, purchases: npt.NDArray[np.bool_], weight: float | None
+    events: ValueEvents, kind: int, worth: FloatArray, purchases: npt.NDArray[np.bool_], weight: float | None
 ) -> tuple[FloatArray, dict[str, int]]:
     """Return what returns take away from each impression's purchases, all of them at most; and counts."""
     sold = np.zeros(len(worth), dtype=bool)
-    sold[done.at[purchases]] = True
-    which = done.of_kind(kind)
-    at, amount = done.at[which], done.amounts(which, weight)
+    sold[events.at[purchases]] = True
+    which = events.of_kind(kind)
+    at, amount = events.at[which], events.amounts(which, weight)
     bought = sold[at]
     asked = sums(at[bought], np.nan_to_num(amount[bought]), len(worth))
     back = np.clip(asked, np.minimum(worth, 0.0), np.maximum(worth, 0.0))
@@ -150,13 +155,13 @@ def _returned(
     return back, counts
 
 
-def _first(done: ValueEvents) -> npt.NDArray[np.bool_]:
+def _first(events: ValueEvents) -> npt.NDArray[np.bool_]:
     """Return whether each event is the first of its kind, search, document and id."""
-    spans = [int(codes.max(initial=0)) + 1 for codes in (done.kind, done.event)]
-    of = done.of
-    if int(done.of.max(initial=0)) >= 2**62 // (spans[0] * spans[1]):
-        of = np.unique(done.of, return_inverse=True)[1]
-    key = (of * spans[0] + done.kind) * spans[1] + done.event
+    spans = [int(codes.max(initial=0)) + 1 for codes in (events.kind, events.event)]
+    of = events.of
+    if int(events.of.max(initial=0)) >= 2**62 // (spans[0] * spans[1]):
+        of = np.unique(events.of, return_inverse=True)[1]
+    key = (of * spans[0] + events.kind) * spans[1] + events.event
     first = np.zeros(len(key), dtype=bool)
     first[np.unique(key, return_index=True)[1]] = True
     return first

@@ -27,7 +27,7 @@ def read_yandex(paths: Sequence[PathLike]) -> ClickLog:
     """
     import pyarrow as pa
 
-    asked, shown, clicked = (
+    list_pieces, url_pieces, click_pieces = (
         Pieces("visit", "query", "time", "line"),
         Pieces("list", "url"),
         Pieces("visit", "url", "line"),
@@ -36,18 +36,18 @@ def read_yandex(paths: Sequence[PathLike]) -> ClickLog:
     for path in paths:
         for first, block in line_blocks(path):
             lines = _SessionLines(block.tobytes(), path, first)
-            lists += _take(lines, before, lists, asked, shown, clicked)
+            lists += _take(lines, before, lists, list_pieces, url_pieces, click_pieces)
             before += len(lines.sizes)
     if not lists:
         raise FormatError("There is no line of a list (Q).", path=paths[0])
-    visits = numbered(pa.chunked_array([*asked.text("visit"), *clicked.text("visit")]), from_text=True)
-    urls = numbered(pa.chunked_array([*shown.text("url"), *clicked.text("url")]), from_text=True)
-    query = numbered(pa.chunked_array(asked.text("query")), from_text=True)
-    of_list, n = shown.array("list", np.int64), sum(map(len, shown.parts["url"]))
-    when = asked.array("line", np.int64)
+    visits = numbered(pa.chunked_array([*list_pieces.text("visit"), *click_pieces.text("visit")]), from_text=True)
+    urls = numbered(pa.chunked_array([*url_pieces.text("url"), *click_pieces.text("url")]), from_text=True)
+    query = numbered(pa.chunked_array(list_pieces.text("query")), from_text=True)
+    of_list, n = url_pieces.array("list", np.int64), sum(map(len, url_pieces.parts["url"]))
+    line = list_pieces.array("line", np.int64)
     at = shown_at(
-        (visits.number[:lists][of_list], urls.number[:n], when[of_list]),
-        (visits.number[lists:], urls.number[n:], clicked.array("line", np.int64)),
+        (visits.number[:lists][of_list], urls.number[:n], line[of_list]),
+        (visits.number[lists:], urls.number[n:], click_pieces.array("line", np.int64)),
         len(urls.ids),
     )
     clicks = np.zeros(n, dtype=bool)
@@ -55,7 +55,10 @@ def read_yandex(paths: Sequence[PathLike]) -> ClickLog:
     left = {UNSHOWN: int((at < 0).sum())} if (at < 0).any() else {}
     begins = np.searchsorted(of_list, np.arange(lists))
     places = np.arange(n) - begins[of_list] + 1
-    columns = {"visit": visits.ids[visits.number[:lists][of_list]], "time": asked.array("time", np.int64)[of_list]}
+    columns = {
+        "visit": visits.ids[visits.number[:lists][of_list]],
+        "time": list_pieces.array("time", np.int64)[of_list],
+    }
     return assembled(
         Numbered(query.ids, query.number[of_list]), present(urls.ids, urls.number[:n]),
         Numbered(np.arange(lists), of_list), places, clicks, columns, left,
@@ -109,17 +112,19 @@ class _SessionLines:
         raise FormatError(f"{problem}.", path=self._path, line=self._first + int(line)) from None
 
 
-def _take(lines: _SessionLines, before: int, lists: int, asked: Pieces, shown: Pieces, clicked: Pieces) -> int:
+def _take(
+    lines: _SessionLines, before: int, lists: int, list_pieces: Pieces, url_pieces: Pieces, click_pieces: Pieces
+) -> int:
     """Sort lines behind so many others; how many lists there are."""
     first, length = lines.begins[lines.is_list], lines.sizes[lines.is_list] - 5
-    asked.add(
+    list_pieces.add(
         visit=lines.coded(first), query=lines.coded(first + 3), time=lines.times()[lines.is_list],
         line=before + np.flatnonzero(lines.is_list),
     )  # fmt: skip
     place = places_within(length)
-    shown.add(
+    url_pieces.add(
         list=lists + np.repeat(np.arange(len(first)), length), url=lines.coded(np.repeat(first + 5, length) + place)
     )
     at = lines.begins[lines.is_click]
-    clicked.add(visit=lines.coded(at), url=lines.coded(at + 3), line=before + np.flatnonzero(lines.is_click))
+    click_pieces.add(visit=lines.coded(at), url=lines.coded(at + 3), line=before + np.flatnonzero(lines.is_click))
     return len(first)
