@@ -226,11 +226,11 @@ def fit(
 
 
 def _prior(text: str) -> tuple[float, float]:
-    try:
-        clicks, skips = (float(part) for part in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"--prior takes two numbers, clicks and skips, not '{text}'.") from None
-    return clicks, skips
+    wanted = "--prior takes two numbers, clicks and skips"
+    numbers = options.numbers_of(text, float, wanted)
+    if len(numbers) != 2:
+        raise typer.BadParameter(f"{wanted}, not '{text}'.")
+    return numbers[0], numbers[1]
 
 
 def _parameters(fitted: ClickModel, ends: dict[str, Interval[Any]]) -> dict[str, Any]:
@@ -312,7 +312,8 @@ def simulate(
 
     common.check_writable(output, "log.parquet")
     written_as(output)
-    users, believed = _known(click_model, examination, continuation, k), _numbers(trust, "--trust") if trust else None
+    users = _known(click_model, examination, continuation, k)
+    believed = _probabilities(trust, "--trust") if trust else None
     if believed is not None and len(believed) < k:
         raise typer.BadParameter(f"--trust gives {len(believed)} positions, and --k {k}; give one for each.")
     documents = common.read_data(data, quiet, reading)
@@ -339,14 +340,15 @@ def _known(name: str, examination: str | None, continuation: str | None, k: int)
     if (examination is not None and kind not in looks) or (continuation is not None and kind not in (DBN, DCM, CCM)):
         raise typer.BadParameter("--examination belongs to PBM and UBM, --continuation to DBN, DCM and CCM.")
     if kind in looks:
-        looked = _numbers(examination, "--examination") if examination else [1 / place for place in range(1, k + 1)]
+        by_rank = [1 / place for place in range(1, k + 1)]
+        looked = _probabilities(examination, "--examination") if examination else by_rank
         if len(looked) < k:
             raise typer.BadParameter(f"--examination gives {len(looked)} positions, and --k {k}; give one for each.")
         below = [[looked[place - click] if click <= place else 0.0 for click in range(k + 1)] for place in range(k)]
         return PBM.known(looked) if kind is PBM else UBM.known(below)
     if kind is SDBN or kind is Cascade:
         return kind()
-    numbers = _numbers(continuation, "--continuation") if continuation else []
+    numbers = _probabilities(continuation, "--continuation") if continuation else []
     if kind is DBN and len(numbers) <= 1:
         return DBN.known(*numbers)
     if kind is DCM and len(numbers) >= k:
@@ -359,13 +361,11 @@ def _known(name: str, examination: str | None, continuation: str | None, k: int)
     raise typer.BadParameter(f"{kind.__name__} needs --continuation with {wanted[kind]}.")
 
 
-def _numbers(text: str, option: str) -> list[float]:
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        numbers = [-1.0]
+def _probabilities(text: str, option: str) -> list[float]:
+    wanted = f"{option} takes probabilities, separated by commas"
+    numbers = options.numbers_of(text, float, wanted)
     if not all(0 <= number <= 1 for number in numbers):
-        raise typer.BadParameter(f"{option} takes probabilities, separated by commas, not '{text}'.")
+        raise typer.BadParameter(f"{wanted}, not '{text}'.")
     return numbers
 
 
@@ -569,11 +569,16 @@ def evaluate(
     common.print_result(evaluation, json=json)
 
 
+def labels_are_read(data: Path, reading: options.Reading) -> bool:
+    """Whether a file has labels, so far as can be told before it is read; documents of a log need none."""
+    return "label" in reading or common.file_format(data) not in common.TABLES or common.has_label(data)
+
+
 def _documents(
     data: Path, valid: Path | None, quiet: bool, reading: options.Reading
 ) -> tuple[RankingData, RankingData | None]:
     """The documents, which need no labels, and labelled ones to compare models on."""
-    if "label" in reading or common.file_format(data) not in common.TABLES or common.has_label(data):
+    if labels_are_read(data, reading):
         return common.read_both(data, valid, quiet, reading)
     documents = common.read_data(data, quiet, {**reading, "label": False})
     return documents, None if valid is None else common.read_alike(valid, quiet, reading, like=documents)

@@ -22,6 +22,7 @@ from toprank.cli.clicks import (
     Window,
     context_of,
     curves_of,
+    labels_are_read,
     read_log,
     reads_log,
 )
@@ -133,8 +134,8 @@ def launch(
 
 def _documents(path: Path, quiet: bool, reading: options.Reading, ranker: Any) -> RankingData:
     """Read documents in the columns of a model, with labels if there are any."""
-    labelled = "label" in reading or common.file_format(path) not in common.TABLES or common.has_label(path)
-    return common.read_alike(path, quiet, reading if labelled else {**reading, "label": False}, like=ranker)
+    unlabelled = {} if labels_are_read(path, reading) else {"label": False}
+    return common.read_alike(path, quiet, {**reading, **unlabelled}, like=ranker)
 
 
 def _columns_read(ranker: Any) -> tuple[Any, ...]:
