@@ -246,14 +246,14 @@ def test_what_a_good_ranker_knows_is_not_taken_for_looks_without_a_word():
     rates = np.array([log.clicks[log.position == place].mean() for place in range(1, 6)])
     found = tr.clicks.launch(log, data, new, current, k=3, propensities=rates / rates[0])
     assert found.difference.low > truth + 0.05
-    assert "Documents that stood at several positions say otherwise" in str(found)
-    assert "say otherwise" not in str(tr.clicks.launch(log, data, new, current, k=3, propensities=LOOKS[:5]))
+    assert "Documents that stood at several positions contradict" in str(found)
+    assert "contradict these" not in str(tr.clicks.launch(log, data, new, current, k=3, propensities=LOOKS[:5]))
     ranker = tr.LinearRanker("Squared")
     for method in ("regression-em", "dual"):
-        with pytest.warns(UnidentifiedWarning, match=rf"say otherwise than these propensities \({method}\)"):
+        with pytest.warns(UnidentifiedWarning, match=rf"contradict these propensities \({method}\)"):
             learnt = tr.clicks.propensities(log, method, data, tr.LinearRanker(l2=1e-6), resamples=5)
         assert (learnt.intervals.high[1:] < LOOKS[1:5]).all()
-    with pytest.warns(UnidentifiedWarning, match="say otherwise"):
+    with pytest.warns(UnidentifiedWarning, match="contradict these"):
         estimate = tr.clicks.evaluate(new, log, data, "clicks@3", propensities=learnt)
     assert estimate.to_dict()["contradiction"] in estimate.summary
     done = tr.clicks.train(ranker, log, data, propensities=learnt, folds=0)

@@ -1,5 +1,4 @@
-"""Whether users are such as propensities take them for: who look at a position whatever stands above, and click what
-they like there.
+"""Do users behave as propensities assume? They look at a position whatever stands above it, and click what they like.
 
 **Who read from the top and stop.** Where a document above can end the search, what stands below good documents is
 looked at less than its position says, and worth more than its clicks do. So models of both kinds of users are fitted to
@@ -82,10 +81,10 @@ def cascade_users(
     ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, k: int, reward: str, confidence: float, seed: int,
     context: Context | None = None,
 ) -> CascadeUsers | None:  # fmt: skip
-    """Users who stop, where the log surely has them; `ranks` are those of two rankers, by name.
+    """Return what follows if the log surely has users who stop, else None; `ranks` are those of two rankers, by name.
 
-    The parameters that all documents share are taken for right, what is learnt of each document is in the interval. The
-    model's prior draws documents towards each other, so the difference is rather too small: it is for its sign.
+    The interval takes the parameters that all documents share for right, but not what is learned of each document. The
+    model's prior draws documents towards each other, so the difference tends to be too small: only its sign is used.
     """
     single_lists = log.select(~log.doubled) if log.doubled.any() else log
     compared = _compared(some_queries(single_lists, _SESSIONS, seed), context, confidence, seed)
@@ -123,7 +122,7 @@ def _compared(log: ClickLog, context: Context | None, confidence: float, seed: i
 def _brought(
     model: ClickModel, ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, k: int, reward: str
 ) -> tuple[dict[str, FloatArray], FloatArray]:
-    """What the top of each ranker would bring to a session of each query, and the sessions of these."""
+    """Return what the top of each ranker would bring to a session of each query, and the queries' sessions."""
     sessions, _ = sessions_of(log, data)
     in_log = sessions > 0
     if not in_log.any():
@@ -146,7 +145,7 @@ def _brought(
 
 
 def _per_click(log: ClickLog, data: RankingData) -> FloatArray:
-    """The value of a click on each document; of one that was never clicked, nothing is known, and nothing counted."""
+    """Return the value of a click on each document; 0 for one that was never clicked, whose value is not known."""
     row = log.rows(data)[log.pair]
     known = row >= 0
     weight = log.impression_weights[known]
@@ -156,7 +155,7 @@ def _per_click(log: ClickLog, data: RankingData) -> FloatArray:
 
 
 def trusting_users(log: ClickLog, seed: int) -> list[str]:
-    """A sentence on users who trust positions, where the log surely has them."""
+    """Return a sentence on users who trust positions, if the log surely has them."""
     if log.position.min() > 1:  # nothing to compare with
         return []
     part = some_queries(log.top(_DEEPEST), _SESSIONS, seed)
@@ -178,6 +177,6 @@ def trusting_users(log: ClickLog, seed: int) -> list[str]:
     places = ", ".join(str(place + 1) for place in sure.tolist())
     noun = "position" if len(sure) == 1 else "positions"
     return [
-        f"Users trust positions: at {noun} {places} clicks go otherwise by what documents are worth than at the first. "
-        "The estimates may mislead; the propensities of the method 'trust' know such users."
+        f"Users trust positions: at {noun} {places} clicks depend on what documents are worth in another way than at "
+        "the first. The estimates may mislead; propensities by the method 'trust' allow for such users."
     ]

@@ -33,10 +33,10 @@ class Shrinkage(NamedTuple):
 
 @dataclass(frozen=True)
 class Curves:
-    """α and β of each position, from the first on; NaN or an α of 0 where a click says nothing.
+    """α and β of each position, from the first on; NaN, or an α of 0, if a click there says nothing.
 
-    `origin` says where they are from, and `least` the least α to divide by unless another is asked for. With a `layout`
-    they are those of its cells, context by context, and `shrunk` says how these were drawn towards the whole.
+    `origin` says where they are from; `least` is the least α to divide by, unless the caller gives one. With a `layout`
+    they are those of its cells, context by context, and `shrunk` says how they were drawn towards the whole.
     """
 
     slope: FloatArray
@@ -88,7 +88,7 @@ class Curves:
         deepest: int,
         metric: str,
     ) -> tuple[FloatArray, FloatArray]:
-        """α and β of documents, were they at these ranks of lists of their queries; below the deepest, those of it.
+        """Return α and β of documents at these ranks of their queries' lists; below the deepest rank, those of it.
 
         Args:
             log: whose sessions say in which contexts each query is asked for.
@@ -121,11 +121,11 @@ class Curves:
 
 
 def contradiction(curves: Curves, log: ClickLog, seed: int = 0) -> str:
-    """A sentence, where documents that stood at several positions surely say otherwise than a curve; else nothing.
+    """Return a sentence if documents that stood at several positions surely contradict a curve, else ''.
 
-    They do not know why a document stood where it did, and need not. Whatever else makes a curve must: of the lists of
-    a good ranker, rates of clicks take what documents are worth for how likely they were looked at, and so does a model
-    by features of all that its features do not tell. Nothing is said of curves of contexts and of offsets.
+    Such documents need not know why each stood where it did; every other way to a curve must. On the lists of a good
+    ranker, click rates mistake what documents are worth for how likely they are looked at, and a model by features does
+    so with all that its features miss. Curves of contexts, and curves with offsets, are not examined.
     """
     from scipy.special import ndtri
 
@@ -157,7 +157,7 @@ def contradiction(curves: Curves, log: ClickLog, seed: int = 0) -> str:
     )
     more = f", and at {len(places) - 3} more" if len(places) > 3 else ""
     return (
-        f"Documents that stood at several positions say otherwise than these propensities ({curves.origin}): {ranges}"
-        f"{more}. Rates of clicks on a good ranker's lists, and models whose features do not tell all that it knows, "
-        "take what documents are worth for how likely they were looked at; all-pairs does not."
+        f"Documents that stood at several positions contradict these propensities ({curves.origin}): {ranges}{more}. "
+        "Click rates on a good ranker's lists, and models whose features miss some of what that ranker knows, mistake "
+        "what documents are worth for how likely they are looked at; all-pairs does not."
     )

@@ -108,8 +108,8 @@ def propensities(
         window: leave out sessions that are older than this.
 
     Positions that nothing joins to the first are not identified: NaN, but for methods that learn from features, which
-    then rest on the form of the ranker and warn (`UnidentifiedWarning`); so they do where documents that stood at
-    several positions surely say otherwise.
+    then rest on the form of the ranker and warn (`UnidentifiedWarning`). They also warn if documents that stood at
+    several positions surely contradict them.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=50, seed=0)

@@ -83,9 +83,9 @@ class Estimates(Shown):
         clip: the least propensity that was divided by; 0 where all were divided by their own.
         clipped: impressions that were divided by it, since their own propensity is smaller.
         recency: how sessions were weighed by their age; None if all count alike.
-        held_out: the latest sessions, which alone were judged by, in words; empty where all were.
-        contradiction: that documents which stood at several positions say otherwise than the propensities, in words;
-            empty where they do not.
+        held_out: the latest sessions, if only these judge, in words; empty if all do.
+        contradiction: how documents that stood at several positions contradict the propensities, in words; empty if
+            they do not.
     """
 
     mean: dict[str, float]

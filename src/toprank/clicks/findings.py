@@ -1,7 +1,7 @@
-"""What is worth saying of a click log, in sentences, each with counts and a remedy.
+"""Findings in a click log: sentences, each with counts and a remedy.
 
-Nothing is dropped here. What reading could not use was counted then (`ClickLog.left_out`) and is told again; what
-models refuse (several documents at one position) is a problem; everything else is said, and left to who reads it.
+Nothing is dropped here. What reading could not use was counted then (`ClickLog.left_out`) and is reported again; what
+models refuse (several documents at one position) is a problem; everything else is for the reader to judge.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ODD, _DAY = 1000, 86_400.0  # one session in so many may be dated wrong; and a 
 
 
 def sessions_needed(log: ClickLog, estimate: Propensities | None, width: float) -> int | None:
-    """About how many sessions make the intervals of all propensities narrower than so much of each; None: not known.
+    """Return about how many sessions make all intervals narrower than this share of their propensity; None if unknown.
 
     Where the log tells propensities, their intervals shrink as 1/√sessions. Where it does not, as many as with
     neighbours swapped among the first ten in one list of twenty: the logarithm of the ratio of two neighbours has then
@@ -202,7 +202,7 @@ def _one_sided(log: ClickLog) -> Iterator[Finding]:
 
 
 def unlikely(log: ClickLog, group: IntArray, n: int) -> Mask:
-    """Which sessions or users click more than people do, `group` telling them apart.
+    """Return which of n sessions or users click more than people do; `group` says whose each impression is.
 
     Those with 5 clicks or more that would happen to fewer than one in a million by Hoeffding's bound,
     exp(-n KL(clicks / n, p)), if every impression were clicked independently at twice the rate of its position (p is

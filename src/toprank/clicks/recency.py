@@ -4,7 +4,7 @@ A session counts 2^(-age / half_life), its age being how long it was before the 
 what is older. What is estimated with such weights is what holds for a session that is drawn from the log with these
 chances: the worth of a document is the mean of what it was worth when it was shown, and queries count by the weights of
 their sessions. Where nothing changes over time that is the same as without weights, with a larger variance; where
-something does, it is a mean over the last while, 1.44 half-lives old if sessions come evenly. It foretells nothing.
+something does, it is a mean over the last while, 1.44 half-lives old if sessions come evenly. It predicts nothing.
 
 Sessions are in the order of their times, wherever they stand in a file. A clock that was set back makes sessions older
 than they are, which costs them weight; one far ahead of all others would take all weight from these, and is refused.
@@ -247,7 +247,7 @@ class Recency:
 
 
 def recent(log: ClickLog, half_life: Span | None, window: Span | None) -> tuple[ClickLog, Recency | None]:
-    """The log with the weights of its sessions, without those that do not count; and what to say of it."""
+    """Return the log with its sessions weighed by age, without those that do not count; and how they were weighed."""
     if half_life is None and window is None:
         return log, None
     times = times_of(log)
@@ -283,7 +283,7 @@ class TimeCut:
 
 
 def latest(log: ClickLog, by: str, holdout: float) -> TimeCut:
-    """Hold out the latest share of the sessions; sessions of one moment stay together.
+    """Hold out the latest share of the sessions; sessions of the same time stay together.
 
     >>> log = ClickLog.of(["a"] * 4, ["x"] * 4, [1] * 4, [0] * 4, session=[0, 1, 2, 3], time=[30, 10, 40, 20])
     >>> cut = latest(log, "time", 0.25)

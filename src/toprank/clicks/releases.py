@@ -1,4 +1,4 @@
-"""A release on some users: two numbers and a sentence, which hold whenever one looks.
+"""A release to some users: two numbers and a sentence that hold whenever you look.
 
 The difference of what two models bring to a unit (who has a key, of a split; a query, of interleaved lists), with an
 interval that holds at all looks at once (`toprank.significance.sequential`); and whether units were dealt out as they
@@ -271,10 +271,10 @@ def _difference(new: FloatArray, current: FloatArray, confidence: float) -> Inte
 
 
 def _variance(n: Any, m: Any, of_new: Any, of_current: Any) -> Any:
-    """That of a difference of means: as each arm's values spread, or as those of both together, whichever is more.
+    """Return the variance of a difference of means, by the arms' own spreads or that of both together: the larger one.
 
-    A small arm may not have seen yet what is rare and dear: going by its own spread alone, who looks again and again
-    finds it worse in far more splits than the level says.
+    A small arm may not have seen rare and large values yet. Going by its own spread alone, whoever looks again and
+    again finds it worse in far more splits than the level says.
     """
     of_both = ((n - 1) * of_new + (m - 1) * of_current) / (n + m - 2)
     return np.maximum(of_new / n + of_current / m, of_both / n + of_both / m)

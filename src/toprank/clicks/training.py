@@ -5,8 +5,8 @@ Corrected clicks are right in expectation only. A loss whose gradient is an affi
 under any other loss the noise of the estimates becomes a bias. So other losses are trained in the form that is linear
 where they have one, and refused otherwise, unless an approximation is asked for by name.
 
-A ranker knows the clicks that trained it by heart, and they flatter it. So each part of the queries is ranked by
-rankers that were trained on the sessions of the others, and what clicks say of these rankings compares the rankers.
+The clicks that trained a ranker flatter it. So each part of the queries is ranked by rankers that were trained on the
+sessions of the others, and the clicks on these rankings compare the rankers.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class Trained(Shown):
         recency: how sessions were weighed by their age; None if all count alike.
         held_out: the latest sessions, which no ranker learned from and which the estimates are from, in words; empty
             where parts of the queries were held out in turn.
-        contradiction: that documents which stood at several positions say otherwise than the propensities, in words;
-            empty where they do not.
+        contradiction: how documents that stood at several positions contradict the propensities, in words; empty if
+            they do not.
     """
 
     ranker: Ranker
