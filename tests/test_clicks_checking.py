@@ -563,3 +563,10 @@ def test_the_sessions_that_are_said_to_be_needed_make_intervals_about_as_narrow_
     assert 0.5 * width < widest(logged(while_exploring.sessions_needed, 0.05, seed=1)) < 2 * width
     with pytest.raises(tr.ToprankError, match="width"):
         tr.clicks.check(logged(100, 0.0), width=0)
+
+
+def test_the_summary_counts_findings_in_words_that_agree():
+    report = check(ClickLog.of(["q"] * 4, list("abab"), [1, 2, 1, 2], [0] * 4))
+    assert report.summary.endswith("2 findings (2 problems).")
+    assert replace(report, findings=report.findings[:1]).summary.endswith("1 finding (1 problem).")
+    assert replace(report, findings=()).summary.endswith("Nothing was found.")

@@ -51,6 +51,15 @@ def test_what_is_written_reads_back(name, log, tmp_path):
     assert again.qids.dtype.kind == "i"
 
 
+def test_columns_that_are_named_read_back_and_weights_are_not_written(log, tmp_path):
+    more = replace(log, columns={"bm25": log.position / 2}, weights=np.full(log.n_sessions, 0.5))
+    write(more, tmp_path / "log.parquet")
+    assert read(tmp_path / "log.parquet").columns == {}
+    again = read(tmp_path / "log.parquet", carry="bm25")
+    assert again.columns["bm25"].tolist() == (log.position / 2).tolist()
+    assert again.weights is None
+
+
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=4)
 FORMATS = ["parquet", "arrow", "csv", "csv.gz", "tsv", "jsonl", "pandas", "polars", "arrow table", "lists"]
 

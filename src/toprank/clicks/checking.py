@@ -17,7 +17,7 @@ from toprank.clicks.log import COMPARED, ClickLog, check_log
 from toprank.compute import IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.doctor.findings import Finding
+from toprank.doctor.findings import Finding, agreeing
 from toprank.errors import DataError
 from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, json_rows, percent
@@ -116,11 +116,11 @@ class LogReport(Shown):
     @property
     def summary(self) -> str:
         """What the log has, and how much was found."""
-        problems = sum(finding.severity == "problem" for finding in self.findings)
-        sentence = (
-            f"{len(self.findings)} findings, {problems} of them problems." if self.findings else "Nothing was found."
-        )
-        return f"{self._sizes()} {sentence}"
+        if not self.findings:
+            return f"{self._sizes()} Nothing was found."
+        count, problems = len(self.findings), sum(finding.severity == "problem" for finding in self.findings)
+        words = f"{count} {agreeing(count, 'finding|findings')} ({problems} {agreeing(problems, 'problem|problems')})."
+        return f"{self._sizes()} {words}"
 
     def _sizes(self) -> str:
         return ", ".join(f"{count:,} {name}" for name, count in self.sizes.items()) + "."

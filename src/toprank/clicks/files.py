@@ -380,7 +380,10 @@ def _values(column: Any, from_text: bool) -> Array:
 
 
 def write(log: ClickLog, path: PathLike) -> None:
-    """Write a log as Parquet, Arrow or CSV by the suffix of `path`, whole or not at all; `read` gives the same log.
+    """Write a log as Parquet, Arrow or CSV by the suffix of `path`, whole or not at all.
+
+    `read` gives the same sessions; further columns than it keeps by itself are named in `carry`. Weights by age are not
+    written, and what was left out when the log was made is not either.
 
     >>> import tempfile
     >>> log = ClickLog.of(["a", "a"], ["x", "y"], [1, 2], [0, 1])
