@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toprank.clicks.features import rows_of_all, under
+from toprank.clicks.fitting import FittedPositions
 from toprank.clicks.log import ClickLog, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
@@ -20,14 +21,6 @@ from toprank.rankers.estimator import unfitted
 
 _STEPS = 500  # of the propensities, which lists of several lengths make no closed form
 _LEAST = 1e-9
-
-
-class Solved(NamedTuple):
-    """Propensities and the ranker that came with them."""
-
-    values: FloatArray
-    ranker: Any
-    converged: bool
 
 
 class Dual:
@@ -57,7 +50,7 @@ class Dual:
         self.choices, self.choice = np.unique(shown, axis=0, return_inverse=True)
         self.choice = self.choice.reshape(-1)
 
-    def solve(self, weights: FloatArray, start: FloatArray, tolerance: float, max_rounds: int) -> Solved:
+    def solve(self, weights: FloatArray, start: FloatArray, tolerance: float, max_rounds: int) -> FittedPositions:
         """Both in turn, from propensities; queries count as often as they weigh."""
         log, clicked = self.log, np.flatnonzero(self.log.clicks)
         count, place = log.weighed(weights)[clicked], log.position[clicked] - 1
@@ -75,7 +68,8 @@ class Dual:
             converged = bool(np.abs(change).max() <= tolerance)
             if converged:
                 break
-        return Solved(np.exp(logits - logits[0]), ranker, converged)
+        values = np.exp(logits - logits[0])
+        return FittedPositions(values, values, converged, ranker)
 
     def _clipped(self, logarithm: FloatArray) -> FloatArray:
         return np.exp(np.minimum(logarithm, np.log(1 / self.clip)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from toprank.clicks.contexts import Context
 from toprank.clicks.curves import Curves, contradiction
 from toprank.clicks.dual import Dual
 from toprank.clicks.features import AttractionByFeatures, same_features
+from toprank.clicks.fitting import FittedPositions
 from toprank.clicks.harvests import HARVESTED, Graph, Propensities, assumed, graph, harvested
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, redrawn
 from toprank.clicks.models import ProductCells
@@ -32,17 +33,8 @@ METHODS: dict[str, int] = {**dict.fromkeys(HARVESTED, 200), "regression-em": 20,
 _PRIOR = (0.01, 0.01)  # of the relevances under trust, which a larger one would draw together
 
 
-class _Estimate(NamedTuple):
-    values: FloatArray
-    at: FloatArray
-    """All that was fitted, to begin another fit with."""
-    converged: bool
-    ranker: Any = None
-    offsets: FloatArray | None = None
-
-
 Mask = npt.NDArray[np.bool_]
-Estimator = Callable[[FloatArray, FloatArray | None], _Estimate]
+Estimator = Callable[[FloatArray, FloatArray | None], FittedPositions]
 """From how often each query counts, and where to begin, to propensities."""
 
 
@@ -170,11 +162,11 @@ def _graph_of_features(log: ClickLog, data: RankingData | None) -> Graph:
 def _regression(log: ClickLog, data: RankingData | None, ranker: Any, tolerance: float, max_steps: int) -> Estimator:
     learner = AttractionByFeatures(ranker, log, data)
 
-    def estimate(weights: FloatArray, start: FloatArray | None) -> _Estimate:
+    def estimate(weights: FloatArray, start: FloatArray | None) -> FittedPositions:
         cells = ProductCells.of(log, log.position - 1, log.depth, weights)
         fit = cells.fit((1e-6, 1e-6), tolerance * log.n_impressions, max_steps, learner=learner, start=start)
         looked = fit.at[log.n_pairs :]
-        return _Estimate(looked / looked[0], fit.at, fit.converged, learner.ranker)
+        return FittedPositions(looked / looked[0], fit.at, fit.converged, learner.ranker)
 
     return estimate
 
@@ -184,17 +176,15 @@ def _dual(
 ) -> Estimator:
     both = Dual(log, data, ranker, clip)
 
-    def estimate(weights: FloatArray, start: FloatArray | None) -> _Estimate:
-        solved = both.solve(weights, np.ones(log.depth) if start is None else start, tolerance, max_steps)
-        return _Estimate(solved.values, solved.values, solved.converged, solved.ranker)
+    def estimate(weights: FloatArray, start: FloatArray | None) -> FittedPositions:
+        return both.solve(weights, np.ones(log.depth) if start is None else start, tolerance, max_steps)
 
     return estimate
 
 
 def _trust(log: ClickLog, learner: AttractionByFeatures | None, tolerance: float, max_steps: int) -> Estimator:
-    def estimate(weights: FloatArray, start: FloatArray | None) -> _Estimate:
-        fit = affine(log, weights, _PRIOR, tolerance, max_steps, start, learner)
-        return _Estimate(fit.values, fit.at, fit.converged, None if learner is None else learner.ranker, fit.offsets)
+    def estimate(weights: FloatArray, start: FloatArray | None) -> FittedPositions:
+        return affine(log, weights, _PRIOR, tolerance, max_steps, start, learner)
 
     return estimate
 

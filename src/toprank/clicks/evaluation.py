@@ -271,8 +271,8 @@ def evaluate(
     """
     check_log(log)
     check_data("off-policy evaluation", data)
-    wanted = [Metric.of(name) for name in ([metrics] if isinstance(metrics, str) else metrics)]
-    if not wanted:
+    names = [metrics] if isinstance(metrics, str) else list(metrics)
+    if not names:
         raise DataError("Name a metric or several, such as dcg@10 and ctr@3.")
     if estimator not in CORRECTIONS:
         raise UnknownNameError("estimator", estimator, CORRECTIONS)
@@ -281,10 +281,10 @@ def evaluate(
     ranks = {"": ranks_of(np.asarray(values, dtype=np.float64), data)}
     cut = None if by is None else latest(log, by, holdout)
     log, recency = recent(log if cut is None else cut.late, half_life, window)
-    judged = judge(
-        ranks, log, data, wanted, estimator=estimator, propensities=propensities, context=context, clip=clip,
+    judged = judge_by(
+        (estimator,), ranks, log, data, names, propensities=propensities, context=context, clip=clip,
         regression=regression, confidence=confidence,
-    )  # fmt: skip
+    )[estimator]  # fmt: skip
     problem = "" if judged.curves is None else contradiction(judged.curves, log)
     estimate = replace(
         judged.estimates[""], recency=recency, held_out="" if cut is None else str(cut), contradiction=problem
@@ -320,25 +320,16 @@ class JudgedRankers(NamedTuple):
         return jackknife_interval(value, rests[0] - rests[1], self.shares, confidence)
 
 
-def judge(
-    ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, metrics: Sequence[Metric | str], *,
-    estimator: str = "snips", propensities: Any = None, context: Context | None = None, clip: float | None = None,
-    regression: Any = None, confidence: float = 0.95,
-) -> JudgedRankers:  # fmt: skip
-    """`evaluate` of several rankers at once, from the ranks that they give to the documents of `data`."""
-    return judge_by(
-        (estimator,), ranks, log, data, metrics, propensities=propensities, context=context, clip=clip,
-        regression=regression, confidence=confidence,
-    )[estimator]  # fmt: skip
-
-
 def judge_by(
     estimators: Sequence[str], ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData,
-    metrics: Sequence[Metric | str], *, propensities: Any = None, context: Context | None = None,
+    metrics: Sequence[str], *, propensities: Any = None, context: Context | None = None,
     clip: float | None = None, regression: Any = None, confidence: float = 0.95,
 ) -> dict[str, JudgedRankers]:  # fmt: skip
-    """`judge` by several estimators, which share the propensities: these are found once for all."""
-    wanted = [Metric.of(metric) if isinstance(metric, str) else metric for metric in metrics]
+    """Evaluate several rankers at once, from the ranks that they give to the documents of `data`.
+
+    Several estimators share the propensities, which are estimated once for all.
+    """
+    wanted = [Metric.of(name) for name in metrics]
     needed = set(estimators) != {"none"} or any(metric.kind != "dcg" for metric in wanted)
 
     curves_of_all = curves_of(propensities, log, data, LinearRanker(), context) if needed else None

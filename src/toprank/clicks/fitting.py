@@ -8,7 +8,7 @@ where the other takes a hundred, or thousands where hardly a swap joins the plac
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,20 @@ _HALVINGS = 60  # of a step: the sixtieth moves nothing
 _STILL = 1e-5  # of a probability that has no farther to go, it may be said that it has come to rest
 Step = Callable[[FloatArray], tuple[FloatArray, float]]
 """From probabilities to better ones, and the objective at those that were given."""
+
+
+class FittedPositions(NamedTuple):
+    """What a method that learns propensities together with documents gives."""
+
+    values: FloatArray
+    """The propensity of each position, relative to the first."""
+    at: FloatArray
+    """All that was fitted, to begin another fit with."""
+    converged: bool
+    ranker: Any = None
+    """What learned the documents, if a ranker did."""
+    offsets: FloatArray | None = None
+    """β of each position, if the method knows of trust."""
 
 
 class Maximum(NamedTuple):

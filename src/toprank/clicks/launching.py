@@ -491,6 +491,7 @@ def launch(
     examined = layout is None and users is None and not _know_trust(curves)
     trust = trusting_users(log, seed) if examined else []
     contradictions = [] if deciding.curves is None else list(filter(None, [contradiction(deciding.curves, log, seed)]))
+    sliced_by, gains = _in_slices(deciding, wanted, names, data, slices, confidence) if slices is not None else ("", ())
     return Launch(
         names=names, metric=wanted, estimator=estimator,
         estimates={name: _three(estimate, names, wanted) for name, estimate in judged.items()},
@@ -501,10 +502,10 @@ def launch(
         unseen=(estimates[names[0]].unseen[wanted], estimates[names[1]].unseen[wanted]),
         clip=(known.clip, known.clipped), users=users,
         reordered=reordered(ranks[names[0]], ranks[names[1]], data, known.counts, k, looks, new, shown),
-        slices=() if slices is None else _in_slices(deciding, wanted, names, data, slices, confidence),
+        slices=gains,
         doubts=(*_by_context(layout), *trust, *contradictions,
                 *_doubts(log, known, judged, names, wanted, version)),
-        _by=_called(data, slices), **facts,
+        _by=sliced_by, **facts,
     )  # fmt: skip
 
 
@@ -636,8 +637,8 @@ def _reach(
 
 def _in_slices(
     judged: JudgedRankers, metric: str, names: tuple[str, str], data: RankingData, by: By, confidence: float
-) -> tuple[SliceGain, ...]:
-    """The difference in slices; propensities are taken for right here."""
+) -> tuple[str, tuple[SliceGain, ...]]:
+    """Return what the slices are by, and the difference in each; propensities are taken for right here."""
     known = judged.known[metric]
     in_log, slices = known.asked, Sliceable.of(data).slices(by)
     each = judged.estimates[names[0]].per_query[metric] - judged.estimates[names[1]].per_query[metric]
@@ -650,11 +651,7 @@ def _in_slices(
         if n_queries < LEAST:
             gain = replace(gain, low=-np.inf, high=np.inf)
         gains.append(SliceGain(name, n_queries, int(known.counts[in_log][of_slice].sum()), gain))
-    return tuple(gains)
-
-
-def _called(data: RankingData, by: By | None) -> str:
-    return "" if by is None else Sliceable.of(data).slices(by).by
+    return slices.by, tuple(gains)
 
 
 def _offline(scores: dict[str, FloatArray], data: RankingData, seed: int) -> Comparison | None:

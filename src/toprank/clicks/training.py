@@ -29,7 +29,7 @@ from toprank.clicks.corrections import (
     session_queries,
 )
 from toprank.clicks.curves import Curves, contradiction
-from toprank.clicks.evaluation import clipped, judge, left_out, ranks_of
+from toprank.clicks.evaluation import clipped, judge_by, left_out, ranks_of
 from toprank.clicks.harvests import HARVESTED
 from toprank.clicks.known_sessions import KnownSessions
 from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedWarning, check_log, named
@@ -638,7 +638,7 @@ def _judged(
     harvests = propensities is None or (isinstance(propensities, str) and propensities in HARVESTED)
     by = {"propensities": propensities, "context": context} if harvests else {"propensities": curves}
     ranks, metric = {name: ranks_of(values, shown) for name, values in scores.items()}, _METRICS[task.reward]
-    judgement = judge(ranks, log, shown, [metric], **by, clip=0.0)
+    judgement = judge_by(("snips",), ranks, log, shown, [metric], **by, clip=0.0)["snips"]
     estimates = {name: estimate.intervals[metric] for name, estimate in judgement.estimates.items()}
     return estimates, {name: judgement.gain(name, "naive", metric) for name in ranks if name != "naive"}
 

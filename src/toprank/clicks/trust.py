@@ -7,12 +7,10 @@ relevance is counted as what it is at the first position, P(click there): its α
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from toprank.clicks.features import AttractionByFeatures
-from toprank.clicks.fitting import climb, inside, maximise
+from toprank.clicks.fitting import FittedPositions, climb, inside, maximise
 from toprank.clicks.log import ClickLog, sums
 from toprank.clicks.models import ProductCells
 from toprank.compute import FloatArray
@@ -20,20 +18,10 @@ from toprank.compute import FloatArray
 _STILL = 1e-3  # ratios of differences creep in the fourth digit for ten thousands of steps, far below what a log tells
 
 
-class Affine(NamedTuple):
-    """α and β of each position, on the scale of the first."""
-
-    values: FloatArray
-    offsets: FloatArray
-    at: FloatArray
-    """All probabilities as they were fitted, to begin another fit with."""
-    converged: bool
-
-
 def affine(
     log: ClickLog, weights: FloatArray, prior: tuple[float, float], tolerance: float, max_steps: int,
     start: FloatArray | None = None, learner: AttractionByFeatures | None = None,
-) -> Affine:  # fmt: skip
+) -> FittedPositions:  # fmt: skip
     """The most likely α and β; each query counts as often as it weighs. A learner makes R of features."""
     cells, n, depth = ProductCells.of(log, log.position - 1, log.depth, weights), log.n_pairs, log.depth
     pair, place = np.repeat(np.arange(n), np.diff(cells.begins)), cells.place
@@ -72,7 +60,8 @@ def affine(
     limits = tolerance * log.n_impressions, max_steps
     fitted = maximise(step, start, *limits, read, _STILL) if learner is None else climb(step, start, *limits)
     values, offsets = np.split(read(fitted.at), 2)
-    return Affine(values, offsets, fitted.at, fitted.converged)
+    ranker = None if learner is None else learner.ranker
+    return FittedPositions(values, fitted.at, fitted.converged, ranker, offsets)
 
 
 def _share(part: FloatArray, whole: FloatArray) -> FloatArray:
