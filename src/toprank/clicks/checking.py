@@ -169,7 +169,7 @@ def check(
             propensities by it (`toprank.clicks.propensities`). Without one, all columns with a few values are examined
             for whether they change the curve.
         resamples: how often queries are drawn again for the intervals of the propensities.
-        width: how wide intervals of propensities may be, as a share of them; how many sessions that takes is told.
+        width: report how many sessions make the intervals of propensities this narrow, as a share of the propensity.
         seed: seed of these draws.
 
     >>> log = ClickLog.of(["q"] * 4, ["a", "b", "a", "b"], [1, 2, 1, 2], [0, 0, 0, 0])

@@ -98,7 +98,7 @@ def read(
         carry: further columns to keep; ``ranker``, ``explored``, ``team``, ``arm``,
             ``share``, ``propensity`` and ``version`` are kept in any case, and so are ``device``, ``surface`` and
             ``module``. Of the log of a service,
-            features that it was told to write, and ``score``.
+            features that it was configured to write, and ``score``.
         first_position: the number of the first position, 1 or 0.
         format: parquet, arrow, csv, jsonl or yandex, where neither content nor name tells.
 
@@ -151,7 +151,7 @@ def _read_tables(
 
 
 def _refuse_columns(format: str, choices: Mapping[str, Choice], carry: Sequence[str]) -> None:
-    """Refuse to be told of columns where a format says which they are."""
+    """Refuse a choice of columns for a format that fixes them."""
     named = [role for role, choice in choices.items() if choice is not None]
     leave_out = Remedy("{carry}.", "{context}.", carry=..., context=...)
     if named or carry:
@@ -405,7 +405,7 @@ def write(log: ClickLog, path: PathLike) -> None:
 
 
 def written_as(path: PathLike) -> str:
-    """The format that a log is written in, told by the name of its file."""
+    """Return the format that a log is written in, by the name of its file."""
     kind = promised_format(path)
     if kind not in ("parquet", "arrow", "csv"):
         raise DataError(f"{path}: name it .parquet, .arrow or .csv (.csv.gz); the name tells how a log is written.")

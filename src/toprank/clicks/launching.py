@@ -417,7 +417,7 @@ def launch(
             seconds; what is estimated is then a mean over the last while (`toprank.clicks.recency`).
         window: leave out sessions that are older than this.
         version: of the current model as the service calls it, or the SHA-256 of its file; sessions that other versions
-            served are counted and told.
+            served are counted and reported.
         current_data: the same documents in the columns of the current ranker, where the new one takes others.
         names: names of the new ranker and the current one.
         shown: queries to show side by side.
@@ -477,7 +477,7 @@ def launch(
         )
     except UnidentifiedError as reason:
         unknown = Interval(np.nan, -np.inf, np.inf, confidence, 0, "not known", "difference")
-        return _untold(
+        return _without_answer(
             reason.args[0], log, data, ranks, k, new, shown, names=names, metric=wanted, estimator=estimator,
             minimum=minimum, estimates=dict.fromkeys(estimators, (unknown, unknown, unknown)), **facts,
         )  # fmt: skip
@@ -509,7 +509,7 @@ def launch(
     )  # fmt: skip
 
 
-def _untold(
+def _without_answer(
     reason: str, log: ClickLog, data: RankingData, ranks: dict[str, IntArray], k: int, new: Any, shown: int,
     **facts: Any,
 ) -> Launch:  # fmt: skip

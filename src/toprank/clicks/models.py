@@ -5,8 +5,8 @@ The rates (`GlobalCTR`, `RankCTR`, `DocumentCTR`) are the floor that every model
 top are in `cascades`.
 
 Every probability is shrunk: `prior` = (a, b) stands for a clicks and b skips besides those that were seen. It keeps
-a document that was shown twice from an attraction of 0 or 1. What all documents share is best told where they are
-hardly shrunk, so that `intervals` fits with less of it, and takes out what few impressions of each do to it.
+a document that was shown twice from an attraction of 0 or 1. What all documents share is estimated best if they
+are hardly shrunk; so `intervals` fits with a weaker prior, and takes out the bias of few impressions of each.
 """
 
 from __future__ import annotations
@@ -263,25 +263,21 @@ class ClickModel(ABC):
         weights, shares = left_out_in_turn(log, groups, seed)
         fits = [self._hardly_shrunk(log, data, kept, best._rest) for kept in (weights if len(weights) > 1 else ())]
         rests = [fit.parameters_ for fit in fits]
-        as_said = self._as_said(best, log, None, seed)
+        refits = self._refits(best, log, None, seed)
         if restless := sum(not fit.converged_ for fit in (best, *fits)):
             warn_user(_restless(self, f"{restless} of {len(fits) + 1} fits"), ConvergenceWarning)
         most, intervals = np.inf if self.ratios else 1.0, dict[str, Interval[FloatArray]]()
         for name, first in best.parameters_.items():
-            noise = np.zeros_like(first)
-            value = self._without_misses(name, first, as_said)
-            if as_said:
-                missed = np.mean([simulated[name] for simulated in as_said], axis=0) - first
-                noise = (
-                    np.var([simulated[name] for simulated in as_said], axis=0, ddof=1) / len(as_said)
-                    + (_DOUBT * missed) ** 2
-                )
+            value, noise = self._without_misses(name, first, refits), np.zeros_like(first)
+            if refits:
+                refitted = np.array([refit[name] for refit in refits])
+                noise = refitted.var(axis=0, ddof=1) / len(refits) + (_DOUBT * (refitted.mean(axis=0) - first)) ** 2
             without = np.array([rest[name] for rest in rests])
             intervals[name] = jackknife(value, without, shares, confidence, ratios=self.ratios, besides=noise)
             low, high = np.maximum(intervals[name].low, 0.0), np.minimum(intervals[name].high, most)
             if len(rests):
-                untold = self._untold(log, np.stack([first, *without]), best.prior_[0] / sum(best.prior_))
-                low, high = np.where(untold, 0.0, low), np.where(untold, most, high)
+                unidentified = self._unidentified(log, np.stack([first, *without]), best.prior_[0] / sum(best.prior_))
+                low, high = np.where(unidentified, 0.0, low), np.where(unidentified, most, high)
             possible = first > 0  # what cannot happen stays so
             intervals[name] = replace(
                 intervals[name], low=np.where(possible, low, 0.0), high=np.where(possible, high, 0.0)
@@ -300,8 +296,8 @@ class ClickModel(ABC):
             return self.parameters_
         if self._corrected is None:
             best = self._hardly_shrunk(self.log_, None, self._weights)
-            as_said = self._as_said(best, self.log_, self._weights, 0)
-            corrected = {name: self._without_misses(name, first, as_said) for name, first in best.parameters_.items()}
+            refits = self._refits(best, self.log_, self._weights, 0)
+            corrected = {name: self._without_misses(name, first, refits) for name, first in best.parameters_.items()}
             self._corrected = corrected
         return self._corrected
 
@@ -323,17 +319,17 @@ class ClickModel(ABC):
         less = min(1.0, _HARDLY / (clicks + skips))
         return less * clicks, less * skips
 
-    def _as_said(self, best: Self, log: ClickLog, weights: FloatArray | None, seed: int) -> list[dict[str, FloatArray]]:
+    def _refits(self, best: Self, log: ClickLog, weights: FloatArray | None, seed: int) -> list[dict[str, FloatArray]]:
         """What fits make of users who are as `best` says, where documents have attractions of their own."""
         users = best._simulated(log, seed) if self.attraction is None and self.by_features else ()
         return [self._hardly_shrunk(simulated, None, weights, best._rest).parameters_ for simulated in users]
 
-    def _without_misses(self, name: str, first: FloatArray, as_said: list[dict[str, FloatArray]]) -> FloatArray:
+    def _without_misses(self, name: str, first: FloatArray, refits: list[dict[str, FloatArray]]) -> FloatArray:
         """A parameter less what fits miss such users by."""
-        missed = np.mean([simulated[name] for simulated in as_said], axis=0) - first if as_said else 0.0
+        missed = np.mean([refit[name] for refit in refits], axis=0) - first if refits else 0.0
         return np.asarray(np.clip(first - missed, 0.0, np.inf if self.ratios else 1.0))
 
-    def _untold(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
+    def _unidentified(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
         """Which parameters no click of the log tells: all fits say of them what the prior does."""
         del log
         return np.asarray(np.isclose(fits, mean, rtol=1e-9, atol=0).all(axis=0))
@@ -403,7 +399,7 @@ def rate_prior(
 ) -> tuple[float, float]:
     """A prior of so many impressions with the rate of clicks on what was looked at, as clicks and skips.
 
-    Unless it is told, that is the first position of the log: all users look there, so that the rate is the mean
+    By default that is the first position of the log: all users look there, so that the rate is the mean
     attraction of what was shown. A prior with another mean draws rarely shown documents to it, and so the examination
     of the positions at which they stand the other way. Models that know by themselves what was looked at take the rate
     of that: the rates of clicks all impressions, `Cascade` those down to the first click, `DCM` and `SDBN` those down
@@ -693,7 +689,7 @@ class _Product(ClickModel):
         self._keep(fitted.at[: log.n_pairs], fitted.at[log.n_pairs :], log.depth)
 
     @override
-    def _untold(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
+    def _unidentified(self, log: ClickLog, fits: FloatArray, mean: float) -> npt.NDArray[np.bool_]:
         """Places without a click or a way to the first; and all where that has no click: they are relative to it."""
         place, n_places = self._places(log)
         silent = sums(place, log.clicks, n_places) == 0
@@ -792,7 +788,7 @@ class PBM(_Product):
         return model
 
     @override
-    def _as_said(self, best: Self, log: ClickLog, weights: FloatArray | None, seed: int) -> list[dict[str, FloatArray]]:
+    def _refits(self, best: Self, log: ClickLog, weights: FloatArray | None, seed: int) -> list[dict[str, FloatArray]]:
         """Nothing is missed, and nothing to be corrected."""
         return []
 
