@@ -418,6 +418,20 @@ def test_a_model_that_cannot_be_improved_stays_as_it_is(halves):
     np.testing.assert_array_equal(then.predict(valid), first.predict(valid))
 
 
+def test_the_value_to_beat_is_that_of_the_model_before_its_calibration(halves):
+    """Calibration may change the order of documents, and the trees that go on have none."""
+    train, valid = halves
+    first = trees("Multinomial", outputs="grades", n_trees=5).fit(train)
+    upside_down = valid.replace(labels=valid.labels.max() - valid.labels)
+    calibrated = trees("Multinomial", outputs="grades", n_trees=5).fit(train).calibrate(upside_down)
+    values = [tr.evaluate(ranker.predict(valid), valid).mean["ndcg@10"] for ranker in (first, calibrated)]
+    assert values[0] != pytest.approx(values[1], abs=1e-3)
+    worse = train.replace(labels=train.labels.max() - train.labels)
+    then = trees("Multinomial", outputs="grades", n_trees=2, init_model=calibrated).fit(worse, valid=valid)
+    assert then.best_iteration_ == 5
+    assert then.training_["valid"]["ndcg@10"] == pytest.approx(values[0], abs=1e-9)
+
+
 def test_callbacks_see_every_round_and_may_end_the_training(halves):
     seen = []
 

@@ -85,9 +85,9 @@ def _make_rounds(
     if plan.loss is not None:
         bound = bound_part(plan.loss, data, plan.whole)
         objective = objective_of(own, plan.loss, bound, plan.gains, plan.intercept, before, data.X, company)
-    if first and own.init_model is not None:
-        watch.first_value(own.init_model, judges.get("valid"))
     scores = (lambda raw: raw) if objective is None else objective.scores
+    if first and own.init_model is not None:
+        watch.first_value(own.init_model, judges.get("valid"), scores)
     metrics = {name: watch.metric(name, judge, scores) for name, judge in judges.items()}
     sets = datasets(own, company.weighted(data), held_out, columns)
     make_rounds(own, parameters, sets, Start(plan.gains, plan.intercept, objective, before), metrics, watch)
@@ -192,11 +192,13 @@ class _SharedWatch(RoundWatch):
 
         return value
 
-    def first_value(self, before: TreeRanker, judge: Judge | None) -> None:
+    def first_value(self, before: TreeRanker, judge: Judge | None, scores: Callable[[FloatArray], FloatArray]) -> None:
         """Set the value to beat: the validation metric of the model to go on from."""
         if "valid" not in self.names:
             return
-        own = np.zeros(2) if judge is None else _sum_and_count(judge.per_query(before.predict(judge.data)))
+        own = np.zeros(2)
+        if judge is not None:
+            own = _sum_and_count(judge.per_query(scores(before.raw_scores(judge.data.X))))
         total, count = self.company.sum(own)
         self.best_value = float(total / count) if count else None
 

@@ -307,7 +307,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     def _scores(self, X: Any) -> FloatArray:
         if len(self.gains_):
             return _joined(expected_gains(self._calibrated(P), self.gains_) for P in self._grade_blocks(X))
-        raw = self._raw(X)
+        raw = self.raw_scores(X)
         if self.intercept_[0]:
             raw += self.intercept_[0]
         return raw
@@ -320,13 +320,13 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     def _grade_blocks(self, X: Any) -> Iterator[FloatArray]:
         """P(grade | x) as training left them, some rows at a time: several numbers are made for each grade."""
         parts = parts_of(slice(0, X.shape[0]), _ROWS)
-        return (grade_probabilities(self._raw(X[rows]) + self.intercept_) for rows in parts)
+        return (grade_probabilities(self.raw_scores(X[rows]) + self.intercept_) for rows in parts)
 
     def _own_probabilities(self, X: Any) -> FloatArray:
         return _joined(self._grade_blocks(self._prediction_rows(X)))
 
-    def _raw(self, X: Any) -> FloatArray:
-        """What the trees give, (n,) or (n, grades)."""
+    def raw_scores(self, X: Any) -> FloatArray:
+        """Return the trees' sums without the intercept, (n,) or (n, grades), of rows with the columns that they see."""
         return self._trees.forest.predict(X, self.threads)
 
     @property

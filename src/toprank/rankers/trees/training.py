@@ -197,15 +197,16 @@ def train_trees(data: Any, asked: TreeRanker, valid: Any) -> tuple[Start, Booste
     # DART shows its training scores without the trees that it left out.
     judges = metric_judges(asked, None if asked.boosting == "dart" else data, valid, lenient=True)
     judge = judges.get("valid")
+    sets = datasets(asked, data, valid, columns)
+    scores = (lambda raw: raw) if start.objective is None else start.objective.scores
     watch = RoundWatch(
         steps=asked.n_trees,
         first=start.rounds,
         dart=asked.boosting == "dart",
         sampled=is_sampled(asked),
-        **watch_options(asked, judge, lambda before, valid: before._scores(valid.X)),
+        # As later rounds are judged: `predict` would calibrate, if the model to go on from was calibrated.
+        **watch_options(asked, judge, lambda before, valid: scores(before.raw_scores(valid.X))),
     )
-    sets = datasets(asked, data, valid, columns)
-    scores = (lambda raw: raw) if start.objective is None else start.objective.scores
     metrics: dict[str, Metric] = {
         name: lambda raw, judge=judge: judge(scores(raw))  # type: ignore[misc]
         for name, judge in judges.items()
