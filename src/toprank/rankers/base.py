@@ -216,20 +216,20 @@ class Ranker(Recorded):
         """The columns that are to be learnt from; None: the features as they are."""
         assert self.encoding_ is not None
         before = getattr(self, "init_model", None)  # whose columns are those to go on with
-        known: SeenColumns | None = getattr(before, "columns_", None)
+        columns_before: SeenColumns | None = getattr(before, "columns_", None)
         goes_on = before is not None and getattr(before, "encoding_", None) == self.encoding_
-        asked = self._asked_of_levels()
+        wanted_means = self._asked_of_levels()
         if goes_on:
-            asked = [] if known is None else known.names_of_means
-        if asked is not False and asked != []:
-            learnt = source.level_means(valid, asked, self._folds_of_means)
+            wanted_means = [] if columns_before is None else columns_before.names_of_means
+        if wanted_means is not False and wanted_means != []:
+            learnt = source.level_means(valid, wanted_means, self._folds_of_means)
             if learnt.tables or learnt.examined:
                 self.training_["level_means"] = learnt.plain(self.encoding_)
             means = learnt.tables
         else:
             means = ()
         if goes_on:  # tables are those of the data at hand, which the model before may have seen in part
-            return None if known is None else replace(known, means=means)
+            return None if columns_before is None else replace(columns_before, means=means)
         if not self.takes_categories:
             return source.one_hot(self.encoding_, self.takes_sparse, means)
         return SeenColumns.of_codes(self.encoding_, means) if means else None
@@ -268,12 +268,12 @@ class Ranker(Recorded):
 
     def _remembered(self, data: RankingData) -> dict[str, Any]:
         """What more of the training data `training_` keeps, for those who ask later."""
-        known: dict[str, Any] = {QUERIES: KnownQueries.of(data).plain()}
+        remembered: dict[str, Any] = {QUERIES: KnownQueries.of(data).plain()}
         if data.carried is not NOTHING and (judged_by := judges_of(data.carried)):
-            known["judges"] = list(judged_by)
+            remembered["judges"] = list(judged_by)
         if self.can_be_calibrated and getattr(self, "outputs", "grades") == "grades":
-            known[ROWS] = KnownRows.of(row_hashes(data.X), data.labels).plain()
-        return known
+            remembered[ROWS] = KnownRows.of(row_hashes(data.X), data.labels).plain()
+        return remembered
 
     @abstractmethod
     def _fit(self, data: Any, valid: Any) -> None:
@@ -342,7 +342,7 @@ class Ranker(Recorded):
         if len(scores) > 1 and (scores == scores[0]).all():
             self.warn_constant("All documents have the same score; the order given is that of the rows, not a ranking.")
         names, best = data.row_names, best_rows(scores, data.queries, k)
-        return {of: names[rows].tolist() for of, rows in zip(data.qids.tolist(), best, strict=True)}
+        return {query: names[rows].tolist() for query, rows in zip(data.qids.tolist(), best, strict=True)}
 
     def _with_queries(self, X: Any, qid: npt.ArrayLike | str | None) -> RankingData:
         """A frame or features as what they are to this ranker, without labels."""
@@ -526,8 +526,8 @@ class Ranker(Recorded):
 
     def state(self) -> State:
         """Everything that `restore` needs, as plain values, arrays and texts."""
-        given = self._saved_parameters().items()
-        parameters = {name: plain(name, value) for name, value in given if name not in OF_THE_MACHINE}
+        parameters_of_fit = self._saved_parameters().items()
+        parameters = {name: plain(name, value) for name, value in parameters_of_fit if name not in OF_THE_MACHINE}
         arrays = {name.rstrip("_"): np.asarray(getattr(self, name)) for name in self.saved_arrays}
         if self.standardises:
             arrays |= {"centre": self.standardisation_.centre, "spread": self.standardisation_.spread}
@@ -598,15 +598,16 @@ class Ranker(Recorded):
             hint = "; a table with its labels is tr.RankingData.from_frame(table)." if hasattr(X, "columns") else "."
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None{hint}")
         common_index(X=X, y=y, qid=qid, sample_weight=weights)
-        known = np.asarray(y)
-        if known.dtype.kind == "f" and np.isnan(known).any():
+        y_values = np.asarray(y)
+        if y_values.dtype.kind == "f" and np.isnan(y_values).any():
             raise DataError(
-                f"Input y contains NaN: {int(np.isnan(known).sum()):,} documents are not judged; leave their rows out."
+                f"Input y contains NaN: {int(np.isnan(y_values).sum()):,} documents are not judged; leave their rows "
+                "out."
             )
-        _refuse_answer(X, known)
+        _refuse_answer(X, y_values)
         self.encoding_, self.columns_ = None, None
         mixed = is_mixed(X)
-        matrix, labels = (X, known) if mixed else validate(self, X, y, reset=True, sparse=self.takes_sparse)
+        matrix, labels = (X, y_values) if mixed else validate(self, X, y, reset=True, sparse=self.takes_sparse)
         check_validation(qid, len(labels))
         if qid is None:
             warn_one_query(len(labels), "Training", self.warn_once)
@@ -658,8 +659,8 @@ class Ranker(Recorded):
         if self.text_ is not None and isinstance(data, RankingData):
             data = self._matched(data)
         mine, theirs = getattr(self, "feature_names_in_", None), data.feature_names
-        known = self.encoding_
-        if mine is None or theirs is None or (tuple(mine) == theirs and data.encoding == known):
+        encoding = self.encoding_
+        if mine is None or theirs is None or (tuple(mine) == theirs and data.encoding == encoding):
             self._check_features(data)
             return data
         unknown = [name for name in theirs if name not in set(mine)]
@@ -672,8 +673,8 @@ class Ranker(Recorded):
                     "give the table itself, of which the columns of training are read.",
                 ),
             )
-        wanted = known or Encoding(tuple(Column(name) for name in mine))
-        return source_of(data).translated(wanted)
+        target = encoding or Encoding(tuple(Column(name) for name in mine))
+        return source_of(data).translated(target)
 
     def _matched(self, data: RankingData) -> RankingData:
         """Data with the columns that their words give, unless they bring these columns themselves."""
@@ -723,8 +724,8 @@ class Ranker(Recorded):
         self._check_dense(X)
         names = list(getattr(self, "feature_names_in_", ()))
         if self.text_ is not None and (hasattr(X, "columns") or hasattr(X, "schema")):
-            given = getattr(X, "column_names", None) or list(getattr(X, "columns", ()))
-            if not set(self.text_.names) <= set(map(str, given)):
+            present = getattr(X, "column_names", None) or list(getattr(X, "columns", ()))
+            if not set(self.text_.names) <= set(map(str, present)):
                 return self._text_rows(X)
         mixed = is_mixed(X)
         if mixed and not names:
@@ -778,14 +779,14 @@ class Ranker(Recorded):
                     "They must be the same.",
                 ),
             )
-        first, here = getattr(self, "first_feature_id_", None), data.first_feature_id
-        if first is not None and here is not None and first != here:
+        known_first, first = getattr(self, "first_feature_id_", None), data.first_feature_id
+        if known_first is not None and first is not None and known_first != first:
             raise DataError(
-                f"The first column of the data is feature {here} of their text, but that of the training data was "
-                f"feature {first}: every column would be taken for its neighbour.",
+                f"The first column of the data is feature {first} of their text, but that of the training data was "
+                f"feature {known_first}: every column would be taken for its neighbour.",
                 remedy=Remedy(
-                    f"Read the text with first_feature_id={first} and n_features={expected}; where the files count "
-                    "from different numbers, say so by data.replace(first_feature_id=None).",
+                    f"Read the text with first_feature_id={known_first} and n_features={expected}; where the files "
+                    "count from different numbers, say so by data.replace(first_feature_id=None).",
                     "Give the text itself, whose ids are read as those of the training data.",
                 ),
             )

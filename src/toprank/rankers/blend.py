@@ -220,10 +220,10 @@ class BlendRanker(Ranker):
         for number, (member, factor) in enumerate(self._counting()):
             own = sampling._replace(seed=sampling.seed + number)  # so that errors are independent, and squares add up
             own_terms = member.contributions(query, of, against, own)
-            known = slice(own_terms.values.shape[1])  # a model of RankLib may know the first features alone
-            values[:, known] += factor * own_terms.values
+            own_columns = slice(own_terms.values.shape[1])  # a model of RankLib may know the first features alone
+            values[:, own_columns] += factor * own_terms.values
             if own_terms.errors is not None:
-                variances[:, known] += (factor * own_terms.errors) ** 2
+                variances[:, own_columns] += (factor * own_terms.errors) ** 2
                 exact = False
             methods.append(own_terms.method)
         method = f"a weighted sum over the members of the blend: {'; '.join(dict.fromkeys(methods))}"
@@ -276,11 +276,11 @@ class BlendRanker(Ranker):
 
     def _saved_weights(self) -> list[float] | None:
         """The weights as they were given, where they are those of the members; else, after an interrupt, those kept."""
-        asked = self.as_fitted
-        if asked.weights is None:
+        fitted = self.as_fitted
+        if fitted.weights is None:
             return None
-        as_given = np.array_equal(asked._shares(), self.weights_)
-        weights: list[float] = np.asarray(asked.weights if as_given else self.weights_).tolist()
+        as_given = np.array_equal(fitted._shares(), self.weights_)
+        weights: list[float] = np.asarray(fitted.weights if as_given else self.weights_).tolist()
         return weights
 
     @classmethod

@@ -144,8 +144,8 @@ class ForestTerms(OfTrees):
     @property
     def explains_exactly(self) -> bool:
         """Where there is one score, and not the expected gain of grades; and each feature is one column."""
-        asked = self.as_fitted  # type: ignore[attr-defined]
-        return getattr(asked, "outputs", None) == "score" and self.columns_ is None
+        fitted = self.as_fitted  # type: ignore[attr-defined]
+        return getattr(fitted, "outputs", None) == "score" and self.columns_ is None
 
     def contributions(
         self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY

@@ -49,9 +49,11 @@ class Estimator:
 
     @classmethod
     def _parameters(cls) -> dict[str, inspect.Parameter]:
-        known = inspect.signature(cls.__init__).parameters
+        arguments = inspect.signature(cls.__init__).parameters
         kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-        return {name: known[name] for name in sorted(known) if name != "self" and known[name].kind not in kinds}
+        return {
+            name: arguments[name] for name in sorted(arguments) if name != "self" and arguments[name].kind not in kinds
+        }
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; with `deep`, those of estimators among them too, as ``name__parameter``."""
@@ -59,15 +61,15 @@ class Estimator:
         for name in self._parameters():
             parameters[name] = value = getattr(self, name)
             if deep and hasattr(value, "get_params") and not isinstance(value, type):
-                parameters |= {f"{name}__{inner}": of for inner, of in value.get_params().items()}
+                parameters |= {f"{name}__{inner}": inner_value for inner, inner_value in value.get_params().items()}
         return parameters
 
     def set_params(self, **parameters: Any) -> Self:
         """Change parameters by name; ``name__parameter`` is one of an estimator among them."""
         known = self._parameters()
         nested: dict[str, dict[str, Any]] = {}
-        for given, value in parameters.items():
-            name, divided, inner = given.partition("__")
+        for path, value in parameters.items():
+            name, divided, inner = path.partition("__")
             if name not in known:
                 raise ValueError(
                     f"Invalid parameter {name!r} for estimator {self}. Valid parameters are: {list(known)!r}."
@@ -76,16 +78,16 @@ class Estimator:
                 nested.setdefault(name, {})[inner] = value
             else:
                 setattr(self, name, value)
-        for name, of in nested.items():
-            getattr(self, name).set_params(**of)
+        for name, inner_parameters in nested.items():
+            getattr(self, name).set_params(**inner_parameters)
         return self
 
     def __repr__(self) -> str:
         def is_default(value: Any, default: Any) -> bool:
             return value is default or (type(value) is type(default) and repr(value) == repr(default))
 
-        given = {name: (getattr(self, name, None), of.default) for name, of in self._parameters().items()}
-        shown = [f"{name}={value!r}" for name, (value, default) in given.items() if not is_default(value, default)]
+        values = {name: (getattr(self, name, None), of.default) for name, of in self._parameters().items()}
+        shown = [f"{name}={value!r}" for name, (value, default) in values.items() if not is_default(value, default)]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __sklearn_tags__(self) -> Any:
@@ -97,8 +99,8 @@ class Estimator:
         return is_fitted(self)
 
     def __sklearn_clone__(self) -> Self:
-        made: Self = unfitted(self)
-        return made
+        clone: Self = unfitted(self)
+        return clone
 
     def _repr_html_(self) -> str | None:
         from sklearn import get_config
@@ -171,11 +173,11 @@ def unfitted(value: Any) -> Any:
         from sklearn.base import clone
 
         return clone(value)
-    made = type(value)(**{name: unfitted(parameter) for name, parameter in value.get_params(deep=False).items()})
+    copied = type(value)(**{name: unfitted(parameter) for name, parameter in value.get_params(deep=False).items()})
     if value._changed_requests:
-        made._changed_requests = value._changed_requests
-    _WARNED[made] = _WARNED.setdefault(value, set())
-    return made
+        copied._changed_requests = value._changed_requests
+    _WARNED[copied] = _WARNED.setdefault(value, set())
+    return copied
 
 
 def is_learnt(name: str) -> bool:
@@ -365,7 +367,7 @@ def validate(estimator: Any, X: Any, y: Any = None, *, reset: bool, sparse: bool
     scikit-learn, which has a word for everything.
     """
     matrix, names = _plain_matrix(X)
-    known = getattr(estimator, "feature_names_in_", None)
+    names_before = getattr(estimator, "feature_names_in_", None)
     if matrix is not None and (y is None or _is_plain_column(y, len(matrix))):
         if reset:
             estimator.__dict__.pop("feature_names_in_", None)
@@ -373,7 +375,7 @@ def validate(estimator: Any, X: Any, y: Any = None, *, reset: bool, sparse: bool
             if names is not None:
                 estimator.feature_names_in_ = names
             return (matrix, np.asarray(y))
-        same = names is None if known is None else names is not None and np.array_equal(names, known)
+        same = names is None if names_before is None else names is not None and np.array_equal(names, names_before)
         if same and matrix.shape[1] == estimator.n_features_in_:
             return matrix
     from sklearn.utils.validation import validate_data

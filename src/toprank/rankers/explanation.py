@@ -74,12 +74,12 @@ class AskedQuery:
 
     def row_of(self, document: Any) -> int:
         """The row of a document, by its id, or its row in the data where documents have no ids."""
-        wanted = str(document)
-        rows = [row for row, name in enumerate(self.names) if name == wanted]
+        document_id = str(document)
+        rows = [row for row, name in enumerate(self.names) if name == document_id]
         if not rows:
-            raise DataError(_absent("document", wanted, self.names, f"in query {self.qid}"))
+            raise DataError(_absent("document", document_id, self.names, f"in query {self.qid}"))
         if len(rows) > 1:
-            raise DataError(f"Query {self.qid} has {len(rows)} documents called '{wanted}'; give each its own id.")
+            raise DataError(f"Query {self.qid} has {len(rows)} documents called '{document_id}'; give each its own id.")
         return rows[0]
 
     def pair(self, a: Any, b: Any) -> tuple[int, int]:
@@ -110,18 +110,18 @@ def _query_number(data: RankingData, qid: Any) -> int:
         if data.n_queries > 1:
             raise DataError(f"These data have {data.n_queries:,} queries; name the one to explain by its qid.")
         return 0
-    known = data.qids.astype(str)
-    places = np.flatnonzero(known == str(qid))
+    qids = data.qids.astype(str)
+    places = np.flatnonzero(qids == str(qid))
     if not len(places):
-        raise DataError(_absent("query", str(qid), known.tolist(), "in these data"))
+        raise DataError(_absent("query", str(qid), qids.tolist(), "in these data"))
     return int(places[0])
 
 
-def _absent(kind: str, wanted: str, known: Sequence[str], where: str) -> str:
+def _absent(kind: str, wanted: str, ids: Sequence[str], where: str) -> str:
     """That there is no such id, and some that are like it."""
-    close = difflib.get_close_matches(wanted, known[:_SEARCHED], n=3, cutoff=0.5)
-    some = ", ".join(f"'{name}'" for name in (close or known[:3]))
-    more = "" if close or len(known) <= 3 else " …"
+    close = difflib.get_close_matches(wanted, ids[:_SEARCHED], n=3, cutoff=0.5)
+    some = ", ".join(f"'{name}'" for name in (close or ids[:3]))
+    more = "" if close or len(ids) <= 3 else " …"
     return f"There is no {kind} '{wanted}' {where}; " + (
         f"did you mean {some}?" if close else f"there are {some}{more}."
     )
@@ -303,32 +303,32 @@ class Explanation(Shown):
         return signed_bars(name, rows, "contribution to the difference of the scores")
 
 
-def explained(asked: AskedQuery, first: int, second: int, sampling: Sampling) -> Explanation:
+def explained(query: AskedQuery, first: int, second: int, sampling: Sampling) -> Explanation:
     """Explain why one row of a query stands above another; see `Ranker.explain`."""
-    terms = asked.ranker.contributions(asked.part, np.array([first]), np.array([second]), sampling)
-    columns = range(len(asked.features))
-    a_values, b_values = (tuple(asked.shown(row, j) for j in columns) for row in (first, second))
+    terms = query.ranker.contributions(query.part, np.array([first]), np.array([second]), sampling)
+    columns = range(len(query.features))
+    a_values, b_values = (tuple(query.shown(row, j) for j in columns) for row in (first, second))
     return Explanation(
-        asked.qid,
-        asked.document(first),
-        asked.document(second),
-        asked.features,
+        query.qid,
+        query.document(first),
+        query.document(second),
+        query.features,
         terms.values[0],
         None if terms.errors is None else terms.errors[0],
         a_values,
         b_values,
         terms.method,
-        asked.caveats,
-        _in_words(asked, a_values, b_values),
+        query.caveats,
+        _in_words(query, a_values, b_values),
     )
 
 
 def _in_words(
-    asked: AskedQuery, a_values: Sequence[str], b_values: Sequence[str]
+    query: AskedQuery, a_values: Sequence[str], b_values: Sequence[str]
 ) -> dict[str, tuple[str | None, str | None]]:
     """What the values say of the words that query and documents share."""
-    text = asked.ranker.text_
+    text = query.ranker.text_
     if text is None:
         return {}
-    rows = zip(asked.features, a_values, b_values, strict=True)
+    rows = zip(query.features, a_values, b_values, strict=True)
     return {name: (text.sentence(name, a), text.sentence(name, b)) for name, a, b in rows if name in text.names}

@@ -245,8 +245,8 @@ def formula_of(ranker: Any, name: str = "model") -> Formula:
         _check_texts(formula)
         return formula
     first, d = getattr(ranker, "first_feature_id_", None), ranker.n_features_in_
-    made = [f"x{j}" for j in range(d)] if first is None else [f"feature_{first + j}" for j in range(d)]
-    return Formula(tuple(made), ranker.formula(), named=False, name=name)
+    made_names = [f"x{j}" for j in range(d)] if first is None else [f"feature_{first + j}" for j in range(d)]
+    return Formula(tuple(made_names), ranker.formula(), named=False, name=name)
 
 
 def _check_texts(formula: Formula) -> None:
@@ -264,8 +264,8 @@ def _check_texts(formula: Formula) -> None:
 def _alike(part: Part, kind: Callable[[Part], T | None]) -> list[tuple[float, T]]:
     """The terms of a blend if all of them are of one kind; else none."""
     terms = part.terms if isinstance(part, Blend) else ()
-    known = [(factor, term) for factor, inner in terms if (term := kind(inner)) is not None]
-    return known if len(known) == len(terms) else []
+    alike = [(factor, term) for factor, inner in terms if (term := kind(inner)) is not None]
+    return alike if len(alike) == len(terms) else []
 
 
 def _linear(part: Part) -> LinearFunction | None:
@@ -304,8 +304,8 @@ def centred(centre: FloatArray, weights: FloatArray, intercept: float) -> Linear
 
 def stump(feature: int, threshold: float, above: float) -> Tree:
     """`above` where the feature is above a threshold, else 0, also where it is missing."""
-    one, sides = np.ones(1, dtype=np.int64), (np.array([-1]), np.array([-2]))
-    where = (one * feature, np.array([threshold]), one == 1, one * MISSING_NAN, (None,))
+    single, sides = np.ones(1, dtype=np.int64), (np.array([-1]), np.array([-2]))
+    where = (single * feature, np.array([threshold]), single == 1, single * MISSING_NAN, (None,))
     return Tree(*where, *sides, np.array([0.0, above]), np.zeros(1))
 
 

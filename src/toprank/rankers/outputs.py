@@ -73,13 +73,13 @@ def loss_and_gains(
     outputs: str,
     gain: str | Sequence[float],
     labels: FloatArray,
-    known: FloatArray | None,
+    gains_before: FloatArray | None,
     without_thresholds: str,
 ) -> tuple[Loss, FloatArray]:
     """The loss, which may have to know the grades, and the gain of each grade (none: the output is the score).
 
-    What does not go together is refused. `labels`: all, or just the distinct ones; `known`: the gains of the model that
-    training goes on from, where there is one; `without_thresholds`: who does not learn thresholds: "trees do".
+    What does not go together is refused. `labels`: all, or just the distinct ones; `gains_before`: the gains of the
+    model that training goes on from, if there is one; `without_thresholds`: who does not learn thresholds: "trees do".
     """
     name = type(loss).__name__
     if loss.traits.columns == "thresholds":
@@ -91,10 +91,10 @@ def loss_and_gains(
     if outputs != "grades":
         return loss, np.zeros(0)
     count = whole_grades(labels, "with outputs='grades' each is a class. Round the labels, or use outputs='score'.")
-    if known is not None:
-        if count > len(known):
-            raise DataError(f"init_model knows {len(known)} grades, but the labels go up to {count - 1}.")
-        count = len(known)
+    if gains_before is not None:
+        if count > len(gains_before):
+            raise DataError(f"init_model knows {len(gains_before)} grades, but the labels go up to {count - 1}.")
+        count = len(gains_before)
     if loss.traits.space == "class":
         loss = replace(loss, n_grades=count)  # type: ignore[call-arg]
     return loss, gain_table(gain, count)

@@ -79,18 +79,18 @@ class Calibration:
     @classmethod
     def of(cls, plain: dict[str, Any], n_grades: int) -> Self:
         """What `plain` wrote down; refused where it cannot be."""
-        known = cls(
+        calibration = cls(
             tuple((float(a), float(b)) for a, b in plain["steps"]),
             bool(plain["by_score"]),
             float(plain["shared"]),
             float(plain["common"]),
             int(plain["queries"]),
         )
-        lines = np.array(known.steps)
+        lines = np.array(calibration.steps)
         sound = lines.shape == (n_grades - 1, 2) and np.isfinite(lines).all() and (lines[:, 1] > 0).all()
-        if not (sound and 0 <= known.shared <= _MOST and 0 <= known.common < np.inf):
+        if not (sound and 0 <= calibration.shared <= _MOST and 0 <= calibration.common < np.inf):
             raise DataError("the calibration does not fit the grades")
-        return known
+        return calibration
 
 
 def fit_calibration(
@@ -260,8 +260,8 @@ class ExpectedValue:
 
     def interval(self) -> Interval[FloatArray]:
         """One for each query: of all intervals at the confidence asked for, the shortest."""
-        known = self._known()
-        return Interval(self.mean, known.low, known.high, known.confidence, len(self.mean), _DETAIL, "DCG")
+        simulated = self._known()
+        return Interval(self.mean, simulated.low, simulated.high, simulated.confidence, len(self.mean), _DETAIL, "DCG")
 
     def overall(self) -> tuple[float, float]:
         """Expectation and standard deviation of the mean over queries."""
@@ -271,9 +271,9 @@ class ExpectedValue:
 
     def overall_interval(self) -> Interval:
         """That of the mean over queries: they are independent but for the level of the calibration."""
-        known, (mean, _) = self._known(), self.overall()
-        low, high = np.quantile(known.means, [(1 - known.confidence) / 2, (1 + known.confidence) / 2])
-        return Interval(mean, float(low), float(high), known.confidence, len(self.mean), _DETAIL, "mean DCG")
+        simulated, (mean, _) = self._known(), self.overall()
+        low, high = np.quantile(simulated.means, [(1 - simulated.confidence) / 2, (1 + simulated.confidence) / 2])
+        return Interval(mean, float(low), float(high), simulated.confidence, len(self.mean), _DETAIL, "mean DCG")
 
     def _known(self) -> SimulatedGains:
         if self.spread is None:
@@ -317,10 +317,10 @@ class GradeProbabilities(Ranker):
         self, part: LinearFunction | Forest | Network, link: Literal["softmax", "cumulative"] = "softmax"
     ) -> GradeGains:
         """The expected gain as a formula, from that of the outputs."""
-        known = self.calibration_
-        if known is None:
+        calibration = self.calibration_
+        if calibration is None:
             return GradeGains(part, link, self.gains_)
-        return GradeGains(part, link, self.gains_, known.steps, known.by_score)
+        return GradeGains(part, link, self.gains_, calibration.steps, calibration.by_score)
 
     @property
     def _by_likelihood(self) -> bool:
@@ -428,17 +428,17 @@ class GradeProbabilities(Ranker):
     def _check_unseen(self, held_out: RankingData) -> None:
         """Refuse rows that were trained on, in any order and beside any others; say so where some of them were."""
         back = "Calibrate on queries held back: train, valid = tr.split(data, (0.8, 0.2))."
-        known = KnownRows.from_plain(self.training_.get(ROWS))
-        met = known.met(row_hashes(self.translated(held_out).X), held_out.labels)
+        training_rows = KnownRows.from_plain(self.training_.get(ROWS))
+        met = training_rows.met(row_hashes(self.translated(held_out).X), held_out.labels)
         same = held_out.fingerprint == self.training_.get("fingerprint")
         drawn_anew = met.relabelled > 0.1 * (met.seen + met.relabelled)  # labels, of the same documents: held out
         few = met.decidable < _KNOWN or drawn_anew
-        if same or (not few and met.seen >= _MOSTLY * met.decidable and known.repeated <= 0.5):
+        if same or (not few and met.seen >= _MOSTLY * met.decidable and training_rows.repeated <= 0.5):
             raise DataError(
                 "These are the data that the ranker was trained on, or nearly all of their documents are: it looks "
                 f"better on them than it is. {back}"
             )
-        if not few and met.seen > (known.repeated + 0.1) * met.decidable:
+        if not few and met.seen > (training_rows.repeated + 0.1) * met.decidable:
             warn_user(
                 f"About {met.seen / met.decidable:.0%} of the documents to calibrate on were trained on, where the "
                 f"ranker looks better than it is. {back}",

@@ -173,7 +173,7 @@ def read_value(parts: Any, name: str, hint: Any) -> Any:
     return value
 
 
-def read_parameters(kind: type, given: Any, former: Mapping[str, str]) -> dict[str, Any]:
+def read_parameters(kind: type, written_values: Any, former: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of a ranker's constructor from the plain values of a file, each of the type that it declares.
 
     `former` are names of before, and what each is called now; a file that has both contradicts itself.
@@ -181,7 +181,7 @@ def read_parameters(kind: type, given: Any, former: Mapping[str, str]) -> dict[s
     hints = get_type_hints(kind.__init__)  # type: ignore[misc]
     hints.pop("return")
     parameters = {}
-    for written, value in read_value({"parameters": given}, "parameters", dict[str, Any]).items():
+    for written, value in read_value({"parameters": written_values}, "parameters", dict[str, Any]).items():
         name = former.get(written, written)
         if name in OF_THE_MACHINE:
             continue

@@ -192,7 +192,7 @@ class TrainingWatch(ABC):
             self.stop(f"A callback ended the training after {self.done} {self.unit}s.")
 
     @abstractmethod
-    def seen(self, **what: Any) -> Round | Epoch:
+    def seen(self, **fields: Any) -> Round | Epoch:
         """What callbacks are shown."""
 
     def stop(self, reason: str) -> None:
@@ -253,8 +253,8 @@ class EpochWatch(TrainingWatch):
     unit = "epoch"
 
     @override
-    def seen(self, **what: Any) -> Epoch:
-        return Epoch(**what)
+    def seen(self, **fields: Any) -> Epoch:
+        return Epoch(**fields)
 
 
 class LoopWatch(TrainingWatch):
@@ -263,8 +263,8 @@ class LoopWatch(TrainingWatch):
     unit = "round"
 
     @override
-    def seen(self, **what: Any) -> Round:
-        return Round(booster=None, **what)
+    def seen(self, **fields: Any) -> Round:
+        return Round(booster=None, **fields)
 
 
 class RoundWatch(TrainingWatch):
@@ -320,8 +320,8 @@ class RoundWatch(TrainingWatch):
         return self.booster.model_to_string(num_iteration=-1) if whole else None
 
     @override
-    def seen(self, **what: Any) -> Round:
-        return Round(booster=self.booster, **what)
+    def seen(self, **fields: Any) -> Round:
+        return Round(booster=self.booster, **fields)
 
     @override
     def kept(self) -> tuple[str, int, float | None]:

@@ -34,10 +34,10 @@ def read(model: Any) -> ForestRanker:
     columns = _FloatFeatures(info.get("float_features"))
     scale, bias = _scale_and_bias(of_object(model, "scale_and_bias"))
     trees = []
-    if isinstance(given := of_object(model, "oblivious_trees"), list):
-        trees = [_level_by_level(number, tree, columns) for number, tree in enumerate(given)]
-    elif isinstance(given := of_object(model, "trees"), list):
-        trees = [_node_by_node(number, tree, columns) for number, tree in enumerate(given)]
+    if isinstance(described_trees := of_object(model, "oblivious_trees"), list):
+        trees = [_level_by_level(number, tree, columns) for number, tree in enumerate(described_trees)]
+    elif isinstance(described_trees := of_object(model, "trees"), list):
+        trees = [_node_by_node(number, tree, columns) for number, tree in enumerate(described_trees)]
     else:
         raise DataError("trees are missing")
     if scale != 1.0:
@@ -52,10 +52,10 @@ def read(model: Any) -> ForestRanker:
 class _FloatFeatures:
     """The features: how many columns there are, their names, and how each takes missing values."""
 
-    def __init__(self, given: Any) -> None:
-        if not isinstance(given, list) or not given:
+    def __init__(self, features: Any) -> None:
+        if not isinstance(features, list) or not features:
             raise DataError("it has no numerical features")
-        described = [as_object(feature, "a feature") for feature in given]
+        described = [as_object(feature, "a feature") for feature in features]
         self.places = whole([feature.get("flat_feature_index") for feature in described], "flat_feature_index").tolist()
         own = whole([feature.get("feature_index") for feature in described], "feature_index").tolist()
         within = 0 <= min(self.places) <= max(self.places) < building.MOST_FEATURES
@@ -70,13 +70,13 @@ class _FloatFeatures:
         named = all(isinstance(name, str) and name for name in ids) and self.places == list(range(self.count))
         self.names = [str(name) for name in ids] if named and ids != [str(n) for n in range(self.count)] else None
 
-    def split(self, given: Any) -> tuple[int, float, int]:
+    def split(self, described: Any) -> tuple[int, float, int]:
         """The column, border and missing type of a split."""
-        kind = of_object(given, "split_type")
+        kind = of_object(described, "split_type")
         if kind not in ("FloatFeature", None):
             raise DataError(f"it has splits of the kind {str(kind)[:40]!r}; those by numerical features are read")
-        [feature] = whole([of_object(given, "float_feature_index")], "float_feature_index").tolist()
-        [border] = numbers([of_object(given, "border")], "border")
+        [feature] = whole([of_object(described, "float_feature_index")], "float_feature_index").tolist()
+        [border] = numbers([of_object(described, "border")], "border")
         if not 0 <= feature < len(self.places):
             raise DataError("a split asks for a feature that is not there")
         with np.errstate(over="ignore"):
@@ -86,16 +86,16 @@ class _FloatFeatures:
         return self.places[feature], single, self.missing[feature]
 
 
-def _scale_and_bias(given: Any) -> tuple[float, float]:
+def _scale_and_bias(pair: Any) -> tuple[float, float]:
     """What the sum of the trees is multiplied by, and what is added to it."""
-    if given is None:
+    if pair is None:
         return 1.0, 0.0
-    if not isinstance(given, list) or len(given) != 2:
+    if not isinstance(pair, list) or len(pair) != 2:
         raise DataError("scale_and_bias is damaged")
-    biases = given[1] if isinstance(given[1], list) else [given[1]]
+    biases = pair[1] if isinstance(pair[1], list) else [pair[1]]
     if len(biases) > 1:
         raise DataError(f"it gives {len(biases)} numbers for each row (classes), not one score")
-    [scale, bias] = numbers([given[0], *(biases or [0.0])], "scale_and_bias", 2).tolist()
+    [scale, bias] = numbers([pair[0], *(biases or [0.0])], "scale_and_bias", 2).tolist()
     if not np.isfinite([scale, bias]).all():
         raise DataError("scale_and_bias is not finite")
     return scale, bias
@@ -113,12 +113,12 @@ def _level_by_level(number: int, described: Any, columns: _FloatFeatures) -> Tre
         several = len(values) > 1 << depth and len(values) % (1 << depth) == 0
         why = "gives several numbers for each row" if several else "does not have a value for each leaf"
         raise DataError(f"tree number {number} (from 0) {why}")
-    asked = [columns.split(split) for split in reversed(splits)]
+    questions = [columns.split(split) for split in reversed(splits)]
     inner, count = (1 << depth) - 1, 2 * (1 << depth) - 1  # as in a heap: 2i + 1 and 2i + 2 are the children of i
     levels = np.log2(np.arange(1, inner + 1)).astype(np.int64)
     parts = np.zeros((3, count))
     if inner:
-        parts[:, :inner] = np.array(asked).T[:, levels]
+        parts[:, :inner] = np.array(questions).T[:, levels]
     left = [2 * node + 1 if node < inner else -1 for node in range(count)]
     right = [2 * node + 2 if node < inner else -1 for node in range(count)]
     leaves = np.concatenate([np.zeros(inner), values])
@@ -127,7 +127,7 @@ def _level_by_level(number: int, described: Any, columns: _FloatFeatures) -> Tre
 
 def _node_by_node(number: int, described: Any, columns: _FloatFeatures) -> Tree:
     """A tree of nodes within nodes."""
-    left, right, asked, values = list[int](), list[int](), list[tuple[int, float, int]](), list[Any]()
+    left, right, questions, values = list[int](), list[int](), list[tuple[int, float, int]](), list[Any]()
     open_nodes: list[tuple[Any, list[int] | None, int]] = [(described, None, 0)]
     while open_nodes:
         node, side, above = open_nodes.pop()
@@ -136,15 +136,15 @@ def _node_by_node(number: int, described: Any, columns: _FloatFeatures) -> Tree:
         inside = of_object(node, "split") is not None
         if not inside and of_object(node, "value") is None:
             raise DataError(f"tree number {number} (from 0) is damaged")
-        asked.append(columns.split(node["split"]) if inside else (0, 0.0, 0))
+        questions.append(columns.split(node["split"]) if inside else (0, 0.0, 0))
         values.append(0.0 if inside else node["value"])
         left.append(-1)
         right.append(-1)
         if inside:
-            here = len(left) - 1
-            open_nodes += [(node.get("right"), right, here), (node.get("left"), left, here)]
+            place = len(left) - 1
+            open_nodes += [(node.get("right"), right, place), (node.get("left"), left, place)]
     if any(isinstance(value, list) for value in values):
         raise DataError(f"tree number {number} (from 0) gives several numbers for each row")
-    parts = np.array(asked).T
+    parts = np.array(questions).T
     value = numbers(values, "value")
     return building.tree(number, RawNodes(left, right, parts[0], parts[1], parts[2], value), columns.count)

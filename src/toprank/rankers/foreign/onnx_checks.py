@@ -124,18 +124,20 @@ def _check_quotients(graph: Any) -> None:
     types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     for node in graph.node:
-        given = [types.get(name) for name in node.input if name]
-        if node.op_type == "Div" and not all(kind in _FLOATS for kind in given):
+        input_types = [types.get(name) for name in node.input if name]
+        if node.op_type == "Div" and not all(kind in _FLOATS for kind in input_types):
             raise DataError("its operator Div divides whole numbers, which may end the process; divide doubles instead")
         options = {option.name: option for option in node.attribute}
         if node.op_type == "Constant":
             tensor, word = options.get("value"), next(iter(options), "")
-            made = tensor.t.data_type if tensor is not None else _WHOLE if "int" in word else _SINGLE
+            output_type = tensor.t.data_type if tensor is not None else _WHOLE if "int" in word else _SINGLE
         elif node.op_type == "Cast":
-            made = options["to"].i
+            output_type = options["to"].i
         else:
-            made = _GIVES.get(node.op_type, given[1 if node.op_type == "Where" and len(given) > 1 else 0])
-        types |= dict.fromkeys(node.output, made)
+            output_type = _GIVES.get(
+                node.op_type, input_types[1 if node.op_type == "Where" and len(input_types) > 1 else 0]
+            )
+        types |= dict.fromkeys(node.output, output_type)
 
 
 def _check_inside(tensor: Any) -> None:
@@ -168,9 +170,11 @@ def _input(graph: Any) -> tuple[str, type[np.floating[Any]], int]:
 def _check_output(graph: Any) -> None:
     if len(graph.output) != 1:
         raise DataError(f"it has {len(graph.output)} outputs; one is read, a number for each row")
-    of = graph.output[0].type.tensor_type
-    several = len(of.shape.dim) > 2 or (len(of.shape.dim) == 2 and of.shape.dim[1].dim_value not in (0, 1))
-    if of.elem_type not in _KINDS or several:
+    tensor_type = graph.output[0].type.tensor_type
+    several = len(tensor_type.shape.dim) > 2 or (
+        len(tensor_type.shape.dim) == 2 and tensor_type.shape.dim[1].dim_value not in (0, 1)
+    )
+    if tensor_type.elem_type not in _KINDS or several:
         raise DataError("its output is not one float or double for each row")
 
 
@@ -178,18 +182,18 @@ def _check_learned(onnx: Any, node: Any, shapes: Mapping[str, tuple[int, ...]]) 
     """What onnxruntime would follow without a look: weights by the number of columns, and nodes of trees."""
     if node.op_type not in TREES and node.op_type != "LinearRegressor":
         return
-    given = {option.name: onnx.helper.get_attribute_value(option) for option in node.attribute}
+    attributes = {option.name: onnx.helper.get_attribute_value(option) for option in node.attribute}
     shape = shapes.get(node.input[0], ())
     if len(shape) != 2:
         raise DataError(f"the number of columns that its {node.op_type} takes is not known")
     if node.op_type == "LinearRegressor":
-        weights, biases = len(given.get("coefficients", ())), len(given.get("intercepts", ()))
-        if given.get("targets", 1) != 1 or weights != shape[1] or biases > 1:
+        weights, biases = len(attributes.get("coefficients", ())), len(attributes.get("intercepts", ()))
+        if attributes.get("targets", 1) != 1 or weights != shape[1] or biases > 1:
             raise DataError("its LinearRegressor does not have a weight for each column")
     elif node.op_type == "TreeEnsemble":
-        _check_nodes(given, shape[1])
+        _check_nodes(attributes, shape[1])
     else:
-        _check_named_nodes(given, shape[1])
+        _check_named_nodes(attributes, shape[1])
 
 
 _NO_TREES = "the nodes of its trees do not form trees over the features that it has"
@@ -211,14 +215,16 @@ def _check_forest(roots: list[int], children: list[tuple[int, ...]]) -> None:
         raise DataError(_NO_TREES)
 
 
-def _check_named_nodes(given: dict[str, Any], columns: int) -> None:
+def _check_named_nodes(attributes: dict[str, Any], columns: int) -> None:
     """TreeEnsembleRegressor: nodes by the numbers of tree and node."""
-    lists = [list(given.get(f"nodes_{name}", ())) for name in ("treeids", "nodeids", "truenodeids", "falsenodeids")]
-    modes, features = list(given.get("nodes_modes", ())), list(given.get("nodes_featureids", ()))
+    lists = [
+        list(attributes.get(f"nodes_{name}", ())) for name in ("treeids", "nodeids", "truenodeids", "falsenodeids")
+    ]
+    modes, features = list(attributes.get("nodes_modes", ())), list(attributes.get("nodes_featureids", ()))
     keys = list(zip(lists[0], lists[1], strict=False))
     number = {key: place for place, key in enumerate(keys)}
-    values, missing = given.get("nodes_values", ()), given.get("nodes_missing_value_tracks_true", ())
-    double = given.get("nodes_values_as_tensor") is not None or given.get("target_weights_as_tensor") is not None
+    values, missing = attributes.get("nodes_values", ()), attributes.get("nodes_missing_value_tracks_true", ())
+    double = {"nodes_values_as_tensor", "target_weights_as_tensor"} & attributes.keys()
     lengths = {len(values) for values in (*lists, modes, features)} | ({len(missing)} if len(missing) else set())
     if double or lengths | {len(values)} != {len(keys)} or len(number) != len(keys):
         raise DataError(_NO_TREES)
@@ -235,31 +241,31 @@ def _check_named_nodes(given: dict[str, Any], columns: int) -> None:
         below |= {*pair}
     _check_forest([place for place in range(len(keys)) if place not in below], children)
     roots = [keys[place][0] for place in range(len(keys)) if place not in below]
-    targets = [list(given.get(f"target_{name}", ())) for name in ("treeids", "nodeids", "ids", "weights")]
+    targets = [list(attributes.get(f"target_{name}", ())) for name in ("treeids", "nodeids", "ids", "weights")]
     at = [number.get(key, -1) for key in zip(targets[0], targets[1], strict=False)]
     wrong = len({len(values) for values in targets}) != 1 or any(place < 0 or children[place] for place in at)
-    if wrong or len(set(roots)) != len(roots) or any(targets[2]) or given.get("n_targets", 1) != 1:
+    if wrong or len(set(roots)) != len(roots) or any(targets[2]) or attributes.get("n_targets", 1) != 1:
         raise DataError(_NO_TREES)
 
 
-def _check_nodes(given: dict[str, Any], columns: int) -> None:
+def _check_nodes(attributes: dict[str, Any], columns: int) -> None:
     """TreeEnsemble: inner nodes and leaves by their places."""
     names = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs")
-    features, true, false, true_leaf, false_leaf = (list(given.get(f"nodes_{name}", ())) for name in names)
-    n, leaves = len(features), len(given.get("leaf_targetids", ()))
-    tensors = {name: given.get(name) for name in ("nodes_splits", "nodes_modes", "leaf_weights")}
-    if any(tensor is None for tensor in tensors.values()) or given.get("membership_values") is not None:
+    features, true, false, true_leaf, false_leaf = (list(attributes.get(f"nodes_{name}", ())) for name in names)
+    n, leaves = len(features), len(attributes.get("leaf_targetids", ()))
+    tensors = {name: attributes.get(name) for name in ("nodes_splits", "nodes_modes", "leaf_weights")}
+    if any(tensor is None for tensor in tensors.values()) or attributes.get("membership_values") is not None:
         raise DataError(_NO_TREES)
     sizes = {name: prod(tensor.dims) for name, tensor in tensors.items() if tensor is not None}
-    optional = [len(given.get(f"nodes_{name}", ())) for name in ("missing_value_tracks_true",)]
+    missing = len(attributes.get("nodes_missing_value_tracks_true", ()))
     if {len(values) for values in (true, false, true_leaf, false_leaf)} | {
         sizes["nodes_splits"],
         sizes["nodes_modes"],
     } != {n}:
         raise DataError(_NO_TREES)
-    if sizes["leaf_weights"] != leaves or any(size not in (0, n) for size in optional) or any(given["leaf_targetids"]):
+    if sizes["leaf_weights"] != leaves or missing not in (0, n) or any(attributes["leaf_targetids"]):
         raise DataError(_NO_TREES)
-    if given.get("n_targets", 1) != 1 or any(not 0 <= feature < columns for feature in features):
+    if attributes.get("n_targets", 1) != 1 or any(not 0 <= feature < columns for feature in features):
         raise DataError(_NO_TREES)
     children: list[tuple[int, ...]] = []
     for place in range(n):
@@ -267,4 +273,4 @@ def _check_nodes(given: dict[str, Any], columns: int) -> None:
         if any(leaf not in (0, 1) or not 0 <= child < (leaves if leaf else n) for child, leaf in sides):
             raise DataError(_NO_TREES)
         children.append(tuple(child for child, leaf in sides if not leaf))
-    _check_forest(list(given.get("tree_roots", ())), children)
+    _check_forest(list(attributes.get("tree_roots", ())), children)

@@ -94,11 +94,11 @@ class OnnxRanker(TrainedElsewhere):
 
     def _opened(self) -> Any:
         """The session of onnxruntime, for as many threads as are asked for now."""
-        known = self._session or self.as_fitted._session
-        if known is None or known[0] != self.threads:
-            known = (self.threads, _session(self.content_, self.threads))
-            vars(self)["_session"] = known  # made anew where it is missing, so no part of what was learnt
-        return known[1]
+        session = self._session or self.as_fitted._session
+        if session is None or session[0] != self.threads:
+            session = (self.threads, _session(self.content_, self.threads))
+            vars(self)["_session"] = session  # made anew where it is missing, so no part of what was learnt
+        return session[1]
 
     def _scores(self, X: Any) -> FloatArray:
         with np.errstate(over="ignore"):

@@ -68,8 +68,8 @@ class _Node(NamedTuple):
             if (numbers := self.lists[number]) is None:
                 raise DataError(f"the sizes of what its operator {self.kind} makes are not written in the file")
             return numbers
-        given = self.options.get(option)
-        return None if given is None else [int(number) for number in given]
+        attribute = self.options.get(option)
+        return None if attribute is None else [int(number) for number in attribute]
 
     def axis(self, otherwise: int, axes: int) -> int:
         """An axis that may be counted from behind."""
@@ -133,10 +133,10 @@ def _constant(onnx: Any, options: Mapping[str, Any]) -> tuple[Shape, list[int] |
     if (tensor := options.get("value")) is not None:
         return tuple(tensor.dims), _short_list(onnx, tensor)
     for name in ("value_int", "value_ints", "value_float", "value_floats"):
-        if (given := options.get(name)) is not None:
+        if (value := options.get(name)) is not None:
             many = name.endswith("s")
-            short = [int(number) for number in (given if many else [given])] if "int" in name else None
-            return (len(given),) if many else (), None if short is None or len(short) > _SHORT else short
+            short = [int(number) for number in (value if many else [value])] if "int" in name else None
+            return (len(value),) if many else (), None if short is None or len(short) > _SHORT else short
     raise DataError("its constants are not numbers")
 
 
@@ -245,13 +245,13 @@ def _reshape(node: _Node) -> list[Shape]:
     if wanted is None:
         raise DataError("its operator Reshape has too few inputs")
     copied = not node.options.get("allowzero")
-    known = [shape[i] if size == 0 and copied and i < len(shape) else size for i, size in enumerate(wanted)]
-    rest = prod(size for size in known if size != -1)
-    if -1 in known and rest > 0:
-        known[known.index(-1)] = prod(shape) // rest
-    if min(known, default=0) < 0 or prod(known) != prod(shape):
+    sizes = [shape[i] if size == 0 and copied and i < len(shape) else size for i, size in enumerate(wanted)]
+    rest = prod(size for size in sizes if size != -1)
+    if -1 in sizes and rest > 0:
+        sizes[sizes.index(-1)] = prod(shape) // rest
+    if min(sizes, default=0) < 0 or prod(sizes) != prod(shape):
         raise DataError("it contradicts itself (its operator Reshape names a shape that does not fit)")
-    return [tuple(known)]
+    return [tuple(sizes)]
 
 
 def _slice(node: _Node) -> list[Shape]:

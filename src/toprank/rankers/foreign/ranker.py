@@ -78,8 +78,8 @@ class TrainedElsewhere(Ranker):
         if columns and self._has_more(self.n_features_in_, columns):
             self.n_features_in_ = columns
 
-    def _has_more(self, columns: int, known: int | None = None) -> bool:
-        return self.takes_more_features and columns > (self.n_features_in_ if known is None else known)
+    def _has_more(self, columns: int, own_columns: int | None = None) -> bool:
+        return self.takes_more_features and columns > (self.n_features_in_ if own_columns is None else own_columns)
 
 
 @dataclass(eq=False, repr=False)

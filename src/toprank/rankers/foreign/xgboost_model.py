@@ -72,28 +72,28 @@ def read(model: Any) -> ForestRanker:
             raise DataError("its sets of categories are too large")
         trees.append(tree if weights is None else _weighted(tree, weights[number], base))
     names = _names(learner.get("feature_names"), features)
-    known = None if names is None else _categories(model_part.get("cats"), names)
+    encoding = None if names is None else _categories(model_part.get("cats"), names)
     facts = {"library": f"XGBoost {_version(of_object(model, 'version'))}", "objective": str(objective)}
     forest = building.forest(trees, features)
-    return ForestRanker.of("XGBoost", forest, sums="single", names=names, encoding=known, facts=facts)
+    return ForestRanker.of("XGBoost", forest, sums="single", names=names, encoding=encoding, facts=facts)
 
 
-def _version(given: Any) -> str:
-    known = isinstance(given, list | np.ndarray) and len(given) <= 4
-    return ".".join(str(part)[:8] for part in given) if known else "of an unknown version"
+def _version(version: Any) -> str:
+    plain = isinstance(version, list | np.ndarray) and len(version) <= 4
+    return ".".join(str(part)[:8] for part in version) if plain else "of an unknown version"
 
 
-def _names(given: Any, features: int) -> list[str] | None:
-    if given is None or (isinstance(given, list) and not given):
+def _names(names: Any, features: int) -> list[str] | None:
+    if names is None or (isinstance(names, list) and not names):
         return None
-    if not isinstance(given, list) or len(given) != features or not all(isinstance(name, str) for name in given):
+    if not isinstance(names, list) or len(names) != features or not all(isinstance(name, str) for name in names):
         raise DataError("the names of its features do not fit their number")
-    return given
+    return names
 
 
-def _categories(given: Any, names: list[str]) -> Encoding | None:
+def _categories(categories: Any, names: list[str]) -> Encoding | None:
     """The levels of the categories of the frame that XGBoost was trained on: numbers, or the bytes of texts."""
-    columns = of_object(given, "enc")
+    columns = of_object(categories, "enc")
     if not isinstance(columns, list) or not columns:
         return None
     levels: dict[int, Any] = {}

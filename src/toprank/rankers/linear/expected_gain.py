@@ -266,8 +266,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         """P(grade | x), calibrated or as training left them, or the expected gains alone."""
 
         def finished(P: FloatArray) -> FloatArray:
-            known = P if own else self._calibrated(P)
-            return known if gains is None else expected_gains(known, gains)
+            chances = P if own else self._calibrated(P)
+            return chances if gains is None else expected_gains(chances, gains)
 
         if self.plugin_ is not None:
             return finished(self.plugin_.predict(X))

@@ -229,14 +229,14 @@ class LinearRanker(WeightedSum, PathRanker):
         if self.start is None:
             return np.zeros(n)
         try:
-            given = np.asarray(self.start, dtype=np.float64)
+            start = np.asarray(self.start, dtype=np.float64)
         except (TypeError, ValueError):
             raise DataError(f"start must be a number, an array of weights, or None, not {self.start!r}.") from None
-        if given.ndim == 0:
-            return np.full(n, float(given))
-        if given.shape != (n,):
-            raise DataError(f"start has {given.size} weights, but the ranker has {n}.")
-        return given
+        if start.ndim == 0:
+            return np.full(n, float(start))
+        if start.shape != (n,):
+            raise DataError(f"start has {start.size} weights, but the ranker has {n}.")
+        return start
 
     @property
     def feature_importances_(self) -> FloatArray:

@@ -379,7 +379,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
     @override
     def _formula(self) -> Part:
         rounds = zip(self.features_.tolist(), self.thresholds_.tolist(), self.alphas_.tolist(), strict=True)
-        return Forest.of([stump(*made) for made in rounds], self.n_columns_, np.zeros(1), flushes=False)
+        return Forest.of([stump(*step) for step in rounds], self.n_columns_, np.zeros(1), flushes=False)
 
 
 def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts: int) -> tuple[int, int, float]:

@@ -111,9 +111,9 @@ class NetworkObjective:
     def of(cls, ranker: NeuralRanker, data: RankingData, device: torch.device, threads: int | None) -> NetworkObjective:
         """Look at the loss, the outputs and the labels; refuse what does not go together."""
         before = ranker.init_model
-        known = None if before is None else before.gains_
+        gains_before = None if before is None else before.gains_
         loss, gains = loss_and_gains(
-            make_loss(ranker.loss), ranker.outputs, ranker.gain, data.labels, known, "a network does"
+            make_loss(ranker.loss), ranker.outputs, ranker.gain, data.labels, gains_before, "a network does"
         )
         bound = loss.bound_to(Judgments.of(data))
 

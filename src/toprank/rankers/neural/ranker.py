@@ -312,8 +312,12 @@ class NeuralRanker(GradeProbabilities):
 
     @override
     def _saved_parameters(self) -> dict[str, Any]:
-        known = super()._saved_parameters()
-        return known | {"callbacks": (), "init_model": None, "device": "cpu" if known["device"] == "cpu" else "auto"}
+        parameters = super()._saved_parameters()
+        return parameters | {
+            "callbacks": (),
+            "init_model": None,
+            "device": "cpu" if parameters["device"] == "cpu" else "auto",
+        }
 
     @classmethod
     @override
@@ -325,8 +329,8 @@ class NeuralRanker(GradeProbabilities):
         ranker.callbacks, ranker.hidden, ranker.l2_ = (), tuple(ranker.hidden), float(ranker.weight_decay)
         parts = [numbers.read(name, needed(state.arrays, name)) for name, numbers in _INPUTS.items()]
         ranker.inputs_ = Inputs(ranker.input_transform, *parts)
-        known = {*_INPUTS, *(name.rstrip("_") for name in cls.saved_arrays), *SeenColumns.tables(state.arrays)}
-        ranker.network_ = restored_network(ranker, state.arrays, known)
+        other_arrays = {*_INPUTS, *(name.rstrip("_") for name in cls.saved_arrays), *SeenColumns.tables(state.arrays)}
+        ranker.network_ = restored_network(ranker, state.arrays, other_arrays)
         return ranker
 
     @override

@@ -220,16 +220,16 @@ def scores_of(outputs: FloatArray, gains: FloatArray) -> FloatArray:
     return expected_gains(grade_probabilities(outputs), gains)
 
 
-def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]], known: Set[str]) -> nn.Module:
+def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]], other_arrays: Set[str]) -> nn.Module:
     """The network of a ranker's parameters with the weights of a file; refused where a weight does not fit.
 
-    `known` are arrays of the file that are no weights.
+    `other_arrays`: names of the file's arrays that are no weights.
     """
     check_form(ranker)
     # Of any size that a file may announce, without its memory.
     network = build(architecture(ranker, len(ranker.inputs_.centre), max(len(ranker.gains_), 1)))
     wanted_weights = network.state_dict()
-    if set(arrays) - known - {name.replace(".", "_") for name in wanted_weights}:
+    if set(arrays) - other_arrays - {name.replace(".", "_") for name in wanted_weights}:
         raise DataError("there are arrays that do not belong to the network")
     weights = {}
     for name, wanted in wanted_weights.items():

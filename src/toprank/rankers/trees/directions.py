@@ -28,9 +28,9 @@ def held_directions(forest: Forest, directions: Sequence[int]) -> list[int]:
     """The directions, −1, 0 or 1 for each feature, with 0 where a tree breaks one."""
     held = list(directions)
     for tree in forest.trees:
-        asked = [feature for feature in np.unique(tree.feature).tolist() if held[feature]]
-        courses = _Courses(tree) if asked else None
-        for feature in asked:
+        constrained = [feature for feature in np.unique(tree.feature).tolist() if held[feature]]
+        courses = _Courses(tree) if constrained else None
+        for feature in constrained:
             if courses is not None and courses.breaks(feature, held[feature]):
                 held[feature] = 0
     return held

@@ -434,8 +434,8 @@ class OfTrees:
 
         Trees know no numbers, only their order, so an infinite value does no harm here; elsewhere it is refused.
         """
-        known = vars(getattr(self, "as_fitted", self))
-        bare = "n_features_in_" in known and "feature_names_in_" not in known and type(X) is np.ndarray
+        attributes = vars(getattr(self, "as_fitted", self))
+        bare = "n_features_in_" in attributes and "feature_names_in_" not in attributes and type(X) is np.ndarray
         if bare and X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0:
             return X
         return super()._prediction_rows(X)  # type: ignore[misc]

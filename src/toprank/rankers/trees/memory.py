@@ -84,9 +84,9 @@ def _of_containers() -> Iterator[int]:
         limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if first else _SECOND
         most, used = _number(folder / limit), _number(folder / usage)
         if most is not None and used is not None:
-            known = _numbers(folder / "memory.stat")
+            statistics = _numbers(folder / "memory.stat")
             before = "total_" if first else ""
-            yield most - used + sum(known.get(f"{before}{kind}_file", 0) for kind in ("active", "inactive"))
+            yield most - used + sum(statistics.get(f"{before}{kind}_file", 0) for kind in ("active", "inactive"))
 
 
 def groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:

@@ -70,10 +70,10 @@ def put_on_grid(numbers: Single, *, above: bool = False, threads: int | None = N
     step, shift = math.ldexp(1.0, exponent - _DIGITS), math.ldexp(1.5, exponent - 1)
 
     def settle(rows: slice) -> None:
-        given = numbers[rows].astype(np.float64)
-        settled = (given + shift) - shift  # doubles of the size of `shift` are whole steps
+        values = numbers[rows].astype(np.float64)
+        settled = (values + shift) - shift  # doubles of the size of `shift` are whole steps
         if above:
-            np.copyto(settled, step, where=(given > 0) & (settled == 0))
+            np.copyto(settled, step, where=(values > 0) & (settled == 0))
         numbers[rows] = settled  # exactly: what keeps more digits than float32 has was a whole number of steps before
 
     each_block(settle, parts_of(slice(0, len(numbers)), _ROWS), threads)

@@ -31,11 +31,11 @@ class ForkedTreesWarning(UserWarning):
     """Trees were asked for several threads in a process that was forked from one that had used LightGBM."""
 
 
-def allowed_threads(threads: int, asked: bool) -> int:
+def allowed_threads(threads: int, explicit: bool) -> int:
     """So many threads, or one in a forked process; said in a warning where several were asked for."""
     if not _forked or threads == 1:
         return threads
-    if asked:
+    if explicit:
         warn_user(
             "This process was forked from one that had used LightGBM, whose threads do not survive that: trees have "
             "one thread here. For more, start processes with the 'spawn' or 'forkserver' method of multiprocessing.",
@@ -108,13 +108,13 @@ def training_threads(threads: int | None, data: RankingData) -> FreeCores:
     (`toprank.rankers.trees.cores`) therefore looks how busy it is.
     """
     if threads is not None:
-        return FreeCores(allowed_threads(available_threads(threads), asked=True), "")
+        return FreeCores(allowed_threads(available_threads(threads), explicit=True), "")
     enough = 1 + data.n_documents * data.n_features // _CELLS_PER_THREAD
-    wanted = allowed_threads(min(available_threads(), enough), asked=False)
-    if wanted == 1 or not leaves_busy_cores():
-        return FreeCores(wanted, "")
+    useful = allowed_threads(min(available_threads(), enough), explicit=False)
+    if useful == 1 or not leaves_busy_cores():
+        return FreeCores(useful, "")
     free = free_cores()
-    return free if free.threads < wanted else FreeCores(wanted, "")
+    return free if free.threads < useful else FreeCores(useful, "")
 
 
 class BareColumns(NamedTuple):
@@ -135,56 +135,56 @@ class Grown(NamedTuple):
     """G of each grade; empty where the output is the score itself."""
 
 
-def check_combination(asked: TreeRanker) -> None:
+def check_combination(ranker: TreeRanker) -> None:
     """Look at what a ranker is asked for; refuse parameters that do not go together, and callbacks of LightGBM's."""
-    _check_callbacks(asked.callbacks)
-    grown(asked)
-    if asked.extra is not None and not isinstance(asked.extra, Mapping):
-        raise DataError(f"extra takes a dictionary such as {{'max_depth': 6}}, not {asked.extra!r}.")
-    if asked.outputs == "grades":
-        if built_in(asked.loss):
-            raise DataError(f"{asked.loss} scores documents; with outputs='grades' use a loss of toprank's.")
-        if asked.monotone is not None:
+    _check_callbacks(ranker.callbacks)
+    grown(ranker)
+    if ranker.extra is not None and not isinstance(ranker.extra, Mapping):
+        raise DataError(f"extra takes a dictionary such as {{'max_depth': 6}}, not {ranker.extra!r}.")
+    if ranker.outputs == "grades":
+        if built_in(ranker.loss):
+            raise DataError(f"{ranker.loss} scores documents; with outputs='grades' use a loss of toprank's.")
+        if ranker.monotone is not None:
             raise DataError("monotone speaks of the score; with outputs='grades' there is one output for each grade.")
-    _sampling(asked)
-    _further(asked)
+    _sampling(ranker)
+    _further(ranker)
 
 
-def _sampling(asked: TreeRanker) -> dict[str, Any]:
+def _sampling(ranker: TreeRanker) -> dict[str, Any]:
     """Rows by LightGBM; whole queries by LightGBM for its own lambdarank, by the objective for our losses."""
-    objective = built_in(asked.loss)
-    if asked.row_fraction < 1 and asked.query_fraction < 1 and objective is not None:
+    objective = built_in(ranker.loss)
+    if ranker.row_fraction < 1 and ranker.query_fraction < 1 and objective is not None:
         raise DataError("LightGBM's own objectives sample rows or queries, not both; set one of the fractions to 1.")
-    if asked.row_fraction < 1:
-        return {"bagging_fraction": asked.row_fraction, "bagging_freq": 1}
-    if asked.query_fraction < 1 and objective is not None:
+    if ranker.row_fraction < 1:
+        return {"bagging_fraction": ranker.row_fraction, "bagging_freq": 1}
+    if ranker.query_fraction < 1 and objective is not None:
         if objective != "lambdarank":
-            raise DataError(f"{asked.loss} cannot sample whole queries; use row_fraction, or the loss XENDCG.")
-        return {"bagging_fraction": asked.query_fraction, "bagging_freq": 1, "bagging_by_query": True}
+            raise DataError(f"{ranker.loss} cannot sample whole queries; use row_fraction, or the loss XENDCG.")
+        return {"bagging_fraction": ranker.query_fraction, "bagging_freq": 1, "bagging_by_query": True}
     return {}
 
 
-def _further(asked: TreeRanker) -> dict[str, Any]:
+def _further(ranker: TreeRanker) -> dict[str, Any]:
     """The parameters that LightGBM knows and `TreeRanker` has no name for."""
-    extra = dict(asked.extra or {})
-    known = [*_FURTHER, *(_OF_BUILT_IN if built_in(asked.loss) else ())]
+    extra = dict(ranker.extra or {})
+    names = [*_FURTHER, *(_OF_BUILT_IN if built_in(ranker.loss) else ())]
     for name in extra:
-        if name not in known:
-            raise UnknownNameError("further LightGBM parameter for extra=", str(name), known)
+        if name not in names:
+            raise UnknownNameError("further LightGBM parameter for extra=", str(name), names)
     if "force_row_wise" in extra or "force_col_wise" in extra:
         extra = {"force_row_wise": False, "force_col_wise": False} | extra
     _check_further(extra)
     if extra.get("data_sample_strategy") == "goss":
-        if _sampling(asked):
+        if _sampling(ranker):
             raise DataError("GOSS samples rows by their gradients; leave row_fraction and query_fraction at 1.")
         if extra.get("top_rate", 0.2) + extra.get("other_rate", 0.1) > 1:
             raise DataError("GOSS takes a share top_rate of the rows and other_rate of the rest: 1 at most together.")
     return extra
 
 
-def check_features(asked: TreeRanker, n_features: int) -> None:
+def check_features(ranker: TreeRanker, n_features: int) -> None:
     """Refuse what `extra` says of single features where the data have others."""
-    extra = asked.extra or {}
+    extra = ranker.extra or {}
     for name in ("feature_contri", "max_bin_by_feature"):
         numbers = extra.get(name)
         if numbers is not None and len(numbers) != n_features:
@@ -232,14 +232,14 @@ def _listed(called: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def grown(asked: TreeRanker) -> Grown | None:
+def grown(ranker: TreeRanker) -> Grown | None:
     """Return the trees of `init_model`, to go on from; refuse those of other outputs."""
-    before = asked.init_model
+    before = ranker.init_model
     if before is None:
         return None
-    known = before.as_fitted.outputs
-    if known != asked.outputs:
-        raise DataError(f"init_model has outputs='{known}', so it cannot go on with '{asked.outputs}'.")
+    outputs = before.as_fitted.outputs
+    if outputs != ranker.outputs:
+        raise DataError(f"init_model has outputs='{outputs}', so it cannot go on with '{ranker.outputs}'.")
     return Grown(before.booster_, before.best_iteration_, before.intercept_, before.gains_)
 
 
@@ -253,20 +253,20 @@ def _check_callbacks(callbacks: Any) -> None:
             )
 
 
-def lightgbm_parameters(asked: TreeRanker, data: RankingData, outputs: int, categorical: list[int]) -> dict[str, Any]:
+def lightgbm_parameters(ranker: TreeRanker, data: RankingData, outputs: int, categorical: list[int]) -> dict[str, Any]:
     """The parameters of LightGBM for a training on these data."""
-    threads, why = training_threads(asked.threads, data)
-    if why and asked.verbose and not in_notebook():
+    threads, why = training_threads(ranker.threads, data)
+    if why and ranker.verbose and not in_notebook():
         ProgressLine()(why)
     parameters: dict[str, Any] = {
-        "boosting": asked.boosting,
-        "num_leaves": asked.num_leaves,
-        "learning_rate": asked.learning_rate,
-        "min_data_in_leaf": asked.min_data_in_leaf,
-        "lambda_l2": asked.l2,
-        "feature_fraction": asked.feature_fraction,
-        "max_bin": asked.max_bin,
-        "seed": asked.seed,
+        "boosting": ranker.boosting,
+        "num_leaves": ranker.num_leaves,
+        "learning_rate": ranker.learning_rate,
+        "min_data_in_leaf": ranker.min_data_in_leaf,
+        "lambda_l2": ranker.l2,
+        "feature_fraction": ranker.feature_fraction,
+        "max_bin": ranker.max_bin,
+        "seed": ranker.seed,
         "num_threads": threads,
         "deterministic": True,
         "feature_pre_filter": False,  # LightGBM cannot train once it has filtered every feature away
@@ -279,13 +279,13 @@ def lightgbm_parameters(asked: TreeRanker, data: RankingData, outputs: int, cate
     # By columns, threads share out the features; with few of them, the rows.
     by_rows = data.n_features < _COLUMNS_PER_THREAD * threads
     parameters["force_row_wise" if by_rows else "force_col_wise"] = True
-    directions = asked.directions_of_columns(data)
+    directions = ranker.directions_of_columns(data)
     if directions is not None:
         both = [column for column in categorical if directions[column]]
         if both:
             raise DataError(f"Feature number {both[0]} (from 0) cannot be both categorical and monotone.")
         parameters["monotone_constraints"] = directions
-    return parameters | _sampling(asked) | _further(asked)
+    return parameters | _sampling(ranker) | _further(ranker)
 
 
 def monotone_directions(monotone: Any, data: RankingData | Source | BareColumns) -> list[int] | None:
@@ -312,9 +312,9 @@ def categorical_columns(categorical: Sequence[int | str], data: RankingData) -> 
     if isinstance(categorical, str) or not isinstance(categorical, Iterable):
         raise DataError(f"categorical takes a list of features, such as [0, 3], not {categorical!r} alone.")
     columns = sorted({place_of(feature, data, "categorical") for feature in categorical})
-    known = () if data.encoding is None else data.encoding.categories
+    coded = () if data.encoding is None else data.encoding.categories
     for column in columns:
-        if column in known:
+        if column in coded:
             continue
         values = data.X[:, column]
         values = np.asarray(values.data if data.is_sparse else values)
@@ -325,7 +325,7 @@ def categorical_columns(categorical: Sequence[int | str], data: RankingData) -> 
                 f"Feature number {column} (from 0) is categorical but holds {values[np.argmax(wrong)]:g}; categories "
                 "are whole numbers from 0 on, or NaN. Number them first."
             )
-    return sorted({*columns, *known})
+    return sorted({*columns, *coded})
 
 
 def place_of(feature: Any, data: RankingData | Source | BareColumns, role: str) -> int:

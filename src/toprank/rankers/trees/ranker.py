@@ -187,9 +187,9 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         check_number("l2", self.l2, least=0)
         for name in ("feature_fraction", "row_fraction", "query_fraction"):
             check_number(name, getattr(self, name), above=0, most=1)
-        for name, known in (("boosting", ("gbdt", "dart")), ("outputs", ("score", "grades"))):
-            if getattr(self, name) not in known:
-                raise UnknownNameError(f"kind of {name}", str(getattr(self, name)), known)
+        for name, choices in (("boosting", ("gbdt", "dart")), ("outputs", ("score", "grades"))):
+            if getattr(self, name) not in choices:
+                raise UnknownNameError(f"kind of {name}", str(getattr(self, name)), choices)
 
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
         self._check_start(data)
@@ -260,8 +260,8 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         """Directions of columns as those of features."""
         if self.columns_ is None:
             return directions
-        known = dict(zip(self.columns_.unchanged, directions, strict=False))
-        return [known.get(place, 0) for place in range(self.n_features_in_)]
+        by_place = dict(zip(self.columns_.unchanged, directions, strict=False))
+        return [by_place.get(place, 0) for place in range(self.n_features_in_)]
 
     def categorical_of_columns(self, data: RankingData) -> list[int]:
         """The columns that are split by sets of values."""

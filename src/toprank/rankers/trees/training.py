@@ -65,19 +65,19 @@ class Start(NamedTuple):
     """The trees to go on from: those of `init_model`, or of a checkpoint."""
 
     @classmethod
-    def of(cls, asked: TreeRanker, data: RankingData) -> Start:
+    def of(cls, ranker: TreeRanker, data: RankingData) -> Start:
         """Look at the loss, the outputs and the labels; refuse what does not go together."""
-        before = grown(asked)
-        loss, gains = loss_on_labels(asked, data.labels)
+        before = grown(ranker)
+        loss, gains = loss_on_labels(ranker, data.labels)
         if loss is None:
             return cls(np.zeros(0), np.zeros(1), None, before)
         bound = loss.bound_to(Judgments.of(data))
 
         def value(constant: float) -> float:
-            return bound.at(np.full(data.n_documents, constant), threads=asked.threads).value
+            return bound.at(np.full(data.n_documents, constant), threads=ranker.threads).value
 
-        intercept = first_intercept(asked, loss, gains, *weighted_grades(data), value)
-        return cls(gains, intercept, objective_of(asked, loss, bound, gains, intercept, before, data.X), before)
+        intercept = first_intercept(ranker, loss, gains, *weighted_grades(data), value)
+        return cls(gains, intercept, objective_of(ranker, loss, bound, gains, intercept, before, data.X), before)
 
     @property
     def rounds(self) -> int:
@@ -91,24 +91,24 @@ def loss_on_trees(loss: Loss | str) -> Loss:
     >>> loss_on_trees("LambdaRank").truncation, loss_on_trees(make_loss("LambdaRank")).truncation
     (30, None)
     """
-    made = make_loss(loss)
-    return replace(made, **_BY_NAME.get(type(made).__name__, {})) if isinstance(loss, str) else made
+    instance = make_loss(loss)
+    return replace(instance, **_BY_NAME.get(type(instance).__name__, {})) if isinstance(loss, str) else instance
 
 
-def loss_on_labels(asked: TreeRanker, labels: FloatArray) -> tuple[Loss | None, FloatArray]:
+def loss_on_labels(ranker: TreeRanker, labels: FloatArray) -> tuple[Loss | None, FloatArray]:
     """The loss (None: one of LightGBM's own) and the gain of each grade (none: the output is the score).
 
     What does not go together is refused. `labels` may be all labels, or just the distinct ones.
     """
-    if built_in(asked.loss):
-        _check_built_in(asked, labels)
+    if built_in(ranker.loss):
+        _check_built_in(ranker, labels)
         return None, np.zeros(0)
-    known = None if asked.init_model is None else asked.init_model.gains_
-    return loss_and_gains(loss_on_trees(asked.loss), asked.outputs, asked.gain, labels, known, "trees do")
+    gains_before = None if ranker.init_model is None else ranker.init_model.gains_
+    return loss_and_gains(loss_on_trees(ranker.loss), ranker.outputs, ranker.gain, labels, gains_before, "trees do")
 
 
 def first_intercept(
-    asked: TreeRanker,
+    ranker: TreeRanker,
     loss: Loss,
     gains: FloatArray,
     grades: FloatArray,
@@ -116,14 +116,14 @@ def first_intercept(
     value: Callable[[float], float],
 ) -> FloatArray:
     """What the trees start from: the model's so far, else see `first_outputs`; 0 where nobody knows better."""
-    if asked.init_model is not None:
-        return np.array(asked.init_model.intercept_)
+    if ranker.init_model is not None:
+        return np.array(ranker.init_model.intercept_)
     start = first_outputs(loss, len(gains), grades, counts, value)
     return np.zeros(1) if start is None else start
 
 
 def objective_of(
-    asked: TreeRanker,
+    ranker: TreeRanker,
     loss: Loss,
     bound: BoundLoss,
     gains: FloatArray,
@@ -133,15 +133,15 @@ def objective_of(
     together: Together | None = None,
 ) -> TreeObjective:
     """The objective of LightGBM's rounds: of one score a document, or of an output for each grade. X: the features."""
-    rank, share = 0 if together is None else together.rank, asked.query_fraction
-    sample = QuerySample(bound.queries, share, asked.seed, rank) if share < 1 else None
-    threads, rounds = asked.threads, 0 if before is None else before.rounds
+    rank, share = 0 if together is None else together.rank, ranker.query_fraction
+    sample = QuerySample(bound.queries, share, ranker.seed, rank) if share < 1 else None
+    threads, rounds = ranker.threads, 0 if before is None else before.rounds
     options: dict[str, Any] = {"sample": sample, "rounds": rounds, "threads": threads}
     if len(gains):
         kind = LikelihoodObjective if loss.traits.space == "class" else ExpectedGainObjective
         return kind(bound, intercept, gains, **options, together=together)
     objective = ScoreObjective(bound, intercept, **options, together=together)
-    if needs_search(loss) and asked.boosting != "dart":  # whose scores are now and then without some of the trees
+    if needs_search(loss) and ranker.boosting != "dart":  # whose scores are now and then without some of the trees
         last = _before_the_last(before, X, intercept)
         objective.stride = Stride(bound, last, factor=objective.factor, threads=threads, together=together)
     return objective
@@ -157,13 +157,13 @@ def _before_the_last(model: Grown | None, X: Any, intercept: FloatArray) -> Floa
     return scores
 
 
-def _check_built_in(asked: TreeRanker, labels: FloatArray) -> None:
-    table = (asked.extra or {}).get("label_gain")
+def _check_built_in(ranker: TreeRanker, labels: FloatArray) -> None:
+    table = (ranker.extra or {}).get("label_gain")
     last = _LAST_BUILT_IN_LABEL if table is None else len(table) - 1
     wrong = ~((labels >= 0) & (labels <= last) & (labels == np.floor(labels)))
     if wrong.any():
         raise DataError(
-            f"{asked.loss} takes whole labels from 0 to {last}, but a document has {labels[wrong][0]:g}. Our own "
+            f"{ranker.loss} takes whole labels from 0 to {last}, but a document has {labels[wrong][0]:g}. Our own "
             "losses (LambdaRank, XENDCG) take any grades."
         )
 
@@ -185,33 +185,33 @@ class Boosted(NamedTuple):
 
 
 @singledispatch
-def train_trees(data: Any, asked: TreeRanker, valid: Any) -> tuple[Start, Boosted]:
+def train_trees(data: Any, ranker: TreeRanker, valid: Any) -> tuple[Start, Boosted]:
     """Train as the ranker asks, on `RankingData`; whoever has other data registers how, by their type."""
-    start = Start.of(asked, data)
-    columns = asked.categorical_of_columns(data)
-    check_features(asked, data.n_features)
-    if int(asked.row_fraction * data.n_documents) == 0:  # as LightGBM rounds, which then speaks of its own variables
+    start = Start.of(ranker, data)
+    columns = ranker.categorical_of_columns(data)
+    check_features(ranker, data.n_features)
+    if int(ranker.row_fraction * data.n_documents) == 0:  # as LightGBM rounds, which then speaks of its own variables
         documents = "1 document leaves" if data.n_documents == 1 else f"{data.n_documents} documents leave"
-        raise DataError(f"row_fraction={asked.row_fraction:g} of {documents} none to grow a tree on; raise it.")
-    words = lightgbm_parameters(asked, data, len(start.intercept), columns)
+        raise DataError(f"row_fraction={ranker.row_fraction:g} of {documents} none to grow a tree on; raise it.")
+    words = lightgbm_parameters(ranker, data, len(start.intercept), columns)
     # DART shows its training scores without the trees that it left out.
-    judges = metric_judges(asked, None if asked.boosting == "dart" else data, valid, lenient=True)
+    judges = metric_judges(ranker, None if ranker.boosting == "dart" else data, valid, lenient=True)
     judge = judges.get("valid")
-    sets = datasets(asked, data, valid, columns)
+    sets = datasets(ranker, data, valid, columns)
     scores = (lambda raw: raw) if start.objective is None else start.objective.scores
     watch = RoundWatch(
-        steps=asked.n_trees,
+        steps=ranker.n_trees,
         first=start.rounds,
-        dart=asked.boosting == "dart",
-        sampled=is_sampled(asked),
+        dart=ranker.boosting == "dart",
+        sampled=is_sampled(ranker),
         # As later rounds are judged: `predict` would calibrate, if the model to go on from was calibrated.
-        **watch_options(asked, judge, lambda before, valid: scores(before.raw_scores(valid.X))),
+        **watch_options(ranker, judge, lambda before, valid: scores(before.raw_scores(valid.X))),
     )
     metrics: dict[str, Metric] = {
         name: lambda raw, judge=judge: judge(scores(raw))  # type: ignore[misc]
         for name, judge in judges.items()
     }
-    make_rounds(asked, words, sets, start, metrics, watch)
+    make_rounds(ranker, words, sets, start, metrics, watch)
     trees, rounds, value = watch.kept()
     names = ("", "") if judge is None else (judge.name, judge.convention.name)
     booster = finished(trees, watch.done)
@@ -226,27 +226,27 @@ def finished(trees: str, rounds: int) -> Any:
     return booster
 
 
-def is_sampled(asked: TreeRanker) -> bool:
+def is_sampled(ranker: TreeRanker) -> bool:
     """Whether a round sees a part of the documents or features."""
-    return min(asked.feature_fraction, asked.row_fraction, asked.query_fraction) < 1
+    return min(ranker.feature_fraction, ranker.row_fraction, ranker.query_fraction) < 1
 
 
-def datasets(asked: TreeRanker, data: RankingData, valid: RankingData | None, columns: list[int]) -> dict[str, Any]:
+def datasets(ranker: TreeRanker, data: RankingData, valid: RankingData | None, columns: list[int]) -> dict[str, Any]:
     """LightGBM's data sets, "train" and "valid"."""
     more: dict[str, Any] = {}
-    if built_in(asked.loss):
+    if built_in(ranker.loss):
         more = {"group": data.queries.sizes, "weight": row_weights(data)}
     library = first_use("lightgbm")
     train = library.Dataset(data.X, label=data.labels, categorical_feature=columns or "auto", **more)
     sets = {"train": train}
     if valid is not None:
-        group: dict[str, Any] = {"group": valid.queries.sizes} if built_in(asked.loss) else {}
+        group: dict[str, Any] = {"group": valid.queries.sizes} if built_in(ranker.loss) else {}
         sets["valid"] = library.Dataset(valid.X, label=np.zeros(valid.n_documents), reference=train, **group)
     return sets
 
 
 def make_rounds(
-    asked: TreeRanker,
+    ranker: TreeRanker,
     words: dict[str, Any],
     sets: dict[str, Any],
     start: Start,
@@ -275,10 +275,10 @@ def make_rounds(
 
     try:
         with on_threads_of(library.basic._LIB, words["num_threads"]) as whose:
-            if asked.verbose and not in_notebook():  # there progress is one line, which is written over
+            if ranker.verbose and not in_notebook():  # there progress is one line, which is written over
                 ProgressLine()(f"Losses and metrics run on {whose}.")
             library.train(
-                words | {"objective": built_in(asked.loss) if own is None else gradients},
+                words | {"objective": built_in(ranker.loss) if own is None else gradients},
                 sets["train"],
                 num_boost_round=watch.steps,
                 valid_sets=[sets[name] for name in metrics] or None,

@@ -33,13 +33,13 @@ class WrappedLibrary:
     def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> None:
         """Fit the estimator; validation data and early stopping are for those that can use them."""
         del valid, early_stopping
-        asked = inspect.signature(self.estimator.fit).parameters
+        arguments = inspect.signature(self.estimator.fit).parameters
         ways = {
             "qid": data.queries.document_query,
             "group": data.queries.sizes,
             "group_id": data.queries.document_query,
         }
-        options = {name: value for name, value in ways.items() if name in asked}
+        options = {name: value for name, value in ways.items() if name in arguments}
         self.estimator.fit(data.X, data.labels, **options, **weights_to_fit(self.estimator, _weights(data)))
 
     # ---- scoring ----
@@ -176,15 +176,15 @@ class _CatBoost(WrappedLibrary):
     takes_categories = True
 
     def fit(self, data: RankingData, valid: RankingData | None, early_stopping: int | None) -> None:
-        given = self.estimator.get_params()
-        if "allow_writing_files" not in given:
+        parameters = self.estimator.get_params()
+        if "allow_writing_files" not in parameters:
             self.estimator.set_params(allow_writing_files=False)
-        if not {"verbose", "silent", "logging_level", "verbose_eval"} & set(given):
+        if not {"verbose", "silent", "logging_level", "verbose_eval"} & set(parameters):
             self.estimator.set_params(verbose=False)
         options: dict[str, Any] = {}
         if valid is not None:
             options["eval_set"] = self._pool(valid)
-            if early_stopping and not {"early_stopping_rounds", "od_wait", "od_pval", "od_type"} & set(given):
+            if early_stopping and not {"early_stopping_rounds", "od_wait", "od_pval", "od_type"} & set(parameters):
                 options["early_stopping_rounds"] = early_stopping
         self.estimator.fit(self._pool(data), **options)
 

@@ -137,14 +137,14 @@ class WrappedRanker(Ranker):
         ranker.training_ = {**self.training_, **facts}
         return ranker.settled()
 
-    def _as(self, what: str) -> TrainedElsewhere:
+    def _as(self, action: str) -> TrainedElsewhere:
         """The same trees or weights; where there are none it cannot be saved, or whatever is to be done."""
         check_is_fitted(self)
         try:
             return library_of(self.estimator_).as_saved()
         except DataError as problem:
             reason = str(problem).removesuffix(".")
-            raise DataError(f"A fitted {self.called} cannot be {what}: {reason}.") from None
+            raise DataError(f"A fitted {self.called} cannot be {action}: {reason}.") from None
 
     @override
     def _formula(self) -> Part:
