@@ -510,7 +510,7 @@ def test_what_a_search_found_is_not_its_ranker(linear):
     data, _ = linear
     found = tr.select("LeastSquares", data, data.select(range(5)))
     for ask in (tr.importance, tr.explaining.query, lambda ranker, data: tr.monitor(ranker, data, data)):
-        with pytest.raises(DataError, match="A Choice tells of a search; give the ranker that it found"):
+        with pytest.raises(DataError, match="A Choice is the result of a search; give its `ranker`"):
             ask(found, data)
     assert tr.importance(found.ranker, data, repeats=1).features
 

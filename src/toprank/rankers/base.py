@@ -56,12 +56,12 @@ class ConstantScoresWarning(UserWarning):
 
 
 class Rounds(NamedTuple):
-    """How a ranker that learns in rounds speaks of them; it takes `callbacks`, and tells each round if `verbose`."""
+    """What a ranker that learns in rounds calls them; it takes `callbacks`, and reports each round if `verbose`."""
 
     option: str
-    """The parameter that says how many to make."""
+    """The parameter for the number of rounds to make."""
     kept: str
-    """The fitted attribute that says how many were kept."""
+    """The fitted attribute for the number of rounds kept."""
     nested: bool
     """Whether a training of fewer rounds is the beginning of one of more."""
 
@@ -69,7 +69,7 @@ class Rounds(NamedTuple):
 class Ranker(Recorded):
     """Base of all rankers; each is a dataclass, whose fields are the parameters.
 
-    A fitted ranker has `n_features_in_`, `feature_names_in_` where the features had names, and `training_`: where it
+    A fitted ranker has `n_features_in_`, `feature_names_in_` if the features had names, and `training_`: where it
     comes from (fingerprint of the data, sizes, validation metric), which is saved with the model.
     """
 
@@ -81,53 +81,52 @@ class Ranker(Recorded):
     """Whether a model file holds the standardisation of the features."""
 
     former_parameters: ClassVar[Mapping[str, str]] = {}
-    """What parameters were called in model files of before, and what they are called now: the one place that knows."""
+    """Names of parameters in earlier model files, and their names now."""
 
     takes_categories: ClassVar[bool] = False
-    """Whether it takes the codes of categories; others see a column of zeros and ones for each frequent level."""
+    """Whether it takes codes of categories; other rankers see a column of zeros and ones for each frequent level."""
     takes_sparse: ClassVar[bool] = True
     """Whether features may be a SciPy sparse matrix."""
     takes_missing: ClassVar[bool] = True
-    """Whether features may be missing; else it refuses them."""
+    """Whether features may be missing; otherwise missing values are refused."""
     shows_infinity: ClassVar[bool] = True
-    """Whether an infinite feature makes a score infinite or NaN, and is refused by that; else rows are looked at."""
+    """Whether an infinite feature shows in the score, which is then refused; otherwise rows are checked."""
     learns_from_parts: ClassVar[bool] = False
     """Whether it can be trained on a cluster, from partitions of the data."""
     walks_penalties: ClassVar[bool] = False
-    """Whether it takes several penalties at once, each from the last; see `PathRanker`."""
+    """Whether it takes several penalties at once and starts each from the solution before; see `PathRanker`."""
     solves_to_a_gap: ClassVar[bool] = False
     """Whether `tolerance` is a duality gap where the loss has kinks, so that a rough solution tells rankers apart."""
     trains_alone: ClassVar[bool] = False
-    """Whether several of them are trained one after the other, since they would share a device or a setting."""
+    """Whether trainings run one after the other, because they would share a device or a setting."""
     can_be_calibrated: ClassVar[bool] = False
-    """Whether it may give P(grade | x), to be calibrated on rows that it must not have been trained on."""
+    """Whether it may give P(grade | x), which is calibrated on rows that it was not trained on."""
     rounds: ClassVar[Rounds | None] = None
-    """How it speaks of its rounds, where it learns in rounds."""
+    """What it calls its rounds; None if it does not learn in rounds."""
     family: ClassVar[str | None] = None
-    """What it is one of: ``linear``, ``trees``, ``networks``."""
+    """Its family: ``linear``, ``trees`` or ``networks``."""
     packages: ClassVar[tuple[str, ...]] = ()
-    """Packages beyond those that every ranker needs; other versions of them may give other numbers."""
+    """Packages that it needs beyond those of every ranker; other versions of them may give other numbers."""
 
     n_features_in_: int
     encoding_: Encoding | None
-    """What the features are, where some of them are categories, dates or durations."""
+    """The kinds of the features, if some of them are categories, dates or durations."""
     columns_: SeenColumns | None
-    """The columns that it sees, where these are not the features: zeros and ones or means of the levels of categories.
-    """
+    """The columns that it sees, if categories become zeros and ones or means of their levels."""
     level_means: Asked = False
-    """Which categories are seen by the means of their levels; see `toprank.data.level_means`."""
+    """Which categories are seen as means of their levels; see `toprank.data.level_means`."""
     text_: TextFeatures | None
-    """What it learnt of the words of documents, and the columns that queries have in common with them."""
+    """The statistics of words that it learnt, from which queries and documents get columns of what they share."""
     training_: dict[str, Any]
     standardisation_: Standardisation
     interrupted_: bool
 
     def search_space(self) -> dict[str, Any] | None:
-        """The hyper-parameters that `toprank.tune` searches, in its plain values; None: those of the system's grid."""
+        """Return the hyper-parameters that `toprank.tune` searches, as plain values; None for the system's grid."""
         return None
 
     def check_parameters(self) -> None:
-        """Refuse a parameter that means nothing, whatever the data and the others; `fit` asks first, searches too."""
+        """Refuse parameters that are wrong for any data; called by `fit` before training, and by searches."""
 
     def fit(
         self,
@@ -143,12 +142,12 @@ class Ranker(Recorded):
 
         Args:
             X: a `RankingData`, or the features of the documents.
-            y: the labels, where X are features.
-            qid: the query of each document, where X are features; rows need not be grouped. None: one query.
-            sample_weight: the weight of each document, where X are features; see `document_weights` of `RankingData`.
-            group: instead of `qid`, how many rows each query has, one query behind the other (as LightGBM wants it).
-            valid: a `RankingData`, or (X, y, qid), to choose on (a penalty along its path, a number of rounds); never
-                trained on.
+            y: the labels, if X are features.
+            qid: the query of each document, if X are features; rows need not be grouped. None for one query.
+            sample_weight: the weight of each document, if X are features; see `document_weights` of `RankingData`.
+            group: instead of `qid`, the number of rows of each query, one query after the other (as in LightGBM).
+            valid: a `RankingData`, or (X, y, qid), to choose by (a penalty along its path, a number of rounds); it is
+                never trained on.
         """
         _refuse_parts(X, y, valid)
         if group is not None:
@@ -156,7 +155,7 @@ class Ranker(Recorded):
         return self.fit_source(X, y, qid, valid, sample_weight)
 
     def fit_source(self, X: Any, y: Any = None, qid: Any = None, valid: Any = None, weights: Any = None) -> Self:
-        """`fit`, which also takes a `Source`: what a cluster hands to its rankers."""
+        """Do what `fit` does, also for a `Source`, which is what a cluster hands to its rankers."""
         draft = self.drafted()
         draft._fit_checked(X, y, qid, valid, weights)
         return self.adopt(draft)
@@ -213,7 +212,7 @@ class Ranker(Recorded):
             self._fit(data, valid)
 
     def _columns_to_see(self, source: Source, valid: Any) -> SeenColumns | None:
-        """The columns that are to be learnt from; None: the features as they are."""
+        """Return the columns to learn from, or None for the features as they are."""
         assert self.encoding_ is not None
         before = getattr(self, "init_model", None)  # whose columns are those to go on with
         columns_before: SeenColumns | None = getattr(before, "columns_", None)
@@ -235,12 +234,12 @@ class Ranker(Recorded):
         return SeenColumns.of_codes(self.encoding_, means) if means else None
 
     def _asked_of_levels(self) -> Asked:
-        """Which means of levels are to be seen."""
+        """Return which categories to see as means of their levels."""
         return self.level_means
 
     @property
     def _folds_of_means(self) -> int:
-        """The seed of the folds in which training data get the means of levels."""
+        """The seed of the folds in which training data get their means of levels."""
         return int(getattr(self, "seed", 0))
 
     @property
@@ -256,7 +255,7 @@ class Ranker(Recorded):
 
     @property
     def _reads_labels(self) -> bool:
-        """Whether what it learns hangs on the labels: not where its loss learns from a teacher alone."""
+        """Whether training reads the labels; it does not if the loss learns from a teacher alone."""
         from toprank import losses
 
         if getattr(self, "outputs", "score") == "grades":
@@ -267,7 +266,7 @@ class Ranker(Recorded):
         return True
 
     def _remembered(self, data: RankingData) -> dict[str, Any]:
-        """What more of the training data `training_` keeps, for those who ask later."""
+        """Return what else `training_` keeps of the training data, for checks of other data later."""
         remembered: dict[str, Any] = {QUERIES: KnownQueries.of(data).plain()}
         if data.carried is not NOTHING and (judged_by := judges_of(data.carried)):
             remembered["judges"] = list(judged_by)
@@ -277,19 +276,19 @@ class Ranker(Recorded):
 
     @abstractmethod
     def _fit(self, data: Any, valid: Any) -> None:
-        """Learn from a `RankingData`, or where it `learns_from_parts` any `Source`; the data are checked.
+        """Learn from a `RankingData`, or from any `Source` if it `learns_from_parts`; the data are checked.
 
         `self` is a draft with the parameters of this fit; whatever is set on it becomes part of the record.
         """
 
     @abstractmethod
     def _scores(self, X: Any) -> FloatArray:
-        """Scores of rows; their number of columns is checked."""
+        """Return the scores of rows, whose number of columns is checked already."""
 
     def query_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of the documents of one query, for who asks often.
+        """Return the scores of one query's documents, without the checks of `predict`: for callers that score often.
 
-        X is not looked at again: float64 in C order, NaN where missing, the columns and codes of training.
+        X must be float64 in C order, with NaN for missing values and the columns and codes of training.
         """
         return finite(self._scores(X if self.columns_ is None else self.columns_.columns(X)))
 
@@ -298,17 +297,17 @@ class Ranker(Recorded):
 
         Args:
             X: a `RankingData`, or features: an array, or a frame that has the columns of training among others.
-            qid: the query of each row, where X are features and the ranker looks at whole queries.
+            qid: the query of each row, if X are features and the ranker looks at whole queries.
 
         Returns:
-            one score for each row: of features in their order, of data in the order of `data.X`, wherever grouping
-            brought the rows; `data.in_source_order(scores)` is that of the rows as they were given.
+            one score for each row: in the order of the features, or of `data.X`, whose rows grouping may have moved;
+            `data.in_source_order(scores)` brings scores into the order of the source.
         """
         del qid  # scores of this ranker do not depend on the other documents of the query
         return by_row(X, finite(self._scores(self._prediction_rows(X))))
 
     def formula(self) -> Part:
-        """What the fitted ranker makes of a document's own features, as plain numbers: what `toprank.export` writes.
+        """Return the score as a function of a document's own features, in plain numbers: what `toprank.export` writes.
 
         Raises:
             DataError: there is no such formula, with the reason.
@@ -321,7 +320,7 @@ class Ranker(Recorded):
         return Wide.of(self.columns_, part)
 
     def _formula(self) -> Part:
-        """The formula of the columns that the ranker sees."""
+        """Return the formula over the columns that the ranker sees."""
         raise DataError(f"A {type(self).__name__} has no formula that could be exported; save it, and serve the file.")
 
     def rank(self, data: Any, k: int | None = 10, *, qid: npt.ArrayLike | str | None = None) -> dict[Any, list[Any]]:
@@ -330,9 +329,9 @@ class Ranker(Recorded):
         Args:
             data: a `RankingData`; a frame with the columns of training, queries and document ids, which are told by
                 their names as in `RankingData.from_frame`; or features, with `qid`.
-            k: so many of each query; None: all.
-            qid: the query of each row, where features are given, or the column of a frame that holds the queries; rows
-                need not be grouped.
+            k: how many documents of each query; None for all.
+            qid: the query of each row of features, or the column of a frame that holds the queries; rows need not be
+                grouped.
         """
         if not isinstance(data, RankingData):
             data = self._with_queries(data, qid)
@@ -345,7 +344,7 @@ class Ranker(Recorded):
         return {query: names[rows].tolist() for query, rows in zip(data.qids.tolist(), best, strict=True)}
 
     def _with_queries(self, X: Any, qid: npt.ArrayLike | str | None) -> RankingData:
-        """A frame or features as what they are to this ranker, without labels."""
+        """Return a frame, or features with their queries, as data without labels."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         if isinstance(qid, str):
@@ -370,10 +369,10 @@ class Ranker(Recorded):
         `sample_weight` is there for scikit-learn's pipelines and searches, which pass on what `fit` was given. It
         changes nothing: a ranking is judged by query, and has no weights of single documents.
 
-        A warning is given where queries that `fit` saw come with other rows, as they do when rows were split at random
-        and not by query: such a number flatters. Queries are known by their ids, so nothing is seen where these are
-        0 … n - 1 or 1 … n, which every file may give to its own queries, nor after training on a cluster. That a query
-        comes back with rows that `fit` saw, all or some of them, is not told.
+        Warns if queries that `fit` saw come with other rows, as they do if rows were split at random instead of by
+        query: the number is then too high. Queries are recognised by their ids, so there is no warning if these are
+        0 … n - 1 or 1 … n, which every file may give to its own queries, nor after training on a cluster, nor if a
+        query comes back with rows that `fit` saw.
         """
         del sample_weight
         data = X if isinstance(X, RankingData) else y
@@ -394,7 +393,7 @@ class Ranker(Recorded):
         return evaluate(self.predict(X, qid), data, "ndcg@10", qid=qid, order=order).mean["ndcg@10"]
 
     def warn_of_same_judge(self, data: RankingData) -> None:
-        """Say that labels come of a judge whose labels were trained on, as far as a carried column ``judge`` tells."""
+        """Warn if the labels are of a judge whose labels were trained on, according to a carried column ``judge``."""
         shared = sorted({*judges_of(data.carried)} & {*self.training_.get("judges", ())})
         if shared:
             self.warn_once(
@@ -404,7 +403,7 @@ class Ranker(Recorded):
             )
 
     def warn_of_split_queries(self, X: Any, qid: Any = None) -> None:
-        """Say that queries which `fit` saw are to be judged by other rows; see `score`."""
+        """Warn if queries that `fit` saw come with other rows; see `score`."""
         kept = KnownQueries.from_plain(self.training_.get(QUERIES))
         if kept is None or (qid is None and not isinstance(X, RankingData)):
             return
@@ -425,11 +424,11 @@ class Ranker(Recorded):
             )
 
     def warn_constant(self, message: str) -> None:
-        """Say that the ranker cannot tell documents apart, so that no order of rows is mistaken for a ranking."""
+        """Warn that the ranker cannot tell documents apart, so that nobody takes the order of rows for a ranking."""
         self.warn_once(message, ConstantScoresWarning)
 
     def warn_unconverged(self, message: str) -> None:
-        """Say that the optimum was not reached."""
+        """Warn that the optimum was not reached."""
         self.warn_once(message, ConvergenceWarning)
 
     # ---- explanations ----
@@ -444,26 +443,26 @@ class Ranker(Recorded):
         permutations: int | None = None,
         seed: int = 0,
     ) -> Explanation:
-        """Why document a stands above document b: what each feature contributes to the difference of their scores.
+        """Explain why document a stands above document b: what each feature adds to the difference of their scores.
 
-        The contributions sum to f(a) − f(b); see `toprank.rankers.contributions` for what they are. They are exact for
-        linear rankers, trees and blends of these, estimates with a standard error for others. Where the ranker looks at
-        the other documents of the query, those are held fixed.
+        The contributions sum to f(a) − f(b); `toprank.rankers.contributions` defines them. They are exact for linear
+        rankers, trees and blends of these, and estimates with a standard error for others. If the ranker looks at the
+        other documents of the query, these are held fixed.
 
         Args:
             data: a `RankingData` that holds the query.
-            qid: the id of the query; None: the only one.
-            a: a document, by its id, or by its row where documents have no ids; None: the first of the ranking.
-            b: another of the query; None: the next after a, or the one before it where a is the last.
-            permutations: orders of the features that are drawn where contributions are estimated; None: 16 to 1024, by
-                what they cost.
+            qid: the id of the query; None if there is only one.
+            a: a document, by its id, or by its row if documents have no ids; None for the first of the ranking.
+            b: another document of the query; None for the one after a, or the one before it if a is the last.
+            permutations: how many orders of the features are drawn if contributions are estimated; None for 16 to
+                1024, depending on their cost.
             seed: decides these orders.
 
         >>> import toprank as tr
         >>> data = tr.RankingData([[3.0, 1.0], [1.0, 1.0], [2.0, 5.0]], [1, 0, 0], feature_names=["sales", "price"])
         >>> ranker = tr.LinearRanker("ListNet").fit(data)
-        >>> found = ranker.explain(data, a=0, b=1)
-        >>> found.contributions["price"], found.contributions["sales"] == found.total
+        >>> explanation = ranker.explain(data, a=0, b=1)
+        >>> explanation.contributions["price"], explanation.contributions["sales"] == explanation.total
         (0.0, True)
         """
         from toprank.rankers.explanation import AskedQuery, explained
@@ -478,13 +477,13 @@ class Ranker(Recorded):
 
     @property
     def explains_exactly(self) -> bool:
-        """Whether `contributions` are computed, and not estimated."""
+        """Whether `contributions` are exact, not estimates."""
         return False
 
     def contributions(
         self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
     ) -> Contributions:
-        """What each feature contributes to f(a) less the mean of f(b), for each a in `of` over the b in `against`.
+        """Return what each feature adds to f(a) less the mean of f(b), for each a in `of` over the b in `against`.
 
         `query` is one query with dense features, whose columns are those of training; documents are its rows.
         """
@@ -492,17 +491,17 @@ class Ranker(Recorded):
 
     @property
     def category_columns(self) -> frozenset[int]:
-        """The features whose numbers are codes of categories, as far as the ranker knows."""
+        """The features known to hold codes of categories."""
         return frozenset(() if self.encoding_ is None else self.encoding_.categories)
 
     def shares_of_features(self, of_columns: FloatArray) -> FloatArray:
-        """What the columns count, as shares of 1; a category has the sum of its columns."""
+        """Return the importance of each feature, as a share of 1, from those of columns; a category sums its own."""
         counts = of_columns if self.columns_ is None else self.columns_.by_feature(of_columns)
         total = counts.sum()
         return np.asarray(counts / total if total > 0 else counts)
 
     def course(self, feature: int) -> Course | None:
-        """How the score runs along a feature that holds numbers, where that is known exactly."""
+        """Return how the score runs along a numerical feature, or None if that is not known exactly."""
         del feature
         return None
 
@@ -512,11 +511,11 @@ class Ranker(Recorded):
         return bool(getattr(self, "interrupted_", False))
 
     def keep_value(self, value: float | None, metric: str, convention: str, *, data: str = "valid") -> None:
-        """Keep in `training_` what the metric was on the data that chose."""
+        """Keep in `training_` the metric on the data that the model was chosen by."""
         self.training_[data] = {metric: value, "convention": convention}
 
     def to_save(self) -> Ranker:
-        """The ranker that a model file holds: this one, or one with the same scores."""
+        """Return the ranker that a model file holds: this one, or one with the same scores."""
         return self
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -525,7 +524,7 @@ class Ranker(Recorded):
         save(self.to_save(), path)
 
     def state(self) -> State:
-        """Everything that `restore` needs, as plain values, arrays and texts."""
+        """Return everything that `restore` needs, as plain values, arrays and texts."""
         parameters_of_fit = self._saved_parameters().items()
         parameters = {name: plain(name, value) for name, value in parameters_of_fit if name not in OF_THE_MACHINE}
         arrays = {name.rstrip("_"): np.asarray(getattr(self, name)) for name in self.saved_arrays}
@@ -536,7 +535,7 @@ class Ranker(Recorded):
         return State({"parameters": parameters, "fitted": values}, arrays, {})
 
     def _saved_parameters(self) -> dict[str, Any]:
-        """The parameters that a model file tells: those of the fit."""
+        """Return the parameters that a model file holds: those of the fit."""
         return self.as_fitted.get_params(deep=False)
 
     def check_restored(self) -> None:
@@ -554,7 +553,7 @@ class Ranker(Recorded):
                 raise DataError("the standardisation divides by a spread that is not above 0")
 
     def encode(self, encoding: Encoding | None, columns: Any) -> None:
-        """Tell a restored ranker what its features are; `columns` is what its file says of the levels of categories."""
+        """Set the kinds of a restored ranker's features; `columns`: what the file says of the levels of categories."""
         self.encoding_ = encoding
         if encoding is not None and encoding.categories and (columns is not None or not self.takes_categories):
             tables = vars(self).pop("_tables_of_file", [])
@@ -562,7 +561,7 @@ class Ranker(Recorded):
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """The ranker that `state` described: a draft, which is `settled` once the rest of the file is read."""
+        """Return the ranker that `state` described: a draft, to be `settled` once the rest of the file is read."""
         ranker = cls(**read_parameters(cls, needed(state.values, "parameters"), cls.former_parameters))
         for name, numbers in cls.saved_arrays.items():
             part = name.rstrip("_")
@@ -617,7 +616,7 @@ class Ranker(Recorded):
         return self._training_data(data, None, None, None) if mixed else data
 
     def _with_matches(self, data: Any) -> Any:
-        """Training data with what documents and queries have in common as columns, where they hold text."""
+        """Return training data with the matches of queries and documents as columns, if they hold text."""
         self.text_ = None
         if not isinstance(data, RankingData) or data.text is None:
             return data
@@ -652,9 +651,9 @@ class Ranker(Recorded):
         return rows if self.columns_ is None else self.columns_.columns(rows)
 
     def translated(self, data: RankingData | Source) -> Any:
-        """Data with the columns of training, in that order and with those codes, whatever else they have.
+        """Return data with the columns of training, in their order and with their codes; further columns are left out.
 
-        Columns that are unknown where others are absent may be those by another name, and are refused.
+        Unknown columns are refused if known ones are absent: they may be the same under another name.
         """
         if self.text_ is not None and isinstance(data, RankingData):
             data = self._matched(data)
@@ -677,7 +676,7 @@ class Ranker(Recorded):
         return source_of(data).translated(target)
 
     def _matched(self, data: RankingData) -> RankingData:
-        """Data with the columns that their words give, unless they bring these columns themselves."""
+        """Return data with the columns computed from their words, unless they have these columns already."""
         assert self.text_ is not None
         if data.text is not None:
             return self.text_.expanded(data)
@@ -704,7 +703,7 @@ class Ranker(Recorded):
         )
 
     def _text_rows(self, frame: Any) -> Any:
-        """The rows of a frame that has the words themselves: its own features, and what its words have in common."""
+        """Return the rows of a frame with words: its own features, and the matches of its words."""
         assert self.text_ is not None
         table, roles = table_of(frame), self.text_.roles
         absent = [name for name in roles.columns if name not in table.column_names]
@@ -720,7 +719,7 @@ class Ranker(Recorded):
         return joined_columns(own, self.text_.columns(texts.pop(roles.query), texts))
 
     def _rows(self, X: Any) -> Any:
-        """Features as an array or sparse matrix; of a frame with further columns (labels, queries …) the known ones."""
+        """Return features as an array or sparse matrix; columns of a frame that are no features are left out."""
         self._check_dense(X)
         names = list(getattr(self, "feature_names_in_", ()))
         if self.text_ is not None and (hasattr(X, "columns") or hasattr(X, "schema")):
@@ -807,7 +806,7 @@ class Ranker(Recorded):
 
 
 def _refuse_parts(X: Any, y: Any, valid: Any) -> None:
-    """Data in parts and a Dask collection are for a cluster, which fits the ranker."""
+    """Refuse data in parts and Dask collections, which a cluster fits rankers on."""
     if (y is None and _in_parts(X)) or _in_parts(valid):
         raise DataError(
             "A cluster fits rankers on its own data: toprank.cluster.connect(address).fit(ranker, train, valid=valid). "
@@ -816,7 +815,7 @@ def _refuse_parts(X: Any, y: Any, valid: Any) -> None:
 
 
 def _refuse_answer(X: Any, y: npt.NDArray[Any]) -> None:
-    """Refuse a frame that holds the labels, under a name of theirs, beside the features."""
+    """Refuse a frame that holds the labels beside the features, in a column with a usual name of labels."""
     if not (hasattr(X, "columns") and hasattr(X, "dtypes")):
         return
     names = [name for name in X.columns if str(name).lower() in USUAL_NAMES["label"]]
@@ -829,7 +828,7 @@ def _refuse_answer(X: Any, y: npt.NDArray[Any]) -> None:
 
 
 def _qid_of_sizes(group: npt.ArrayLike, qid: Any, X: Any) -> npt.NDArray[np.int64]:
-    """The query of each row, from how many rows each query has."""
+    """Return the query of each row, from the number of rows of each query."""
     if qid is not None or isinstance(X, RankingData):
         raise DataError("group and qid both say which rows belong together; give one of them (data know it already).")
     sizes = np.asarray(group)
@@ -844,17 +843,17 @@ def _qid_of_sizes(group: npt.ArrayLike, qid: Any, X: Any) -> npt.NDArray[np.int6
 
 
 def _in_parts(data: Any) -> bool:
-    """Whether data are described for a cluster, lie on one, or are a Dask collection."""
+    """Return whether data are described for a cluster, lie on one, or are a Dask collection."""
     return isinstance(data, Source) or hasattr(data, "for_a_cluster") or hasattr(data, "__dask_graph__")
 
 
 def by_row(X: Any, values: FloatArray) -> FloatArray:
-    """What was computed for rows, in their order; data know it again (`RankingData.aligned`)."""
+    """Return values of rows in their order, marked so that the data recognise them (`RankingData.aligned`)."""
     return X.returning(values) if isinstance(X, RankingData) else values
 
 
 def finite(scores: FloatArray) -> FloatArray:
-    """The scores; refused where a feature is infinite, since nothing sensible can come of it."""
+    """Return the scores; refuse infinite ones and NaN, which come from infinite or enormous features."""
     if not np.isfinite(scores).all():
         row = int(np.argmin(np.isfinite(scores)))
         raise DataError(f"The score of row {row} is {scores[row]}: its features hold infinite or enormous values.")

@@ -38,7 +38,7 @@ class BlendRanker(Ranker):
 
     Args:
         rankers: the members, of any kind and not fitted; `fit` trains a copy of each.
-        weights: one for each member, not negative; they need not sum to 1. None: equal weights.
+        weights: one for each member, not negative; they need not sum to 1. None for equal weights.
 
     After fitting: `rankers_` (the fitted members), `weights_` (w), `scales_` (σ), and `feature_importances_` where
     every member has them. Rankers that are fitted already are joined by `BlendRanker.of`. An interrupt from the
@@ -65,7 +65,7 @@ class BlendRanker(Ranker):
 
     @classmethod
     def of(cls, rankers: Iterable[Any], data: RankingData, weights: Sequence[float] | None = None) -> Self:
-        """The blend of rankers that are fitted already; `data`, best not those of the training, give the scales."""
+        """Return the blend of fitted rankers; the scales are measured on `data`, best not the training data."""
         if not isinstance(data, RankingData):
             raise DataError("BlendRanker.of needs a RankingData, on which it measures the scales.")
         blend = cls(list(rankers) if isinstance(rankers, Iterable) else rankers, weights)
@@ -93,7 +93,7 @@ class BlendRanker(Ranker):
         return blend.settled()
 
     def _shared_text(self, members: list[Any]) -> TextFeatures | None:
-        """What all members learnt of the same words, which the blend then knows for them."""
+        """Return the statistics of words that all members share, and leave them to the blend alone."""
         text: TextFeatures | None = next((member.text_ for member in members if member.text_ is not None), None)
         if text is None:
             return None
@@ -130,7 +130,7 @@ class BlendRanker(Ranker):
         self.scales_ = np.where(spreads > 0, spreads, 1.0)  # a member that scores all alike changes nothing
 
     def _shares(self) -> FloatArray:
-        """The weights, summing to 1; refused where they are no weights, or the members no rankers."""
+        """Return the weights, scaled to sum to 1; refuse what are no weights, and members that are no rankers."""
         listed = isinstance(self.rankers, Sequence)
         if not listed or not all(isinstance(ranker, Ranker) for ranker in self.rankers):
             raise DataError("A blend takes a list of rankers: BlendRanker([tr.LinearRanker(), tr.TreeRanker()]).")
@@ -177,7 +177,7 @@ class BlendRanker(Ranker):
 
     @property
     def _needs_qid(self) -> bool:
-        """Whether features alone do not say what the scores are; see `NeuralRanker._needs_qid`."""
+        """Whether scores of features need a qid; see `NeuralRanker._needs_qid`."""
         return any(getattr(member, "_needs_qid", False) for member in self.rankers_)
 
     def _blended(self, data: RankingData) -> FloatArray:
@@ -192,7 +192,7 @@ class BlendRanker(Ranker):
     # ---- explanations: the blend is linear in the scores of its members ----
 
     def _counting(self) -> list[tuple[Any, float]]:
-        """The members that count, and what their scores are multiplied by."""
+        """Return the members with a weight above 0, and the factors of their scores."""
         factors = (self.weights_ / self.scales_).tolist()
         return [(member, factor) for member, factor in zip(self.rankers_, factors, strict=True) if factor]
 
@@ -275,7 +275,7 @@ class BlendRanker(Ranker):
         return State(values, arrays, texts)
 
     def _saved_weights(self) -> list[float] | None:
-        """The weights as they were given, where they are those of the members; else, after an interrupt, those kept."""
+        """Return the weights as they were given, or those that an interrupt has left."""
         fitted = self.as_fitted
         if fitted.weights is None:
             return None
@@ -320,7 +320,7 @@ class BlendRanker(Ranker):
 
 
 def _check_depth(values: Any, left: int) -> None:
-    """Refuse blends of blends of blends … without end: Python would not get to the bottom of them."""
+    """Refuse blends nested too deeply, on which Python's recursion would fail."""
     if left == 0:
         raise DataError(f"blends lie within blends more than {_MOST_NESTED} times")
     for described in read_value(values, "members", list[dict[str, Any]]):

@@ -1,13 +1,13 @@
-"""What scikit-learn asks of an estimator, without importing it: it takes a second, and most who rank never need it.
+"""What scikit-learn expects of an estimator, without importing it: that takes a second, and most users never need it.
 
-Parameters, their text form and clones are a few lines and stand here. Tags, metadata routing and the picture in a
-notebook are asked for by scikit-learn itself, or by someone who uses it; they are made of its public parts then.
+Parameters, their text form and clones take a few lines, which are here. Tags, metadata routing and the picture in a
+notebook are needed only by scikit-learn itself or its users, and are made of its public parts then.
 
-What we ask of it besides: a fitted estimator is one record, what `fit` learnt with the parameters it was asked by, and
-it is swapped whole. `fit` trains a copy of the ranker (`drafted`), and the copy becomes the record once that is done. A
-fit that fails, in whatever way, leaves everything as it was; parameters that are changed later wait for the next fit.
-Whoever needs a parameter of a fitted ranker asks `as_fitted`; `threads`, `verbose` and `device` alone are of the run,
-not of the model, and are those of the ranker as it is now.
+Beyond that, a fitted estimator is one record: what `fit` learnt, with the parameters of that fit, replaced as a whole.
+`fit` trains a copy of the ranker (`drafted`), and the copy becomes the record once training has succeeded. A fit that
+fails, in whatever way, leaves everything as it was; parameters that are changed later take effect at the next fit.
+Read parameters of a fitted ranker from `as_fitted`. Only `threads`, `verbose` and `device` belong to the run, not to
+the model, and are read from the ranker as it is now.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from toprank.data.checks import check_finite, sparse_features
 from toprank.data.warnings import FEW
 from toprank.errors import DataError, warn_user
 
-# `qid` goes to fit, predict and score without being asked for. So do weights: were `score` silent about them, a search
-# with weights would be refused.
+# `qid` goes to fit, predict and score without a request. So do weights: if `score` did not take them, scikit-learn
+# would refuse a search with weights.
 _PASSED_ON = {
     "fit": ("qid", "sample_weight"),
     "predict": ("qid",),
@@ -42,7 +42,7 @@ _WARNED: WeakKeyDictionary[Any, set[type[Warning]]] = WeakKeyDictionary()
 
 
 class Estimator:
-    """Parameters are the arguments of the constructor, kept as they were given under their names."""
+    """Its parameters are the arguments of the constructor, kept unchanged under their names."""
 
     _changed_requests: Mapping[str, Mapping[str, bool | str | None]] = MappingProxyType({})
     """What was said of metadata routing, by method; an instance that was told has its own."""
@@ -56,7 +56,7 @@ class Estimator:
         }
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name; with `deep`, those of estimators among them too, as ``name__parameter``."""
+        """Return the parameters by name; with `deep`, also those of estimators among them, as ``name__parameter``."""
         parameters: dict[str, Any] = {}
         for name in self._parameters():
             parameters[name] = value = getattr(self, name)
@@ -109,7 +109,7 @@ class Estimator:
         return str(estimator_html_repr(self)) if get_config()["display"] == "diagram" else None
 
     def get_metadata_routing(self) -> Any:
-        """What scikit-learn passes on to which method: its `MetadataRequest`."""
+        """Return which arguments scikit-learn passes on to which method: its `MetadataRequest`."""
         from sklearn.utils.metadata_routing import MetadataRequest
 
         routing = MetadataRequest(owner=type(self).__name__)
@@ -119,7 +119,7 @@ class Estimator:
         return routing
 
     def _requests(self, method: str) -> dict[str, bool | str | None]:
-        """What a method takes besides the data, and whether it is passed on; None: scikit-learn refuses to choose."""
+        """Return the arguments of a method besides the data, and whether each is passed on; None: not decided."""
         function = getattr(type(self), method, None)
         taken = () if function is None else inspect.signature(function).parameters
         requests: dict[str, bool | str | None] = {
@@ -164,7 +164,7 @@ class Estimator:
 
 
 def unfitted(value: Any) -> Any:
-    """A ranker with the same parameters that has learned nothing; other values are copied."""
+    """Return a ranker with the same parameters that has learned nothing; other values are copied."""
     if isinstance(value, list | tuple):
         return type(value)([unfitted(member) for member in value])
     if isinstance(value, type) or not hasattr(value, "get_params"):
@@ -181,19 +181,19 @@ def unfitted(value: Any) -> Any:
 
 
 def is_learnt(name: str) -> bool:
-    """Whether a name is that of a fitted attribute: these end in an underscore."""
+    """Return whether a name is that of a fitted attribute: these end in an underscore."""
     return name.endswith("_") and not name.startswith("__")
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Whether anything was learned."""
+    """Return whether an estimator has learned anything."""
     return any(map(is_learnt, vars(getattr(estimator, "as_fitted", estimator))))
 
 
 def check_is_fitted(estimator: Any) -> None:
-    """Refuse an estimator that has learned nothing, by scikit-learn's `NotFittedError`."""
+    """Refuse an estimator that has learned nothing, with scikit-learn's `NotFittedError`."""
     if not isinstance(estimator, Estimator) and hasattr(estimator, "ranker"):
-        raise DataError(f"A {type(estimator).__name__} tells of a search; give the ranker that it found, its `ranker`.")
+        raise DataError(f"A {type(estimator).__name__} is the result of a search; give its `ranker`.")
     if not is_fitted(estimator):
         from sklearn.exceptions import NotFittedError
 
@@ -218,11 +218,11 @@ class Recorded(Estimator):
 
     @property
     def as_fitted(self) -> Self:
-        """The ranker as its last fit found and left it: those parameters, and what was learnt. A draft is its own."""
+        """The ranker with the parameters of its last fit, and what that learnt; of a draft, the draft itself."""
         return self if self._record is None else self._record
 
     def drafted(self) -> Self:
-        """A copy with the parameters as they are now, for `fit` to train; it has learnt nothing."""
+        """Return an unfitted copy with the current parameters, for `fit` to train."""
         draft = copy.copy(self)
         for name in [name for name in vars(draft) if name == "_record" or is_learnt(name)]:
             del vars(draft)[name]
@@ -230,13 +230,13 @@ class Recorded(Estimator):
         return draft._owning()
 
     def reopened(self) -> Self:
-        """A draft of what the ranker is, to make another of it."""
+        """Return a draft of the fitted ranker, to make another ranker of it."""
         draft = copy.copy(self.as_fitted)
         vars(draft).pop("_sealed", None)
         return draft
 
     def adopt(self, draft: Self) -> Self:
-        """Take up what a draft has learnt, in one assignment: nothing of an earlier fit is left."""
+        """Take up what a draft has learnt, in one assignment; nothing of an earlier fit remains."""
         mine, known = vars(self), vars(draft)
         parameters = self._parameters()
         for name in [name for name in mine if name in known and name not in parameters and known[name] is mine[name]]:
@@ -251,7 +251,7 @@ class Recorded(Estimator):
         return self
 
     def settled(self) -> Self:
-        """Make what a draft was given its record, with the parameters as they are."""
+        """Turn the attributes of a draft into its record, with the current parameters."""
         draft = copy.copy(self)._owning()
         parameters = self._parameters()
         for name in [name for name in vars(self) if name not in parameters]:
@@ -259,7 +259,7 @@ class Recorded(Estimator):
         return self.adopt(draft)
 
     def _owning(self) -> Self:
-        """This draft, with lists, dictionaries and arrays among its parameters that nobody else can change."""
+        """Copy the lists, dictionaries and arrays among the parameters, so that nobody else can change them."""
         known = vars(self)
         known |= {name: _own(known[name]) for name in self._parameters() if name in known}
         return self
@@ -292,7 +292,7 @@ class Recorded(Estimator):
 
 
 def _own(value: Any) -> Any:
-    """A parameter as it is now: what it holds may be estimators or functions, which stay what they are."""
+    """Return a copy of a parameter; estimators and functions in it stay the same objects."""
     if type(value) in (list, tuple):
         return type(value)(_own(item) for item in value)
     if type(value) is dict:
@@ -301,14 +301,14 @@ def _own(value: Any) -> Any:
 
 
 def _unchanging(array: Any) -> Any:
-    """The same numbers, not to be written through this name; the array itself may belong to someone else."""
+    """Return a read-only view of an array, which may belong to somebody else."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 class available_if:  # noqa: N801 - a decorator
-    """A method that is there only where `check` holds of the instance; `hasattr` then says so."""
+    """A method that exists only if `check` is true of the instance, also for `hasattr`."""
 
     def __init__(self, check: Callable[[Any], bool]) -> None:
         self.check = check
@@ -332,7 +332,7 @@ class _Available:
 
 
 def _in_scikit_learn(*path: str, function: str | None = None) -> bool:
-    """Whether we were called from a folder or file of scikit-learn, or from a function there."""
+    """Return whether we were called from a folder or file of scikit-learn, or from a function there."""
     place = os.sep + os.path.join("sklearn", *path)
     frame = sys._getframe(1) if "sklearn.model_selection" in sys.modules else None
     while frame is not None:
@@ -343,7 +343,7 @@ def _in_scikit_learn(*path: str, function: str | None = None) -> bool:
 
 
 def check_validation(qid: Any, n_rows: int) -> None:
-    """Refuse to be fitted for a score that will not know the queries: once, instead of a warning for each fold."""
+    """Refuse a fit whose score will not know the queries: once, instead of a warning for each fold."""
     if n_rows <= FEW or not _in_scikit_learn("model_selection", "_validation.py", function="_fit_and_score"):
         return
     from sklearn import get_config
@@ -361,10 +361,10 @@ _KINDS = (np.float64, np.float32)
 
 
 def validate(estimator: Any, X: Any, y: Any = None, *, reset: bool, sparse: bool) -> Any:
-    """X as a matrix of floats, with y as labels; `reset` notes number and names of the columns, else they are compared.
+    """Return X as a matrix of floats, with y as labels; `reset` stores number and names of the columns, else compares.
 
-    Plain arrays and frames of numbers are looked at here; whatever is unusual about them, or wrong, is left to
-    scikit-learn, which has a word for everything.
+    Plain arrays and frames of numbers are checked here; anything unusual or wrong is left to scikit-learn, which has a
+    message for everything.
     """
     matrix, names = _plain_matrix(X)
     names_before = getattr(estimator, "feature_names_in_", None)
@@ -381,7 +381,7 @@ def validate(estimator: Any, X: Any, y: Any = None, *, reset: bool, sparse: bool
     from sklearn.utils.validation import validate_data
 
     options: dict[str, Any] = {"accept_sparse": "csr" if sparse else False, "dtype": list(_KINDS)}
-    options |= {"ensure_all_finite": False, "reset": reset}  # what is infinite is told in our words
+    options |= {"ensure_all_finite": False, "reset": reset}  # our own message names the feature that is infinite
     if sparse and hasattr(X, "toarray"):
         X = sparse_features(X)  # scikit-learn and SciPy follow index arrays without a look, and so do our kernels
         check_finite(X, None)
@@ -395,7 +395,7 @@ def validate(estimator: Any, X: Any, y: Any = None, *, reset: bool, sparse: bool
 
 
 def _plain_matrix(X: Any) -> tuple[Any, Any]:
-    """A matrix of floats and the names of its columns, where X plainly is one, else None; infinite ones are refused."""
+    """Return a matrix of floats and the names of its columns, or None if X is no plain one; refuse infinite values."""
     names = None
     if type(X).__module__.partition(".")[0] == "pandas" and hasattr(X, "columns"):
         names = np.array(list(X.columns), dtype=object)

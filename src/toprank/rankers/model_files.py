@@ -34,14 +34,14 @@ from toprank.rankers.schema import describe, needed
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
-FORMAT_VERSION = 3  # always written; 1 knew no categories and dates, 2 no text, and they are read as 3 is
-_TEXT = "text_"  # what the names of arrays begin with that were learnt of words
+FORMAT_VERSION = 3  # the one that is written; 1 had no categories and dates, 2 no text; both are read like 3
+_TEXT = "text_"  # prefix of arrays that hold statistics of words
 _FORMAT = "toprank model"
-_OURS = b"PK\x03\x04"  # so a zip archive begins
-_LIMIT = 1 << 32  # bytes of all parts together: no model is larger, but a forged archive may claim to be
-_HARMLESS = 1 << 28  # up to here any machine has room for what an archive claims to hold
-_RATIO = 200  # beyond, so many times the file's own size at most
-_DESCRIPTION = (1 << 24, 50)  # the same of the parts in JSON, which take more memory than they have bytes
+_OURS = b"PK\x03\x04"  # the first bytes of a zip archive
+_LIMIT = 1 << 32  # most bytes of all parts together; only a forged archive claims more
+_HARMLESS = 1 << 28  # claimed bytes for which any machine has room
+_RATIO = 200  # larger archives may claim so many times the size of their file
+_DESCRIPTION = (1 << 24, 50)  # the same two limits for JSON, which takes more memory than it has bytes
 _BLOCK = 1 << 20
 _NAME = re.compile(r"metadata\.json|checksums\.json|arrays/\w+\.npy|texts/\w+\.txt")
 
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class State(NamedTuple):
-    """What a ranker writes down: plain values, arrays and texts."""
+    """What a ranker saves: plain values, arrays and texts."""
 
     values: dict[str, Any]
     arrays: Mapping[str, npt.NDArray[Any]]
@@ -60,7 +60,7 @@ class State(NamedTuple):
 
 
 def save(ranker: Ranker, path: str | PathLike[str]) -> None:
-    """Write a fitted ranker to one file, wholly or not at all. What could not be read again is not written."""
+    """Write a fitted ranker to one file, completely or not at all; refuse one that could not be read again."""
     _check_path(path)
     state: State = ranker.state()
     parts = {f"arrays/{name}.npy": _npy(array) for name, array in state.arrays.items()}
@@ -90,7 +90,7 @@ def save(ranker: Ranker, path: str | PathLike[str]) -> None:
 
 
 def _metadata(ranker: Ranker, state: State) -> dict[str, Any]:
-    """What a model file says of its model."""
+    """Return the description of a model for its file."""
     names, encoding, columns = getattr(ranker, "feature_names_in_", None), ranker.encoding_, ranker.columns_
     features = {
         "count": ranker.n_features_in_,
@@ -128,7 +128,7 @@ def _check_path(path: Any) -> None:
 
 
 def _plain_json(value: Any) -> Any:
-    """The value with NaN and infinities as None, which JSON has no words for, and NumPy's numbers as Python's."""
+    """Return the value with None for NaN and infinities, which JSON cannot hold, and NumPy's numbers as Python's."""
     if isinstance(value, dict):
         return {key: _plain_json(item) for key, item in value.items()}
     if isinstance(value, np.generic | np.ndarray):
@@ -148,10 +148,10 @@ def _npy(array: npt.NDArray[Any]) -> bytes:
 
 
 def load(path: str | PathLike[str]) -> Any:
-    """The ranker in a model file, ours or LightGBM's, XGBoost's, CatBoost's, RankLib's or ONNX.
+    """Return the ranker in a model file, ours or one of LightGBM, XGBoost, CatBoost, RankLib or ONNX.
 
-    Nothing in the file is executed; damage and forgery are refused in a sentence. Models of other libraries become
-    rankers that predict, and are not trained further.
+    Nothing in the file is executed; a damaged or forged file is refused with the reason. Models of other libraries
+    become rankers that predict but cannot be trained further.
 
     >>> import tempfile, toprank as tr
     >>> data = tr.synthetic(n_queries=20, seed=0)
@@ -170,7 +170,7 @@ def load(path: str | PathLike[str]) -> Any:
 
 
 def _foreign(stream: BinaryIO) -> str | None:
-    """The format of a model that is not ours, by its first bytes."""
+    """Return the format of a model that is not ours, by its first bytes; None if it is ours or unknown."""
     start = stream.read(64)
     stream.seek(0)
     if start.startswith(_OURS):  # whoever loads these needs no reader of others
@@ -181,7 +181,7 @@ def _foreign(stream: BinaryIO) -> str | None:
 
 
 def is_model(path: str | PathLike[str]) -> bool:
-    """Whether a file is a model, ours or of another library, by its first bytes; what is no plain file is none."""
+    """Return whether a file starts like a model, ours or of another library; only a regular file can."""
     if not isfile(path):
         return False
     with _opened(path) as stream:
@@ -197,9 +197,9 @@ def digest_of(path: str | PathLike[str]) -> str:
 
 
 def inspect(path: str | PathLike[str]) -> dict[str, Any]:
-    """The description of a model file; every part is compared with its checksum.
+    """Return the description of a model file, whose parts are compared with their checksums.
 
-    Models of other libraries are read, and described as the file would be that they are saved to.
+    Models of other libraries are read, and described like the file that they would be saved to.
     """
     with _opened(path) as stream:
         kind = _foreign(stream)
@@ -218,7 +218,7 @@ def inspect(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def _opened(path: str | PathLike[str]) -> io.BufferedReader:
-    """A file that can be read at any place; it is asked for first, since to open a pipe waits for its writer."""
+    """Open a regular file; its type is looked up first, since opening a pipe would wait for its writer."""
     _check_path(path)
     try:
         mode = stat(path).st_mode
@@ -231,8 +231,7 @@ def _opened(path: str | PathLike[str]) -> io.BufferedReader:
     if S_ISDIR(mode):
         raise FileError(f"{fspath(path)} is a folder, not a file.")
     raise FileError(
-        f"{fspath(path)} is a pipe or a device, and a model is not read from its first byte to its last. Write it into "
-        "a file first."
+        f"{fspath(path)} is a pipe or a device, but a model is not read from start to end. Write it into a file first."
     )
 
 
@@ -262,7 +261,7 @@ def _restored(stream: BinaryIO, where: str) -> Any:
 
 
 class _Parts(Mapping[str, T], Generic[T]):
-    """Parts of an archive, each read when it is asked for: what nothing asks for takes no memory."""
+    """Parts of an archive, each read at its first use, so that unused ones take no memory."""
 
     def __init__(self, readers: dict[str, Callable[[], T]]) -> None:
         self._readers, self._asked = readers, set[str]()
@@ -281,12 +280,12 @@ class _Parts(Mapping[str, T], Generic[T]):
         return len(self._readers)
 
     def unasked(self) -> list[str]:
-        """Names of parts that were never read."""
+        """Return the names of parts that were never read."""
         return [name for name in self._readers if name not in self._asked]
 
 
 def under(parts: Mapping[str, T], prefix: str) -> Mapping[str, T]:
-    """The parts whose names have a prefix, without it; still read only when they are asked for.
+    """Return the parts whose names have a prefix, without it; each is still read at its first use.
 
     >>> dict(under({"m0_coef": 1, "m1_coef": 2}, "m1_"))
     {'coef': 2}
@@ -296,19 +295,19 @@ def under(parts: Mapping[str, T], prefix: str) -> Mapping[str, T]:
 
 
 def _beside(parts: Mapping[str, T], prefix: str) -> Mapping[str, T]:
-    """The parts whose names do not have a prefix."""
+    """Return the parts whose names do not have a prefix."""
     return _Parts({name: partial(parts.__getitem__, name) for name in parts if not name.startswith(prefix)})
 
 
 def _impossible(sizes: Mapping[str, int], packed: int) -> bool:
-    """Whether the parts of a file claim more bytes than a model of that file size has: an archive made to burst."""
+    """Return whether parts claim more bytes than a model in a file of that size can have (a decompression bomb)."""
     total, texts = sum(sizes.values()), sum(size for name, size in sizes.items() if name.endswith(".json"))
     harmless, ratio = _DESCRIPTION
     return total > min(_LIMIT, max(_HARMLESS, _RATIO * packed)) or texts > max(harmless, ratio * packed)
 
 
 class _Archive:
-    """An archive whose names and claims are checked; parts are compared with their checksums as they are read."""
+    """An archive with checked names and sizes, whose parts are compared with their checksums as they are read."""
 
     def __init__(self, stream: BinaryIO, where: str) -> None:
         self.where = where
@@ -352,7 +351,7 @@ class _Archive:
         raise FormatError(message, path=self.where)
 
     def _blocks(self, name: str) -> Iterator[bytes]:
-        """The content of a part; after the last block it is known to be what was saved."""
+        """Yield the content of a part; refuse it after the last block if it is not what was saved."""
         seen = hashlib.sha256()
         try:
             with self._zip.open(name) as member:
@@ -365,15 +364,15 @@ class _Archive:
             self._altered(name)
 
     def check(self, name: str) -> int:
-        """The number of bytes of a part, which is as it was saved."""
+        """Return the number of bytes of a part, after comparing it with its checksum."""
         return sum(len(block) for block in self._blocks(name))
 
     def text(self, name: str) -> str:
-        """A part that is text."""
+        """Return a part that is text."""
         return b"".join(self._blocks(name)).decode()
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """A part that is an array of numbers, in the memory that its bytes were read into."""
+        """Return a part that is an array of numbers, in the memory that its bytes were read into."""
         content = bytearray()
         for block in self._blocks(name):
             content += block
@@ -389,12 +388,12 @@ class _Archive:
         return flat.reshape(shape, order="F" if in_columns else "C")
 
     def parts(self, folder: str, suffix: str, read: Callable[[str], T]) -> _Parts[T]:
-        """The parts of one kind."""
+        """Return the parts of one kind."""
         names = [name for name in self.sizes if name.startswith(folder)]
         return _Parts({name[len(folder) : -len(suffix)]: partial(read, name) for name in names})
 
     def metadata(self) -> dict[str, Any]:
-        """The description, of a format that we know."""
+        """Return the description, if its format is known."""
         unreadable = FormatError("This is not a toprank model: it has no readable metadata.", path=self.where)
         if "metadata.json" not in self.sizes:
             raise unreadable

@@ -1,4 +1,4 @@
-"""What relevance probabilities are good for: expected gains, expected DCG without labels, calibration.
+"""What relevance probabilities make possible: expected gains, expected DCG without labels, calibration.
 
 Probabilities are set right on held-out queries by a chain of steps, logit P(y ≥ k | y ≥ k − 1) = a_k + b_k·h_k(x) with
 b_k > 0. Where the ranker was trained by likelihood, h_k are its own log odds of that step. A ranking loss decides
@@ -53,7 +53,7 @@ _QUERIES, _DOCUMENTS = 512, 1024  # held at a time, times the draws
 
 @dataclass(frozen=True)
 class Calibration:
-    """What held-out queries taught: a line (a_k, b_k) for each step between grades, and how grades hang together."""
+    """What held-out queries show: a line (a_k, b_k) for each step between grades, and how their grades depend."""
 
     steps: tuple[tuple[float, float], ...]
     by_score: bool
@@ -62,7 +62,7 @@ class Calibration:
     queries: int
 
     def probabilities(self, P: FloatArray, gains: FloatArray) -> FloatArray:
-        """P(grade | x), set right."""
+        """Return P(grade | x), calibrated."""
         from scipy.special import expit
 
         evidence = [_evidence(P, gains, k, self.by_score) for k in range(1, P.shape[1])]
@@ -78,7 +78,7 @@ class Calibration:
 
     @classmethod
     def of(cls, plain: dict[str, Any], n_grades: int) -> Self:
-        """What `plain` wrote down; refused where it cannot be."""
+        """Return the calibration that `plain` described; refuse values that it cannot have."""
         calibration = cls(
             tuple((float(a), float(b)) for a, b in plain["steps"]),
             bool(plain["by_score"]),
@@ -247,8 +247,8 @@ def _shortest(values: FloatArray, share: float) -> tuple[FloatArray, FloatArray]
 class ExpectedValue:
     """A value that is not observed: its expectation and standard deviation, per query (``mean, deviation = value``).
 
-    Intervals are known where the ranker was calibrated on held-out queries, which show how far the grades of one query
-    hang together. Without, grades count as independent given the features, and the deviation is a lower bound.
+    Intervals exist if the ranker was calibrated on held-out queries, which show how far the grades of one query
+    depend on each other. Otherwise grades count as independent given the features, and the deviation is a lower bound.
     """
 
     mean: FloatArray
@@ -259,18 +259,18 @@ class ExpectedValue:
         return iter((self.mean, self.deviation))
 
     def interval(self) -> Interval[FloatArray]:
-        """One for each query: of all intervals at the confidence asked for, the shortest."""
+        """Return the shortest interval at the confidence level, for each query."""
         simulated = self._known()
         return Interval(self.mean, simulated.low, simulated.high, simulated.confidence, len(self.mean), _DETAIL, "DCG")
 
     def overall(self) -> tuple[float, float]:
-        """Expectation and standard deviation of the mean over queries."""
+        """Return expectation and standard deviation of the mean over queries."""
         if self.spread is None:
             return float(self.mean.mean()), float(np.sqrt((self.deviation**2).sum()) / len(self.mean))
         return float(self.mean.mean()), float(self.spread.means.std())
 
     def overall_interval(self) -> Interval:
-        """That of the mean over queries: they are independent but for the level of the calibration."""
+        """Return the interval of the mean over queries, independent except for the level of the calibration."""
         simulated, (mean, _) = self._known(), self.overall()
         low, high = np.quantile(simulated.means, [(1 - simulated.confidence) / 2, (1 + simulated.confidence) / 2])
         return Interval(mean, float(low), float(high), simulated.confidence, len(self.mean), _DETAIL, "mean DCG")
@@ -278,20 +278,20 @@ class ExpectedValue:
     def _known(self) -> SimulatedGains:
         if self.spread is None:
             raise DataError(
-                "An interval needs to know how far the grades of one query hang together, which held-out queries show.",
+                "An interval needs the dependence between the grades of a query, which held-out queries show.",
                 remedy=_CALIBRATE,
             )
         return self.spread
 
 
 def has_grades(ranker: Ranker) -> bool:
-    """Whether a ranker has P(grade | x): by what it has learnt, or before that by what it is asked for."""
+    """Return whether a ranker has P(grade | x): once fitted by its gains, before by its parameter `outputs`."""
     gains = getattr(ranker, "gains_", None)
     return getattr(ranker, "outputs", "grades") == "grades" if gains is None else len(gains) > 0
 
 
 class GradeProbabilities(Ranker):
-    """What rankers with P(grade | x) can tell besides; they have `predict_proba`, and `gains_` once they are fitted."""
+    """Base of rankers with P(grade | x), which have `predict_proba`, and `gains_` once they are fitted."""
 
     saved_values: ClassVar[Mapping[str, Any]] = {"calibration_": dict[str, Any] | None}
     can_be_calibrated: ClassVar[bool] = True
@@ -306,7 +306,7 @@ class GradeProbabilities(Ranker):
 
     @abstractmethod
     def _own_probabilities(self, X: Any) -> FloatArray:
-        """P(grade | x) as training left them."""
+        """Return P(grade | x) before calibration."""
 
     def _calibrated(self, probabilities: FloatArray) -> FloatArray:
         if self.calibration_ is None:
@@ -316,7 +316,7 @@ class GradeProbabilities(Ranker):
     def _expected(
         self, part: LinearFunction | Forest | Network, link: Literal["softmax", "cumulative"] = "softmax"
     ) -> GradeGains:
-        """The expected gain as a formula, from that of the outputs."""
+        """Return the expected gain as a formula, from the formula of the outputs."""
         calibration = self.calibration_
         if calibration is None:
             return GradeGains(part, link, self.gains_)
@@ -324,7 +324,7 @@ class GradeProbabilities(Ranker):
 
     @property
     def _by_likelihood(self) -> bool:
-        """Whether training itself calibrates: it maximised the likelihood of the grades."""
+        """Whether training itself calibrates, since it maximised the likelihood of the grades."""
         return bool(make_loss(self.as_fitted.loss).traits.space == "class")
 
     @property
@@ -346,20 +346,20 @@ class GradeProbabilities(Ranker):
         confidence: float = 0.95,
         order: Order | None = None,
     ) -> ExpectedValue:
-        """What DCG@k to expect of a ranking (this ranker's own, where no scores are given), without any labels.
+        """Return the DCG@k to expect of a ranking, without any labels; without `scores`, of this ranker's own.
 
-        As good as the probabilities: after training under a ranking loss it is refused until `calibrate` has seen
-        held-out data. After likelihood training it is answered, with grades taken as independent given the features;
-        `calibrate` then adds how far they hang together, and so the intervals.
+        It is as good as the probabilities. After training under a ranking loss it is refused until `calibrate` has seen
+        held-out data. After likelihood training, grades count as independent given the features; `calibrate` measures
+        how they depend, and so makes intervals possible.
 
         Args:
             data: queries; their labels are not looked at.
-            scores: what to rank by, in the order of ``data.X``; None: the expected gains.
-            k: cut-off of DCG; None: the whole list.
-            gain: G, a name or a table; None: that of training.
+            scores: what to rank by, in the order of ``data.X``; None for the expected gains.
+            k: cut-off of DCG; None for the whole list.
+            gain: G, a name or a table; None for that of training.
             discount: the weights of the ranks.
             confidence: level of the intervals.
-            order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
+            order: the order of the scores, if grouping moved the rows of the data; see `RankingData.aligned`.
         """
         check_data("expected_dcg", data)
         check_is_fitted(self)
@@ -388,14 +388,14 @@ class GradeProbabilities(Ranker):
 
     @available_if(has_grades)
     def calibrate(self, held_out: RankingData, *, k: int | None = 10) -> Self:
-        """Set P(grade | x) right on data not trained on, and learn how far the grades of a query hang together.
+        """Calibrate P(grade | x) on data not trained on, and measure how the grades of a query depend on each other.
 
-        The order of the documents stays where a ranking loss was trained under. Afterwards look at `calibration_curve`
-        on yet other data before anything is called calibrated.
+        After training under a ranking loss the order of the documents stays the same. Look at `calibration_curve` on
+        yet other data before you call the probabilities calibrated.
 
         Args:
             held_out: judged queries, three at least; the more, the better the intervals.
-            k: down to which rank DCG is to be foretold well; None: the whole list.
+            k: the rank down to which DCG is to be predicted well; None for the whole list.
         """
         check_data("calibrate", held_out)
         check_is_fitted(self)
@@ -426,7 +426,7 @@ class GradeProbabilities(Ranker):
         self._check_unseen(held_out)
 
     def _check_unseen(self, held_out: RankingData) -> None:
-        """Refuse rows that were trained on, in any order and beside any others; say so where some of them were."""
+        """Refuse rows that were trained on, in any order and beside any others; warn if only some of them were."""
         back = "Calibrate on queries held back: train, valid = tr.split(data, (0.8, 0.2))."
         training_rows = KnownRows.from_plain(self.training_.get(ROWS))
         met = training_rows.met(row_hashes(self.translated(held_out).X), held_out.labels)
@@ -447,7 +447,7 @@ class GradeProbabilities(Ranker):
 
     @available_if(has_grades)
     def calibration_curve(self, data: RankingData, *, at_least: int = 1, bins: int = 10) -> CalibrationCurve:
-        """Predicted P(grade ≥ at_least) against what happened, in bins of equally many documents."""
+        """Compare predicted P(grade ≥ at_least) with the observed share, in bins of equally many documents."""
         check_data("calibration_curve", data)
         if not data.judged.all():
             raise DataError("calibration_curve compares with judgments; take data.keep(data.judged).")

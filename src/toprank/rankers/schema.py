@@ -1,7 +1,7 @@
-"""What a model file may say: parameters as JSON, values of the declared types, arrays of the declared shapes.
+"""What a model file may hold: parameters as JSON, values of the declared types, arrays of the declared shapes.
 
-Nothing else is believed. The types of parameters are those of the ranker's constructor; fitted values and arrays are
-declared by its class (`saved_values`, `saved_arrays`). Every refusal is worded to finish the sentence "The model is
+Anything else is refused. The types of parameters are those of the ranker's constructor; fitted values and arrays are
+declared by its class (`saved_values`, `saved_arrays`). Every refusal finishes the sentence "The model is
 inconsistent: …". Losses and solvers are described by name and options; functions and foreign objects are refused.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def plain(name: str, value: Any) -> Any:
-    """A parameter as JSON can hold it."""
+    """Return a parameter in a form that JSON can hold."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, str | int | float | bool | None):
@@ -66,7 +66,7 @@ def _described(name: str, value: object) -> Any:
 
 
 def _is_own(loss: losses.Loss) -> bool:
-    """Whether a file can only name the loss: its class is not ours, or it holds functions."""
+    """Return whether a file can only name the loss, because its class is not ours or it holds functions."""
     if not type(loss).__module__.startswith("toprank.losses.") or isinstance(loss, OwnLoss):
         return True
     held = vars(loss).values()
@@ -77,7 +77,7 @@ def _is_own(loss: losses.Loss) -> bool:
 
 
 def from_plain(value: Any) -> Any:
-    """The parameter that `plain` wrote down."""
+    """Return the parameter that `plain` converted."""
     if isinstance(value, dict) and "loss" in value:
         return losses.from_spec(value["loss"])
     if isinstance(value, dict) and "own_loss" in value:
@@ -95,7 +95,7 @@ def from_plain(value: Any) -> Any:
 
 
 OF_THE_MACHINE = ("threads", "verbose")
-"""Parameters that belong to a run, not to a model: they are not saved, and ignored in files that have them."""
+"""Parameters of a run, not of a model: they are not saved, and are ignored in files that have them."""
 
 _LARGEST = sys.float_info.max
 _ARRAY = get_origin(FloatArray)  # the type of arrays; from NumPy 2.5 on, its own name for them
@@ -105,15 +105,15 @@ class Numbers:
     """An array of finite numbers.
 
     Args:
-        axes: what its axes count: ``features``, and names of the ranker's own; axes of one name are equally long.
-        whole: whether they are whole numbers.
+        axes: what each axis counts: ``features``, or a name of the ranker's own; axes of one name are equally long.
+        whole: whether the numbers are whole.
     """
 
     def __init__(self, *axes: str, whole: bool = False) -> None:
         self.axes, self.whole = axes, whole
 
     def read(self, name: str, array: Any) -> npt.NDArray[Any]:
-        """The array of a file in the type that we compute with; its lengths are not looked at yet."""
+        """Return the array of a file in the type that we compute with; its lengths are checked later."""
         if not isinstance(array, np.ndarray) or array.ndim != len(self.axes):
             raise DataError(f"the array {name} does not have {len(self.axes)} axes")
         if array.dtype.kind not in ("iu" if self.whole else "fiu"):
@@ -124,7 +124,7 @@ class Numbers:
         return numbers
 
     def check_lengths(self, name: str, array: npt.NDArray[Any], lengths: dict[str, int]) -> None:
-        """Refuse an array whose axes are not as long as those of the same name before it; `lengths` learns new ones."""
+        """Refuse an array whose axes are not as long as `lengths` says; lengths of new axes are added to it."""
         for axis, length in zip(self.axes, array.shape, strict=True):
             if lengths.setdefault(axis, length) != length:
                 where = "number of features" if axis == "features" else f"number of {axis}"
@@ -132,7 +132,7 @@ class Numbers:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value has the type of an annotation; numbers must be finite, lists may stand for arrays.
+    """Return whether a plain value has the type of an annotation; numbers must be finite, lists may stand for arrays.
 
     >>> fits([1, 2.5], float | list[float]), fits(True, int), fits("a", Literal["a", "b"])
     (True, False, True)
@@ -159,14 +159,14 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def needed(parts: Any, name: str) -> Any:
-    """A part by its name; refused where it is missing, or the parts are none."""
+    """Return a part by its name; refuse if it is missing, or `parts` is no mapping."""
     if not isinstance(parts, Mapping) or name not in parts:
         raise DataError(f"{name} is missing")
     return parts[name]
 
 
 def read_value(parts: Any, name: str, hint: Any) -> Any:
-    """A value of a file, of the type that it must have."""
+    """Return a value of a file; refuse one that does not have the declared type."""
     value = needed(parts, name)
     if not fits(value, hint):
         raise DataError(f"{name} cannot be {reprlib.repr(value)}")
@@ -174,9 +174,9 @@ def read_value(parts: Any, name: str, hint: Any) -> Any:
 
 
 def read_parameters(kind: type, written_values: Any, former: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of a ranker's constructor from the plain values of a file, each of the type that it declares.
+    """Return the arguments of a ranker's constructor from the plain values of a file, each of its declared type.
 
-    `former` are names of before, and what each is called now; a file that has both contradicts itself.
+    `former` maps earlier names to those of today; a file that has both contradicts itself.
     """
     hints = get_type_hints(kind.__init__)  # type: ignore[misc]
     hints.pop("return")
@@ -218,7 +218,7 @@ def describe(ranker: Ranker, metadata: Any, text_arrays: Mapping[str, npt.NDArra
 
 
 def read_training(parts: Any) -> dict[str, Any]:
-    """Where a model comes from."""
+    """Return where a model comes from, as its file says."""
     training: dict[str, Any] = read_value(parts, "training", dict[str, Any])
     read_value(training, "queries", int)
     return training

@@ -1,7 +1,7 @@
-"""A training that goes in rounds or epochs, watched: the metric after each, the best, when to stop, the time left.
+"""Watches of a training in rounds or epochs: the metric after each, the best one, when to stop, the time left.
 
-`TrainingWatch` is what they have in common; `RoundWatch` is a callback of LightGBM's, `EpochWatch` and `LoopWatch` are
-told of each epoch or round by the loop that makes them.
+`TrainingWatch` is what they have in common; `RoundWatch` is a callback of LightGBM, while `EpochWatch` and `LoopWatch`
+are called by the loop that makes the epochs or rounds.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class Round(NamedTuple):
     last: int
     """The number of the last round, if nothing ends the training before."""
     train: float | None
-    """The metric on the training data, where it is judged."""
+    """The metric on the training data; None if it is not computed."""
     valid: float | None
-    """The metric on the validation data, where there are any."""
+    """The metric on the validation data; None without any."""
     best: int
     """The best round on the validation data so far; without any, the last."""
     seconds: float
     """Time since training began."""
     seconds_left: float
-    """Time until the last round, if they go on like this; NaN after the first, since the start is in its time."""
+    """Estimated time until the last round; NaN after the first, whose time includes the start."""
     booster: Any
-    """LightGBM's booster, to look at; None where another than LightGBM makes the rounds."""
+    """LightGBM's booster, to look at; None if LightGBM does not make the rounds."""
 
 
 class Epoch(NamedTuple):
@@ -58,7 +58,7 @@ class Epoch(NamedTuple):
     loss: float
     """The mean loss of the epoch's batches, each before its step."""
     train: float | None
-    """The metric on the training data, where it was asked for."""
+    """The metric on the training data, with `train_metric`; else None."""
     valid: float | None
     best: int
     seconds: float
@@ -107,7 +107,7 @@ def watch_options(
 
 
 def seconds_left(seconds: float, made: int, more: int) -> float:
-    """What `more` steps will take after `made` in so many seconds; NaN where there are none to go by.
+    """Return how long `more` steps will take, if `made` steps took so many seconds; NaN if none were made.
 
     >>> seconds_left(3.0, 2, 4), seconds_left(0.0, 0, 0)
     (6.0, 0.0)
@@ -116,12 +116,12 @@ def seconds_left(seconds: float, made: int, more: int) -> float:
 
 
 class TrainingWatch(ABC):
-    """Keeps the history and the best model, and says when to stop.
+    """Keeps the history and the best model, and decides when to stop.
 
-    Of `steps` to make; `first` were made before (continued training), and led to `first_model` and the `first_value` of
-    the validation metric to beat. Stops after `patience` steps without a better one and keeps the best; None: the last.
-    `decides` is the metric that says which is the best, "valid" or "train"; one that gains no more than `least_gain` is
-    no better.
+    `steps` are to be made, after `first` of an earlier training, which led to `first_model` and `first_value`, the
+    validation metric to beat. Stops after `patience` steps without a better model and keeps the best; with None, all
+    steps are made and the last model is kept. `decides` names the metric by which models are compared, "valid" or
+    "train"; a gain of at most `least_gain` does not count.
     """
 
     unit: ClassVar[str]
@@ -175,7 +175,7 @@ class TrainingWatch(ABC):
             self.best, self.best_value, self.best_model = self.done, value, self._copy_of_best()
 
     def _copy_of_best(self) -> Any:
-        """What must be kept of the step that is the best so far."""
+        """Return what to keep of the best step so far."""
         return self.last_model
 
     def _tell(self, row: Mapping[str, float], train: float | None, valid: float | None) -> None:
@@ -193,10 +193,10 @@ class TrainingWatch(ABC):
 
     @abstractmethod
     def seen(self, **fields: Any) -> Round | Epoch:
-        """What callbacks are shown."""
+        """Return what callbacks are shown."""
 
     def stop(self, reason: str) -> None:
-        """Note why no more steps are made, unless that is known."""
+        """Note why no more steps are made, unless a reason is noted already."""
         if not self.over:
             self.over, self.stopped = True, reason
 
@@ -211,7 +211,7 @@ class TrainingWatch(ABC):
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """An interrupt from the keyboard ends the loop inside; before anything was made, it is not for us."""
+        """Let an interrupt from the keyboard end the loop inside; raise it if no step was made yet."""
         try:
             yield
         except KeyboardInterrupt:
@@ -220,7 +220,7 @@ class TrainingWatch(ABC):
             self.interrupt()
 
     def end_early(self, reason: str) -> None:
-        """Note that the training did not come to its end."""
+        """Note that the training ended before its last step."""
         self.over = self.unfinished = True
         self.stopped = reason
 
@@ -240,7 +240,7 @@ class TrainingWatch(ABC):
         return self.patience is not None and self.best_value is not None
 
     def kept(self) -> tuple[Any, int, float | None]:
-        """The model to keep, its steps and validation metric: the best where we may stop early, else the last."""
+        """Return the model to keep, its steps and validation metric: the best with early stopping, else the last."""
         if self.has_a_best:
             return self.best_model, self.best, self.best_value
         valid = self.history.get("valid")
@@ -258,7 +258,7 @@ class EpochWatch(TrainingWatch):
 
 
 class LoopWatch(TrainingWatch):
-    """A watch of rounds that a loop here makes; the model is what the loop hands over."""
+    """A watch of rounds that a loop of ours makes; the model is what the loop passes to `made`."""
 
     unit = "round"
 
@@ -268,10 +268,10 @@ class LoopWatch(TrainingWatch):
 
 
 class RoundWatch(TrainingWatch):
-    """A watch of rounds, and a callback of LightGBM's; the model is its booster, of which any beginning can be kept.
+    """A watch of rounds that is a callback of LightGBM; the model is its booster, cut after any round.
 
-    But `dart` changes the weights of old trees, so that the best model is not the beginning of a later one and its text
-    must be kept. `sampled`: a round that finds no split may be followed by one that does.
+    With `dart`, which changes the weights of earlier trees, the best model is not the beginning of a later one, so its
+    text is kept. `sampled`: a round without a split may be followed by one with a split.
     """
 
     unit = "round"
@@ -330,14 +330,14 @@ class RoundWatch(TrainingWatch):
 
 
 class TrainingProgress:
-    """A callback that tells on standard error where the training stands, about once a second to who watches."""
+    """A callback that writes progress to standard error: about once a second on a terminal, less often elsewhere."""
 
     def __init__(self, metric: str | Measure) -> None:
         self.metric = metric
         self.tell = ProgressLine(1.0 if sys.stderr.isatty() else NOW_AND_THEN, after=patience())
 
     def __call__(self, now: Round | Epoch) -> None:
-        """Tell, unless that was done a moment ago."""
+        """Write a line, unless the last one was written a moment ago."""
         unit = "epoch" if isinstance(now, Epoch) else "round"
         parts = [f"{unit} {now.number}/{now.last}"]
         if isinstance(now, Epoch):

@@ -134,7 +134,7 @@ class AdaRank(WeightedSum, WatchedRanker):
             (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
             pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
         threads: number of threads; results do not depend on it.
-        verbose: tell the metric and the time left on standard error.
+        verbose: write the metric and the time left to standard error.
 
     After fitting: `coef_` on the scale of the raw features; `rounds_`; `history_` (round, train or valid) and
     `stopped_` (why, in words). The best round on `valid` is kept where given. An interrupt from the keyboard ends the
@@ -274,7 +274,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
             (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
             pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
         threads: number of threads; results do not depend on it.
-        verbose: tell the rounds, the metric on `valid` and the time left on standard error.
+        verbose: write the rounds, the metric on `valid` and the time left to standard error.
 
     After fitting: `features_`, `thresholds_`, `alphas_`: one entry per round; `history_` (round, valid) and `stopped_`
     (why, in words). Missing values are below every threshold. An interrupt from the keyboard ends the training with a
@@ -412,7 +412,7 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
             (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
             pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
         threads: number of threads; results do not depend on it.
-        verbose: tell the metric and the time left on standard error, after each cycle.
+        verbose: write the metric and the time left to standard error, after each cycle.
 
     After fitting: `coef_` on the scale of the raw features; `history_` (round: one cycle of a start, train) and
     `stopped_` (why, in words). The start that is best on `valid` is kept where given. An interrupt from the keyboard

@@ -44,12 +44,12 @@ class NeuralRanker(GradeProbabilities):
         loss: a loss or its name.
         network: ``mlp``: each document by itself. ``attention``: the documents of a query see each other; their order
             does not matter.
-        hidden: sizes of the hidden layers of an MLP; none: a linear function.
+        hidden: sizes of the hidden layers of an MLP; an empty list makes a linear function.
         activation: ``relu``, ``gelu``, ``silu`` or ``tanh``.
         norm: what follows each hidden layer of an MLP: ``none``, ``layer``, or ``batch``, which also normalises the
             inputs. (Attention has its own layer norms.)
         dropout: share of the activations left out in training, drawn by seed.
-        width: numbers that stand for a document inside an attention network.
+        width: how many numbers represent a document inside an attention network.
         n_heads: heads of each attention; they share the width.
         n_layers: blocks of attention.
         outputs: ``score``: one output a document. ``grades``: one for each grade, P = softmax, and the score is the
@@ -58,18 +58,17 @@ class NeuralRanker(GradeProbabilities):
         input_transform: what is done to the features first: ``standard`` (mean 0, spread 1), ``log1p``
             (sign(x)·log(1 + |x|), then standard), ``quantile`` (share of the training documents below, then standard)
             or ``none``. Missing features (NaN) take the mean.
-        epochs: passes over the training data at most.
-        batch_documents: documents of a mini-batch at most, after padding where there is any; a query with more is a
-            batch of its own. Queries fall into new batches in every epoch (on a
-            GPU in every fifth, whose batches come in a new order each time), drawn by seed.
+        epochs: most passes over the training data.
+        batch_documents: most documents of a mini-batch, padding included; a query with more is a batch of its own.
+            Queries fall into new batches in every epoch, drawn by seed.
         learning_rate: AdamW's.
         schedule: ``cosine``: the rate falls to 0 until the last of the `epochs`. ``constant``: it stays.
         weight_decay: AdamW's, on matrices of weights; biases are free.
-        max_grad_norm: the longest gradient of a step; a longer one is shortened to it. None: any length.
-        metric: what the history tells and validation is judged by.
+        max_grad_norm: the longest gradient of a step; a longer one is shortened to it. None for any length.
+        metric: the metric of the history and of validation.
         convention: the rules of that metric.
         early_stopping: with `valid` data, stop after so many epochs without a better metric, and keep the best epoch;
-            None: make all epochs and keep the last.
+            None to make all epochs and keep the last.
         train_metric: also judge the training data after each epoch.
         gpu_loss: ``auto``: on NVIDIA's GPUs the loss is computed there, by kernels in Triton, where it has them;
             elsewhere by our kernels on the CPU, which are faster there, and which Apple's GPUs need. True or False:
@@ -84,13 +83,13 @@ class NeuralRanker(GradeProbabilities):
             ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
             (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
             pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
-        threads: number of threads; None: as many cores, up to 8, as have enough to do.
-        verbose: tell the metric and the time left on standard error: about once a second on a terminal, in one line
-            that is written over in a notebook, every ten seconds elsewhere.
+        threads: number of threads; None for as many as have enough to do, up to 8.
+        verbose: write the metric and the time left to standard error: about once a second on a terminal, in one line
+            that is updated in a notebook, every ten seconds elsewhere.
 
     An interrupt from the keyboard ends the training with a warning; the best epoch so far is kept (without `valid`, the
-    last whole one). A training whose loss ceases to be finite ends likewise where validation data have chosen an epoch;
-    otherwise it is refused.
+    last whole one). If the loss ceases to be finite, the best epoch by validation data is kept likewise; without one,
+    training fails with an error.
 
     After fitting: `network_` (PyTorch's module, for prediction), `inputs_` (the transform), `best_epoch_`, `history_`
     (epoch, loss, train, valid), `stopped_` (why, in words).
@@ -264,7 +263,7 @@ class NeuralRanker(GradeProbabilities):
         return scattered
 
     def _grouped(self, X: Any, qid: npt.ArrayLike | None, n: int) -> tuple[Any, Queries]:
-        """How to bring the rows of each query together, and the queries, where the network looks at them."""
+        """Return the order that brings rows of a query together, and the queries, if the network looks at them."""
         if self.network_.shape.network != "attention":
             return None, Queries([0, n])
         if isinstance(X, RankingData):

@@ -48,7 +48,7 @@ _ROWS = 1 << 18
 
 
 class MonotoneWarning(UserWarning):
-    """Trees do not keep to a direction that was asked for."""
+    """Trees break a direction of `monotone`."""
 
 
 @dataclass(eq=False, repr=False)
@@ -62,14 +62,14 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     value to search by.
 
     Args:
-        loss: a loss, its name, or LightGBM's own ``"lightgbm:lambdarank"`` and ``"lightgbm:rank_xendcg"``. A name means
+        loss: a loss, its name, or LightGBM's own ``"lightgbm:lambdarank"`` or ``"lightgbm:rank_xendcg"``. A name means
             the loss with its defaults, but ``"LambdaRank"`` means ``LambdaRank(truncation=30, norm=True)``, as in the
             system LambdaMART. LightGBM's take whole labels from 0 to 30 only, and weigh a document's gradient by its
             weight (our LambdaRank weighs a pair by both).
-        n_trees: rounds of boosting at most: a tree each, or one for each grade.
-        num_leaves: leaves of a tree at most.
-        learning_rate: what a tree's values are multiplied by.
-        min_data_in_leaf: documents in a leaf at least.
+        n_trees: most rounds of boosting; each makes a tree, or one for each grade.
+        num_leaves: most leaves of a tree.
+        learning_rate: the factor of a tree's values.
+        min_data_in_leaf: fewest documents in a leaf.
         l2: penalty on the values of the leaves.
         feature_fraction: share of the features that a tree may use, drawn by seed.
         row_fraction: share of the documents that a tree is grown on, drawn by seed.
@@ -77,16 +77,16 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             the documents of the others still count for `min_data_in_leaf`.)
         boosting: ``gbdt``, or ``dart``: each round leaves out some of the earlier trees at random.
         monotone: 1 (scores may only rise with the feature), −1 (only fall) or 0 for each feature; or a dictionary from
-            names or numbers of features to ±1. The finished trees are looked at: what they do not keep to is told.
+            names or numbers of features to ±1. You are warned of directions that the finished trees break.
         categorical: numbers or names of further features that hold categories: whole numbers from 0 on. Columns of
             tables that are categories need not be named.
         outputs: ``score``: one output a document. ``grades``: one for each grade, P = softmax, and the score is the
             expected gain Σ_k G(k) P(k), trained under a loss of the score or under ``Multinomial`` (McRank).
         gain: G of ``outputs="grades"``: a name or a table.
-        metric: what the history tells and validation is judged by.
+        metric: the metric of the history and of validation.
         convention: the rules of that metric.
         early_stopping: with `valid` data, stop after so many rounds without a better metric, and keep the best round;
-            None: make all rounds and keep them.
+            None to make all rounds and keep them.
         max_bin: bins of a feature.
         init_model: a fitted `TreeRanker` to go on from, on the same features and outputs.
         callbacks: functions of a `Round`, called after each; one that returns True ends the training.
@@ -96,14 +96,14 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
             (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
             pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
-        threads: number of threads; None: all cores, on small data fewer. In a process forked from one that has used
-            LightGBM training has one, since LightGBM's do not survive a fork.
-        verbose: tell the metric and the time left on standard error: about once a second on a terminal, in one line
-            that is written over in a notebook, every ten seconds elsewhere.
+        threads: number of threads; None for all cores, or fewer on small data. Training has one thread in a process
+            forked from one that has used LightGBM, whose threads do not survive a fork.
+        verbose: write the metric and the time left to standard error: about once a second on a terminal, in one line
+            that is updated in a notebook, every ten seconds elsewhere.
 
     Missing features (NaN) go the way that lowers the loss, at every split. An interrupt from the keyboard ends the
-    training with a warning; the best model so far is kept. A training whose scores or gradient cease to be finite is
-    refused.
+    training with a warning; the best model so far is kept. If scores or gradients cease to be finite, training fails
+    with an error.
 
     Scores come from our own kernel, in the bits of LightGBM's `predict`; a model that was read needs no LightGBM.
 
@@ -111,7 +111,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     as they score), `best_iteration_` (rounds in the model), `history_` (round, train, valid: the metric after each
     round; "train" only where the metric takes the training labels, and not with DART, which shows its training scores
     without the trees it left out), `stopped_` (why, in words), `feature_importances_` (shares of the gain of all
-    splits), `directions_` (what `monotone` asked for, as far as the finished trees are found to keep to it).
+    splits), `directions_` (the directions of `monotone` that the finished trees are found to keep).
 
     Cost: that of LightGBM, and of the loss once per round. Source: Friedman 2001; Burges 2010 (LambdaMART); Li, Burges
     & Wu 2007 (McRank).
@@ -218,7 +218,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             )
 
     def _why_none(self, data: RankingData | Source) -> str:
-        """What may keep trees from a split, in a sentence."""
+        """Return what may keep trees from a split, as a sentence."""
         if (
             isinstance(data, RankingData)
             and self._reads_labels
@@ -243,7 +243,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         )
 
     def directions_of_columns(self, data: RankingData | Source) -> list[int] | None:
-        """What `monotone` asks of each column that the trees see."""
+        """Return the direction that `monotone` gives each column that the trees see."""
         if self.columns_ is None:
             return monotone_directions(self.monotone, data)
         directions = monotone_directions(self.monotone, self._features)
@@ -257,14 +257,14 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         return self.columns_.by_column(directions)
 
     def _of_features(self, directions: list[int]) -> list[int]:
-        """Directions of columns as those of features."""
+        """Return the directions of features from those of columns."""
         if self.columns_ is None:
             return directions
         by_place = dict(zip(self.columns_.unchanged, directions, strict=False))
         return [by_place.get(place, 0) for place in range(self.n_features_in_)]
 
     def categorical_of_columns(self, data: RankingData) -> list[int]:
-        """The columns that are split by sets of values."""
+        """Return the columns that are split by sets of values."""
         if self.columns_ is None:
             return categorical_columns(self.categorical, data)
         places = {place_of(feature, self._features, "categorical") for feature in self.categorical}
@@ -277,7 +277,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         return BareColumns(self.n_features_in_, None if names is None else tuple(names))
 
     def _held(self, directions: list[int]) -> list[int]:
-        """The directions that the finished trees keep to; others are told."""
+        """Return the directions that the finished trees keep; warn of the others."""
         held = held_directions(self.forest_, directions)
         turned = [place for place, direction in enumerate(directions) if held[place] != direction]
         if turned:
@@ -318,7 +318,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         return self._expected(forest) if len(self.gains_) else forest
 
     def _grade_blocks(self, X: Any) -> Iterator[FloatArray]:
-        """P(grade | x) as training left them, some rows at a time: several numbers are made for each grade."""
+        """Yield P(grade | x) before calibration, in blocks of rows, since each grade needs several numbers a row."""
         parts = parts_of(slice(0, X.shape[0]), _ROWS)
         return (grade_probabilities(self.raw_scores(X[rows]) + self.intercept_) for rows in parts)
 
@@ -337,7 +337,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     @property
     def booster_(self) -> Any:
-        """LightGBM's booster; of a model that was read it is made when it is first asked for."""
+        """LightGBM's booster; if the model was read from a file, it is made at its first use."""
         check_is_fitted(self)
         return self._trees.booster
 
@@ -393,7 +393,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
 
 class _TrainedTrees:
-    """LightGBM's booster or the text of a file, and what is made of either when it is first asked for."""
+    """LightGBM's booster or the text of a file, and what is made of either at its first use."""
 
     def __init__(self, booster: Any = None, text: str | None = None) -> None:
         if booster is not None:
