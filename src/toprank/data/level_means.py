@@ -14,6 +14,11 @@ kind of product beyond what both are worth.
 
 **A document's own grade never enters its own number in training**: there, the tables come from the other four of five
 folds of queries. In prediction they come from all training data.
+
+The parameter `level_means` of rankers chooses the categories: ``"auto"`` takes those with more than 128 levels, and at
+most ten pairs, if these help on validation data (without any: on folds of the training data); True takes all with so
+many levels; False takes none; a list holds names and pairs of names. `training_["level_means"]` of a fitted ranker says
+what was used, and why.
 """
 
 from __future__ import annotations

@@ -74,10 +74,8 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         tolerance: handed to the solver.
         max_iterations: handed to the solver.
         seed: decides random starts.
-        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
-            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
-            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
-            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
+        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
+            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
         threads: number of threads; results do not depend on it.
 
     >>> import toprank as tr

@@ -65,10 +65,8 @@ class LinearRanker(WeightedSum, PathRanker):
         tolerance: handed to the solver; None: its own default. Several, with `valid` data: each is reached from the
             one before, the loosest first, and the best on validation data is kept (early stopping, as in the papers).
         max_iterations: handed to the solver, for all tolerances together; None: its own default.
-        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
-            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
-            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
-            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
+        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
+            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
         threads: number of threads; results do not depend on it.
         verbose: tell each iteration on standard error; in a notebook, in one line that is written over.
 

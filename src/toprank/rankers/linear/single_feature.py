@@ -129,10 +129,8 @@ class AdaRank(WeightedSum, WatchedRanker):
         max_rounds: at most so many rounds.
         max_in_a_row: so many rounds in a row may go to one feature (`max_rounds`: the algorithm as published).
         patience: stop after so many rounds without a better training metric (validation metric, where given).
-        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
-            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
-            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
-            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
+        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
+            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
         threads: number of threads; results do not depend on it.
         verbose: write the metric and the time left to standard error.
 
@@ -269,10 +267,8 @@ class RankBoost(AdditiveTerms, WatchedRanker):
         n_thresholds: candidate thresholds per feature, at quantiles of the training data.
         metric: what validation is judged by; the best number of rounds is kept where `valid` is given.
         convention: the rules of that metric.
-        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
-            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
-            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
-            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
+        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
+            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
         threads: number of threads; results do not depend on it.
         verbose: write the rounds, the metric on `valid` and the time left to standard error.
 
@@ -407,10 +403,8 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
         steps: number of step sizes tried in each direction.
         first_step: the smallest step, as a share of the weight (or of 1 where it is 0); each next one doubles.
         seed: decides orders and random starts.
-        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
-            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
-            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
-            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
+        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
+            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
         threads: number of threads; results do not depend on it.
         verbose: write the metric and the time left to standard error, after each cycle.
 

@@ -79,10 +79,8 @@ class NeuralRanker(GradeProbabilities):
         callbacks: functions of an `Epoch`, called after each; one that returns True ends the training.
         seed: decides all chance. On a CPU the same data, seed and number of threads give the same model; PyTorch's
             global generator is neither used nor changed.
-        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
-            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
-            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
-            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
+        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
+            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
         threads: number of threads; None for as many as have enough to do, up to 8.
         verbose: write the metric and the time left to standard error: about once a second on a terminal, in one line
             that is updated in a notebook, every ten seconds elsewhere.

@@ -92,10 +92,8 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         callbacks: functions of a `Round`, called after each; one that returns True ends the training.
         extra: further parameters of LightGBM by name, such as ``{"max_depth": 6}``.
         seed: decides all sampling. The same data, seed and number of threads give the same model.
-        level_means: which categories of a table are seen by the shrunken means of the grades of their levels:
-            ``"auto"``: those with more than 128 levels, and ten pairs at most, where these help on validation data
-            (without: on folds of the training data); True: all with so many levels; False: none; or a list of names and
-            pairs of names. See `toprank.data.level_means`; `training_["level_means"]` tells what was used, and why.
+        level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
+            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
         threads: number of threads; None for all cores, or fewer on small data. Training has one thread in a process
             forked from one that has used LightGBM, whose threads do not survive a fork.
         verbose: write the metric and the time left to standard error: about once a second on a terminal, in one line
