@@ -488,7 +488,7 @@ setattr(importlib.import_module(module), name, deaf)
 main.run()
 """
 
-READING = ("toprank.data.letor.reading", "survey_chunks")
+READING = ("toprank.data.letor.survey", "survey_chunks")
 
 
 def signalled(script, number, *arguments):
@@ -549,7 +549,7 @@ def test_a_command_that_must_be_ended_leaves_nothing_unfinished(files, monkeypat
 BREAKING = """
 import sys, time
 from toprank.cli import main
-from toprank.data.letor import reading
+from toprank.data.letor import survey
 
 def broken(*args):
     try:
@@ -560,7 +560,7 @@ def broken(*args):
         raise RuntimeError("no compiled object yet") from None
 
 sys.argv[0] = "toprank"
-reading.survey_chunks = broken
+survey.survey_chunks = broken
 main.run()
 """
 

@@ -33,7 +33,6 @@ from toprank.data.bytesource import open_bytes
 from toprank.data.converting import convert
 from toprank.data.dataset import RankingData
 from toprank.data.files import read, write
-from toprank.data.letor import reading as letor_reading
 from toprank.data.letor import streaming as letor_streaming
 from toprank.data.letor import survey as letor_survey
 from toprank.data.scores import write_scores
@@ -625,14 +624,14 @@ def test_text_that_changes_between_the_passes_is_read_or_refused(tmp_path, monke
     """Never are rows or entries put where there is no room for them."""
     path = tmp_path / "data.txt"
     path.write_text(before)
-    survey = letor_reading.survey_chunks
+    survey = letor_survey.survey_chunks
 
     def surveyed(*args):
         found = survey(*args)
         path.write_text(after)
         return found
 
-    monkeypatch.setattr(letor_reading, "survey_chunks", surveyed)
+    monkeypatch.setattr(letor_survey, "survey_chunks", surveyed)
     if layout not in refused:
         assert read(path, layout=layout, n_features=2).n_documents == before.count("qid")
         return

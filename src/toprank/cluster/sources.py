@@ -23,8 +23,8 @@ from toprank.data.files import read as read_file
 from toprank.data.frames import from_frame
 from toprank.data.frames.layout import USUAL_NAMES
 from toprank.data.store import open_store
-from toprank.data.tables.reading import refuse_drift
-from toprank.data.tables.sources import about, common_layout, sources_of, with_levels
+from toprank.data.tables.reading import agreed_layout
+from toprank.data.tables.sources import about, sources_of
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 
 
@@ -135,16 +135,12 @@ def agreed(files: Sequence[FilePart]) -> tuple[list[FilePart], list[str]]:
     columns = {role: options.get(role) for role in USUAL_NAMES}
     features, dtype = options.get("features"), options.get("dtype")
     tables = sources_of([file.path for file in files], options.get("format"))
-    with about(tables[0].path):
-        layout = common_layout(
+    with about(tables[0].path), warnings.catch_warnings(record=True) as records:  # a worker's are read by nobody
+        warnings.simplefilter("always")
+        layout = agreed_layout(
             tables, columns, features, dtype, options.get("carry"), options.get("like"), options.get("text")
         )
         layout.refuse_text()
-        any_column = features is not None or options.get("like") is not None
-        refuse_drift(tables, layout, any_column=any_column, any_number=dtype is not None)
-        with warnings.catch_warnings(record=True) as records:  # nobody would read them on a worker
-            warnings.simplefilter("always")
-            layout = with_levels(layout, tables)
     fixed = options | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
     fixed |= {"features": layout.features, "dtype": layout.dtype, "carry": layout.carried}
     if layout.encoding is not None:

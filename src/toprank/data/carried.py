@@ -19,7 +19,8 @@ from toprank.data.queries import Queries
 from toprank.data.texts import TextRoles, packed_texts, text_column, unpacked_texts
 from toprank.errors import DataError, UnknownNameError
 
-_PREFIX = "carried."
+PREFIX = "carried."
+"""Of what a store calls the columns: this and their number."""
 
 
 class Carried(Mapping[str, Array]):
@@ -117,7 +118,7 @@ class Carried(Mapping[str, Array]):
     def arrays(self) -> dict[str, Array]:
         """The columns under the names that a store knows them by: their own may not be names of files."""
         return {
-            f"{_PREFIX}{number}": packed_texts(column) if column.dtype.kind == "O" else column
+            f"{PREFIX}{number}": packed_texts(column) if column.dtype.kind == "O" else column
             for number, column in enumerate(self.values())
         }
 
@@ -155,7 +156,7 @@ def carried_of(
     names: Sequence[str], arrays: Mapping[str, Array], n_queries: int, text: TextRoles | None = None
 ) -> Carried:
     """The columns of a store's arrays; undoes `Carried.arrays`. A ValueError where text is damaged."""
-    columns = {name: arrays[f"{_PREFIX}{number}"] for number, name in enumerate(names)}
+    columns = {name: arrays[f"{PREFIX}{number}"] for number, name in enumerate(names)}
     columns |= {name: unpacked_texts(columns[name]) for name in (() if text is None else text.columns)}
     return _made(columns, n_queries, text)
 

@@ -128,12 +128,10 @@ def folds(
         if by is not None:
             read_options = carrying(read_options.get("format") or format_of(path), [by], read_options)
         return _divided(read(path, **read_options), k, seed, by, stable)
-    if by is not None:
-        raise DataError(f"{path} brings its own folds; by='{by}' applies only to data that are divided here.")
-    if stable:
-        raise DataError(f"{path} brings its own folds; stable=True applies only to data that are divided here.")
-    if k != _N_PARTITIONS:
-        raise DataError(f"{path} brings its own folds; k={k} applies only to data that are divided here.")
+    for name, value, default in (("by", by, None), ("stable", stable, False), ("k", k, _N_PARTITIONS)):
+        if value != default:
+            problem = f"{name}={value!r} applies only to data that are divided here."
+            raise DataError(f"{path} brings its own folds; {problem}")
     return _letor_folds(path, lambda file, **options: read(file, **(options | read_options)))
 
 

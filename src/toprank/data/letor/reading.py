@@ -15,20 +15,10 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
-from toprank.data.bytesource import ByteSource, PathLike, check_size, is_float, open_bytes
-from toprank.data.checks import IN_DOUBLE, asked, listed_paths, precision
+from toprank.data.bytesource import ByteSource, PathLike, check_size, is_float
+from toprank.data.checks import IN_DOUBLE, asked, precision
 from toprank.data.dataset import RankingData
-from toprank.data.letor.survey import (
-    Grouping,
-    Names,
-    Survey,
-    count_rows,
-    names_beside,
-    per_document,
-    queries_of,
-    survey_chunks,
-)
-from toprank.data.queries import Queries
+from toprank.data.letor.survey import Grouping, Names, Survey, SurveyedText
 from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNameError, joined, warn_user
 
 _SPARSE = Remedy("Read with {layout}.", layout="sparse")
@@ -86,19 +76,11 @@ def read_letor(
     >>> data.X.tolist(), data.labels.tolist(), data.qids.tolist(), data.document_ids.tolist()
     ([[0.5, nan, 1.0], [nan, nan, 2.0]], [2.0, 0.0], [7], ['a', 'b'])
     """
-    names = listed_paths(paths)
     wanted = Wanted.of(dtype, missing, layout, n_features, first_feature_id, threads)
-    called = names_beside(names)
-    wanted = wanted.named(called)
-    sources = [open_bytes(name) for name in names]
-    surveys = survey_chunks(sources, threads)
-    n_rows = count_rows(sources, surveys)
-    grouping = Grouping.of(surveys, asked(regroup, default=False))
-    parsed = Reader(surveys, grouping, wanted).read()
-    if grouping.problem is not None:
-        raise grouping.problem
-    sizes, qids = queries_of(names, n_rows, grouping)
-    sides, queries = per_document(names, n_rows).grouped(grouping), Queries.from_sizes(sizes)
+    text = SurveyedText.of(paths, threads, regroup=asked(regroup, default=False))
+    parsed = Reader(text.surveys, text.grouping, wanted.named(text.names)).read()
+    queries, qids = text.queries()  # last: a line that cannot be read at all is the better thing to report
+    sides = text.per_document().grouped(text.grouping)
     return RankingData(
         parsed.X,
         parsed.labels,
@@ -109,9 +91,9 @@ def read_letor(
         positions=sides.positions,
         teacher=sides.teacher,
         query_weights=sides.weight_of_each_query(queries, qids),
-        source_rows=grouping.moved_rows(),
+        source_rows=text.grouping.moved_rows(),
         first_feature_id=parsed.first_id,
-        feature_names=None if called is None else called.check(parsed.first_id, parsed.X.shape[1]),
+        feature_names=None if text.names is None else text.names.check(parsed.first_id, parsed.X.shape[1]),
     )
 
 

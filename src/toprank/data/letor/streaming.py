@@ -17,18 +17,10 @@ import numpy as np
 from toprank import kernels
 from toprank.compute import available_threads
 from toprank.data import checks
-from toprank.data.bytesource import PathLike, open_bytes
-from toprank.data.checks import IN_MEMORY, listed_paths
+from toprank.data.bytesource import PathLike
+from toprank.data.checks import IN_MEMORY
 from toprank.data.letor.reading import Parsed, Reader, Wanted, id_range, index_type, n_entries
-from toprank.data.letor.survey import (
-    Grouping,
-    count_rows,
-    names_beside,
-    per_document,
-    queries_of,
-    survey_chunks,
-)
-from toprank.data.queries import Queries
+from toprank.data.letor.survey import SurveyedText
 from toprank.data.store.writing import Block, StartAgain, Started, sparse_block, started_sparse
 
 _PART = 32 << 20  # bytes of arrays at a time, and more where that keeps all threads busy, but not without end:
@@ -49,16 +41,11 @@ class LetorStream:
         spool: Path | None = None,
         **options: Any,
     ) -> None:
-        self._names = listed_paths(paths)
         wanted = Wanted.of(**options, threads=threads)
-        self._called = names_beside(self._names)
-        self._wanted = wanted.named(self._called)
-        sources = [open_bytes(name, spool) for name in self._names]
-        self._surveys = survey_chunks(sources, threads)
-        self._counts = count_rows(sources, self._surveys)
-        self._grouping = Grouping.of(self._surveys, regroup=False, remedy=IN_MEMORY)
+        self._text = SurveyedText.of(paths, threads, remedy=IN_MEMORY, spool=spool)
+        self._wanted, self._surveys = wanted.named(self._text.names), self._text.surveys
         self._ids_seen = id_range(self._surveys)
-        self._whole = Reader(self._surveys, self._grouping, self._wanted)
+        self._whole = Reader(self._surveys, self._text.grouping, self._wanted)
         self._id_type = self._whole.id_type()
         self._shape = self._whole.shape(*self._ids_seen)
 
@@ -72,7 +59,8 @@ class LetorStream:
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Those of the side files."""
-        return None if self._called is None else self._called.check(self._shape.first_id, self._shape.width)
+        names = self._text.names
+        return None if names is None else names.check(self._shape.first_id, self._shape.width)
 
     @property
     def first_feature_id(self) -> int | None:
@@ -116,7 +104,7 @@ class LetorStream:
             parts = rows * per_row / _PART
             full = parts >= 1 and (last - first >= at_least or parts >= _LARGEST_PART)
             if (full or last == len(self._surveys)) and last_run > first_run:
-                grouping = self._grouping.part(first_run, last_run)
+                grouping = self._text.grouping.part(first_run, last_run)
                 yield Reader(self._surveys[first:last], grouping, self._wanted)
                 first, first_run, rows = last, last_run, 0
 
@@ -155,11 +143,8 @@ class LetorStream:
 
     @cached_property
     def _rest(self) -> Block:
-        if self._grouping.problem is not None:
-            raise self._grouping.problem
-        sizes, qids = queries_of(self._names, self._counts, self._grouping)
-        queries = Queries.from_sizes(sizes)
-        sides = per_document(self._names, self._counts)
+        queries, qids = self._text.queries()
+        sides = self._text.per_document()
         query_weights = sides.weight_of_each_query(queries, qids)
         arrays = {
             "offsets": queries.offsets,

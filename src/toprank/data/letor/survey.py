@@ -13,15 +13,15 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
-from toprank.data.bytesource import Bytes, ByteSource, check_size, open_bytes, plain_name
-from toprank.data.checks import by_appearance, joined_queries, weight_of_each_query
+from toprank.data.bytesource import Bytes, ByteSource, PathLike, check_size, open_bytes, plain_name
+from toprank.data.checks import by_appearance, joined_queries, listed_paths, weight_of_each_query
 from toprank.data.queries import Queries
 from toprank.errors import FormatError, Remedy, joined
 
@@ -239,6 +239,46 @@ def _scattered(runs: _Runs, codes: IntArray, remedy: Remedy) -> FormatError | No
         return None
     problem = f"Query {runs.name(run)} starts again here: its rows are not neighbours."
     return runs.fault(joined(problem, "Sort the lines by query, or", remedy), run, kernels.LetorRun.START)
+
+
+class SurveyedText(NamedTuple):
+    """The files of a text after the first pass."""
+
+    paths: list[Path]
+    names: Names | None
+    surveys: list[Survey]
+    counts: list[int]
+    """The number of rows of each file."""
+    grouping: Grouping
+
+    @classmethod
+    def of(
+        cls,
+        paths: PathLike | Sequence[PathLike],
+        threads: int | None,
+        *,
+        regroup: bool = False,
+        remedy: Remedy = _REGROUP,
+        spool: Path | None = None,
+    ) -> Self:
+        """Survey files, compressed ones unpacked in `spool`; for the rest see `Grouping.of`."""
+        files = listed_paths(paths)
+        names = names_beside(files)
+        sources = [open_bytes(file, spool) for file in files]
+        surveys = survey_chunks(sources, threads)
+        counts = count_rows(sources, surveys)
+        return cls(files, names, surveys, counts, Grouping.of(surveys, regroup, remedy))
+
+    def queries(self) -> tuple[Queries, npt.NDArray[Any] | None]:
+        """The queries, and their ids where the text names them; refused where the rows of one are scattered."""
+        if self.grouping.problem is not None:
+            raise self.grouping.problem
+        sizes, qids = queries_of(self.paths, self.counts, self.grouping)
+        return Queries.from_sizes(sizes), qids
+
+    def per_document(self) -> PerDocument:
+        """What the side files say of each row, in the order of the text."""
+        return per_document(self.paths, self.counts)
 
 
 def count_rows(sources: Sequence[ByteSource], surveys: Sequence[Survey]) -> list[int]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from toprank.data import checks
 from toprank.data.bytesource import PathLike, os_errors
-from toprank.data.carried import Carried, carried_of
+from toprank.data.carried import PREFIX, Carried, carried_of
 from toprank.data.checks import Array
 from toprank.data.dataset import PER_DOCUMENT, RankingData, csr_over
 from toprank.data.encoding import Encoding
@@ -216,25 +216,20 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
 
 def _carried(folder: Path, names: Any, text: Any, arrays: dict[str, Array], queries: Queries) -> Carried:
     """The columns that are carried along; ValueError or KeyError where they do not fit the rest."""
-    keys = [name for name in arrays if name.startswith("carried.")]
-    if not isinstance(names, list) or len(set(names)) != len(names) or len(names) != len(keys):
+    if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
         raise ValueError(names)
     roles = None if text is None else TextRoles.of(text)
-    for name in keys:
-        if arrays[name].dtype.kind == "u":
-            if roles is None or arrays[name].dtype != np.uint8 or arrays[name].ndim != 1:
-                raise ValueError(name)
-            continue
-        if arrays[name].shape not in ((len(queries),), (queries.n_documents,)):
-            raise ValueError(name)
-        if arrays[name].dtype.kind == "U":
-            check_letters(folder, name, arrays[name])
-    if not all(isinstance(name, str) and name.strip() for name in names):
+    texts = set() if roles is None else set(roles.columns)
+    columns = {name: f"{PREFIX}{number}" for number, name in enumerate(names)}
+    listed = {key for key in arrays if key.startswith(PREFIX)}
+    if len(columns) < len(names) or set(columns.values()) != listed or not texts <= columns.keys():
         raise ValueError(names)
-    if sorted(names[int(key.removeprefix("carried."))] for key in keys if arrays[key].dtype.kind == "u") != sorted(
-        () if roles is None else roles.columns
-    ):
-        raise ValueError(text)
+    for name, key in columns.items():
+        kind = arrays[key].dtype.kind
+        if arrays[key].ndim != 1 or (kind == "u") != (name in texts) or (kind == "u" and arrays[key].itemsize > 1):
+            raise ValueError(name)
+        if kind == "U":
+            check_letters(folder, key, arrays[key])
     carried = carried_of(names, arrays, len(queries), roles)
     if any(len(column) not in (len(queries), queries.n_documents) for column in carried.values()):
         raise ValueError(names)

@@ -11,7 +11,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data import checks
 from toprank.data.bytesource import PathLike
-from toprank.data.carried import Carried, carried_of
+from toprank.data.carried import PREFIX, Carried, carried_of
 from toprank.data.checks import Array
 from toprank.data.dataset import CSR_PARTS, PER_DOCUMENT, RankingData, csr_over
 from toprank.data.encoding import Encoding
@@ -35,7 +35,7 @@ def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> Ranking
         for name, read in started.items()
     }
     values |= stream.rest()
-    held = {name: values.pop(name) for name in list(values) if name.startswith("carried.")}
+    held = {name: values.pop(name) for name in list(values) if name.startswith(PREFIX)}
     if "X" not in values:
         values["X"] = csr_over((values.pop(f"X.{part}") for part in CSR_PARTS), stream.shape)
     return RankingData.trusted(

@@ -50,7 +50,7 @@ class TableStream:
         given: dict[str, Choice] = dict.fromkeys(USUAL_NAMES) | roles
         self._sources = sources_of(paths, format)
         with about(self._sources[0].path):
-            self._layout = _layout(self._sources, given, features, dtype, carry, like, text)
+            self._layout = agreed_layout(self._sources, given, features, dtype, carry, like, text)
             self._queries, self._qids = _survey(self._sources, self._layout)
             columns = _carried_columns(self._sources, self._layout)
             self._carried = Carried.of(columns, self._queries, None, self._layout.text)
@@ -153,7 +153,7 @@ class TableStream:
         return arrays
 
 
-def refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: bool, any_number: bool) -> None:
+def _refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: bool, any_number: bool) -> None:
     """Refuse files whose columns differ from the first file's in name or type: nobody wrote them to be one table.
 
     Further columns do not matter where the features were given by name (`any_column`), nor do types of features that
@@ -185,7 +185,7 @@ def refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: boo
                 raise FormatError(f"{problem} types{end}", path=source.path, remedy=remedy)
 
 
-def _layout(
+def agreed_layout(
     sources: Sequence[TableSource],
     given: dict[str, Choice],
     features: Sequence[str] | None,
@@ -197,7 +197,7 @@ def _layout(
     """The layout that all files have in common, with the levels of its categories."""
     layout = common_layout(sources, given, features, dtype, carry, like, text)
     any_column = features is not None or known_columns(like)[0] is not None
-    refuse_drift(sources, layout, any_column=any_column, any_number=dtype is not None)
+    _refuse_drift(sources, layout, any_column=any_column, any_number=dtype is not None)
     return with_levels(layout, sources)
 
 
@@ -299,7 +299,7 @@ def read_table(
     given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position, teacher), strict=True))
     sources = sources_of(paths, format)
     with about(sources[0].path):
-        layout = _layout(sources, given, features, dtype, carry, like, text)
+        layout = agreed_layout(sources, given, features, dtype, carry, like, text)
         batches = (batch for source in sources for batch in source.batches(layout))
         n_rows = sum(source.n_rows or 0 for source in sources)
         return gather(batches, layout, n_rows, regroup=regroup, ids_from_text=sources[0].kind == "csv")
