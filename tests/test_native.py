@@ -46,7 +46,7 @@ def test_a_changed_source_is_noticed_and_built_anew(checkout):
     os.utime(source, (1, 1))
     refused = python(checkout, "-c", CALL.format("successor"))
     assert refused.returncode != 0
-    assert f"{kernels_of(checkout)} are not made of their sources" in refused.stderr
+    assert f"{kernels_of(checkout)} were not built from the sources" in refused.stderr
     assert python(checkout, str(build), "--if-changed").stdout.strip() == str(kernels_of(checkout))
     assert python(checkout, "-c", CALL.format("successor")).stdout.split() == [str(kernels_of(checkout)), "2"]
     before = kernels_of(checkout).stat()

@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_ALWAYS = 8  # threads that may be asked for on any machine, so that a model of a larger one can be made again
+_ALWAYS = 8  # threads that any machine starts if told to, so that a training on a larger one can be repeated
 
 T = TypeVar("T")
 Block = TypeVar("Block")
 
 
 def available_threads(threads: int | None = None) -> int:
-    """The number of threads to use: `threads` where given (at least 1), else every core this process may use.
+    """Return the number of threads to use: `threads` if given (at least 1), else every core this process may use.
 
-    More than the machine has cores (or 8, where it has fewer) are of no use, and very many would end the process: a
-    larger number counts as that.
+    More threads than cores (or than 8, if there are fewer cores) are of no use, and very many would end the process, so
+    a larger number is cut to that.
 
     >>> available_threads(10**9) == max(os.cpu_count() or 1, 8)
     True
@@ -60,7 +60,7 @@ def available_threads(threads: int | None = None) -> int:
 
 @cache
 def _most_threads() -> int:
-    """Asked of the system once: it reads a file each time, which takes as long as a small kernel."""
+    """The largest number of threads; cached, since the system reads a file for it, as slow as a small kernel."""
     return max(os.cpu_count() or 1, _ALWAYS)
 
 
@@ -112,10 +112,10 @@ def each_block(function: Callable[[Block], T], blocks: Sequence[Block], threads:
 
 
 class _Helpers:
-    """Threads that call what is handed to them; started when they are first needed, and lasting.
+    """Threads that run tasks; they start when they are first needed, and stay.
 
-    Ctrl-C at the wrong moment leaves a lock of Python's own pool locked, and whoever uses that afterwards waits for
-    ever. Here is none: whatever two threads share, they change in one step of the interpreter.
+    Ctrl-C at the wrong moment leaves a lock of Python's own thread pool locked, and whoever uses the pool afterwards
+    waits for ever. There is no lock here: what threads share is changed in one step of the interpreter.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class _Helpers:
         self.size = 0
 
     def hand(self, task: Callable[[], None]) -> None:
-        """Have a thread call it; where all are busy and no other can be started, when one of them is done."""
+        """Let a thread run the task; if all are busy and no other can be started, the first that is done runs it."""
         self.tasks.put(task)
         try:
             self.idle.pop()
@@ -172,10 +172,10 @@ def _on_pool(work: Callable[[], None], helpers: int) -> None:
         for _ in range(helpers):
             _POOL[0].hand(help_out)
         work()
-    except BaseException as asked:  # noqa: BLE001 - raised below; `work` itself raises nothing
-        interrupt = asked
-    # A helper that all threads were too busy for is not needed: it will see that all is over. Whoever is interrupted
-    # waits for the others all the same: they write into the arrays that the caller takes back.
+    except BaseException as problem:  # noqa: BLE001 - raised below; `work` itself raises nothing
+        interrupt = problem
+    # A task that no thread was free for is not waited for: once begun, it sees that all is over. After an interrupt the
+    # others are waited for all the same: they write into arrays that belong to the caller again once this returns.
     waiting = True
     while waiting:
         try:
@@ -183,8 +183,8 @@ def _on_pool(work: Callable[[], None], helpers: int) -> None:
             while len(ended) < len(begun):
                 news.get()
             waiting = False
-        except BaseException as asked:  # noqa: BLE001 - raised below: Ctrl-C, or what a handler of SIGTERM raises
-            interrupt = asked
+        except BaseException as problem:  # noqa: BLE001 - raised below: Ctrl-C, or what a handler of SIGTERM raises
+            interrupt = problem
     if interrupt is not None:
         raise interrupt
 
@@ -225,14 +225,14 @@ _ONE_AT_A_TIME = threading.Lock()
 
 @contextmanager
 def on_threads_of(library: ctypes.CDLL, threads: int | None = None) -> Iterator[str]:
-    """Blocks run on the OpenMP threads that a library has, as long as this thread is in here; says whose they are.
+    """Run this thread's blocks on the OpenMP threads of a library; yields in words whose threads they are.
 
-    They run on our own pool where the library brings no runtime that GNU's programs can call (`GOMP_parallel`), and
-    while another thread of this process is in here: two teams on the same cores would spin against each other.
+    They run on our own pool if the library brings no runtime that GNU's programs can call (`GOMP_parallel`), or if
+    another thread of this process is in here: two teams on the same cores would spin against each other.
 
     Args:
         library: the handle of the library; another runtime may be loaded beside its own.
-        threads: as many as the library is asked for: a team that is asked for another number is made anew.
+        threads: the number that the library uses itself: for another number OpenMP makes its team anew.
     """
     try:
         parallel, in_parallel = library.GOMP_parallel, library.omp_in_parallel
@@ -253,7 +253,7 @@ def on_threads_of(library: ctypes.CDLL, threads: int | None = None) -> Iterator[
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Matrix products on one thread each while we run several: two pools of threads on the same cores only compete."""
+    """Keep matrix products to one thread each while we run several: two thread pools on the same cores only compete."""
     with _thread_pools(len(sys.modules)).limit(limits=1, user_api="blas"):
         yield
 
@@ -275,10 +275,10 @@ _LIMIT: ContextVar[TimeLimit | None] = ContextVar("toprank_time_limit", default=
 
 
 class TimeLimit:
-    """Within, trainings end once so many seconds are over, and keep what they have.
+    """A context in which trainings end after so many seconds, and keep what they have learned.
 
-    Rounds, a solver's steps and its line searches ask whether it is time. Only what this thread itself does is
-    limited. A limit within another ends no later than that one.
+    Rounds, a solver's steps and its line searches ask whether the time is over. The limit holds for this thread alone.
+    A limit within another ends no later than the outer one.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -294,12 +294,12 @@ class TimeLimit:
         _LIMIT.reset(self._token)
 
     def over(self) -> bool:
-        """Whether the time is over; then `passed` says so, since whoever asks gives something up for it."""
+        """Return whether the time is over, and note it in `passed`: whoever asks then stops early."""
         self.passed = self.passed or time.perf_counter() >= self._end
         return self.passed
 
 
 def out_of_time() -> bool:
-    """Whether the time is over that a `TimeLimit` sets, if there is one."""
+    """Return whether the `TimeLimit` of this thread, if there is one, is over."""
     limit = _LIMIT.get()
     return limit is not None and limit.over()

@@ -117,8 +117,8 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         """The pixel of a value; beyond the ends it stays at the end."""
-        given = (self.low, self.high, value)
-        low, high, at = map(math.log, given) if self.log else given
+        points = (self.low, self.high, value)
+        low, high, at = map(math.log, points) if self.log else points
         share = 0.5 if high == low else (at - low) / (high - low)
         return self.start + min(max(share, 0.0), 1.0) * (self.stop - self.start)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from toprank.importing import first_use
 
-_LONGEST = 200  # characters of a name that others are compared with: beyond it, it is no slip of the pen
+_LONGEST = 200  # characters; a longer name is no typo of a known one, and would take long to compare
 
 __all__ = [
     "ClusterError", "DataError", "FileError", "FormatError", "MissingExtraError", "Remedy", "ToprankError",
@@ -25,12 +25,12 @@ __all__ = [
 
 
 class Remedy(str):
-    """What to do, as text that a call in Python takes; arguments stay data, which `cli` spells as options.
+    """What to do, worded for a call in Python; the arguments it names stay data, so that `cli` can spell options.
 
     Args:
-        ways: what to do, with `{name}` where an argument is named. Python takes the first. A command takes the first
-            that names arguments of which it has all as options, or else the last.
-        arguments: values to give, by argument; `...` stands for one that is left to the reader.
+        ways: what to do, with `{name}` for an argument. Python shows the first. A command shows the first whose
+            arguments are all options of its own (and that names any), or else the last.
+        arguments: the value of each argument; `...` for one that the reader has to choose.
 
     >>> Remedy("read with {dtype}.", "convert it first.", dtype="float64")
     "read with dtype='float64'."
@@ -41,14 +41,14 @@ class Remedy(str):
     arguments: dict[str, Any]
 
     def __new__(cls, *ways: str, **arguments: Any) -> Remedy:
-        """Text for Python, which keeps what it was made of."""
+        """The text for Python, with its ways and arguments as attributes."""
         text = ways[0]
         for name, value in arguments.items():  # no str.format: texts of users may hold braces
             written = "" if value is ... else repr(value).replace("Ellipsis", "...")
             text = text.replace(f"{{{name}}}", f"{name}={written}")
-        made = super().__new__(cls, text)
-        made.parts, made.ways, made.arguments = (), ways, arguments
-        return made
+        remedy = super().__new__(cls, text)
+        remedy.parts, remedy.ways, remedy.arguments = (), ways, arguments
+        return remedy
 
 
 def count_of(n: int, noun: str) -> str:
@@ -62,7 +62,7 @@ def count_of(n: int, noun: str) -> str:
 
 
 def joined(*parts: str) -> str:
-    """Parts of a text with blanks between them; where one is a `Remedy`, the whole is, and remembers its parts.
+    """Join parts of a text by blanks; if one of them is a `Remedy`, so is the result, which keeps the parts.
 
     >>> joined("It is too large;", Remedy("read with {dtype}.", dtype="float64"))
     "It is too large; read with dtype='float64'."
@@ -75,12 +75,12 @@ def joined(*parts: str) -> str:
 
 
 def retold(sentence: str, spelled: Callable[[str, Any], str], takes: Callable[[str], bool]) -> str:
-    """A sentence for who does not call Python.
+    """Reword a sentence for somebody who does not call Python, such as the user of a command.
 
     Args:
-        sentence: a text; one that is no `Remedy`, nor has one among its parts, stays as it is.
-        spelled: an argument and its value as they are written there.
-        takes: whether an argument can be given there.
+        sentence: a text; it stays as it is unless it is a `Remedy` or has one among its parts.
+        spelled: returns an argument and its value as they are written there.
+        takes: whether there is such an argument there.
 
     >>> retold(Remedy("lower {k}.", "ask for fewer.", k=...), lambda name, value: f"-{name}", lambda name: name == "k")
     'lower -k.'
@@ -102,18 +102,18 @@ class ToprankError(Exception):
 
     Args:
         problem: what is wrong.
-        remedy: what to do about it, where that is another thing to say in Python and on the command line.
+        remedy: what to do about it; a `Remedy` if Python and the command line say it differently.
     """
 
     def __init__(self, problem: str = "", *, remedy: str = "") -> None:
         super().__init__(joined(problem, remedy))
 
-    def __reduce__(self) -> tuple[Any, ...]:  # exceptions are pickled as calls with their message, which kinds refuse
+    def __reduce__(self) -> tuple[Any, ...]:  # pickle calls the class with the message alone, which some refuse
         return _as_it_was, (type(self), self.args, vars(self))
 
 
 def _as_it_was(kind: type[ToprankError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ToprankError:
-    """An error of another process."""
+    """Rebuild an error that another process raised."""
     error = kind.__new__(kind)
     error.args = args
     vars(error).update(attributes)
@@ -168,23 +168,23 @@ class UnknownNameError(ToprankError, ValueError):
 
 
 class MissingExtraError(ToprankError, ImportError):
-    """Something needs a package that comes with an extra; the message says how to install it."""
+    """A package that comes with an extra is not installed; the message says how to install it."""
 
 
 _BETWEEN = ("toprank", "sklearn", "joblib", "lightgbm", "optuna", "torch", "contextlib", "concurrent", "threading")
-"""Packages whose lines are nobody's question: ours, and those that call us because somebody called them."""
+"""Packages whose lines no warning points at: ours, and those that call us on behalf of the user's code."""
 
 
 def warn_user(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """Warn of what somebody asked for, at the line that did: the nearest that is not ours, nor of a library between."""
+    """Warn at the line that caused it: the nearest on the stack that is neither ours nor of a library in between."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 
 
-def needs(module: str, extra: str, what: str) -> Any:
-    """The module, imported; where it is not installed, a sentence that names the extra.
+def needs(module: str, extra: str, subject: str) -> Any:
+    """Import a module; if it is not installed, the error names the extra that brings it.
 
     >>> needs("math", "neural", "This").pi > 3
     True
@@ -194,12 +194,12 @@ def needs(module: str, extra: str, what: str) -> Any:
     except ModuleNotFoundError as problem:
         if problem.name is None or problem.name.split(".")[0] != module.split(".")[0]:
             raise
-        sentence = f"{what} needs {module}, which is not installed: pip install 'toprank[{extra}]'."
+        sentence = f"{subject} needs {module}, which is not installed: pip install 'toprank[{extra}]'."
         raise MissingExtraError(sentence) from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like `name`, or None when nothing is alike.
+    """Return the known name most like `name`, or None if none is similar.
 
     >>> nearest("ncdg@10", ["ndcg@10", "map"])
     'ndcg@10'

@@ -18,9 +18,10 @@ _ONE_AT_A_TIME = RLock()
 
 
 def first_use(module: str) -> Any:
-    """The module, imported whole.
+    """Import a module, one thread at a time.
 
-    A thread that is importing already does not wait its turn: it holds what the one whose turn it is may wait for.
+    A thread that is importing already does not wait its turn: it holds the locks of modules that the thread whose turn
+    it is may be waiting for.
     """
     if _importing():
         return import_module(module)
@@ -29,7 +30,7 @@ def first_use(module: str) -> Any:
 
 
 def installed(module: str) -> Any:
-    """The same; None where it is not installed.
+    """Import a module as `first_use` does; return None if it is not installed.
 
     >>> installed("math").floor(1.5), installed("no_such_module")
     (1, None)
@@ -41,7 +42,7 @@ def installed(module: str) -> Any:
 
 
 def exports(package: str) -> dict[str, str]:
-    """The names that a package exports, and the module of each; what comes from the package itself is a module.
+    """Return the names that a package exports, each with its module (or the package itself, for a module of its own).
 
     They are said once, for type checkers too: by the imports of the package's stub `__init__.pyi`, one a line.
     """
@@ -51,7 +52,7 @@ def exports(package: str) -> dict[str, str]:
 
 
 def door(package: str) -> tuple[dict[str, str], Callable[[str], Any]]:
-    """The names that a package `exports`, and its `__getattr__`, which imports them at first use."""
+    """Return the names that a package `exports`, and a `__getattr__` for it that imports them at first use."""
     homes = exports(package)
 
     def opened(name: str) -> Any:

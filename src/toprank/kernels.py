@@ -44,7 +44,7 @@ _NUMBERS = {
     "i": "(type({v}) is int or type({v}) is bool) and {low} <= {v} < {high}",
     "u": "(type({v}) is int or type({v}) is bool) and {low} <= {v} < {high}",
 }
-"""What the quick way asks of a number, by the first letter of its type."""
+"""The test that a number must pass on the quick way, by the first letter of its type."""
 _PARAMETER = re.compile(r"(const )?(\w+) (\w+)((?:\[[^]]*\])*)$")
 
 
@@ -81,7 +81,7 @@ class Parameter(NamedTuple):
 
 
 class Kernel:
-    """A function of the library that checks what it is given."""
+    """A function of the library that checks its arguments."""
 
     def __init__(self, prototype: str, function: Any) -> None:
         head, _, tail = prototype.partition("(")
@@ -117,7 +117,7 @@ class Kernel:
         return self._quick(*values)
 
     def checked(self, *values: Any) -> Any:
-        """The call in full: what the quick way does not know at a glance is looked at here, and refused in words."""
+        """The call with every check, for arguments that the quick way does not take: some only need conversion."""
         sizes: dict[str, int] = {}
         passed: list[Any] = []
         arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -196,8 +196,10 @@ class Kernel:
                     sizes.append(f"v_{name} = ({v}.shape[{axis}] - {shift}) // {factor}")
                     lengths.append(f"v_{name} < 0")
             for axis, terms, exact in check.asks:
-                asked = " + ".join("*".join([str(number), *(f"v_{name}" for name in names)]) for number, names in terms)
-                lengths.append(f"{v}.shape[{axis}] {'!=' if exact else '<'} {asked}")
+                expected = " + ".join(
+                    "*".join([str(number), *(f"v_{name}" for name in names)]) for number, names in terms
+                )
+                lengths.append(f"{v}.shape[{axis}] {'!=' if exact else '<'} {expected}")
             direct = f"address(buffer({v}))"
             addresses.append(
                 f"p_{parameter.name} = {direct}"
@@ -215,8 +217,8 @@ class Kernel:
         refusals = [f"if {' or '.join(tests)}: return checked({arguments})" for tests in (kinds, lengths, overlaps)]
         body = "\n    ".join([refusals[0], *sizes, refusals[1], *addresses, refusals[2], *ending])
         exec(f"def {self.name}({arguments}):\n    {body}", known)
-        made: Callable[..., Any] = known[self.name]
-        return made
+        quick: Callable[..., Any] = known[self.name]
+        return quick
 
     def _ran_out(self) -> Any:
         raise MemoryError(f"There is no memory left for the kernel {self.name}.")
@@ -241,14 +243,14 @@ class Kernel:
     def _refuse(self, value: Any, parameter: Parameter) -> None:
         kind = "writable contiguous" if parameter.written else "contiguous"
         wanted = f"a {kind} array of {parameter.dtype} in {len(parameter.lengths)} dimensions"
-        given = (
+        received = (
             f"{value.dtype} {value.shape}, {value.strides}" if isinstance(value, np.ndarray) else type(value).__name__
         )
-        raise TypeError(f"The kernel {self.name} takes {wanted} for {parameter.name}, not {given}.")
+        raise TypeError(f"The kernel {self.name} takes {wanted} for {parameter.name}, not {received}.")
 
 
 class _Lengths:
-    """What the shape of one array says about the sizes, and what the sizes then ask of it."""
+    """The sizes that follow from the shape of one array, and the shape that follows from all sizes."""
 
     def __init__(self, parameter: Parameter) -> None:
         self.parameter = parameter
@@ -269,7 +271,7 @@ class _Lengths:
         return {name for _, name, _, _ in self.tells}
 
     def learn(self, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
-        """Note the sizes that this shape tells and that are not known yet."""
+        """Note the sizes that follow from this shape, unless another array has told them."""
         for axis, name, factor, shift in self.tells:
             if name not in sizes:
                 sizes[name] = max(shape[axis] - shift, 0) // factor
@@ -277,12 +279,12 @@ class _Lengths:
     def holds(self, shape: tuple[int, ...], sizes: dict[str, int]) -> bool:
         """Whether the array is as long as the sizes say."""
         for axis, terms, exact in self.asks:
-            asked = 0
+            expected = 0
             for number, names in terms:
                 for name in names:
                     number *= sizes[name]
-                asked += number
-            if shape[axis] != asked and (exact or shape[axis] < asked):
+                expected += number
+            if shape[axis] != expected and (exact or shape[axis] < expected):
                 return False
         return True
 
@@ -361,21 +363,21 @@ class KernelLibrary:
         return [kernel for name in self._prototypes for kernel in self._several(name)]
 
     def _several(self, name: str) -> list[Kernel]:
-        """The kernels of a name, made when they are first asked for: few programs need all."""
+        """The kernels of a name, made at their first use: few programs need all."""
         if name not in self._made:
             lines = self._prototypes[name]
             self._made[name] = [Kernel(line, self._function(_name(line))) for line in lines]
         return self._made[name]
 
     def _function(self, name: str) -> Any:
-        """The function in the variant, or in the baseline where it has no other."""
+        """The function in this variant; some functions exist in the baseline alone."""
         try:
             return self._library[f"{name}_on_{self.variant}"]
         except AttributeError:
             return self._library[f"{name}_on_baseline"]
 
     def get(self, name: str) -> Any:
-        """The codes of a name, or its kernel; where there are several for several types, one that looks at them."""
+        """The codes of a name, or its kernel; if there is one for each of several types, a function that picks one."""
         if name in self._codes:
             return self._codes[name]
         if name not in self._prototypes:
@@ -402,14 +404,14 @@ def library() -> KernelLibrary:
     """The library of this installation, in the variant that fits the machine."""
     name = {"darwin": "_kernels.dylib", "win32": "_kernels.dll"}.get(sys.platform, "_kernels.so")
     folder = Path(os.environ.get("TOPRANK_KERNELS_FOLDER") or Path(__file__).parent)
-    made = KernelLibrary(folder / name, os.environ.get("TOPRANK_KERNELS") or None)
+    loaded = KernelLibrary(folder / name, os.environ.get("TOPRANK_KERNELS") or None)
     native = Path(__file__).parents[2] / "native"
-    if (native / "build.py").exists() and made.identity != _identity(native):
+    if (native / "build.py").exists() and loaded.identity != _identity(native):
         raise ImportError(
-            f"The compiled kernels {made.path} are not made of their sources in {native} as they are now: run `make`, "
-            "or `python native/build.py`."
+            f"The compiled kernels {loaded.path} were not built from the sources in {native} as they are now: run "
+            "`make`, or `python native/build.py`."
         )
-    return made
+    return loaded
 
 
 def _identity(native: Path) -> str:

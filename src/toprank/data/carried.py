@@ -44,24 +44,24 @@ class Carried(Mapping[str, Array]):
         self._columns, self._n_queries, self.text = dict(columns), n_queries, text
 
     @classmethod
-    def of(cls, given: Any, queries: Queries, order: Array | None, text: Any = None) -> Carried:
+    def of(cls, values_by_name: Any, queries: Queries, order: Array | None, text: Any = None) -> Carried:
         """What the caller gives, one value for each document or query, checked; documents are brought into `order`.
 
         `text` says which of them hold the words of queries and documents. What carries such words already goes on to.
         """
-        if not isinstance(given, Mapping):
+        if not isinstance(values_by_name, Mapping):
             raise DataError(
                 f"carried must be a mapping from names to columns, such as {{'device': [...]}}, not a "
-                f"{type(given).__name__}."
+                f"{type(values_by_name).__name__}."
             )
-        known = getattr(given, "text", None) if text is None else TextRoles.of(text)
-        if known is not None and text is None and not set(known.columns) <= set(given):
+        known = getattr(values_by_name, "text", None) if text is None else TextRoles.of(text)
+        if known is not None and text is None and not set(known.columns) <= set(values_by_name):
             known = None
         for name in () if known is None else known.columns:
-            if name not in given:
-                raise UnknownNameError("carried column", name, given or ("(none is carried)",))
+            if name not in values_by_name:
+                raise UnknownNameError("carried column", name, values_by_name or ("(none is carried)",))
         columns = {}
-        for name, values in given.items():
+        for name, values in values_by_name.items():
             if not isinstance(name, str) or not name.strip():
                 raise DataError(f"A carried column must have a name, a piece of text; {name!r} is none.")
             checks.check_utf8(name, "name of a carried column")
@@ -202,9 +202,9 @@ def _family(column: Array) -> str:
     return "number" if column.dtype.kind in "if" else column.dtype.kind
 
 
-def column_of(given: Any, name: str) -> Array:
+def column_of(values: Any, name: str) -> Array:
     """Values as whole numbers, floats, dates or text; truth values are the words true and false."""
-    array = np.asarray(given)
+    array = np.asarray(values)
     if array.ndim != 1:
         raise DataError(f"The carried column '{name}' must be a plain list of values.")
     if array.dtype.kind == "O":

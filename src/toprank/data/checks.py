@@ -105,7 +105,7 @@ def check_flag(name: str, value: Any) -> None:
         raise unfit(name, value, "True or False")
 
 
-def asked(regroup: bool | None, *, default: bool) -> bool:
+def checked_regroup(regroup: bool | None, *, default: bool) -> bool:
     """Whether scattered rows of a query are to be brought together; None: what the reader does of itself."""
     if regroup is None:
         return default
@@ -122,8 +122,8 @@ def check_callbacks(callbacks: Any, seen: str) -> None:
             raise DataError(f"{callback!r} is no callback: it cannot be called with {seen}.")
 
 
-def check_data(what: str, given: Any) -> None:
-    """Refuse what is no `RankingData`, and say how to make one of it; `what` is the function that asks.
+def check_data(caller: str, data: Any) -> None:
+    """Refuse what is no `RankingData`, and say how to make one of it; `caller` is the function that asks.
 
     >>> check_data("split", "train.txt")
     Traceback (most recent call last):
@@ -131,34 +131,34 @@ def check_data(what: str, given: Any) -> None:
     """
     from toprank.data.dataset import RankingData  # which these checks are the door of
 
-    if isinstance(given, RankingData):
-        check_files(given)
+    if isinstance(data, RankingData):
+        check_files(data)
         return
-    if isinstance(given, str | os.PathLike):
-        remedy = f"Read the file first: tr.read({str(given)!r})."
-    elif hasattr(given, "columns"):
+    if isinstance(data, str | os.PathLike):
+        remedy = f"Read the file first: tr.read({str(data)!r})."
+    elif hasattr(data, "columns"):
         remedy = "Make one of the frame first: tr.RankingData.from_frame(frame)."
     else:
         remedy = "Make one first: tr.RankingData(X, y, qid=qid)."
-    raise DataError(f"{what} needs a RankingData, not a {type(given).__name__}. {remedy}")
+    raise DataError(f"{caller} needs a RankingData, not a {type(data).__name__}. {remedy}")
 
 
-def listed_paths(given: Any) -> list[Path]:
+def listed_paths(paths: Any) -> list[Path]:
     """One path or several, as a list; at least one, and no file may be in it twice, since its rows would be."""
-    several = [given] if isinstance(given, str | os.PathLike) or not isinstance(given, Iterable) else list(given)
+    several = [paths] if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else list(paths)
     if not all(isinstance(path, str | os.PathLike) for path in several):
-        raise DataError(f"Files are named by a path, such as 'train.txt', or a list of paths, not by {given!r}.")
+        raise DataError(f"Files are named by a path, such as 'train.txt', or a list of paths, not by {paths!r}.")
     if not several:
         raise DataError("There is no file to read: the list of paths is empty.")
-    paths = [Path(path) for path in several]
+    listed = [Path(path) for path in several]
     seen: set[str] = set()
-    for path in paths:
+    for path in listed:
         check_name(path)
         real = os.path.realpath(path)
         if real in seen:
             raise DataError(f"The file {path} is given twice; name each file once.")
         seen.add(real)
-    return paths
+    return listed
 
 
 Array = npt.NDArray[Any]
@@ -234,10 +234,10 @@ def _leave(indices: Array, end: int) -> bool:
     return any(piece.min() < 0 or piece.max() >= end for piece in in_pieces(indices))
 
 
-def numbers(given: Any, name: str) -> Array:
-    """`given` as an array of real numbers, whatever its shape."""
+def numbers(values: Any, name: str) -> Array:
+    """`values` as an array of real numbers, whatever its shape."""
     try:
-        array = np.asarray(given)
+        array = np.asarray(values)
         if array.dtype.kind == "c":  # NumPy would drop the imaginary part with no more than a warning
             raise DataError(f"{name} must hold real numbers, not {array.dtype}.")
         return array if array.dtype.kind in "biuf" else array.astype(np.float64)
@@ -271,13 +271,13 @@ def index_of(values: Any) -> Any:
     return index if hasattr(index, "get_indexer") else None
 
 
-def common_index(columns: Mapping[str, Any] | None = None, /, **given: Any) -> Any:
+def common_index(columns: Mapping[str, Any] | None = None, /, **arguments: Any) -> Any:
     """The pandas index that the columns and frames among the arguments share; None where they have none in common.
 
     Raises:
         DataError: two of them have the same rows in different orders.
     """
-    named = {**given, **(columns or {})}
+    named = {**arguments, **(columns or {})}
     indexes = {name: index for name, value in named.items() if (index := index_of(value)) is not None}
     first = next(iter(indexes), None)
     if first is None:
@@ -394,11 +394,11 @@ def check_utf8(word: str, kind: str) -> None:
         raise DataError(f"The {kind} {word!r} cannot be written as UTF-8; choose another.") from None
 
 
-def weights(given: npt.ArrayLike | None, n: int, name: str, of: str) -> FloatArray | None:
+def weights(values: npt.ArrayLike | None, n: int, name: str, of: str) -> FloatArray | None:
     """Finite weights, none negative and not all zero; None stays None."""
-    if given is None:
+    if values is None:
         return None
-    array = some_weights(given, n, name, of)
+    array = some_weights(values, n, name, of)
     check_any_weight(array, name)
     return array
 
@@ -409,9 +409,9 @@ def check_any_weight(weights: Array, name: str) -> None:
         raise DataError(f"{name} are all zero; nothing would count.")
 
 
-def some_weights(given: npt.ArrayLike, n: int, name: str, of: str, first_row: int = 0) -> FloatArray:
+def some_weights(values: npt.ArrayLike, n: int, name: str, of: str, first_row: int = 0) -> FloatArray:
     """Finite weights, none negative, as part of more; messages count them from `first_row`."""
-    array = numbers(given, name).astype(np.float64, copy=False)
+    array = numbers(values, name).astype(np.float64, copy=False)
     check_length(array, n, name, of)
     wrong = ~(np.isfinite(array) & (array >= 0))
     if wrong.any():
@@ -433,9 +433,9 @@ def several_weights(qid: Any) -> DataError:
     return DataError(f"Query {qid} has several query weights; all its rows must have the same.")
 
 
-def positions(given: npt.ArrayLike, n: int, name: str = "positions", first_row: int = 0) -> npt.NDArray[np.int64]:
+def positions(values: npt.ArrayLike, n: int, name: str = "positions", first_row: int = 0) -> npt.NDArray[np.int64]:
     """Whole numbers, one for each document; messages count rows from `first_row`."""
-    array = numbers(given, name)
+    array = numbers(values, name)
     check_length(array, n, name, "documents")
     if array.dtype.kind not in "iu":
         raise DataError(f"{name} must be whole numbers, not {array.dtype}.")
@@ -445,9 +445,9 @@ def positions(given: npt.ArrayLike, n: int, name: str = "positions", first_row: 
     return array.astype(np.int64, copy=False)
 
 
-def teacher(given: npt.ArrayLike, n: int, first_row: int = 0) -> FloatArray:
+def teacher(values: npt.ArrayLike, n: int, first_row: int = 0) -> FloatArray:
     """Finite scores, one for each document; messages count rows from `first_row`."""
-    array = numbers(given, "teacher").astype(np.float64, copy=False)
+    array = numbers(values, "teacher").astype(np.float64, copy=False)
     check_length(array, n, "scores of the teacher", "documents")
     if not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array)))
@@ -480,19 +480,21 @@ def documents(columns: Mapping[str, npt.ArrayLike | None], n: int, first_row: in
     }
 
 
-def names(given: Sequence[str] | None, width: int) -> tuple[str, ...] | None:
+def names(feature_names: Sequence[str] | None, width: int) -> tuple[str, ...] | None:
     """Feature names, all different, one for each of `width` columns; None where there is nothing to name."""
-    if given is None or (width == 0 and len(given) == 0):
+    if feature_names is None or (width == 0 and len(feature_names) == 0):
         return None
-    given = tuple(str(name) for name in given)
-    if len(given) != width:
-        raise DataError(f"There are {len(given)} feature names for {width} features; there must be one for each.")
-    for name in given:
+    feature_names = tuple(str(name) for name in feature_names)
+    if len(feature_names) != width:
+        raise DataError(
+            f"There are {len(feature_names)} feature names for {width} features; there must be one for each."
+        )
+    for name in feature_names:
         check_utf8(name, "feature name")
-    if len(set(given)) < width:
-        twice = next(name for name in given if given.count(name) > 1)
+    if len(set(feature_names)) < width:
+        twice = next(name for name in feature_names if feature_names.count(name) > 1)
         raise DataError(f"Two features are called '{twice}'; names must differ.")
-    return given
+    return feature_names
 
 
 def refuse_repeated(columns: list[str]) -> list[str]:
@@ -680,8 +682,8 @@ def refuse_infinite(infinite: npt.NDArray[Any], names: Any) -> None:
     """Refuse features, by the name of the first column where `infinite` is true."""
     if infinite.any():
         column = int(np.flatnonzero(infinite)[0])
-        called = f"'{names[column]}'" if names is not None else f"number {column} (from 0)"
-        raise DataError(f"Feature {called} holds infinite values; replace them, or make them NaN (missing).")
+        feature = f"'{names[column]}'" if names is not None else f"number {column} (from 0)"
+        raise DataError(f"Feature {feature} holds infinite values; replace them, or make them NaN (missing).")
 
 
 def check_finite(X: Any, names: Any) -> None:

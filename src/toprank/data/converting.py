@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from toprank.data.bytesource import PathLike
-from toprank.data.checks import asked
+from toprank.data.checks import checked_regroup
 from toprank.data.dataset import RankingData
 from toprank.data.files import Paths, as_plain_files, check_reading, common_format, format_to_write, read, write
 from toprank.data.scores import read_scores
@@ -71,7 +71,7 @@ def convert(
     if (scores is None) == (kind == "run"):
         raise DataError(f"{target}: a TREC run needs scores, and only that does; give scores=, a file of them.")
     if kind == "store":
-        scattered = {"regroup": True} if asked(regroup, default=False) else {}
+        scattered = {"regroup": True} if checked_regroup(regroup, default=False) else {}
         return _stored(source, target, format, verify, threads, options | scattered)
     options |= {} if regroup is None else {"regroup": regroup}
     data = read(source, format=format, verify=verify, threads=threads, **options)

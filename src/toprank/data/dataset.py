@@ -117,7 +117,7 @@ class RankingData:
         n = matrix.shape[0]
         if n == 0:
             raise DataError("There are no documents: X has no rows.")
-        order, grouping, ids = checks.grouping(qid, queries, qids, n, checks.asked(regroup, default=True))
+        order, grouping, ids = checks.grouping(qid, queries, qids, n, checks.checked_regroup(regroup, default=True))
         checks.common_index(
             carried if type(carried) is dict else {},
             X=X, y=y, qid=qid, document_ids=document_ids, document_weights=document_weights, teacher=teacher,
@@ -142,7 +142,7 @@ class RankingData:
             index = None if index is None else index[order]
             per_document = {name: column[order] for name, column in per_document.items()}
         known = encoding if encoding is not None else own_encoding
-        called = checks.names(feature_names if feature_names is not None else names, matrix.shape[1])
+        column_names = checks.names(feature_names if feature_names is not None else names, matrix.shape[1])
         if known is not None and not known.is_plain and not isinstance(matrix, np.ndarray):
             raise DataError("Columns of categories, dates or durations are kept dense; give X.toarray().")
         weights_of_queries = checks.weights(query_weights, len(grouping), "query_weights", "queries")
@@ -152,10 +152,10 @@ class RankingData:
             qids=np.array(ids),
             query_weights=None if weights_of_queries is None else np.array(weights_of_queries),
             source_index=index,
-            feature_names=called,
+            feature_names=column_names,
             first_feature_id=first_feature_id,
             carried=NOTHING if carried is NOTHING and text is None else Carried.of(carried, grouping, order, text),
-            encoding=None if known is None else known.named(called),
+            encoding=None if known is None else known.named(column_names),
             **{name: np.array(column) for name, column in per_document.items()},
         )
 
@@ -536,9 +536,9 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         return parts[0]
     for part in parts:
         checks.check_files(part)
-    called = [set[str](part.feature_names or ()) for part in parts]
-    some = sorted(called[0].union(*called) - called[0].intersection(*called))
-    if some and all(called):
+    named = [set[str](part.feature_names or ()) for part in parts]
+    some = sorted(named[0].union(*named) - named[0].intersection(*named))
+    if some and all(named):
         raise DataError(
             f"Not all parts have {'a column' if len(some) == 1 else 'columns'} {listed(some)}.",
             remedy=Remedy("Read the others with the columns of the first: like=first.", "They must be the same."),

@@ -147,12 +147,12 @@ def _copied(pipe: PathLike, target: Path, spool: Path | None) -> Path:
             copy.write(block)
 
 
-def common_format(files: Sequence[PathLike], given: str | None = None) -> str:
+def common_format(files: Sequence[PathLike], format: str | None = None) -> str:
     """The format of files that are to be read as one: the one given, or the one that all of them have."""
-    if given is not None:
-        if given not in FORMATS:
-            raise UnknownNameError("format", given, FORMATS)
-        return given
+    if format is not None:
+        if format not in FORMATS:
+            raise UnknownNameError("format", format, FORMATS)
+        return format
     kinds = [format_of(file) for file in files]
     for file, kind in zip(files, kinds, strict=True):
         if kind != kinds[0]:
@@ -262,8 +262,8 @@ def format_of(path: PathLike) -> str:
     content = "letor" if looks_like_letor(head) else _trec_format(head)
     format = magic or named or content or promised
     if format is None:
-        asked = f"give {{format}} as one of {', '.join(FORMATS)}."
-        remedy = Remedy(asked, "name it .txt, .csv … or use toprank convert {format}.", format=...)
+        instruction = f"give {{format}} as one of {', '.join(FORMATS)}."
+        remedy = Remedy(instruction, "name it .txt, .csv … or use toprank convert {format}.", format=...)
         raise FormatError("Neither the content nor the name tells the format;", path=file, remedy=remedy)
     return format
 

@@ -120,10 +120,10 @@ def folds(
         return _divided(source, k, seed, by, stable)
     from toprank.data.files import carrying, format_of, is_readable_folder, read
 
-    given: Any = source
-    if not isinstance(given, str | os.PathLike):
-        check_data("folds", given)
-    path = Path(given)
+    origin: Any = source
+    if not isinstance(origin, str | os.PathLike):
+        check_data("folds", origin)
+    path = Path(origin)
     if not os.path.isdir(path) or is_readable_folder(path):
         if by is not None:
             read_options = carrying(read_options.get("format") or format_of(path), [by], read_options)

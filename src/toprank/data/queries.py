@@ -30,23 +30,23 @@ class Queries:
     offsets: npt.NDArray[np.int64]
 
     def __init__(self, offsets: npt.ArrayLike) -> None:
-        given = _array(offsets, "Query offsets")
-        if given.ndim != 1 or len(given) < 2:
+        bounds = _array(offsets, "Query offsets")
+        if bounds.ndim != 1 or len(bounds) < 2:
             raise DataError("Query offsets must be a list of at least two numbers, [0, ..., number of documents].")
-        if not np.issubdtype(given.dtype, np.integer):
-            raise DataError(f"Query offsets must be integers, not {given.dtype}.")
-        if given[0] != 0:
-            raise DataError(f"Query offsets must start at 0, not {given[0]}.")
-        rises = given[1:] > given[:-1]  # compared, not subtracted: a difference may be too large for its type
+        if not np.issubdtype(bounds.dtype, np.integer):
+            raise DataError(f"Query offsets must be integers, not {bounds.dtype}.")
+        if bounds[0] != 0:
+            raise DataError(f"Query offsets must start at 0, not {bounds[0]}.")
+        rises = bounds[1:] > bounds[:-1]  # compared, not subtracted: a difference may be too large for its type
         if not rises.all():
             query = int(np.argmin(rises))
             raise DataError(
                 f"Query offsets must rise strictly; query number {query} (from 0) would hold "
-                f"{int(given[query + 1]) - int(given[query])} documents. Leave empty queries out."
+                f"{int(bounds[query + 1]) - int(bounds[query])} documents. Leave empty queries out."
             )
-        if given[-1] > _MOST:
-            raise DataError(f"Query offsets must end at the number of documents; {given[-1]} cannot be one.")
-        self.offsets = _frozen(np.array(given, dtype=np.int64))
+        if bounds[-1] > _MOST:
+            raise DataError(f"Query offsets must end at the number of documents; {bounds[-1]} cannot be one.")
+        self.offsets = _frozen(np.array(bounds, dtype=np.int64))
 
     @classmethod
     def from_sizes(cls, sizes: npt.ArrayLike) -> Queries:

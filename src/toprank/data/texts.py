@@ -31,17 +31,17 @@ class TextRoles(NamedTuple):
     """Of the stems, see `toprank.text.Analyzer`."""
 
     @classmethod
-    def of(cls, given: Any) -> Self:
+    def of(cls, roles: Any) -> Self:
         """From what a caller gives."""
-        if isinstance(given, cls):
-            return given
-        fine = isinstance(given, Mapping) and {"query", "document"} <= set(given) <= {"query", "document", "language"}
+        if isinstance(roles, cls):
+            return roles
+        fine = isinstance(roles, Mapping) and {"query", "document"} <= set(roles) <= {"query", "document", "language"}
         if not fine:
             raise DataError(
                 "text must name the column of the query's words and those of the documents, such as {'query': "
-                f"'search_term', 'document': ['title', 'description']}}, not {given!r:.200}."
+                f"'search_term', 'document': ['title', 'description']}}, not {roles!r:.200}."
             )
-        query, document, language = given["query"], given["document"], given.get("language", "english")
+        query, document, language = roles["query"], roles["document"], roles.get("language", "english")
         fields = (document,) if isinstance(document, str) else tuple(document)
         names = (query, *fields)
         if not fields or not all(isinstance(name, str) and name.strip() for name in (*names, language)):
@@ -62,9 +62,9 @@ class TextRoles(NamedTuple):
         return {"query": self.query, "document": list(self.document)} | other
 
 
-def text_column(given: Any, name: str) -> Array:
+def text_column(cells: Any, name: str) -> Array:
     """Values as texts; what is missing is empty."""
-    values = given.tolist() if hasattr(given, "tolist") else list(given)
+    values = cells.tolist() if hasattr(cells, "tolist") else list(cells)
     column = np.empty(len(values), dtype=object)
     for row, value in enumerate(values):
         if isinstance(value, str):

@@ -107,34 +107,34 @@ def features_findings(examined: Examined) -> Iterator[Finding]:
     """Constant, duplicate, infinite, missing, and wildly different features."""
     look, n, width = examined.scan, examined.data.n_documents, examined.data.n_features
 
-    def some_features(which: Mask, code: str, severity: Severity, what: str, remedy: str) -> Iterator[Finding]:
+    def some_features(which: Mask, code: str, severity: Severity, phrase: str, remedy: str) -> Iterator[Finding]:
         columns = np.flatnonzero(which)
         names = (examined.feature(column) for column in columns)
-        return about_some(code, severity, len(columns), width, f"feature|features {what}", names, remedy)
+        return about_some(code, severity, len(columns), width, f"feature|features {phrase}", names, remedy)
 
     constant = (look.smallest == look.largest) & (look.missing == 0) & (look.infinite == 0) | (look.missing == n)
-    what, remedy = "holds|hold the same value in all documents", "Drop them: they cannot tell documents apart."
-    yield from some_features(constant, "constant-features", "warning", what, remedy)
+    phrase, remedy = "holds|hold the same value in all documents", "Drop them: they cannot tell documents apart."
+    yield from some_features(constant, "constant-features", "warning", phrase, remedy)
     yield from _duplicate_features(examined, ~constant)
-    what = "has|have one level in each query, and in most queries one of its|their own"
+    phrase = "has|have one level in each query, and in most queries one of its|their own"
     remedy = joined(
         "Leave them out, or carry them along: no document stands above another by them, and trees learn queries by "
         "heart. The words of queries are matched with those of documents by",
         Remedy("{text}.", "{query_text} and {document_text}.", text=..., query_text=..., document_text=...),
     )
-    yield from some_features(_names_of_queries(examined) & ~constant, "names-of-queries", "warning", what, remedy)
-    what = f"holds|hold infinities: {int(look.infinite.sum()):,} in all"
+    yield from some_features(_names_of_queries(examined) & ~constant, "names-of-queries", "warning", phrase, remedy)
+    phrase = f"holds|hold infinities: {int(look.infinite.sum()):,} in all"
     remedy = "Replace them by finite values or by NaN for 'missing'; sums and scaling break on them."
-    yield from some_features(look.infinite > 0, "infinite-features", "problem", what, remedy)
+    yield from some_features(look.infinite > 0, "infinite-features", "problem", phrase, remedy)
     missing = int(look.missing.sum())
-    what = f"has|have missing values: {missing:,} NaN, {missing / max(1, n * width):.1%} of all"
+    phrase = f"has|have missing values: {missing:,} NaN, {missing / max(1, n * width):.1%} of all"
     remedy = joined(
         "Nothing, or read text with",
         Remedy("{missing}", missing="zero"),
         "where absent means 0: trees learn where to send missing values, linear models and networks take the mean of "
         "the feature.",
     )
-    yield from some_features(look.missing > 0, "missing-values", "note", what, remedy)
+    yield from some_features(look.missing > 0, "missing-values", "note", phrase, remedy)
     yield from _scales(examined, ~constant & (look.infinite == 0))
 
 
@@ -187,16 +187,16 @@ def rows_findings(examined: Examined) -> Iterator[Finding]:
     of_query = data.queries.spread(query_keys)
     if data.n_features:
         first, second = _alike(examined.scan.row_hash ^ of_query)
-        what = "has|have the same features as another of its|their query"
+        phrase = "has|have the same features as another of its|their query"
         remedy = "Remove true duplicates; if they are different documents, the features cannot tell them apart."
-        yield from _repeats(data, second, "duplicate-documents", what, remedy)
+        yield from _repeats(data, second, "duplicate-documents", phrase, remedy)
         yield from _conflicts(data, first, second)
     if data.document_ids is not None:
         ids = np.fromiter(map(hash, data.document_ids.tolist()), dtype=np.int64, count=data.n_documents)
         _, second = _alike(mixed_words(ids.view(np.uint64)) ^ of_query)
-        what = "has|have the id of another of its|their query"
+        phrase = "has|have the id of another of its|their query"
         remedy = "Keep one of each: evaluation counts a document that is listed twice twice."
-        yield from _repeats(data, second, "duplicate-document-ids", what, remedy, data.document_ids)
+        yield from _repeats(data, second, "duplicate-document-ids", phrase, remedy, data.document_ids)
 
 
 def _alike(keys: Words) -> tuple[IntArray, IntArray]:
@@ -208,14 +208,14 @@ def _alike(keys: Words) -> tuple[IntArray, IntArray]:
 
 
 def _repeats(
-    data: RankingData, repeated: IntArray, code: str, what: str, remedy: str, ids: npt.NDArray[Any] | None = None
+    data: RankingData, repeated: IntArray, code: str, phrase: str, remedy: str, ids: npt.NDArray[Any] | None = None
 ) -> Iterator[Finding]:
     rows = np.sort(repeated)
     queries = data.queries.document_query[rows]
     pairs = zip(rows.tolist(), data.qids[queries].tolist(), strict=True)
     examples = (f"{f'row {row}' if ids is None else ids[row]} of query {qid}" for row, qid in pairs)
     concerned = len(np.unique(queries))
-    words = f"document|documents {what}, in {concerned:,} {agreeing(concerned, 'query|queries')}"
+    words = f"document|documents {phrase}, in {concerned:,} {agreeing(concerned, 'query|queries')}"
     return about_some(code, "warning", len(rows), data.n_documents, words, examples, remedy)
 
 
@@ -237,27 +237,27 @@ def labels_findings(data: RankingData) -> Iterator[Finding]:
     unjudged = int(np.count_nonzero(~data.judged))
     severity: Severity = "note" if unjudged == data.n_documents else "warning"
     remedy = "Say how to treat them when you train or evaluate: as irrelevant, dropped, or as condensed lists."
-    what = "document|documents is|are not judged (label NaN or -1)"
-    yield from about_some("unjudged", severity, unjudged, data.n_documents, what, (), remedy)
+    phrase = "document|documents is|are not judged (label NaN or -1)"
+    yield from about_some("unjudged", severity, unjudged, data.n_documents, phrase, (), remedy)
     labels = data.labels[data.judged]
     if len(labels) == 0:
         return
 
-    def odd(which: Mask, code: str, severity: Severity, what: str, remedy: str) -> Iterator[Finding]:
+    def odd(which: Mask, code: str, severity: Severity, phrase: str, remedy: str) -> Iterator[Finding]:
         examples = (f"{value:g}" for value in np.unique(labels[which]))
         count = int(np.count_nonzero(which))
-        return about_some(code, severity, count, len(labels), f"label|labels is|are {what}", examples, remedy)
+        return about_some(code, severity, count, len(labels), f"label|labels is|are {phrase}", examples, remedy)
 
-    what = "negative but not -1, so its|their gain|gains is|are, too"
+    phrase = "negative but not -1, so its|their gain|gains is|are, too"
     remedy = "Shift the grades so that the lowest is 0, or mark unjudged documents by NaN."
-    yield from odd(labels < 0, "negative-labels", "problem", what, remedy)
+    yield from odd(labels < 0, "negative-labels", "problem", phrase, remedy)
     fractional = labels != np.floor(labels)
-    what = "not a whole number" if np.count_nonzero(fractional) == 1 else "not whole numbers"
+    phrase = "not a whole number" if np.count_nonzero(fractional) == 1 else "not whole numbers"
     remedy = "Real grades are legal here; LightGBM and XGBoost want whole ones, and binary metrics a threshold."
-    yield from odd(fractional, "fractional-labels", "note", what, remedy)
-    what = "above 31, where the gain 2^y - 1 outgrows everything else"
+    yield from odd(fractional, "fractional-labels", "note", phrase, remedy)
+    phrase = "above 31, where the gain 2^y - 1 outgrows everything else"
     remedy = "Use a linear gain, or bring the grades to a scale such as 0 to 4."
-    yield from odd(labels > 31, "large-labels", "warning", what, remedy)
+    yield from odd(labels > 31, "large-labels", "warning", phrase, remedy)
     if labels.min() == labels.max():
         sentence = f"All judged documents have the label {labels[0]:g}, so every order is as good as any other."
         remedy = "Check that the right column was read as the label."
@@ -267,22 +267,22 @@ def labels_findings(data: RankingData) -> Iterator[Finding]:
 def queries_findings(data: RankingData, cutoffs: Sequence[int]) -> Iterator[Finding]:
     """Queries of one document, without anything relevant, with equal labels, shorter than a cut-off."""
 
-    def some_queries(which: Mask, code: str, severity: Severity, what: str, remedy: str) -> Iterator[Finding]:
-        count, words = int(np.count_nonzero(which)), f"query|queries has|have {what}"
+    def some_queries(which: Mask, code: str, severity: Severity, phrase: str, remedy: str) -> Iterator[Finding]:
+        count, words = int(np.count_nonzero(which)), f"query|queries has|have {phrase}"
         return about_some(code, severity, count, data.n_queries, words, data.qids[which], remedy)
 
     sizes = data.queries.sizes
     single = sizes == 1
-    what = "a single document, which is always ranked perfectly"
+    phrase = "a single document, which is always ranked perfectly"
     remedy = "Leave them out of training and of means: they teach nothing and measure nothing."
-    yield from some_queries(single, "one-document-queries", "warning", what, remedy)
+    yield from some_queries(single, "one-document-queries", "warning", phrase, remedy)
     if data.judged.any():
         highest = data.queries.max(np.where(data.judged, data.labels, -np.inf))
         lowest = data.queries.min(np.where(data.judged, data.labels, np.inf))
         blank = highest <= 0
-        what = "nothing relevant: no judged label is above 0"
+        phrase = "nothing relevant: no judged label is above 0"
         remedy = "Conventions differ on them: 0, 1, or left out of the mean; say which one you use."
-        yield from some_queries(blank, "blank-queries", "warning", what, remedy)
+        yield from some_queries(blank, "blank-queries", "warning", phrase, remedy)
         remedy = (
             "No ranker can do well or badly on them. Losses over pairs skip them; others, such as ListNet, learn equal "
             "scores from them."
@@ -388,8 +388,8 @@ def between_findings(a: str, first: Examined, b: str, second: Examined) -> Itera
     known = np.isin(second.scan.row_hash, first.scan.row_hash) & present
     if known.any():
         remedy = "If they are the same judgments, remove them from one split; else the features are coarse."
-        what = f" exactly the features of a document of {a}."
-        yield _rows_of_two("shared-documents", b, second.data, known, what, remedy)
+        phrase = f" exactly the features of a document of {a}."
+        yield _rows_of_two("shared-documents", b, second.data, known, phrase, remedy)
     yield from _near_copies(a, first, b, second, ~known & present)
 
 
@@ -403,16 +403,16 @@ def _near_copies(a: str, first: Examined, b: str, second: Examined, others: Mask
     if count < 3 or count <= (repeated + 0.01) * len(near):
         return
     remedy = "If they are the same documents, rounded or converted, remove them from one split."
-    what = f", up to the third digit, the features of a document of {a}."
-    yield _rows_of_two("near-copies", b, second.data, near, what, remedy)
+    phrase = f", up to the third digit, the features of a document of {a}."
+    yield _rows_of_two("near-copies", b, second.data, near, phrase, remedy)
 
 
-def _rows_of_two(kind: str, name: str, data: RankingData, rows: Mask, what: str, remedy: str) -> Finding:
+def _rows_of_two(kind: str, name: str, data: RankingData, rows: Mask, phrase: str, remedy: str) -> Finding:
     """Rows of a split that another one has, too, by their queries."""
     count = int(np.count_nonzero(rows))
     number, verb = some(count, data.n_documents, "document|documents of"), agreeing(count, "has|have")
     examples = examples_of(f"query {data.qids[query]}" for query in np.unique(data.queries.document_query[rows]))
-    return Finding(kind, "warning", f"{number} {name} {verb}{what}", count, examples, remedy)
+    return Finding(kind, "warning", f"{number} {name} {verb}{phrase}", count, examples, remedy)
 
 
 def _counted(data: RankingData) -> bool:

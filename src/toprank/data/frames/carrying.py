@@ -62,12 +62,12 @@ def told_by_writing(text: Array) -> Array:
     ['i', 'M', 'f', 'U']
     """
     distinct = np.unique(text).tolist()
-    made: tuple[tuple[re.Pattern[str], Callable[[str], Any], str], ...] = (
+    forms: tuple[tuple[re.Pattern[str], Callable[[str], Any], str], ...] = (
         (_WHOLE, int, "int64"),
         (_DATE, lambda word: word or "NaT", f"datetime64[{'D' if max(map(len, distinct)) <= 10 else 'us'}]"),
         (_NUMBER, lambda word: float(word or "nan"), "float64"),
     )
-    for pattern, value, kind in made:
+    for pattern, value, kind in forms:
         if any(distinct) and all(pattern.fullmatch(word) for word in distinct):
             try:
                 return np.array([value(word) for word in text.tolist()], dtype=kind)

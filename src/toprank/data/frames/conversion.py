@@ -107,10 +107,10 @@ def fill_rows(rows: Array, batch: Any, layout: Layout, strangers: Strangers) -> 
     """The features of a record batch, into as many rows of a matrix."""
     columns = [batch.column(name) for name in layout.features]
     if layout.encoding is not None:
-        given = columns
-        columns = [column.numbers(cells) for column, cells in zip(layout.encoding.columns, given, strict=True)]
+        arrays = columns
+        columns = [column.numbers(cells) for column, cells in zip(layout.encoding.columns, arrays, strict=True)]
         for place in layout.encoding.categories:
-            strangers.look(place, columns[place], partial(given.__getitem__, place))
+            strangers.look(place, columns[place], partial(arrays.__getitem__, place))
     # A few thousand rows at a time: a strip of the matrix that stays in cache while its columns are written.
     for start in range(0, len(rows), ROWS_AT_A_TIME):
         part = rows[start : start + ROWS_AT_A_TIME]
@@ -246,8 +246,8 @@ def from_frame(
     RankingData(2 queries, 3 documents, 1 feature, dense float64, grades 0-2)
     """
     table = _emptied(table_of(frame), like)
-    given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position, teacher), strict=True))
-    layout = layout_of(table.schema, given, features, dtype, carry, like, words_of(frame), text=text)
+    choices = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position, teacher), strict=True))
+    layout = layout_of(table.schema, choices, features, dtype, carry, like, words_of(frame), text=text)
     layout = learnt(layout, table.to_batches())
     return gather(table.to_batches(), layout, table.num_rows, regroup=regroup, index=checks.index_of(frame))
 

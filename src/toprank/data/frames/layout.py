@@ -89,7 +89,7 @@ class Layout:
 
 def layout_of(
     schema: Any,
-    given: Mapping[str, Choice],
+    choices: Mapping[str, Choice],
     features: Sequence[str] | None,
     dtype: npt.DTypeLike | None,
     carry: Sequence[str] | None = None,
@@ -102,7 +102,7 @@ def layout_of(
 
     Args:
         schema: the schema.
-        given: the column of each role.
+        choices: the column of each role.
         features: the columns that are features.
         dtype: the precision.
         carry: the columns that go along.
@@ -124,9 +124,9 @@ def layout_of(
     stored = _remembered(schema)
     remembered = [name for name in (stored.carried if stored else ()) if name in names and name not in (wanted or ())]
     words = _text_roles(text, like, stored, names)
-    carried = _carried(carry, [name for name in remembered if name not in given.values()])
+    carried = _carried(carry, [name for name in remembered if name not in choices.values()])
     carried += tuple(name for name in (() if words is None else words.columns) if name not in carried)
-    for name in (*(wanted or ()), *carried, *(choice for choice in given.values() if choice)):
+    for name in (*(wanted or ()), *carried, *(choice for choice in choices.values() if choice)):
         if name not in names:
             raise UnknownNameError("column", name, names)
     free = [name for name in names if name not in (*(wanted or ()), *carried, *remembered)]
@@ -135,7 +135,7 @@ def layout_of(
     needed = ("qid",) if hasattr(like, "feature_names_in_") else ("label", "qid")  # what a ranker scores has no labels
     guessed = {
         role: _guess(role, free, stored.roles if stored else None, role in needed) if choice is None else choice
-        for role, choice in given.items()
+        for role, choice in choices.items()
     }
     roles = {role: name for role, name in guessed.items() if name}
     apart = [name for name in carried if words is None or name != words.query or roles.get("qid") != name]
@@ -148,7 +148,7 @@ def layout_of(
     left_out = {*taken, *remembered, *index_columns(schema)}
     chosen = tuple(name for name in names if name not in left_out) if wanted is None else wanted
     layout = _encoded(schema, chosen, known or (stored and stored.encoding), holding, where)
-    asked = wanted is not None
+    features_are_named = wanted is not None
     return replace(
         layout,
         roles=roles,
@@ -156,7 +156,7 @@ def layout_of(
         text=words,
         ours=stored is not None,
         dtype=_precision(schema, chosen, dtype, layout.encoding),
-        may_go=() if asked else tuple(name for name in layout.to_learn if not _is_declared(schema, name)),
+        may_go=() if features_are_named else tuple(name for name in layout.to_learn if not _is_declared(schema, name)),
     )
 
 
@@ -266,15 +266,15 @@ def _encoded(
             f"{'it' if len(unusable) == 1 else 'them'} out with",
             remedy=Remedy("{features}.", features=[...]),
         )
-    here = {} if known is None else {column.name: column for column in known.columns}
-    for name, column in here.items():
+    known_here = {} if known is None else {column.name: column for column in known.columns}
+    for name, column in known_here.items():
         if name in kinds and _is_empty(schema, name):
             kinds[name] = column.kind
-    overlap = Encoding(tuple(here[name] for name in features if name in here))
+    overlap = Encoding(tuple(known_here[name] for name in features if name in known_here))
     overlap.check_columns({name: Column(name, kind) for name, kind in kinds.items() if kind}, holding, where)
-    columns = tuple(here.get(name) or Column(name, kind) for name, kind in kinds.items() if kind)
+    columns = tuple(known_here.get(name) or Column(name, kind) for name, kind in kinds.items() if kind)
     encoding = Encoding(columns)
-    to_learn = tuple(column.name for column in columns if column.is_category and column.name not in here)
+    to_learn = tuple(column.name for column in columns if column.is_category and column.name not in known_here)
     described = None if encoding.is_plain else encoding
     return Layout({}, tuple(features), np.dtype(np.float64), encoding=described, to_learn=to_learn)
 

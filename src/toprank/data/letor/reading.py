@@ -16,7 +16,7 @@ import numpy.typing as npt
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.bytesource import ByteSource, PathLike, check_size, is_float
-from toprank.data.checks import IN_DOUBLE, asked, precision
+from toprank.data.checks import IN_DOUBLE, checked_regroup, precision
 from toprank.data.dataset import RankingData
 from toprank.data.letor.survey import Grouping, Names, Survey, SurveyedText
 from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNameError, joined, warn_user
@@ -77,7 +77,7 @@ def read_letor(
     ([[0.5, nan, 1.0], [nan, nan, 2.0]], [2.0, 0.0], [7], ['a', 'b'])
     """
     wanted = Wanted.of(dtype, missing, layout, n_features, first_feature_id, threads)
-    text = SurveyedText.of(paths, threads, regroup=asked(regroup, default=False))
+    text = SurveyedText.of(paths, threads, regroup=checked_regroup(regroup, default=False))
     parsed = Reader(text.surveys, text.grouping, wanted.named(text.names)).read()
     queries, qids = text.queries()  # last: a line that cannot be read at all is the better thing to report
     sides = text.per_document().grouped(text.grouping)

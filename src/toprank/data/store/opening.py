@@ -236,14 +236,14 @@ def _carried(folder: Path, names: Any, text: Any, arrays: dict[str, Array], quer
     return carried
 
 
-def _names(folder: Path, given: Any, width: int) -> tuple[str, ...] | None:
+def _names(folder: Path, names: Any, width: int) -> tuple[str, ...] | None:
     """The feature names of a description."""
-    if given is None:
+    if names is None:
         return None
-    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise damaged(folder, "its feature names are not a list of names.")
     try:
-        return checks.names(given, width)
+        return checks.names(names, width)
     except DataError as problem:
         raise damaged(folder, f"{problem}") from None
 
@@ -261,11 +261,11 @@ def _encoding(folder: Path, meta: dict[str, Any], sparse: bool) -> Encoding | No
     return encoding
 
 
-def _first_id(folder: Path, given: Any) -> int | None:
+def _first_id(folder: Path, first_id: Any) -> int | None:
     """The feature id of the first column, of a description; older copies do not say it."""
-    if given not in (None, 0, 1) or isinstance(given, bool | float):
-        raise damaged(folder, f"its first feature id is {given!r}.")
-    return given if given is None else int(given)
+    if first_id not in (None, 0, 1) or isinstance(first_id, bool | float):
+        raise damaged(folder, f"its first feature id is {first_id!r}.")
+    return first_id if first_id is None else int(first_id)
 
 
 _LAST_LETTER = 0x10FFFF

@@ -47,10 +47,10 @@ class TableStream:
         like: Any = None,
         **roles: Choice,
     ) -> None:
-        given: dict[str, Choice] = dict.fromkeys(USUAL_NAMES) | roles
+        choices: dict[str, Choice] = dict.fromkeys(USUAL_NAMES) | roles
         self._sources = sources_of(paths, format)
         with about(self._sources[0].path):
-            self._layout = agreed_layout(self._sources, given, features, dtype, carry, like, text)
+            self._layout = agreed_layout(self._sources, choices, features, dtype, carry, like, text)
             self._queries, self._qids = _survey(self._sources, self._layout)
             columns = _carried_columns(self._sources, self._layout)
             self._carried = Carried.of(columns, self._queries, None, self._layout.text)
@@ -187,7 +187,7 @@ def _refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: bo
 
 def agreed_layout(
     sources: Sequence[TableSource],
-    given: dict[str, Choice],
+    choices: dict[str, Choice],
     features: Sequence[str] | None,
     dtype: npt.DTypeLike | None,
     carry: Sequence[str] | None,
@@ -195,7 +195,7 @@ def agreed_layout(
     text: Any = None,
 ) -> Layout:
     """The layout that all files have in common, with the levels of its categories."""
-    layout = common_layout(sources, given, features, dtype, carry, like, text)
+    layout = common_layout(sources, choices, features, dtype, carry, like, text)
     any_column = features is not None or known_columns(like)[0] is not None
     _refuse_drift(sources, layout, any_column=any_column, any_number=dtype is not None)
     return with_levels(layout, sources)
@@ -296,10 +296,10 @@ def read_table(
     columns to `carry`, or dates where all are written as 2024-05-31 or 2024-05-31 23:59:00. In CSV a column of text is
     a category, and an empty cell of it a missing value.
     """
-    given = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position, teacher), strict=True))
+    choices = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position, teacher), strict=True))
     sources = sources_of(paths, format)
     with about(sources[0].path):
-        layout = agreed_layout(sources, given, features, dtype, carry, like, text)
+        layout = agreed_layout(sources, choices, features, dtype, carry, like, text)
         batches = (batch for source in sources for batch in source.batches(layout))
         n_rows = sum(source.n_rows or 0 for source in sources)
         return gather(batches, layout, n_rows, regroup=regroup, ids_from_text=sources[0].kind == "csv")
@@ -309,8 +309,8 @@ def query_ids(
     paths: PathLike | Sequence[PathLike], *, format: str | None = None, qid: Choice = None
 ) -> npt.NDArray[Any]:
     """The query id of each row, in the order of the files, however the rows are grouped."""
-    given: dict[str, Choice] = {role: qid if role == "qid" else False for role in USUAL_NAMES}
+    choices: dict[str, Choice] = {role: qid if role == "qid" else False for role in USUAL_NAMES}
     sources = sources_of(paths, format)
     with about(sources[0].path):
-        layout = common_layout(sources, given, [], None)
+        layout = common_layout(sources, choices, [], None)
     return np.concatenate([ids for source in sources for ids in _query_ids(source, layout)])

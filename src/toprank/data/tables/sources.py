@@ -83,8 +83,8 @@ def sources_of(paths: PathLike | Sequence[PathLike], format: str | None = None) 
     files = listed_paths([file for path in listed_paths(paths) for file in files_in(path)])  # none of them twice
     kind = format or promised_format(files[0])
     if kind not in _FORMATS:
-        asked = f"give {{format}} as one of {', '.join(_FORMATS)}."
-        remedy = Remedy(asked, "name it .parquet, .csv … or use toprank convert {format}.", format=...)
+        instruction = f"give {{format}} as one of {', '.join(_FORMATS)}."
+        remedy = Remedy(instruction, "name it .parquet, .csv … or use toprank convert {format}.", format=...)
         raise DataError(f"{files[0]}: the name does not tell the format;", remedy=remedy)
     return [_source(file, kind) for file in files]
 
@@ -372,7 +372,7 @@ _FORMATS = {
 
 def common_layout(
     sources: Sequence[TableSource],
-    given: dict[str, Choice],
+    choices: dict[str, Choice],
     features: Sequence[str] | None,
     dtype: npt.DTypeLike | None,
     carry: Sequence[str] | None = None,
@@ -381,7 +381,7 @@ def common_layout(
 ) -> Layout:
     """The first file's layout, with a precision that suits all files; the levels of its categories, from all files."""
     texts = {column.name for column in (known_columns(like)[1] or Encoding(())).columns if column.kind == "text"}
-    first = layout_of(sources[0].typed(texts), given, features, dtype, carry, like, text=text)
+    first = layout_of(sources[0].typed(texts), choices, features, dtype, carry, like, text=text)
     texts |= {column.name for column in (first.encoding or Encoding(())).columns if column.kind == "text"}
     roles: dict[str, Choice] = {role: first.roles.get(role, False) for role in USUAL_NAMES}
     precisions = []
@@ -391,9 +391,9 @@ def common_layout(
             raise FormatError(f"There is no column {listed(absent)}, which {sources[0].path} has.", path=source.path)
         with about(source.path):
             kinds = first.encoding or Encoding(tuple(Column(name) for name in first.features))
-            its = source.typed(texts)
+            schema = source.typed(texts)
             words, place = first.text or False, str(sources[0].path)
-            layout = layout_of(its, roles, first.features, dtype, first.carried, kinds, where=place, text=words)
+            layout = layout_of(schema, roles, first.features, dtype, first.carried, kinds, where=place, text=words)
             precisions.append(layout.dtype)
     return replace(first, dtype=np.result_type(*precisions))
 

@@ -39,22 +39,22 @@ class RepeatedPairError(DataError):
         super().__init__(f"Row {row}: {self.problem}")
 
 
-def _check(table: Qrels | Run, what: str) -> None:
+def _check(table: Qrels | Run, quantity: str) -> None:
     """Make the columns read-only arrays of strings, strings and float64, after the checks that all tables pass."""
-    values = np.array(getattr(table, f"{what}s"), dtype=np.float64)
+    values = np.array(getattr(table, f"{quantity}s"), dtype=np.float64)
     if values.ndim != 1 or len(values) == 0:
-        none = f"There are no {what}s; at least one is needed."
-        raise DataError(none if values.ndim == 1 else f"{what}s: one column.")
+        none = f"There are no {quantity}s; at least one is needed."
+        raise DataError(none if values.ndim == 1 else f"{quantity}s: one column.")
     wrong = ~np.isfinite(values)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise DataError(f"The {what} of row {row} is {values[row]}; it must be finite.")
+        raise DataError(f"The {quantity} of row {row} is {values[row]}; it must be finite.")
     queries = _words(table.qids, len(values), "query ids")
     documents = _words(table.document_ids, len(values), "document ids")
     row_again = _first_repeated_pair(queries, documents)
     if row_again is not None:
         raise RepeatedPairError(str(queries[row_again]), str(documents[row_again]), row_again)
-    for name, array in (("qids", queries), ("document_ids", documents), (f"{what}s", values)):
+    for name, array in (("qids", queries), ("document_ids", documents), (f"{quantity}s", values)):
         array.flags.writeable = False
         object.__setattr__(table, name, array)
 
@@ -86,35 +86,35 @@ def _first_repeated_pair(qids: Array, document_ids: Array) -> int | None:
     return None
 
 
-def _columns_of(given: Any, number: str) -> tuple[Any, Any, Any]:
+def _columns_of(source: Any, number: str) -> tuple[Any, Any, Any]:
     """The three columns of ``{query: {document: number}}`` or of a data frame with the usual column names."""
-    if isinstance(given, Mapping):
-        for qid, inner in given.items():
+    if isinstance(source, Mapping):
+        for qid, inner in source.items():
             if not isinstance(inner, Mapping):
                 raise DataError(
                     f"Query {qid} has no {{document: {number}}} but {type(inner).__name__}; give "
                     f"{{query: {{document: {number}}}}}, a data frame, or the name of a file."
                 )
-        triples = [(str(qid), str(name), value) for qid, inner in given.items() for name, value in inner.items()]
+        triples = [(str(qid), str(name), value) for qid, inner in source.items() for name, value in inner.items()]
         qids, document_ids, numbers = zip(*triples, strict=True) if triples else ((), (), ())
         return qids, document_ids, numbers
-    columns = getattr(given, "column_names", None) or getattr(given, "columns", None)
+    columns = getattr(source, "column_names", None) or getattr(source, "columns", None)
     if columns is None:
         wanted = f"{{query: {{document: {number}}}}}, a data frame or the name of a file"
-        raise DataError(f"Expected {wanted}, not {type(given).__name__}.")
+        raise DataError(f"Expected {wanted}, not {type(source).__name__}.")
 
     def column(kind: str, usual: tuple[str, ...]) -> Array:
         name = next((name for name in columns if str(name).lower() in usual), None)
         if name is None:
             raise DataError(f"The frame has no column for the {kind}; name one of its columns {usual[0]!r}.")
-        return np.asarray(given[name])
+        return np.asarray(source[name])
 
     ids = column("query", USUAL_NAMES["qid"]), column("document", USUAL_NAMES["document_id"])
     return *ids, column(number, _NUMBERS[number])
 
 
 def _read_rows(
-    path: PathLike, layout: str, value_column: int, what: str, rest: bool = False
+    path: PathLike, layout: str, value_column: int, quantity: str, rest: bool = False
 ) -> tuple[ByteSource, npt.NDArray[np.int64], Array, Array, FloatArray]:
     """Read a file of lines like `layout` (with `rest`, more words may follow).
 
@@ -132,7 +132,7 @@ def _read_rows(
         fault = kernels.trec_table(text, 0, n_columns, rest, value_column, places, numbers, counts)
         rows, at = counts.tolist()
         if fault != kernels.TrecFault.FINE:
-            raise _fault(source, first + at, fault, layout, what)
+            raise _fault(source, first + at, fault, layout, quantity)
         spans.append(places[:rows] + first)
         values.append(numbers[:rows].copy())
         pieces.append((first, last, rows))
@@ -143,17 +143,17 @@ def _read_rows(
     return source, all_spans, qids, document_ids, np.concatenate(values)
 
 
-def _fault(source: ByteSource, at: int, fault: int, layout: str, what: str) -> FormatError:
+def _fault(source: ByteSource, at: int, fault: int, layout: str, quantity: str) -> FormatError:
     """The error for a line that is not like `layout`."""
     if fault == kernels.TrecFault.COLUMNS:
         blank = np.isin(source.array(at, source.newline(at)), _BLANKS)
         n_words = int(np.count_nonzero(np.diff(blank, prepend=True) & ~blank))
         return source.fault(f"Expected {len(layout.split())} columns, '{layout}'; found {n_words}.", at)
     if fault == kernels.TrecFault.SIZE:
-        return source.fault(f"The {what} is too large for float64.", at)
+        return source.fault(f"The {quantity} is too large for float64.", at)
     word = source.bytes(at, at + 96).split()[0][:24].decode("utf-8", "replace")
     wanted = "a number" if fault == kernels.TrecFault.VALUE else "a finite number"
-    return source.fault(f"Expected the {what}, {wanted}; found {word!r}.", at)
+    return source.fault(f"Expected the {quantity}, {wanted}; found {word!r}.", at)
 
 
 def _column(source: ByteSource, pieces: list[tuple[int, int, int]], spans: npt.NDArray[np.int64], first: int) -> Array:
@@ -225,11 +225,11 @@ class Qrels:
         _check(self, "grade")
 
     @classmethod
-    def of(cls, given: Any) -> Qrels:
+    def of(cls, source: Any) -> Qrels:
         """From ``{query: {document: grade}}``, a file, or a frame with columns like query_id, doc_id and relevance."""
-        if isinstance(given, str | os.PathLike):
-            return read_qrels(given)
-        return given if isinstance(given, Qrels) else cls(*_columns_of(given, "grade"))
+        if isinstance(source, str | os.PathLike):
+            return read_qrels(source)
+        return source if isinstance(source, Qrels) else cls(*_columns_of(source, "grade"))
 
     def grades_of(self, qids: Array, document_ids: Array, unjudged: float = np.nan) -> FloatArray:
         """Return the grade of each pair of a query and a document, `unjudged` for a pair without a judgment.
@@ -266,11 +266,11 @@ class Run:
         _check(self, "score")
 
     @classmethod
-    def of(cls, given: Any, tag: str = "toprank") -> Run:
+    def of(cls, source: Any, tag: str = "toprank") -> Run:
         """From ``{query: {document: score}}``, a file, or a frame with columns like query_id, doc_id and score."""
-        if isinstance(given, str | os.PathLike):
-            return read_run(given)
-        return given if isinstance(given, Run) else cls(*_columns_of(given, "score"), tag)
+        if isinstance(source, str | os.PathLike):
+            return read_run(source)
+        return source if isinstance(source, Run) else cls(*_columns_of(source, "score"), tag)
 
     def ranks(self) -> IntArray:
         """The rank of each row within its query, from 1: by score as float32, then by document id, both descending.
