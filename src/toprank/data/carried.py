@@ -45,9 +45,9 @@ class Carried(Mapping[str, Array]):
 
     @classmethod
     def of(cls, values_by_name: Any, queries: Queries, order: Array | None, text: Any = None) -> Carried:
-        """What the caller gives, one value for each document or query, checked; documents are brought into `order`.
+        """Check the columns of a caller, one value for each document or query; those of documents are put in `order`.
 
-        `text` says which of them hold the words of queries and documents. What carries such words already goes on to.
+        `text` says which columns hold the words of queries and documents; by default, those that a `Carried` names.
         """
         if not isinstance(values_by_name, Mapping):
             raise DataError(
@@ -66,7 +66,7 @@ class Carried(Mapping[str, Array]):
                 raise DataError(f"A carried column must have a name, a piece of text; {name!r} is none.")
             checks.check_utf8(name, "name of a carried column")
             is_text = known is not None and name in known.columns
-            column = text_column(values, name) if is_text else np.array(column_of(values, name))  # his own stays his
+            column = text_column(values, name) if is_text else np.array(column_of(values, name))  # a copy of our own
             if len(column) == queries.n_documents:
                 columns[name] = settled(column if order is None else column[order], queries)
             elif len(column) == len(queries):
@@ -145,7 +145,7 @@ class Carried(Mapping[str, Array]):
 
 
 NOTHING = Carried({}, 0)
-"""What data carry that carry nothing: always this very object."""
+"""What data without carried columns have: always this very object."""
 
 
 def _made(columns: Mapping[str, Array], n_queries: int, text: TextRoles | None = None) -> Carried:
@@ -155,14 +155,14 @@ def _made(columns: Mapping[str, Array], n_queries: int, text: TextRoles | None =
 def carried_of(
     names: Sequence[str], arrays: Mapping[str, Array], n_queries: int, text: TextRoles | None = None
 ) -> Carried:
-    """The columns of a store's arrays; undoes `Carried.arrays`. A ValueError where text is damaged."""
+    """Make columns of a store's arrays, as `Carried.arrays` wrote them; ValueError if text is damaged."""
     columns = {name: arrays[f"{PREFIX}{number}"] for number, name in enumerate(names)}
     columns |= {name: unpacked_texts(columns[name]) for name in (() if text is None else text.columns)}
     return _made(columns, n_queries, text)
 
 
 def same_values(a: Array, b: Array) -> npt.NDArray[np.bool_]:
-    """Where two columns are the same; what is missing equals what is missing."""
+    """Return where two columns agree; missing values agree with each other."""
     if a.dtype.kind == "O":  # texts, none of which is missing
         return np.asarray(a == b, dtype=bool)
     result: npt.NDArray[np.bool_] = (a == b) | ((a != a) & (b != b))
@@ -170,14 +170,14 @@ def same_values(a: Array, b: Array) -> npt.NDArray[np.bool_]:
 
 
 def settled(per_document: Array, queries: Queries) -> Array:
-    """A column with one value for each query where its documents agree, else as it is."""
+    """Shorten a column to one value for each query if the documents of every query agree."""
     differs = ~same_values(per_document[1:], per_document[:-1])
     differs[queries.offsets[1:-1] - 1] = False
     return per_document.view() if differs.any() else per_document[queries.offsets[:-1]]
 
 
 def judges_of(carried: Mapping[str, Array]) -> tuple[str, ...]:
-    """Who judged, where a column ``judge`` says so.
+    """Return who judged, by the column ``judge`` if there is one.
 
     >>> judges_of({"judge": np.array(["ann", "gpt", "ann"])})
     ('ann', 'gpt')
@@ -186,7 +186,7 @@ def judges_of(carried: Mapping[str, Array]) -> tuple[str, ...]:
 
 
 def for_each_query(name: str, column: Array, queries: Queries, qids: Array) -> Array:
-    """A column with one value for each query; refuses one whose values differ within a query."""
+    """Return a column with one value for each query; refuse one whose values differ within a query."""
     if len(column) == len(queries):
         return column
     differs = ~same_values(column, column[np.repeat(queries.offsets[:-1], queries.sizes)])

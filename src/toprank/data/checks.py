@@ -41,8 +41,9 @@ def plainer(value: Any) -> Any:
 
 
 class PlainArguments(ABCMeta):
-    """Of classes whose values are their arguments: made from `plainer` ones, they are equal, hashed, and read back from
-    their repr. A class of someone else's gets its arguments as they are given: it may count with an array.
+    """The metaclass of classes whose instances are defined by their arguments, which it makes `plainer`: instances are
+    compared, hashed and read back from their repr by them. A class defined elsewhere gets its arguments unchanged: it
+    may compute with an array.
     """
 
     def __call__(cls, *arguments: Any, **named: Any) -> Any:
@@ -54,20 +55,20 @@ class PlainArguments(ABCMeta):
 
 
 def is_whole(value: Any, least: int, below: int | None = None) -> bool:
-    """Whether the value is a whole number in that range; True and False are none."""
+    """Return whether the value is a whole number in that range; True and False are not."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return bool(whole and least <= value and (below is None or value < below))
 
 
 def unfit(name: str, value: Any, wanted: str) -> DataError:
-    """An argument with a value that it must not have; the command line spells the argument as its option."""
+    """Return the error for a value that an argument must not have; the command line names the option instead."""
     rest = f"must be {wanted}, not {value!r}."
     plain = f"{name} {rest}"
     return DataError(remedy=Remedy(plain, f"{{{name}}} {rest}", plain, **{name: ...}))
 
 
 def check_whole(name: str, value: Any, least: int, below: int | None = None) -> None:
-    """Refuse what is no whole number of at least `least` (and, where that is given, below `below`)."""
+    """Refuse anything but a whole number of at least `least` (and, if given, below `below`)."""
     if not is_whole(value, least, below):
         end = "" if below is None or not is_whole(value, below) else f" and below {below}"
         raise unfit(name, value, f"a whole number of at least {least}{end}")
@@ -82,7 +83,7 @@ def check_number(
     below: float | None = None,
     most: float | None = None,
 ) -> None:
-    """Refuse what is no finite number between these bounds; `above` and `below` are not reached themselves."""
+    """Refuse anything but a finite number within the bounds; `above` and `below` are themselves outside."""
     plain = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if (
         plain
@@ -100,13 +101,13 @@ def check_number(
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False."""
+    """Refuse anything but True and False."""
     if not isinstance(value, bool | np.bool_):
         raise unfit(name, value, "True or False")
 
 
 def checked_regroup(regroup: bool | None, *, default: bool) -> bool:
-    """Whether scattered rows of a query are to be brought together; None: what the reader does of itself."""
+    """Return whether scattered rows of a query are to be brought together; None: the reader's own default."""
     if regroup is None:
         return default
     check_flag("regroup", regroup)
@@ -114,7 +115,7 @@ def checked_regroup(regroup: bool | None, *, default: bool) -> bool:
 
 
 def check_callbacks(callbacks: Any, seen: str) -> None:
-    """Refuse what cannot be called with what there is to see, such as "a Round"."""
+    """Refuse anything but a list of functions; `seen` is what they are called with, such as "a Round"."""
     if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
         raise DataError(f"callbacks takes a list of functions, each of which is called with {seen}.")
     for callback in callbacks:
@@ -123,7 +124,7 @@ def check_callbacks(callbacks: Any, seen: str) -> None:
 
 
 def check_data(caller: str, data: Any) -> None:
-    """Refuse what is no `RankingData`, and say how to make one of it; `caller` is the function that asks.
+    """Refuse anything but a `RankingData`, and say how to make one; `caller` is the function that needs it.
 
     >>> check_data("split", "train.txt")
     Traceback (most recent call last):
@@ -144,7 +145,7 @@ def check_data(caller: str, data: Any) -> None:
 
 
 def listed_paths(paths: Any) -> list[Path]:
-    """One path or several, as a list; at least one, and no file may be in it twice, since its rows would be."""
+    """Return one path or several as a list; refuse an empty one, and a file that is named twice."""
     several = [paths] if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else list(paths)
     if not all(isinstance(path, str | os.PathLike) for path in several):
         raise DataError(f"Files are named by a path, such as 'train.txt', or a list of paths, not by {paths!r}.")
@@ -165,7 +166,7 @@ Array = npt.NDArray[Any]
 
 
 def features(X: Any) -> tuple[Any, Sequence[str] | None, Encoding | None]:
-    """X as a dense array or canonical CSR matrix in float32 or float64; of a frame, column names and what they are."""
+    """Return X as a dense array or canonical CSR matrix of floats, with the names and encoding of a frame's columns."""
     if hasattr(X, "tocsr"):
         return sparse_features(X), None, None
     if hasattr(X, "columns") or hasattr(X, "schema"):
@@ -202,7 +203,7 @@ _CHECKED = ("csr", "csc", "bsr", "coo")
 
 
 def check_sparse(X: Any) -> None:
-    """Refuse a matrix whose index arrays lead outside of it: compiled loops follow them without a question."""
+    """Refuse a matrix whose index arrays lead outside of it: compiled loops follow them unchecked."""
     shape = np.array(X.shape)
     if X.format == "coo":
         indices = [(X.row, shape[0]), (X.col, shape[1])]
@@ -222,7 +223,7 @@ def check_sparse(X: Any) -> None:
 
 
 def leads_outside(starts: Array, indices: Array, width: int) -> str | None:
-    """Which array of compressed rows leads outside of a matrix of so many columns, "indptr" or "indices", or None."""
+    """Return the array of compressed rows that leads outside of `width` columns ("indptr" or "indices"), or None."""
     begin, end = int(starts[0]), int(starts[-1])
     neighbours = zip(in_pieces(starts[:-1]), in_pieces(starts[1:]), strict=True)
     if begin < 0 or end > len(indices) or any((later < earlier).any() for earlier, later in neighbours):
@@ -272,7 +273,7 @@ def index_of(values: Any) -> Any:
 
 
 def common_index(columns: Mapping[str, Any] | None = None, /, **arguments: Any) -> Any:
-    """The pandas index that the columns and frames among the arguments share; None where they have none in common.
+    """Return the pandas index that all columns and frames among the arguments share, or None.
 
     Raises:
         DataError: two of them have the same rows in different orders.
@@ -318,7 +319,7 @@ def identifiers(ids: npt.ArrayLike, n: int, name: str, first_row: int = 0) -> Ar
 
 
 def _id_array(ids: npt.ArrayLike) -> Array:
-    """Ids as an array; as one of objects where NumPy would make floats of whole numbers, or cut strings short."""
+    """Return ids as an array: of objects if NumPy would make floats of whole numbers, or cut strings short."""
     array = np.asarray(ids)
     if array.ndim != 1 or array.dtype.kind not in "fUT" or (isinstance(ids, np.ndarray) and array.dtype.kind != "T"):
         return array
@@ -328,7 +329,7 @@ def _id_array(ids: npt.ArrayLike) -> Array:
 
 
 def _whole_floats(array: Array, name: str, first_row: int) -> npt.NDArray[np.int64]:
-    """Floats that are whole numbers, as integers; refused from where on neighbours become one number."""
+    """Return floats that are whole numbers as integers; refuse those so large that the float is not exact any more."""
     exact = 2.0 ** (np.finfo(array.dtype).nmant + 1)
     whole = np.isfinite(array) & (np.trunc(array) == array)
     wrong = ~whole | (np.abs(array) >= exact)
@@ -345,7 +346,7 @@ def _whole_floats(array: Array, name: str, first_row: int) -> npt.NDArray[np.int
 
 
 def _plain_objects(array: Array, name: str, first_row: int) -> Array:
-    """An array of Python objects as whole numbers where all are, else as strings; nothing may be missing."""
+    """Return Python objects as whole numbers if all are, else as strings; refuse missing ones."""
     values = array.tolist()
     for row, value in enumerate(values):
         if is_missing(value):
@@ -363,7 +364,7 @@ def is_missing(value: Any) -> bool:
 
 
 def strings(values: Sequence[str], name: str, first_row: int = 0) -> Array:
-    """Text as an array of strings, none of which loses anything by it."""
+    """Return text as an array of strings; refuse a text that NumPy would cut short."""
     for row, value in enumerate(values):
         if value.endswith("\0"):
             raise DataError(
@@ -410,7 +411,7 @@ def check_any_weight(weights: Array, name: str) -> None:
 
 
 def some_weights(values: npt.ArrayLike, n: int, name: str, of: str, first_row: int = 0) -> FloatArray:
-    """Finite weights, none negative, as part of more; messages count them from `first_row`."""
+    """Finite weights, none negative; of a part of the data all may be zero. Messages count rows from `first_row`."""
     array = numbers(values, name).astype(np.float64, copy=False)
     check_length(array, n, name, of)
     wrong = ~(np.isfinite(array) & (array >= 0))
@@ -513,7 +514,7 @@ def first_repeat(ids: Array) -> int | None:
 
 
 def joined_queries(ids: Array) -> tuple[Array, int | None]:
-    """Where queries begin in a sequence of ids, and the first place where one begins that was there before, or None.
+    """Return where queries begin in a sequence of ids, and the first place where an earlier one begins again, or None.
 
     The rule for rows that come one behind the other, in one file or in several that are read as one: neighbours with
     the same id are one query, also where a file ends between them. A query that comes back later is refused, unless its
@@ -566,7 +567,7 @@ def regrouped(row_ids: Array) -> tuple[Array, Queries, Array]:
 
 
 def by_appearance(values: Array) -> tuple[IntArray, Array]:
-    """For each value its number among the different ones, which are counted by first appearance, and these."""
+    """Return the number of each value among the distinct ones, counted by first appearance, and the distinct ones."""
     different, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty(len(order), dtype=np.int64)
@@ -637,10 +638,10 @@ Matrix = TypeVar("Matrix")
 
 
 def unshortened(X: Matrix) -> Matrix:
-    """The array or sparse matrix; FileError where it is mapped, and another program has cut its file off.
+    """Return the array or sparse matrix; FileError if it is mapped and another program has cut off its file.
 
-    To touch what is gone ends the process, and no program can prevent the other: this is asked before each pass, and
-    before each block of long ones. What is cut off between that and the loop that follows still ends the process.
+    Reading mapped bytes that are gone ends the process. So this is checked before each pass, and before each block of
+    long passes; a file that is cut off between the check and the loop behind it still ends the process.
     """
     array = getattr(X, "data", X) if hasattr(X, "tocsr") else X
     path: Any = "A stored copy"
@@ -672,7 +673,7 @@ def check_files(data: Any) -> None:
 
 
 def in_pieces(array: Array) -> Iterator[Array]:
-    """The rows of an array in pieces that are small enough for what is made of them to stay small."""
+    """Yield the rows of an array in pieces small enough for temporary copies."""
     unshortened(array)
     rows = max(1, _PIECE // max(1, array[:1].nbytes))
     return (array[first : first + rows] for first in range(0, len(array), rows))

@@ -184,13 +184,13 @@ class RankingData:
 
     @classmethod
     def trusted(cls, **values: Any) -> RankingData:
-        """From fields that were checked before (a stored copy, a part of other data): nothing is looked at."""
+        """Make data of fields that were checked before (of a stored copy, of a part of other data), unchecked."""
         data = object.__new__(RankingData)
         data._set(**values)
         return data
 
     def with_trusted(self, **changes: Any) -> RankingData:
-        """A copy with some fields changed, as by `replace`, but nothing is looked at: the new values are checked."""
+        """A copy with some fields changed, as by `replace`, but unchecked: the new values were checked before."""
         return RankingData.trusted(**(self._values() | changes))
 
     def _values(self) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class RankingData:
 
     @property
     def row_names(self) -> Array:
-        """What to call each document: its id, or the row of the source that it stood in where there are no ids."""
+        """What to call each document: its id, or without ids its row in the source."""
         if self.document_ids is not None:
             return self.document_ids
         return np.arange(self.n_documents) if self.source_rows is None else self.source_rows
@@ -269,7 +269,7 @@ class RankingData:
         return hashlib.blake2b(repr(whole).encode(), digest_size=16).hexdigest()
 
     def with_digests(self, digests: dict[str, str]) -> RankingData:
-        """The same data, whose arrays' hashes are known already (a stored copy): the fingerprint then reads nothing."""
+        """Note the hashes of the arrays, which a stored copy knows, so that the fingerprint need not read them."""
         self.__dict__["fingerprint"] = self._fingerprint(digests)
         return self
 
@@ -308,7 +308,7 @@ class RankingData:
         """
         array = self._one_for_each(values)
         places = None if order == "data" else places_of(self, values, order)
-        # A view: the caller's own array is not to be known, or another word on its order would not be heard.
+        # A view: if the caller's own array counted as returned, `order` would be ignored for it the next time.
         return self.returning(array.view() if places is None else array[places])
 
     def in_source_order(self, values: npt.ArrayLike) -> Array:
@@ -326,13 +326,13 @@ class RankingData:
         return back
 
     def returning(self, values: Array) -> Array:
-        """What was computed for these documents, in their order; `aligned` knows this very array again."""
+        """Remember this very array as computed for these documents, in their order, so that `aligned` takes it."""
         if self.rows_moved:
             self.__dict__.setdefault("_returned", WeakValueDictionary())[id(values)] = values
         return values
 
     def returned(self, values: Any) -> bool:
-        """Whether this is the very array that was computed for these documents (see `returning`)."""
+        """Return whether this very array was computed for these documents (see `returning`)."""
         known = self.__dict__.get("_returned")
         return known is not None and known.get(id(values)) is values
 
@@ -340,7 +340,7 @@ class RankingData:
         return {name: value for name, value in self.__dict__.items() if name != "_returned"}  # it holds weak references
 
     def as_grouped(self) -> RankingData:
-        """The same data, the order in which they lie taken for that of the source."""
+        """The same data without `source_rows`, as if the source had had its rows in this order."""
         if self.source_rows is None:
             return self
         data = copy(self)
@@ -359,7 +359,7 @@ class RankingData:
         return array
 
     def known_columns(self) -> Encoding:
-        """What the columns are, also where all are plain numbers."""
+        """The encoding, or one of plain numbers if the data have none."""
         names = self.feature_names or tuple(str(number) for number in range(self.n_features))
         return self.encoding or Encoding(tuple(Column(name) for name in names))
 
@@ -509,7 +509,7 @@ def csr_over(arrays: Iterable[Array], shape: tuple[int, ...]) -> Any:
 
 
 def same_content(data: Any, other: Any) -> bool:
-    """Whether two data sets are the same queries, documents and labels; cheap where they are not."""
+    """Return whether two data sets have the same content; cheap if they differ in shape, queries or labels."""
     if data is other:
         return True
     if not (isinstance(data, RankingData) and isinstance(other, RankingData)):
@@ -594,7 +594,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
 
 
 def _joined_sources(parts: Sequence[RankingData]) -> Array | None:
-    """Where each document stood, in the sources of the parts one behind the other; None where no row was moved."""
+    """Return where each document stood in the sources of the parts, one after the other; None if no row was moved."""
     if all(part.source_rows is None for part in parts):
         return None
     starts = np.cumsum([0] + [part.n_documents for part in parts])
@@ -602,6 +602,6 @@ def _joined_sources(parts: Sequence[RankingData]) -> Array | None:
 
 
 def _joined_indexes(parts: Sequence[RankingData]) -> Any:
-    """The index of the frames that all parts came from; None where one came from none."""
+    """Return the index of the frames that the parts came from; None if one of them came from no frame."""
     indexes = [part.source_index for part in parts]
     return None if any(index is None for index in indexes) else indexes[0].append(indexes[1:])

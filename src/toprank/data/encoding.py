@@ -42,7 +42,7 @@ Array = npt.NDArray[Any]
 
 
 def kind_of(type: Any) -> Kind | None:
-    """What a column of an Arrow type holds; None where it cannot be a feature."""
+    """Return what a column of an Arrow type holds; None if it cannot be a feature."""
     from pyarrow import types
 
     numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
@@ -66,7 +66,7 @@ def is_text(type: Any) -> bool:
 
 
 def _coded(column: Any) -> tuple[list[str | None], npt.NDArray[np.int64]]:
-    """The distinct values of an Arrow array as texts, and the place of each cell's among them; −1: an empty cell."""
+    """Return the distinct values of an Arrow array as texts, and for each cell the place of its value; −1 if empty."""
     import pyarrow as pa
 
     if not pa.types.is_dictionary(column.type):
@@ -79,7 +79,7 @@ def _coded(column: Any) -> tuple[list[str | None], npt.NDArray[np.int64]]:
 
 
 def _level(value: Any) -> str | None:
-    """A value as a level; None where it is an empty cell, as an empty text is: CSV cannot tell them apart.
+    """Return a value as a level; None for an empty cell, and for an empty text, which CSV cannot tell from one.
 
     A number is written the same way whatever its type: pandas makes floats of whole numbers where some are missing.
     """
@@ -119,7 +119,7 @@ class Column:
 
     @property
     def was_empty(self) -> bool:
-        """Whether it is a category without levels: where these were looked for, nobody knows what it might hold."""
+        """Whether it is a category without levels: all cells of its training data were empty."""
         return self.is_category and not self.levels
 
     @classmethod
@@ -142,7 +142,7 @@ class Column:
         return kind == self.kind or (self.kind in ("whole", "duration") and kind == "number")
 
     def numbers(self, column: Any) -> Any:
-        """An Arrow array as what is stored of it: numbers as they are, all else as floats."""
+        """Return what is stored of an Arrow array: numbers as they are, all else as floats."""
         import pyarrow as pa
 
         if self.kind == "number":
@@ -162,7 +162,7 @@ class Column:
         return column.cast(units, safe=False).cast(pa.int64()).to_numpy(zero_copy_only=False) / _DAY
 
     def recoding(self, levels: Sequence[str | None]) -> FloatArray:
-        """The code here of each of other levels, NaN where there is none; and a NaN at the end, for empty cells."""
+        """Return the codes of levels of other data, NaN for unknown ones; and a NaN at the end, for empty cells."""
         codes = self.codes
         known = [np.nan if level is None else codes.get(level, np.nan) for level in levels]
         return np.array([*known, np.nan], dtype=np.float64)
@@ -187,7 +187,7 @@ class Column:
         return pa.array(microseconds, mask=missing).cast(self.arrow_type())
 
     def arrow_type(self) -> Any:
-        """The type of `cells`, but for numbers."""
+        """The Arrow type of `cells`, for anything but numbers."""
         import pyarrow as pa
 
         if self.is_category:
@@ -235,7 +235,7 @@ class Encoding:
         )
 
     def named(self, names: Sequence[str] | None) -> Encoding | None:
-        """The same columns under other names; None where they have none any more."""
+        """The same columns under other names; None without names."""
         if names is None:
             return None
         if len(names) != len(self.columns):
@@ -306,9 +306,12 @@ class Encoding:
     def check_columns(
         self, theirs: Mapping[str, Column], holding: Callable[[str], str] | None = None, where: str = TRAINING
     ) -> None:
-        """Refuse columns that are not there, or that hold something else; `holding` says what a column holds, in words.
+        """Refuse data that lack a column, or in which one holds something else.
 
-        `where` says what the columns here are those of.
+        Args:
+            theirs: the columns of the data, by name.
+            holding: returns what a column holds, in words. Default: the words of `Column.in_words`.
+            where: what has the columns of this encoding, for the message.
         """
         absent = [name for name in self.names if name not in theirs]
         if absent:
@@ -363,13 +366,13 @@ class Encoding:
 
 
 class UnknownLevelsWarning(UserWarning):
-    """No cell of a category holds a level that the training data had: all of them count as missing values."""
+    """No cell of a category holds a level of the training data, so that all of them count as missing."""
 
 
 class Strangers:
-    """The categories of which no cell held a known level so far, and some of what they held instead.
+    """The categories in which no cell held a known level so far, and some of the levels that they held instead.
 
-    A few documents may all be of a new brand; where many are, it is more likely another column, or spelt otherwise.
+    A few documents may all be of a new brand; if many are, it is more likely another column, or another spelling.
     """
 
     def __init__(self, encoding: Encoding) -> None:
@@ -378,7 +381,7 @@ class Strangers:
         self._cells = dict.fromkeys(self._held, 0)
 
     def look(self, place: int, codes: Array, cells: Callable[[], Any]) -> None:
-        """See further rows of a column: their codes, and where all are missing the Arrow array that they were."""
+        """Look at further rows of a column: their codes, and if all are missing, at the cells, an Arrow array."""
         if place not in self._held:
             return
         if not np.isnan(codes).all():
@@ -389,7 +392,7 @@ class Strangers:
         self._held[place] |= set(sorted(levels)[:3])
 
     def warn(self) -> None:
-        """Say which they are, where they have more than a few cells."""
+        """Warn of those that have more than a few cells."""
         foreign = [(self._columns[place], held) for place, held in self._held.items() if self._cells[place] >= FLOOR]
         if not foreign:
             return
@@ -411,7 +414,7 @@ def _some(levels: Sequence[str]) -> str:
 
 
 def _number(level: str) -> int | float:
-    """The number that a level is written as: exactly, where it is a whole one."""
+    """Return the number that a level is written as, a whole one exactly."""
     try:
         return int(level)
     except ValueError:
@@ -432,7 +435,7 @@ _LISTED = 12
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a sentence, the first of them where there are many.
+    """Write names for a sentence; of many, the first.
 
     >>> listed(["a"]), listed(["a", "b", "c"]), listed([str(n) for n in range(40)])[-16:]
     ("'a'", "'a', 'b' and 'c'", "'10' and 29 more")
@@ -444,7 +447,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def codes_of(values: Array, size: int) -> npt.NDArray[np.int64]:
-    """Stored codes as whole numbers; −1 where there is no level of that code."""
+    """Return stored codes as whole numbers; −1 where no level has that code."""
     values = np.asarray(values, dtype=np.float64)
     known = (values >= 0) & (values < size) & (values == np.floor(values))
     return np.where(known, values, -1).astype(np.int64)

@@ -23,7 +23,7 @@ Order = Literal["data", "source"]
 
 
 def places_of(data: RankingData, values: Any, order: Order | None) -> IntArray | None:
-    """Where the value of each document stands among `values`; None: they are in the order of the documents already.
+    """Return where the value of each document stands among `values`; None if they are in the documents' order already.
 
     Raises:
         DataError: nothing tells the order of the values, or their index does not fit the data.
@@ -48,7 +48,7 @@ def places_of(data: RankingData, values: Any, order: Order | None) -> IntArray |
 
 
 def order_beside_labels(data: RankingData, values: Any, order: Order | None) -> Order | None:
-    """How values stand beside plain labels, which `data` were made of: row by row, unless indexes of both tell more."""
+    """Return the order of values beside the plain labels that `data` came from: row by row, unless indexes tell."""
     _check_order(order)
     index = index_of(values)
     if order is None and index is not None:
@@ -96,7 +96,7 @@ def _by_index(data: RankingData, index: Any) -> IntArray | None:
 
 
 def _renumbers(index: Any) -> bool:
-    """Whether an index is 0 … n - 1 in another order: somebody sorted or shuffled what it belongs to."""
+    """Return whether an index is 0 … n - 1 in another order: its column was sorted or shuffled."""
     numbers = np.asarray(index)
     if numbers.dtype.kind not in "iu" or not (np.diff(numbers) < 0).any():
         return False

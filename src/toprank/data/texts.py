@@ -32,7 +32,7 @@ class TextRoles(NamedTuple):
 
     @classmethod
     def of(cls, roles: Any) -> Self:
-        """From what a caller gives."""
+        """Check the roles that a caller gives, as a mapping."""
         if isinstance(roles, cls):
             return roles
         fine = isinstance(roles, Mapping) and {"query", "document"} <= set(roles) <= {"query", "document", "language"}

@@ -13,27 +13,27 @@ FEW = 200
 
 
 class OneQueryWarning(UserWarning):
-    """Many rows came without `qid` and were taken as one query."""
+    """Many rows without `qid` were taken as one query."""
 
 
 class CodesWarning(UserWarning):
-    """Numbers leave that stand for categories, where nothing says for which."""
+    """Codes of categories are written without the categories that they stand for."""
 
 
 class SameDataWarning(UserWarning):
-    """Choices are made on the data that were learned from."""
+    """Hyper-parameters are chosen on the training data."""
 
 
 class SameJudgeWarning(UserWarning):
-    """A ranker is judged by somebody whose labels it learned from."""
+    """A ranker is evaluated by the labels of a judge that it was trained on."""
 
 
 class SplitQueriesWarning(UserWarning):
-    """Queries that were learned from are judged by other rows of theirs."""
+    """Queries of the training data are evaluated on other rows of theirs."""
 
 
 def warn_one_query(n_documents: int, doing: str, warn: Callable[[str, type[Warning]], None] = warn_user) -> None:
-    """Say that rows without queries are one query, where there are many of them."""
+    """Warn that rows without query ids were taken as one query, if there are many."""
     if n_documents > FEW:
         warn(
             f"{doing} takes all {n_documents:,} rows as one query, since no qid was given. Give the query of each row "
@@ -43,7 +43,7 @@ def warn_one_query(n_documents: int, doing: str, warn: Callable[[str, type[Warni
 
 
 def warn_codes(data: RankingData, where: str) -> None:
-    """Say that codes of categories go where their levels do not."""
+    """Warn that codes of categories are written without their levels."""
     known = data.encoding
     if known is None or not known.categories:
         return
