@@ -1,4 +1,4 @@
-"""HTML and SVG written by hand: markup that cannot forget to escape, and the few things that plots are made of.
+"""HTML and SVG without a library: markup that is always escaped, and the few elements that plots are made of.
 
 `tag` writes plain text as text, and only `Markup` as markup. Plots are drawn for a width of 360 pixels, so that a phone
 shows them at their own size; wide pages put several side by side. Colours come from the style sheet, by classes:
@@ -26,7 +26,7 @@ class Markup(str):
 
 
 def text(value: str) -> Markup:
-    """Plain text as markup: what has a meaning in HTML is escaped, what has no place there is replaced."""
+    """Plain text as markup: escaped, and characters that HTML does not allow replaced."""
     return value if isinstance(value, Markup) else Markup(html.escape(_CONTROL.sub("\ufffd", value)))
 
 
@@ -107,7 +107,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to pixels, linear or logarithmic."""
+    """Maps values to pixels, linearly or by logarithm."""
 
     low: float
     high: float
@@ -116,7 +116,7 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value; beyond the ends it stays at the end."""
+        """The pixel of a value; values beyond an end are drawn at that end."""
         points = (self.low, self.high, value)
         low, high, at = map(math.log, points) if self.log else points
         share = 0.5 if high == low else (at - low) / (high - low)
@@ -124,7 +124,7 @@ class Scale:
 
 
 def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
-    """About so many round numbers within a range.
+    """Return about `wanted` round numbers within a range.
 
     >>> ticks(0.0, 1.0), ticks(0.31, 0.34, 3)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.31, 0.32, 0.33, 0.34])
@@ -149,13 +149,13 @@ def marked_ticks(low: float, high: float, wanted: int = 5) -> list[tuple[float, 
 
 
 def figure(name: str, height: float, *content: Markup, width: float = WIDTH, role: str = "img") -> Markup:
-    """A picture with a name for those who cannot see it; `role` "group" where parts of it can be chosen."""
+    """A picture with a name for screen readers; `role` is "group" if parts of it can be selected."""
     box = f"0 0 {plain(width)} {plain(height)}"
     return tag("svg", *content, cls="plot", viewBox=box, role=role, aria_label=name)
 
 
 def title(words: str) -> Markup:
-    """What a mark stands for, shown when it is pointed at."""
+    """What a mark stands for, shown as a tooltip."""
     return tag("title", words)
 
 
@@ -165,7 +165,7 @@ def path(points: Sequence[tuple[float, float]], close: bool = False) -> str:
 
 
 def axes(box: Box, x: Scale, y: Scale, x_ticks: Ticks, y_ticks: Ticks, x_label: str = "", y_label: str = "") -> Markup:
-    """Grid lines with their numbers, and what the axes are."""
+    """Grid lines with their numbers, and the labels of the axes."""
     parts = []
     for value, shown in y_ticks:
         at = y(value)
@@ -198,12 +198,12 @@ def colour(style: int) -> str:
 
 
 def dashes(style: int) -> str | None:
-    """How the line of a system is broken: not before colours and markers have been used up."""
+    """The dashes of a system's line; solid until colours and markers have been used up."""
     return _DASHES[(style // COLOURS) % len(_DASHES)]
 
 
 def marker(style: int, x: float, y: float, words: str | None = None, size: float = 3.6) -> Markup:
-    """The mark of a system: shape and colour; hollow in the second round."""
+    """The mark of a system, by shape and colour; hollow once all have been used."""
     corners = _CORNERS[style % COLOURS]
     hollow = " hollow" if (style // COLOURS) % 2 else ""
     classes = f"mark {colour(style)}{hollow}"

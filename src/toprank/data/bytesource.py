@@ -62,14 +62,14 @@ _own = deque[Path](maxlen=1000)  # most of them finished, and so gone; older one
 
 
 def temporary_sibling(target: Path, suffix: str) -> Path:
-    """A name in the same folder (so that renaming is one step) that nobody else uses."""
+    """Make a name in the target's folder, so that renaming is one step, which nobody else uses."""
     sibling = target.with_name(f".{_label(target)}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{suffix}")
     _own.append(sibling)
     return sibling
 
 
 def clear_own() -> None:
-    """Clear away what this process has not finished, since it will not: it is about to be ended."""
+    """Remove the files and folders that this process has not finished; called when it is about to end."""
     for sibling in list(_own):
         if sibling.is_dir():
             shutil.rmtree(sibling, ignore_errors=True)
@@ -79,12 +79,12 @@ def clear_own() -> None:
 
 
 def abandoned(folder: Path, suffix: str, target: Path | None = None) -> Iterator[Path]:
-    """What processes of this machine that run no more left in a folder, of whatever it was to become (or `target`)."""
+    """Yield what dead processes of this machine left unfinished in a folder: of `target`, or of any target."""
     if os.name != "posix":  # elsewhere there is no harmless way to ask for a process
         return
     label = r"\..+" if target is None else re.escape(f".{_label(target)}")
     pattern = re.compile(rf"{label}\.{_machine()}-(\d{{1,9}})-[0-9a-f]{{8}}{re.escape(suffix)}", re.DOTALL)
-    with suppress(OSError):  # who may not look may still write, or is told so then
+    with suppress(OSError):  # without permission to list: writing says so, if that is not allowed either
         for name in os.listdir(folder):
             match = pattern.fullmatch(name) if name.endswith(suffix) else None
             if match is not None and not _runs(int(match[1])):
@@ -101,7 +101,7 @@ def _label(target: Path) -> str:
 
 @cache
 def _machine() -> str:
-    """Tells apart the machines (and containers) that share a disk: numbers of processes mean something on one only."""
+    """A hash that tells apart machines (and containers) that share a disk: process ids belong to one of them."""
     known = [platform.node()]
     with suppress(OSError):
         known.append(Path("/etc/machine-id").read_text())
@@ -265,7 +265,7 @@ def open_bytes(path: PathLike, spool: Path | None = None) -> ByteSource:
 
 
 def _with_lines(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The blocks, as long as lines have an end: what is one line for gigabytes is refused before it fills the disk."""
+    """Pass the blocks on; refuse a line that does not end before it fills the disk."""
     line, length = 1, 0
     for block in blocks:
         last = block.rfind(b"\n")
@@ -277,9 +277,12 @@ def _with_lines(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 @contextmanager
 def no_room(what: str, spool: Path | None, only: Collection[int] | None = None) -> Iterator[None]:
-    """Turn the system's refusals (`only` those of these numbers) to write into a temporary file into a `FileError`.
+    """Turn the system's refusals to write a temporary file into a `FileError`.
 
-    The file lies in `spool`, beside a target, or in the system's folder; `what` begins the sentence.
+    Args:
+        what: the begin of the sentence.
+        spool: the folder of the file, beside a target; None: the system's.
+        only: the error numbers to turn. Default: all.
     """
     try:
         yield
@@ -294,7 +297,7 @@ def no_room(what: str, spool: Path | None, only: Collection[int] | None = None) 
 
 
 def head_of(path: PathLike, size: int = 1 << 16) -> bytes:
-    """The first bytes of a file, decompressed, to tell its format by; what `open_bytes` raises."""
+    """Return the first bytes of a file, decompressed, to tell its format by; raises what `open_bytes` does."""
     path = Path(path)
     with _opened(path) as stream:
         head = b""
@@ -382,7 +385,7 @@ def check_size(
 ) -> None:
     """Refuse an array (`what`) out of proportion to its text: a single odd number in a file must not eat the memory.
 
-    `fault` makes the error of the sentence: one that names the place that asks for so much.
+    `fault` makes the error from the sentence, such as one that names the place of the odd number.
     """
     if n_bytes > max(_ALWAYS_ALLOWED, _ALLOWED_TIMES_TEXT * text_bytes):
         sizes = f"{n_bytes / 2**20:,.0f} MiB for {text_bytes / 2**20:,.1f} MiB of text."
@@ -399,7 +402,7 @@ def file_signature(path: PathLike) -> tuple[int, int, int] | None:
 
 
 def is_float(text: str | bytes) -> bool:
-    """Whether text is a number to Python."""
+    """Return whether Python reads the text as a number."""
     try:
         float(text)
     except ValueError:
@@ -460,7 +463,7 @@ def output(path: PathLike, *, compress: bool = True) -> Iterator[IO[bytes]]:
 
 
 def _opened_plainly(path: PathLike) -> IO[bytes] | None:
-    """What is there and no plain file, opened to write into it; also a file that is our own output already."""
+    """Open a device, a pipe or our own output for writing in place; None for a plain file or a new one."""
     if ours := _OURS.fullmatch(os.fspath(path)):  # behind a `>` or `>>` of the shell: its place in that file counts
         sys.stdout.flush()
         return os.fdopen(os.dup({"stdout": 1, "stderr": 2}.get(ours[1]) or int(ours[2])), "wb")
@@ -476,7 +479,7 @@ def _opened_plainly(path: PathLike) -> IO[bytes] | None:
 @contextmanager
 def _replacing(target: Path) -> Iterator[IO[bytes]]:
     for remains in abandoned(target.parent, _UNFINISHED):
-        with suppress(OSError):  # who may not clear up may still write, or is told so then
+        with suppress(OSError):  # without permission to clear up: writing says so, if that is not allowed either
             remains.unlink()
     sibling = temporary_sibling(target, _UNFINISHED)
     try:

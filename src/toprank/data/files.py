@@ -85,7 +85,7 @@ def read(
 
 
 def carrying(kind: str, columns: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a reader, so that a table carries these columns along, too; other formats carry what they have."""
+    """The options of a reader, with further columns to carry if it is one of tables; other formats name no columns."""
     carried = options.get("carry") or ()
     wanted = dict.fromkeys([*([carried] if isinstance(carried, str) else carried), *columns])
     return {**options, "carry": list(wanted)} if wanted and kind in TABLES else dict(options)
@@ -94,10 +94,10 @@ def carrying(kind: str, columns: Iterable[str], options: Mapping[str, Any]) -> d
 def in_agreement(
     parts: Sequence[RankingData], again: Callable[[int, dict[str, int]], RankingData]
 ) -> list[RankingData]:
-    """Parts of one collection in which a column is the same feature everywhere.
+    """Make a column the same feature in all parts of a collection.
 
-    LETOR text by itself does not say where feature ids begin and end: those that do not occur in a file may in another.
-    Parts that are of text are read once more where they must be: by `again`, which takes a part's number and options.
+    LETOR text does not say where its feature ids begin and end: an id that does not occur in one file may in another.
+    Parts whose columns differ are read once more by `again`, which takes a part's number and options.
     """
     known = [part.first_feature_id for part in parts if part.first_feature_id is not None]
     if not known:
@@ -122,7 +122,7 @@ def _is_pipe(path: PathLike) -> bool:
 
 @contextmanager
 def as_plain_files(paths: Paths, spool: Path | None = None) -> Iterator[list[PathLike]]:
-    """The files, with a temporary file (in `spool`) for each pipe, which gives its bytes once and is read twice."""
+    """Yield the files, with a temporary copy (in `spool`) of each pipe: its bytes come once, but are read twice."""
     with ExitStack() as stack:
         plain: list[PathLike] = []
         for file in listed_paths(paths):
@@ -136,7 +136,7 @@ def as_plain_files(paths: Paths, spool: Path | None = None) -> Iterator[list[Pat
 
 
 def _copied(pipe: PathLike, target: Path, spool: Path | None) -> Path:
-    """The content of a pipe as a file; who reads and who writes are not blamed for each other."""
+    """Copy what comes from a pipe to a file; an error says whether reading or writing failed."""
     kept = no_room(f"What comes from {pipe} cannot be kept", spool)
     with os_errors(pipe, "read"), open(pipe, "rb") as stream, kept, target.open("wb") as copy:
         while True:
@@ -148,7 +148,7 @@ def _copied(pipe: PathLike, target: Path, spool: Path | None) -> Path:
 
 
 def common_format(files: Sequence[PathLike], format: str | None = None) -> str:
-    """The format of files that are to be read as one: the one given, or the one that all of them have."""
+    """Return the format of files that are read as one: `format` if given, else the one that all of them have."""
     if format is not None:
         if format not in FORMATS:
             raise UnknownNameError("format", format, FORMATS)
@@ -185,7 +185,7 @@ def reader_of(kind: str) -> Callable[..., RankingData]:
 
 
 def check_options(kind: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Refuse what the function has no keyword for; some keywords are not the caller's to give."""
+    """Refuse options that the function has no keyword for, or that the caller may not give."""
     parameters = inspect.signature(function).parameters.values()
     keywords = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     known = [name for name in keywords if name not in ("format", "threads", "verify")]
@@ -269,7 +269,7 @@ def format_of(path: PathLike) -> str:
 
 
 def _trec_format(head: bytes) -> str | None:
-    """Whether the first row has the columns of TREC judgments or of a TREC run."""
+    """Return "qrels" or "run" if the first row has the columns of TREC judgments or of a TREC run, else None."""
     rows = (line.split() for line in head.split(b"\n"))
     first = next((row for row in rows if row), [])
     try:
@@ -313,7 +313,7 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
 
 
 def format_to_write(path: PathLike) -> str:
-    """The format that a new file or folder gets by its name; a link by that of what it leads to, too."""
+    """Return the format that a new file or folder gets by its name, or by the name of what a link leads to."""
     check_name(path)
     if any(os.fspath(name).rstrip("/").endswith(SUFFIX) for name in (path, os.path.realpath(path))):
         return "store"
@@ -375,7 +375,7 @@ def cached(
 
 
 def _current(copy: Path, source: dict[str, Any]) -> tuple[RankingData, dict[str, Any]] | None:
-    """The copy and its description, if it was made from this source; a damaged one is as good as none."""
+    """Open the copy if it was made from this source; None for another one, or a damaged one."""
     if not copy.is_dir():
         return None
     try:
@@ -386,7 +386,7 @@ def _current(copy: Path, source: dict[str, Any]) -> tuple[RankingData, dict[str,
 
 
 def _source_of(path: PathLike, options: dict[str, Any]) -> dict[str, Any]:
-    """What identifies the source of a cache, as it looks after a round trip through JSON."""
+    """Describe the source of a cache, in values that come back from JSON as they are."""
     from toprank import __version__
 
     files = []  # by name: the copy lies beside the file, and both may move
@@ -401,13 +401,13 @@ def _source_of(path: PathLike, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hash_of(path: PathLike) -> str:
-    """A hash of the file's bytes: what size and time of change cannot tell."""
+    """Hash the file's bytes: size and time of change may stay the same."""
     with os_errors(path, "read"), open(path, "rb") as stream:
         return hashlib.file_digest(stream, "blake2b").hexdigest()
 
 
 def _spelled(name: str, value: Any) -> str:
-    """An option as text: the same for the same meaning; a file by its name."""
+    """Write an option as text that is the same for the same meaning; a file by its name."""
     if isinstance(value, os.PathLike) or name == "qrels":
         return repr(None if value is None else Path(value).name)
     if name == "like":

@@ -47,7 +47,7 @@ MOST_CELLS = 1_000_000
 """Of a table: 4 MB in a model's file."""
 MOST_PAIRS = 10
 LEVEL = 0.05
-"""Chance that a table without use is taken, over all candidates of a kind (Bonferroni)."""
+"""Largest chance that any useless table is taken, over all candidates of a kind (Bonferroni)."""
 _TRIED = 20  # pairs, the most telling first, that are asked what they tell beyond the others
 _FEWEST = 20  # queries to judge by: of fewer, the spread between queries is not known
 
@@ -83,7 +83,7 @@ class LevelMean:
         return looked_up(self.table, cells(X, self.places, self.sizes))
 
     def name(self, encoding: Encoding) -> str:
-        """What the column is called."""
+        """The name of the column."""
         return f"mean({', '.join(encoding.names[place] for place in self.places)})"
 
     def plain(self) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def _divisions(fold: IntArray) -> list[tuple[IntArray, IntArray]]:
 
 
 def out_of_fold(data: RankingData, encoding: Encoding, asked: Sequence[Places], seed: int) -> FloatArray:
-    """What documents of the training data are given: (documents, tables), each from the folds that it is not in."""
+    """Return the numbers of the training documents, (documents, tables), each from the folds that it is not in."""
     levels, values = _Levels(data, encoding), np.zeros((data.n_documents, len(asked)))
     for rows, others in _divisions(_folds(data, seed)):
         tables = levels.tables(asked, others)
@@ -291,7 +291,7 @@ def _of(levels: _Levels, kept: Sequence[Places], judged_on: str, examined: dict[
 
 
 class _Judge:
-    """What tables are worth on queries that they were not learnt from: those of other data, or of each fold in turn."""
+    """Judges tables on queries that they were not learned from: those of other data, or of each fold in turn."""
 
     def __init__(self, levels: _Levels, held_out: RankingData | IntArray) -> None:
         self._levels = levels
@@ -305,7 +305,7 @@ class _Judge:
             self._parts = [(slice(None), slice(None), {})]
 
     def column(self, places: Places) -> FloatArray:
-        """What each document would be given."""
+        """The number that each document would get."""
         column = np.zeros(len(self._judged.grades))
         for judged, learnt, tables in self._parts:
             table = self._levels.table(places, tables, learnt)
@@ -323,7 +323,7 @@ class _Judge:
         return float(self._judged.evidence(products) / np.sqrt(self._sides))
 
     def pairs_beyond(self, kept: list[Places], pairs: list[Places], uses: dict[Places, float]) -> list[Places]:
-        """The pairs that help beyond tables that are kept; `uses` learns what was found."""
+        """Return the pairs that help beyond the tables that are kept; `uses` gets the use of each pair."""
         columns, bar = [self.column(places) for places in kept], _bar(len(pairs))
         left = self._left(columns)
         helping: list[Places] = []
@@ -370,7 +370,7 @@ def _candidates(encoding: Encoding) -> tuple[list[Places], list[Places]]:
 
 
 def _placed(encoding: Encoding, asked: str | Sequence[str]) -> Places:
-    """The columns of one category, or of a pair, that is asked for by name."""
+    """Return the columns of a category, or of a pair, given by name."""
     names = [asked] if isinstance(asked, str) else list(asked)
     known = {encoding.names[place]: place for place in encoding.categories}
     for name in names:
@@ -393,7 +393,7 @@ def _named(encoding: Encoding, places: Places) -> str:
 
 
 def refuse_unknown(asked: Any) -> None:
-    """Refuse what `level_means` cannot be, whatever the data, where it is neither 'auto' nor a truth value."""
+    """Refuse a `level_means`, other than 'auto' or a truth value, that fits no data."""
     pairs = [wish for wish in asked if not isinstance(wish, str)] if _is_list(asked) else []
     if not _is_list(asked) or not all(_is_list(pair) and len(pair) == 2 for pair in pairs):
         raise DataError(

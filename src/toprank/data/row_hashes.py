@@ -1,8 +1,8 @@
-"""Rows and queries known again: hashes of features and of ids, and small samples of them that tell whose they were.
+"""Rows and queries recognised: hashes of features and of ids, and small samples of them that a model keeps.
 
-A row keeps its hash in any order, beside any other rows, sparse or dense, in single precision or in double. What is
-kept of a data set are its least hashes: the same rows whoever draws them, so that a part of the data, or the data and
-more, meet in them.
+A row keeps its hash in any order, beside any other rows, sparse or dense, in single or double precision. The sample of
+a data set is its least hashes. That draws the same rows from any set that holds them, so that the samples of data, of a
+part of them, and of a larger set overlap.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def id_hashes(ids: npt.NDArray[Any]) -> Hashes:
 
 
 def is_numbering(ids: npt.NDArray[Any]) -> bool:
-    """Whether ids are 0 … n - 1 or 1 … n, in any order: numbers that every file may give to its own queries."""
+    """Return whether ids are 0 … n - 1 or 1 … n, in any order: numbers that any file may give to its own queries."""
     if ids.dtype.kind not in "iu":
         return False
     return ids.min() in (0, 1) and np.array_equal(np.sort(ids), np.arange(len(ids)) + ids.min())
 
 
 def mixed(words: Hashes) -> Hashes:
-    """Words whose upper bits tell little, as ones of which any bit is as good as any other; in place."""
+    """Mix words in place, so that every bit depends on all bits of the word, also where the upper bits tell little."""
     words ^= words >> np.uint64(32)
     words *= np.uint64(0xBF58476D1CE4E5B9)
     words ^= words >> np.uint64(31)
@@ -88,19 +88,19 @@ def _words(values: npt.NDArray[Any], coarse: bool) -> Hashes:
 
 
 class Met(NamedTuple):
-    """Rows that were met again."""
+    """Rows of other data that are known."""
 
     seen: int
-    """With the label that they had."""
+    """How many have the label that they had."""
     relabelled: int
-    """With another one."""
+    """How many have another one."""
     decidable: int
-    """Of so many can be told whether they are known."""
+    """Of how many rows the sample tells whether they are known."""
 
 
 @dataclass(frozen=True)
 class KnownRows:
-    """What is kept of a data set to know its rows again: those that no other row of it repeats."""
+    """A sample of the rows of a data set, to recognise them: of those that no other row repeats."""
 
     least: Hashes
     """The least of the hashes, in order."""
@@ -113,7 +113,7 @@ class KnownRows:
 
     @classmethod
     def of(cls, hashes: Hashes, labels: npt.NDArray[Any]) -> Self:
-        """What to keep of the hashes of all rows."""
+        """Draw the sample from the hashes of all rows."""
         single, at = single_hashes(hashes)
         kept = at[:_KEPT]
         repeated = 1 - len(single) / max(len(hashes), 1)
@@ -155,7 +155,7 @@ class KnownRows:
 
 
 class KnownQueries(NamedTuple):
-    """What is kept of the queries of a data set, to see whether they come back with other rows."""
+    """A sample of the queries of a data set, to see whether they come back with other rows."""
 
     ids: Hashes
     """The least hashes of their ids, in order."""
@@ -166,7 +166,7 @@ class KnownQueries(NamedTuple):
 
     @classmethod
     def of(cls, data: RankingData) -> Self:
-        """What to keep of data."""
+        """Draw the sample from data."""
         hashes = id_hashes(data.qids)
         kept = np.argsort(hashes, kind="stable")[:_QUERIES]
         some = data.select(kept)

@@ -1,7 +1,7 @@
-"""The columns that a ranker sees where these are not the features themselves.
+"""The columns that a ranker is trained on, if these are not the features themselves.
 
-What is no category stays as it is, first, and so do categories whose codes a ranker takes. Any other category becomes
-columns of zeros and ones, or the mean of its levels (`toprank.data.level_means`), which stand last.
+Numbers stay as they are and come first, and so do categories whose codes a ranker takes. Any other category becomes
+columns of zeros and ones, or the means of its levels (`toprank.data.level_means`), which come last.
 """
 
 from __future__ import annotations
@@ -54,7 +54,15 @@ class SeenColumns:
         sparse: bool,
         level_means: tuple[LevelMean, ...] = (),
     ) -> Self:
-        """From the number of documents of each level; `means` of the columns of X, and whether `sparse` may be."""
+        """Choose the columns by the number of documents of each level.
+
+        Args:
+            encoding: what the features are.
+            counts: for each category, the documents of each level.
+            means: returns the means of the columns of X, by which sparse columns are centred.
+            sparse: whether the columns may be sparse.
+            level_means: the means of levels that are used.
+        """
         with_mean = _with_mean(level_means)
         kept = tuple(
             () if place in with_mean else tuple(np.flatnonzero(counted >= FLOOR).tolist())
@@ -123,7 +131,7 @@ class SeenColumns:
 
     @property
     def seen_encoding(self) -> Encoding | None:
-        """What the columns are, where some of them are codes of categories."""
+        """The encoding of the columns; None unless some of them are codes of categories."""
         known = {self.encoding.names[place]: self.encoding.columns[place] for place in self.unchanged}
         encoding = Encoding(tuple(known.get(name, Column(name)) for name in self.names))
         return encoding if encoding.categories else None
@@ -134,7 +142,7 @@ class SeenColumns:
         return all(len(mean.places) == 1 for mean in self.means)
 
     def by_feature(self, values: FloatArray) -> FloatArray:
-        """Values of the columns, summed up for each column of X; those of a pair of categories go to both by halves."""
+        """Values of the columns, added up for each column of X; a pair of categories shares its value by halves."""
         sums = np.zeros(len(self.encoding.columns))
         sums[self.unchanged] = values[: len(self.unchanged)]
         for place, where in self._blocks:
@@ -202,7 +210,7 @@ class SeenColumns:
     def from_plain(
         cls, encoding: Encoding, value: Any, tables: Sequence[Array] = (), by_code: bool = False
     ) -> SeenColumns:
-        """What `plain` wrote down, which may be damaged, and the tables of means."""
+        """Read what `plain` wrote, which may be damaged, and the tables of means."""
         try:
             kept = tuple(tuple(int(code) for code in codes) for codes in value["kept"])
             centre = None if value["centre"] is None else tuple(float(number) for number in value["centre"])

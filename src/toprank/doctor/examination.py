@@ -34,12 +34,12 @@ from toprank.metrics.graded import NDCG
 from toprank.metrics.pairs import PairwiseAccuracy
 
 Mask = npt.NDArray[np.bool_]
-_ROWS = 4096  # looked at at a time; only so many are copied where the rows of X are not contiguous
+_ROWS = 4096  # at a time, so that only so many are copied if the rows of X are not contiguous
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Columns' least and greatest finite value (inf, -inf without one), NaNs, infinities, hashes; rows' hashes."""
+    """For each column least and greatest finite value (inf, -inf without one), NaNs, infinities, hash; hashes of rows."""
 
     smallest: FloatArray
     largest: FloatArray
@@ -92,7 +92,7 @@ _WILD = 1e4  # features whose ranges differ by more than this are worth a note: 
 
 @dataclass(frozen=True)
 class Examined:
-    """Data and what one look at their features told."""
+    """Data, and the scan of their features."""
 
     data: RankingData
     scan: Scan
@@ -139,7 +139,7 @@ def features_findings(examined: Examined) -> Iterator[Finding]:
 
 
 def _names_of_queries(examined: Examined) -> Mask:
-    """Which columns are categories that tell most queries apart, and no documents of a query."""
+    """Return which columns are categories that tell most queries apart, but no documents within a query."""
     data, which = examined.data, np.zeros(examined.data.n_features, dtype=bool)
     encoding = data.encoding
     if encoding is None or data.n_queries < 2 or data.n_documents == data.n_queries:
@@ -297,7 +297,7 @@ def queries_findings(data: RankingData, cutoffs: Sequence[int]) -> Iterator[Find
         yield from some_queries(sizes < cutoff, "short-lists", "note", f"fewer than {cutoff} documents", remedy)
 
 
-_FEWEST = 5  # queries; fewer lie in some order by chance, and their spread does not show it
+_FEWEST = 5  # queries; fewer may be in order by chance, and have too little spread to show it
 
 
 def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
@@ -324,7 +324,7 @@ def order_findings(data: RankingData, cutoff: int) -> Iterator[Finding]:
 
 
 _LOOKED_AT = 20_000  # documents, of whole queries, by which columns are compared with the label
-_LEAK, _ORDERED = 0.99, 20  # fewer queries are ordered right by one of many columns by chance
+_LEAK, _ORDERED = 0.99, 20  # share of pairs; queries, since one of many columns may order fewer right by chance
 
 
 def leak_findings(examined: Examined) -> Iterator[Finding]:
@@ -394,12 +394,12 @@ def between_findings(a: str, first: Examined, b: str, second: Examined) -> Itera
 
 
 def _near_copies(a: str, first: Examined, b: str, second: Examined, others: Mask) -> Iterator[Finding]:
-    """Documents of two splits that differ behind the third digit alone: rounded, or written by another tool."""
+    """Documents of two splits that differ only after the third digit: rounded, or written by another tool."""
     hashes = [row_hashes(examined.data.X, coarse=True) for examined in (first, second)]
     repeated = 1 - len(np.unique(hashes[0])) / max(len(hashes[0]), 1)  # what coarse features give by chance
     near = np.isin(hashes[1], hashes[0]) & others
     count = int(np.count_nonzero(near))
-    # One or two, or one in a hundred beyond what coarse features give, are chance.
+    # Up to two, or one in a hundred beyond the share that coarse features repeat, may be chance.
     if count < 3 or count <= (repeated + 0.01) * len(near):
         return
     remedy = "If they are the same documents, rounded or converted, remove them from one split."
@@ -408,7 +408,7 @@ def _near_copies(a: str, first: Examined, b: str, second: Examined, others: Mask
 
 
 def _rows_of_two(kind: str, name: str, data: RankingData, rows: Mask, phrase: str, remedy: str) -> Finding:
-    """Rows of a split that another one has, too, by their queries."""
+    """The finding that rows of a split are in another one, too, with their queries as examples."""
     count = int(np.count_nonzero(rows))
     number, verb = some(count, data.n_documents, "document|documents of"), agreeing(count, "has|have")
     examples = examples_of(f"query {data.qids[query]}" for query in np.unique(data.queries.document_query[rows]))
@@ -416,7 +416,7 @@ def _rows_of_two(kind: str, name: str, data: RankingData, rows: Mask, phrase: st
 
 
 def _counted(data: RankingData) -> bool:
-    """Whether the ids are only the numbers 0, 1, 2 … or 1, 2, 3 … that queries without ids get."""
+    """Return whether the ids are just the numbers 0, 1, 2 … or 1, 2, 3 … that queries without ids get."""
     qids = data.qids
     return qids.dtype.kind == "i" and int(qids[0]) in (0, 1) and bool((np.diff(qids) == 1).all())
 
@@ -429,7 +429,7 @@ def _shared_ids(first: RankingData, second: RankingData) -> list[str]:
 def split_queries_finding(
     path: PathLike, name: str, data: RankingData, refusal: DataError, options: dict[str, Any]
 ) -> Finding:
-    """That the rows of some queries are not neighbours; `refusal` is how the reader put it."""
+    """The finding that the rows of some queries are not neighbours; `refusal` is the reader's error."""
     scattered = _scattered(_ids_in_order(path, options))
     number = some(len(scattered), data.n_queries, "query|queries is|are scattered, with rows of others between")
     line = getattr(refusal, "line", None)
@@ -538,7 +538,7 @@ def check_file(
 
 
 def _in_agreement(files: Sequence[PathLike], splits: list[RankingData], options: dict[str, Any]) -> list[RankingData]:
-    """The splits with the same columns, where they are text; what is no text is what it is."""
+    """The splits with the same columns: those of text are read again if they differ."""
     from toprank.data.files import in_agreement
 
     def again(number: int, further: dict[str, int]) -> RankingData:
@@ -560,13 +560,13 @@ def _read(file: PathLike, name: str, options: dict[str, Any]) -> tuple[RankingDa
     from toprank.data.files import common_format, read
 
     kind = common_format([file], options.get("format"))
-    strict = {"regroup": False} if kind in TABLES else {}  # which readers group without a word
+    strict = {"regroup": False} if kind in TABLES else {}  # readers of tables group silently
     try:
         return read(file, **(strict | options)), []
     except DataError as refusal:
         try:
             data = read(file, **(options | {"regroup": True}))
-        except ToprankError:  # then scattered rows are not what was refused
+        except ToprankError:  # so scattered rows were not the reason
             raise refusal from None
         return data, [split_queries_finding(file, name, data, refusal, options)]
 

@@ -104,7 +104,7 @@ def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, di
 
 
 def fill_rows(rows: Array, batch: Any, layout: Layout, strangers: Strangers) -> None:
-    """The features of a record batch, into as many rows of a matrix."""
+    """Write the features of a record batch into as many rows of a matrix."""
     columns = [batch.column(name) for name in layout.features]
     if layout.encoding is not None:
         arrays = columns
@@ -134,7 +134,7 @@ def _floats(column: Any) -> Array:
 
 
 def role_values(role: str, name: str, pieces: list[Any], layout: Layout, first_row: int = 0) -> Array:
-    """The column of a role as an array: ids as they are, everything else as floats; messages count from `first_row`."""
+    """Return the column of a role as an array: ids as they are, all else as floats; messages count from `first_row`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -176,7 +176,7 @@ def _whole_decimals(values: list[Any], name: str, first_row: int) -> Array:
 
 
 def whole_numbers(ids: Array) -> Array:
-    """Text ids as integers where each is written exactly as the integer would be, else unchanged."""
+    """Return text ids as integers if each is written exactly as its integer would be, else unchanged."""
     try:
         numbers = ids.astype(np.int64)
     except (ValueError, OverflowError):
@@ -271,7 +271,7 @@ def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Enc
 
 
 def is_mixed(frame: Any) -> bool:
-    """Whether something is a frame in which a column holds no plain numbers."""
+    """Return whether this is a frame with a column that holds something else than numbers."""
     if not hasattr(frame, "columns") and not hasattr(frame, "schema"):
         return False
     kinds = getattr(frame, "dtypes", None)
@@ -280,7 +280,7 @@ def is_mixed(frame: Any) -> bool:
     try:
         return any(not is_number(kind) for kind in table_of(frame).schema.types)
     except DataError:
-        return True  # whoever reads it says why it cannot be
+        return True  # the reader says why it cannot be read
 
 
 def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "arrow") -> Any:
@@ -383,7 +383,7 @@ def batches_of(data: RankingData) -> Iterator[Any]:
 
 
 def _emptied(table: Any, like: Any) -> Any:
-    """The table; known columns without a single value hold nothing of any type, for which pandas takes numbers."""
+    """The table with known columns that have no value as null: pandas takes an empty column for one of numbers."""
     import pyarrow as pa
 
     for column in (known_columns(like)[1] or Encoding(())).columns:
@@ -431,7 +431,7 @@ def _table_of_pandas(frame: Any) -> Any:
             raise
     right = [place for place in range(len(names)) if place not in wrong]
     table = pa.Table.from_pandas(frame.iloc[:, right], preserve_index=False)
-    for place in wrong:  # whoever asks for it is told of it, with all others that cannot be used
+    for place in wrong:  # `layout_of` refuses them if they are used, and names all at once
         table = table.add_column(place, names[place], pa.nulls(len(frame), unreadable()))
     return table
 
@@ -447,7 +447,7 @@ def _is_readable(column: Any) -> bool:
 
 
 def words_of(frame: Any) -> Callable[[str], str] | None:
-    """What a column of a pandas or polars frame holds, in that library's words; None: Arrow's do."""
+    """Return a function that says what a column holds in the words of pandas or polars; None for Arrow's own tables."""
     kinds, names = getattr(frame, "dtypes", None), getattr(frame, "columns", None)
     if kinds is None or names is None:
         return None

@@ -193,7 +193,7 @@ def unreadable() -> Any:
 def _check_in_words(
     schema: Any, roles: Mapping[str, str], carried: Sequence[str], holding: Callable[[str], str]
 ) -> None:
-    """Refuse columns that cannot be what they are to be, in the words of the library that they come from."""
+    """Refuse columns that cannot play their roles, in the words of the library that they come from."""
     for role, name in roles.items():
         expected, fits = role_takes(role, schema.field(name).type)
         if not fits:
@@ -204,7 +204,7 @@ def _check_in_words(
 
 
 def role_takes(role: str, type: Any) -> tuple[str, bool]:
-    """What a column that plays a role must hold, in words, and whether one of this Arrow type does."""
+    """Return what a column with this role must hold, in words, and whether one of this Arrow type does."""
     from pyarrow import types
 
     inside = type.value_type if types.is_dictionary(type) else type
@@ -214,7 +214,7 @@ def role_takes(role: str, type: Any) -> tuple[str, bool]:
 
 
 def _carried(carry: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:
-    """The columns to carry along: those given, by default those that the table remembers to be such."""
+    """Return the columns to carry along: those given, by default those that the table remembers."""
     if carry is None:
         return tuple(known)
     return (carry,) if isinstance(carry, str) else tuple(str(name) for name in carry)
@@ -224,7 +224,7 @@ _SHOWN, _LETTERS = 30, 40
 
 
 def in_short(names: Sequence[str]) -> str:
-    """Names of columns in a sentence, the first of them where there are many, and the start of those that are long.
+    """Write names of columns for a sentence: of many the first, of long ones the start.
 
     >>> in_short(["query", "x" * 100])
     'query, xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'
@@ -234,9 +234,9 @@ def in_short(names: Sequence[str]) -> str:
 
 
 def known_columns(like: Any) -> tuple[tuple[str, ...] | None, Encoding | None]:
-    """The names of the features of data, of a ranker, or of an encoding, and what they are; None where that is unknown.
+    """Return the names of the features of data, a ranker or an encoding, and their encoding; None if unknown.
 
-    Data and a ranker all of whose features are numbers have an encoding here too, where they have names.
+    If all features are plain numbers with names, that is an encoding, too.
     """
     if like is None or isinstance(like, Encoding):
         return (None, None) if like is None else (like.names, like)
@@ -253,7 +253,7 @@ def known_columns(like: Any) -> tuple[tuple[str, ...] | None, Encoding | None]:
 def _encoded(
     schema: Any, features: Sequence[str], known: Encoding | None, holding: Callable[[str], str] | None, where: str
 ) -> Layout:
-    """The features, each as what it is known or found to be."""
+    """The layout of the features alone, each as it is known, or as its type says."""
     holding = holding or (lambda name: str(schema.field(name).type))
     kinds = {name: kind_of(schema.field(name).type) for name in features}
     unusable = [f"'{name}' ({holding(name)})" for name, kind in kinds.items() if kind is None]
@@ -323,14 +323,14 @@ def learnt(layout: Layout, batches: Iterable[Any]) -> Layout:
 
 
 def learning(layout: Layout) -> Layout:
-    """The layout of the columns to learn alone, to read them with."""
+    """The layout for reading only the columns whose levels are to be learned."""
     assert layout.encoding is not None
     columns = tuple(column for column in layout.encoding.columns if column.name in layout.to_learn)
     return Layout({}, layout.to_learn, layout.dtype, encoding=Encoding(columns))
 
 
 def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Which columns of text are titles or ids, by how many levels and cells they have; a warning says which."""
+    """Return the columns of text that are titles or ids, by their numbers of levels and cells, and warn of them."""
     columns = {
         name: f"'{name}' ({levels:,} values in {cells:,} cells)"
         for name, (levels, cells) in counts.items()
@@ -393,7 +393,7 @@ def _guess(role: str, names: list[str], stored: dict[str, str] | None, needed: b
 
 
 def _as_words(role: str, matches: list[str]) -> list[str]:
-    """What to do where one of several columns of queries holds what was asked, and not an id."""
+    """What to do if one of several columns of queries holds their words, and not an id."""
     words = next((name for name in matches if role == "qid" and name.lower() == "query"), None)
     if words is None:
         return []
@@ -420,7 +420,7 @@ class _Remembered(NamedTuple):
 
 
 def _remembered(schema: Any) -> _Remembered | None:
-    """What the table remembers of its columns; None for a table from elsewhere."""
+    """Return what a table that toprank wrote says of its columns; None for other tables."""
     text = (schema.metadata or {}).get(METADATA_KEY)
     if text is None:
         return None
@@ -453,7 +453,7 @@ def index_columns(schema: Any) -> set[str]:
 
 
 def index_names(names: Iterable[str]) -> set[str]:
-    """Those by which Arrow calls an index that has no name."""
+    """Return the names among these that Arrow gives to an index without a name."""
     return {name for name in names if re.fullmatch(r"__index_level_\d+__", name)}
 
 

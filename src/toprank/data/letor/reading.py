@@ -98,7 +98,7 @@ def read_letor(
 
 
 class Wanted(NamedTuple):
-    """What to make of the text."""
+    """The wanted form of the data."""
 
     dtype: np.dtype[Any]
     dense: bool
@@ -129,7 +129,7 @@ class Wanted(NamedTuple):
         return cls(precision(dtype), layout == "dense", missing == "zero", n_features, first_feature_id, threads)
 
     def named(self, names: Names | None) -> Wanted:
-        """With the columns that have names, where nothing else is asked for."""
+        """With the columns of the side file of names, unless the options say otherwise."""
         if names is None:
             return self
         first = names.first_id if self.first_id is None else self.first_id
@@ -199,7 +199,7 @@ class Reader:
             least, most = min(least, below), max(most, beyond)
 
     def shape(self, least: int, most: int) -> Shape:
-        """What the result looks like where ids lie in this range; refused where it is out of proportion."""
+        """The shape of the result if ids lie in this range; refused if out of proportion to the text."""
         n_features, first_id = self.wanted.n_features, self.wanted.first_id
         first = first_id if first_id is not None else int(least != 0)
         width = n_features if n_features is not None else max(most - first + 1, 0)
@@ -212,7 +212,7 @@ class Reader:
         return Shape(first, width, first_id is not None, n_features is not None, missing)
 
     def _at_id(self, feature: int, problem: str) -> FormatError:
-        """The error at the first place that names a feature; at no line where none does."""
+        """The error at the first place that names a feature, or without a line if none does."""
         for survey in self.surveys:
             chunk = survey.chunk
             match = re.search(rb"(?<!\S)0*%d:" % feature, chunk.source.bytes(chunk.start, chunk.end))
@@ -221,7 +221,7 @@ class Reader:
         return FormatError(problem, path=self.surveys[0].chunk.source.path)
 
     def parse(self, shape: Shape, ids: np.dtype[Any] | None) -> tuple[Parsed | None, tuple[int, int]]:
-        """The rows in this shape, or None and the range of the ids that lie outside of it."""
+        """Read the rows in this shape; None if ids lie outside of it, with the range of these."""
         result = self._result(shape.width, ids)
         below, beyond, shuffled = parse_chunks(self.surveys, self.grouping.places, shape, result, self.wanted.threads)
         if beyond >= 0:
@@ -267,7 +267,7 @@ class Reader:
         return X
 
     def id_type(self) -> np.dtype[Any] | None:
-        """The type of the document ids as the text spells them; None where some row has none."""
+        """The type of the document ids as the text spells them; None if a row has none."""
         states = np.array([survey.state for survey in self.surveys])
         longest = int(states[:, kernels.LetorSurvey.ID_LENGTH].max())
         if states[:, kernels.LetorSurvey.N_IDENTIFIED].sum() < self.n_rows:
@@ -313,7 +313,7 @@ def index_type(entries: int, width: int) -> type[np.int32 | np.int64]:
 
 
 def _repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatError:
-    """The error for a feature id that stands twice in a row, given by its number over all files."""
+    """The error for a feature id that stands twice in a row; the row counts over all files."""
     for survey in surveys:
         if row < survey.state[kernels.LetorSurvey.N_ROWS]:
             break
@@ -353,7 +353,7 @@ def parse_chunks(
 
 
 def _parse(survey: Survey, places: IntArray, shape: Shape, result: Result) -> IntArray | FormatError:
-    """The least and the most id outside, whether ids do not ascend, and where the pass stopped; or the error."""
+    """Parse a chunk; return the least and most id outside, whether ids are unordered, where it ended; or the error."""
     chunk, figures = survey.chunk, np.empty(4, dtype=np.int64)
     fault = kernels.letor_parse(chunk.read(), survey.runs, places, *shape, *result, figures)
     if fault == kernels.LetorFault.CHANGED:

@@ -58,7 +58,7 @@ class LetorStream:
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Those of the side files."""
+        """The names in the side files."""
         names = self._text.names
         return None if names is None else names.check(self._shape.first_id, self._shape.width)
 
@@ -109,7 +109,7 @@ class LetorStream:
                 first, first_run, rows = last, last_run, 0
 
     def _bytes_per_row(self) -> int:
-        """How much memory a row takes while it is read."""
+        """Bytes of memory that a row takes while it is read."""
         n, width = self.shape
         kind = self._wanted.dtype
         features = (

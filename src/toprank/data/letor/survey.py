@@ -46,7 +46,7 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What the first pass found in a chunk: its run table, the final state, and query tokens that are no numbers."""
+    """The first pass over a chunk: its run table, the final state, and the query tokens if not all are numbers."""
 
     chunk: Chunk
     runs: IntArray
@@ -188,7 +188,7 @@ def _words(surveys: Sequence[Survey]) -> list[bytes | None] | None:
 
 
 def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | None]:
-    """For each run the number of its query, counted by first appearance; one id for each query; what is wrong."""
+    """Return the number of each run's query, counted by first appearance, the id of each query, and what is wrong."""
     if runs.words is None:
         return *by_appearance(runs.table[:, kernels.LetorRun.TOKEN_NUMBER]), None
     numbers: dict[bytes | None, int] = {}
@@ -217,7 +217,7 @@ def _queries(runs: _Runs) -> tuple[IntArray, npt.NDArray[Any], FormatError | Non
 
 
 def _places(sizes: IntArray, order: IntArray) -> IntArray:
-    """Where each run starts, in rows and in entries, when the runs follow each other in this order."""
+    """Return where each run starts, in rows and in entries, if the runs follow each other in this order."""
     places = np.empty(sizes.shape, dtype=np.int64)
     places[order] = np.cumsum(sizes[order], axis=0) - sizes[order]
     return places
@@ -296,7 +296,7 @@ def count_rows(sources: Sequence[ByteSource], surveys: Sequence[Survey]) -> list
 def queries_of(
     names: Sequence[Path], n_rows: Sequence[int], grouping: Grouping
 ) -> tuple[IntArray, npt.NDArray[Any] | None]:
-    """The sizes of the queries, and their ids where the text names them."""
+    """Return the sizes of the queries, and their ids if the text names them."""
     named = len(grouping.ids) > 0
     sides = [
         query_sizes(name, n, stretches if named else None)
@@ -321,9 +321,9 @@ SIDES = (".query", ".group", ".weight", ".position", ".query_weight", ".teacher"
 
 
 def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray | None:
-    """The sizes of the queries of a text of so many rows from its side file; None where there is none.
+    """Return the sizes of the queries of a text of so many rows from its side file; None if there is none.
 
-    Refused where they contradict each other, or the sizes of the queries that the `qid:` tokens name (`stretches`).
+    Refused if two side files contradict each other, or the `qid:` tokens of the text (`stretches`).
     """
     sizes: IntArray | None = None
     for suffix in (".query", ".group"):
@@ -342,7 +342,7 @@ def query_sizes(path: Path, n_rows: int, stretches: IntArray | None) -> IntArray
 
 
 class PerDocument(NamedTuple):
-    """What the side files say of each row; None where there are none."""
+    """The columns of the side files; None without one."""
 
     weights: FloatArray | None
     positions: npt.NDArray[np.int64] | None
@@ -364,7 +364,7 @@ class PerDocument(NamedTuple):
 def per_document(paths: Sequence[Path], n_rows: Sequence[int]) -> PerDocument:
     """Document weights, positions, query weights and a teacher's scores from the side files, in the order of the text.
 
-    Refused where a side file does not fit its text, or some of several texts have one and others do not.
+    Refused if a side file does not fit its text, or some of several texts have one and others do not.
     """
 
     def column(suffix: str, read: Callable[[Path], npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
@@ -401,7 +401,7 @@ class Names(NamedTuple):
     path: Path
 
     def check(self, first_id: int, width: int) -> tuple[str, ...]:
-        """The names; refused where the text is read with other columns."""
+        """Return the names; refused if the text is read with other columns."""
         if (first_id, width) != (self.first_id, len(self.names)):
             raise FormatError(
                 f"There are names for the features {self.first_id} to {self.first_id + len(self.names) - 1}, but the "
@@ -412,9 +412,9 @@ class Names(NamedTuple):
 
 
 def names_beside(paths: Sequence[Path]) -> Names | None:
-    """The names of the columns from the side files, ``id name`` a line; None where there are none.
+    """Return the names of the columns from the side files, ``id name`` a line; None if there are none.
 
-    Refused where they cannot be read, or differ between texts that are read as one.
+    Refused if they cannot be read, or differ between texts that are read as one.
     """
     sides = [beside(path, ".names") for path in paths]
     present = [_names(side) for side in sides if side is not None]
@@ -447,7 +447,7 @@ def _names(side: Path) -> Names:
 
 
 def beside(path: Path, suffix: str) -> Path | None:
-    """The side file of a text, where there is one."""
+    """Return the side file of a text, if there is one."""
     candidates = [path.with_name(path.name + suffix), plain_name(path).with_name(plain_name(path).name + suffix)]
     return next((side for side in candidates if os.path.isfile(side)), None)  # none where the name is too long
 
@@ -455,7 +455,7 @@ def beside(path: Path, suffix: str) -> Path | None:
 def _numbers(
     side: Path, convert: Callable[[bytes], Any], dtype: type, expected: str, allowed: Callable[[Any], bool]
 ) -> npt.NDArray[Any]:
-    """One number from each line that is not blank."""
+    """Read one number from each line that is not blank."""
     values = []
     for number, line in open_bytes(side).lines():
         if not (token := line.strip()):

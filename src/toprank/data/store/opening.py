@@ -192,7 +192,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         raise damaged(folder, "its arrays do not fit together.") from problem
     if arrays["qids"].dtype.kind == "U":
         check_letters(folder, "qids", arrays["qids"])
-    if "document_ids" in arrays:  # which may be many, and are checked when they are used
+    if "document_ids" in arrays:  # there may be many: they are checked when they are used
         arrays["document_ids"] = StoredText.of(folder, "document_ids", arrays["document_ids"])
     data = RankingData.trusted(
         X=csr_over((arrays[name] for name in _SPARSE), (rows, width)) if sparse else arrays["X"],
@@ -209,7 +209,7 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
     if sparse:
         from toprank.data.store.sparse import StoredMatrix
 
-        # At the very end: from now on, who asks for the arrays has all indices read.
+        # At the very end: from now on, taking the arrays of X reads and checks all indices.
         object.__setattr__(data, "X", StoredMatrix.of(folder, data.X))
     return data
 
@@ -279,7 +279,7 @@ class StoredText(np.ndarray[Any, np.dtype[Any]]):
 
     @classmethod
     def of(cls, folder: Path, name: str, array: Array) -> Self:
-        """The same array, whose letters nobody has looked at yet."""
+        """The same array, whose letters are still to be checked."""
         text = array.view(cls)
         text._folder, text._name = folder, name
         return text

@@ -1,7 +1,7 @@
 """Sparse features of a stored copy, looked at before they are used.
 
-Compiled loops follow the indices of a CSR matrix without a question, so a damaged index would end the process, not the
-computation. Opening a copy cannot read all indices; whoever takes rows, or an array, gets them checked.
+Compiled loops follow the indices of a CSR matrix unchecked, so a damaged index would end the process. Opening a copy
+cannot read all indices, so they are checked when rows or arrays are taken.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class StoredMatrix(sparse.csr_matrix):  # type: ignore[misc]
     """
 
     _folder: Path | None = None
-    """The copy, as long as its indices have not all been checked. What SciPy computes from it has none."""
+    """The copy, until all indices are checked; None for matrices that SciPy computes from this one."""
 
     @classmethod
     def of(cls, folder: Path, plain: sparse.csr_matrix) -> StoredMatrix:
-        """The same matrix, whose indices nobody has looked at yet."""
+        """The same matrix, whose indices are still to be checked."""
         matrix = cls(plain.shape, dtype=plain.dtype)
         matrix.data, matrix.indices, matrix.indptr = plain.data, plain.indices, plain.indptr
         matrix._folder = folder

@@ -128,7 +128,7 @@ _CARRIED = re.compile(r"carried\.[0-9]+")
 
 
 def kinds_of(name: str) -> str:
-    """The kinds of number that an array of this name may hold; none where there cannot be such an array."""
+    """Return the kinds of number that an array of this name may hold; empty if there is no such array."""
     return "ifUMu" if _CARRIED.fullmatch(name) else KINDS.get(name, "")
 
 
@@ -161,7 +161,7 @@ def _described(content: Stream | RankingData) -> dict[str, Any]:
 
 
 def target_of(path: PathLike) -> Path:
-    """Where a copy called `path` lies in truth; its name must have the suffix."""
+    """Return the folder that `path` leads to; its name must have the suffix."""
     target = Path(os.path.realpath(path))
     if target.name.endswith(SUFFIX):
         return target
@@ -170,7 +170,7 @@ def target_of(path: PathLike) -> Path:
 
 
 def refuse_what_is_no_copy(path: PathLike, target: Path) -> None:
-    """Refuse a target that is there already, unless it is a stored copy and nothing else."""
+    """Refuse a target that exists already, unless it is a stored copy without foreign files."""
     try:
         os.stat(target)
     except FileNotFoundError:
@@ -191,8 +191,8 @@ def _refuse_strangers(folder: Path) -> None:
 
 
 def clear_remains(target: Path) -> None:
-    """Clear away what processes that were killed left of this copy, and bring an older copy back that stands aside."""
-    with suppress(OSError):  # who may not clear up may still write, or is told so then
+    """Remove what killed processes left of this copy, and bring back an older copy that was put aside."""
+    with suppress(OSError):  # without permission to clear up: writing says so, if that is not allowed either
         for aside in abandoned(target.parent, _ASIDE, target):
             if target.exists():
                 shutil.rmtree(aside, ignore_errors=True)
@@ -305,7 +305,7 @@ class StoreWriter:
                 file.append(piece)
 
     def put_all(self, arrays: Mapping[str, Array]) -> None:
-        """Several whole arrays, refused at once where there is no room for all of them."""
+        """Several whole arrays, refused before any is written if there is no room for all of them."""
         with os_errors(self.path, "written"):
             self._check_room(sum(array.nbytes for array in arrays.values()))
         for name, array in arrays.items():
@@ -412,7 +412,7 @@ class _ArrayFile:
 class _TextFile:
     """Strings of unknown length: each block waits in a side file at its own width, until the widest is known."""
 
-    to_come = 0  # nobody knows
+    to_come = 0  # unknown
 
     def __init__(self, file: Path, check_room: Callable[[int], None]) -> None:
         self._file, self._check_room, self._spool = file, check_room, file.with_suffix(".spool")

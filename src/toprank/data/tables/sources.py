@@ -37,7 +37,7 @@ class TableSource(NamedTuple):
     n_rows: int | None
 
     def typed(self, texts: Collection[str]) -> Any:
-        """Its columns, those of `texts` as text where that is a matter of reading: CSV has no types."""
+        """Its columns; those in `texts` are text in CSV, which has no types."""
         import pyarrow as pa
 
         if self.kind != "csv":
@@ -97,7 +97,7 @@ def _source(path: Path, kind: str) -> TableSource:
 
 
 def files_in(path: Path) -> list[Path]:
-    """A file itself; of a folder its Parquet files, and those of the folders in it that are called like one."""
+    """Return a file itself, or the Parquet files of a folder and of the folders in it that are named like one."""
     with os_errors(path, "read"):
         if not path.is_dir():
             return [path]
@@ -122,7 +122,7 @@ def by_number(path: Path) -> tuple[Any, ...]:
 
 @contextmanager
 def about(path: Path) -> Iterator[None]:
-    """Put the file's name in front of an error that does not know it."""
+    """Put the file's name in front of an error that lacks it."""
     try:
         yield
     except (FormatError, FileError):
@@ -256,7 +256,7 @@ def _csv_rows(path: Path, types: dict[str, Any], threads: bool) -> Iterator[Any]
 
 
 def _refuse_unless_long(problem: Exception) -> None:
-    """Pass over the one complaint of Arrow that a larger block helps against."""
+    """Raise the problem, unless it is Arrow's complaint about a row that does not fit into a block."""
     if "straddl" not in str(problem):
         raise problem
 
@@ -288,7 +288,7 @@ def _holds_infinities(batch: Any) -> bool:
 
 
 def _refuse_overflow(path: Path, types: dict[str, Any]) -> None:
-    """Refuse a number that became infinite for its size; those that are written as inf are what they are."""
+    """Refuse a number that is too large for its type and became infinite; `inf` as text is allowed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
