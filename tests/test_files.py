@@ -226,7 +226,7 @@ def test_the_cache_is_used_until_the_file_changes(text, monkeypatch):
     first = read(text, cache=True)
     assert text.with_name("train.txt.toprank-data").is_dir()
     with monkeypatch.context() as patched:
-        patched.setattr(letor.reading, "open_bytes", lambda path: pytest.fail("the text was read again"))
+        patched.setattr(letor.survey, "open_bytes", lambda *_: pytest.fail("the text was read again"))
         assert read(text, cache=True).equals(first)
         assert read(text, cache=True, verify=True, threads=1).equals(first)
     text.write_text(LETOR + "1 qid:11 1:1 # docid = d\n")

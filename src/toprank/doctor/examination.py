@@ -39,7 +39,7 @@ _ROWS = 4096  # at a time, so that only so many are copied if the rows of X are 
 
 @dataclass(frozen=True)
 class Scan:
-    """For each column least and greatest finite value (inf, -inf without one), NaNs, infinities, hash; hashes of rows."""
+    """By column least and greatest finite value (inf, -inf without one), NaNs, infinities, hash; hashes of rows."""
 
     smallest: FloatArray
     largest: FloatArray
