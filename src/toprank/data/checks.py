@@ -492,18 +492,15 @@ def names(feature_names: Sequence[str] | None, width: int) -> tuple[str, ...] | 
         )
     for name in feature_names:
         check_utf8(name, "feature name")
-    if len(set(feature_names)) < width:
-        twice = next(name for name in feature_names if feature_names.count(name) > 1)
-        raise DataError(f"Two features are called '{twice}'; names must differ.")
-    return feature_names
+    return tuple(refuse_repeated(feature_names, "features"))
 
 
-def refuse_repeated(columns: list[str]) -> list[str]:
-    """Names of columns, which must differ."""
-    if len(set(columns)) < len(columns):
-        twice = next(name for name in columns if columns.count(name) > 1)
-        raise DataError(f"Two columns are called '{twice}'; rename one of them.")
-    return columns
+def refuse_repeated(names: Sequence[str], kind: str = "columns") -> Sequence[str]:
+    """Return names, which must differ; `kind` is what they are the names of."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"Two {kind} are called '{twice}'; rename one of them.")
+    return names
 
 
 def first_repeat(ids: Array) -> int | None:
