@@ -337,6 +337,17 @@ def test_ctrl_c_within_trees_which_answer_it_themselves(parts, monkeypatch):
     assert ["Interrupted after 2 trials" in str(one.message) for one in said] == [True]
 
 
+def test_ctrl_c_while_the_best_of_a_resumed_study_is_fitted_once_more(parts, monkeypatch, tmp_path):
+    few = {"n_trees": 5, "min_data_in_leaf": 3, "threads": 1, "space": {"num_leaves": (2, 8)}}
+    tr.tune("LambdaMART", *parts, trials=2, storage=tmp_path / "study.db", **few)
+    monkeypatch.setattr(TrainingWatch, "_compare", after(2, TrainingWatch._compare, ctrl_c))
+    with pytest.warns(ConvergenceWarning) as warned:
+        tuned = tr.tune("LambdaMART", *parts, trials=2, storage=tmp_path / "study.db", **few)
+    assert tuned.ranker.was_interrupted
+    assert tuned.interrupted
+    assert "once more was interrupted" in str(warned[-1].message)
+
+
 def test_ctrl_c_before_there_is_anything(parts, monkeypatch):
     monkeypatch.setattr(tr.LinearRanker, "predict", after(1, tr.LinearRanker.predict, ctrl_c))
     with pytest.raises(KeyboardInterrupt):

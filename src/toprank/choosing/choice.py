@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from toprank.choosing.search import unconverged
+from toprank.choosing.search import JUDGED, unconverged
 from toprank.metrics.parsing import parse
 from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
@@ -98,7 +98,7 @@ class Choice(Shown):
         chosen = ", ".join(f"{name}={_cell(value)}" for name, value in self.options.items())
         within = "" if self.interval is None else f" [{self.interval.low:.4f}, {self.interval.high:.4f}]"
         reached = f"{self.name}: {self.metric} ({self.convention}) {self.value:.4f}{within} on {self.judged_on}"
-        shown = [row for row in self.trials if row["state"] in ("complete", "cut short")]
+        shown = [row for row in self.trials if row["state"] in JUDGED]
         table = [self._table(shown)] if shown else []
         return [f"{reached}{f', with {chosen}' if chosen else ''}.", *table, self.sentences]
 

@@ -39,7 +39,7 @@ def divide(
     """The given validation data; or so many folds; or a share of the queries held out, drawn by seed or the latest."""
     if valid is not None:
         _check_given(train, valid, folds, by)
-        return Division.of(train, valid)
+        return Division((HoldOut(train, valid),), f"{queries(valid.n_queries)} of validation data")
     if folds is None:
         _check_enough(train, 2)
         fraction = max(holdout, 1 / train.n_queries)  # one query at least

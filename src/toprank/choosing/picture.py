@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from toprank.choosing.search import JUDGED
 from toprank.drawing import Box, Markup, Scale, path, tag
 from toprank.metrics.parsing import parse
 from toprank.showing.pictures import Picture
@@ -44,7 +45,7 @@ def _history_plot(choice: Choice, top: float) -> Iterator[Markup]:
     """A dot for each trial, and the best so far as a line."""
     by_number = sorted(choice.trials, key=lambda row: row["number"])
     judged = [row for row in by_number if row["value"] is not None]
-    complete = [row for row in judged if row["state"] in ("complete", "cut short")]
+    complete = [row for row in judged if row["state"] in JUDGED]
     low, high = _bounds([row["value"] for row in complete])
     last = max(row["number"] for row in choice.trials)
     box = Box(_LEFT, top, _WIDTH - _RIGHT, top + _HISTORY)

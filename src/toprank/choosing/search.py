@@ -101,12 +101,6 @@ class Division(NamedTuple):
     held_out: int | None = None
     """How many queries of the training data were held out; None where there are validation data or folds."""
 
-    @classmethod
-    def of(cls, train: RankingData, valid: RankingData) -> Division:
-        """Validation data that were given."""
-        n = valid.n_queries
-        return cls((HoldOut(train, valid),), f"{n:,} {'query' if n == 1 else 'queries'} of validation data")
-
 
 class TrialJudge(NamedTuple):
     """Says what trials are worth: by a metric under a convention, on the queries of a division that judge."""

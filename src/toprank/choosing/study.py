@@ -146,7 +146,7 @@ def _end_stale_trials(optuna: Any, study: Any, path: Path | None) -> None:
 
 
 def _alive(pid: int, began: str | None) -> bool:
-    """Whether that process, and not another of its number, is there."""
+    """Whether that process, and not a later one with its number, is running."""
     if os.name != "posix" or pid == os.getpid():
         return False
     now = _began(pid)
@@ -156,8 +156,8 @@ def _alive(pid: int, began: str | None) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it belongs to somebody else
+        pass
     return True
 
 

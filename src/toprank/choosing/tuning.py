@@ -47,7 +47,6 @@ _TELLING_EACH = 2
 """Complete trials, in all and for each hyper-parameter, below which its share of the variance is chance."""
 _REPORTS = 30  # looks at a training in rounds: each asks Optuna, which takes milliseconds
 _HOPELESS = 10  # so many failures, and nothing else, end a search
-_OWN = ("metric", "convention", "seed", "threads")
 
 
 class Standing(NamedTuple):
@@ -101,8 +100,13 @@ class StudySearch(Search):
     def ranker(self, options: Mapping[str, Any], callback: Callable[[Any], Any] | None = None) -> Any:
         """An unfitted ranker with these options."""
         made = self.system.make(**{**self.fixed, **options})
-        values = (self.judge.metric, self.judge.convention, self.seed, self.judge.threads)
-        own = dict(zip(_OWN, values, strict=True)) | {"callbacks": () if callback is None else (callback,)}
+        own = {
+            "metric": self.judge.metric,
+            "convention": self.judge.convention,
+            "seed": self.seed,
+            "threads": self.judge.threads,
+            "callbacks": () if callback is None else (callback,),
+        }
         taken = {*self.fixed, *options, *self.system.options}
         known = made.get_params(deep=False)
         return made.set_params(**{name: value for name, value in own.items() if name in known and name not in taken})
@@ -324,8 +328,8 @@ def tune(
     if space is None and not isinstance(system, System | str):
         own = {name: value for name, value in chosen.options.items() if name != "loss"}
         fixed = {**own, **fixed}  # what a ranker was given is not searched unasked
-    path = _check(trials, seconds, seed, threads, callbacks, storage, study)
-    trials, seed = int(trials), int(seed)
+    _check(trials, seconds, seed, threads, callbacks, study)
+    path, trials, seed = storage_path(storage), int(trials), int(seed)
     learn, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
     division = divide(learn, valid, folds=folds, seed=seed, by=by)
     judge = TrialJudge(division, metric or chosen.metric, Convention.of(convention).name, threads)
@@ -378,7 +382,7 @@ def _system(given: Any) -> System:
     return System(kind, kind, name, source="", idea=repr(ranker), options=options, grid=grid)
 
 
-def _check(trials: Any, seconds: Any, seed: Any, threads: int | None, callbacks: Any, storage: Any, study: Any) -> Any:
+def _check(trials: Any, seconds: Any, seed: Any, threads: int | None, callbacks: Any, study: Any) -> None:
     check_whole("trials", trials, 1)
     check_whole("seed", seed, 0, below=2**31)
     if seconds is not None:
@@ -388,7 +392,6 @@ def _check(trials: Any, seconds: Any, seed: Any, threads: int | None, callbacks:
     if study is not None and (not isinstance(study, str) or not study.strip()):
         raise DataError(f"study is the name of a study, not {study!r}.")
     available_threads(threads)
-    return storage_path(storage)
 
 
 def _check_single(search: StudySearch) -> None:
@@ -486,7 +489,10 @@ def _refit(search: StudySearch, best: Trial, train: RankingData) -> Refit:
             raise KeyboardInterrupt
         sentence = "Fitting the best on all queries was interrupted, so it has not learned from the last fold."
     elif kept is None:
-        return Refit(search.ranker(best.options).fit(parts[0].train, valid=parts[0].valid))
+        ranker = search.ranker(best.options).fit(parts[0].train, valid=parts[0].valid)
+        if ranker.was_interrupted:
+            sentence = "Fitting the best once more was interrupted, so it is what there was by then."
+        return Refit(ranker, sentence, interrupted=ranker.was_interrupted)
     for warning in kept.warned:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     ranker = kept.fitted if kept.fitted.rounds is None else kept.fitted.set_params(callbacks=())
