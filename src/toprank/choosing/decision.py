@@ -1,4 +1,4 @@
-"""Which of the candidates is taken, which are blended, and the story of it: paired differences on validation queries.
+"""Choose a candidate or a blend of several, by paired differences on validation queries, and explain the choice.
 
 The best of many on a few validation queries is partly luck. Measured inside the training and validation parts of
 MQ2008, OHSUMED and slices of MSLR, and on synthetic data, the mean of all candidates that cannot be told apart from the
@@ -36,16 +36,16 @@ class Decision:
 
     order: list[Trial]
     intervals: list[Interval]
-    """Of each trial's difference to the best one, that is, the first."""
+    """The interval of each trial's difference to the best one, which is the first."""
     members: list[Trial]
-    """The trials that cannot be told apart from the best, at most `MOST_MEMBERS`, the best first."""
+    """The trials that cannot be told apart from the best, from best to worst, at most `MOST_MEMBERS`."""
     weights: list[float]
     """Their weights in a blend, summing to 1."""
     ranker: Ranker
     values: FloatArray
     """The metric of the chosen ranker on each validation query."""
     blend: Interval | None = None
-    """Of the blend's difference to the best trial; None where none was made."""
+    """The interval of the blend's difference to the best trial; None if no blend was made."""
     blend_value: float = math.nan
     """The metric of the blend, taken or not."""
 
@@ -61,7 +61,7 @@ class Decision:
 
 
 def decide(order: Sequence[Trial], judge: Judge, blend: bool) -> Decision:
-    """Take the first of trials from best to worst; blend those that the 95 % interval of the difference leaves in.
+    """Take the first of trials that are sorted from best to worst, or blend those that may be as good as the first.
 
     With the interval [−g − h, −g + h] of a trial's difference to the best, its weight is 1 − g/h: 1 for the best, 0 for
     one whose interval just reaches 0.
@@ -69,19 +69,18 @@ def decide(order: Sequence[Trial], judge: Judge, blend: bool) -> Decision:
     sign = 1.0 if judge.higher_is_better else -1.0
     order, best = list(order), order[0]
     intervals = [t_interval(trial.values, best.values) for trial in order]
-    worth = [plausibility(seen, sign) for seen in intervals]
-    kept = [(trial, weight) for trial, weight in zip(order, worth, strict=True) if weight > 0][:MOST_MEMBERS]
+    evidence = [plausibility(interval, sign) for interval in intervals]
+    kept = [(trial, weight) for trial, weight in zip(order, evidence, strict=True) if weight > 0][:MOST_MEMBERS]
     if _all_alike(order):  # no reason to prefer a blend, which is slower
         kept = kept[:1]
     members, weights = [trial for trial, _ in kept], [weight / sum(w for _, w in kept) for _, weight in kept]
     if not blend or len(members) == 1:
         return Decision(order, intervals, members, weights, best.ranker, best.values)
     mixed = BlendRanker.of([trial.ranker for trial in members], judge.data, weights)
-    values = judge.per_query(mixed.predict(judge.data))
-    seen = t_interval(values, best.values)
-    taken = plausibility(seen, sign) > 0
-    ranker, of_it = (mixed, values) if taken else (best.ranker, best.values)
-    return Decision(order, intervals, members, weights, ranker, of_it, seen, float(np.nanmean(values)))
+    blend_values = judge.per_query(mixed.predict(judge.data))
+    lead = t_interval(blend_values, best.values)
+    ranker, values = (mixed, blend_values) if plausibility(lead, sign) > 0 else (best.ranker, best.values)
+    return Decision(order, intervals, members, weights, ranker, values, lead, float(np.nanmean(blend_values)))
 
 
 def _all_alike(trials: Sequence[Trial]) -> bool:
@@ -105,7 +104,7 @@ def plausibility(interval: Interval, sign: float) -> float:
 
 
 def rows_of(decision: Decision) -> list[dict[str, Any]]:
-    """The trials that were judged, from best to worst, behind the blend where one was made."""
+    """Return rows of the trials that were judged: the blend if one was made, then the others from best to worst."""
     best = decision.order[0].value or 0.0
     members = [trial.name for trial in decision.members] if decision.blended else []
     weights = dict(zip(members, decision.weights, strict=False))
@@ -117,11 +116,11 @@ def rows_of(decision: Decision) -> list[dict[str, Any]]:
         trial.row()
         | {
             "difference": float(trial.value or 0.0) - best,
-            "difference_low": seen.low,
-            "difference_high": seen.high,
+            "difference_low": interval.low,
+            "difference_high": interval.high,
             "weight": weights.get(trial.name, 0.0),
         }
-        for trial, seen in judged
+        for trial, interval in judged
     ]
 
 
@@ -129,19 +128,19 @@ _FEW_QUERIES = 30
 
 
 class StoryFacts(NamedTuple):
-    """What the story is about, besides the decision."""
+    """What the story tells besides the decision."""
 
     judge: Judge
     trained_on: int
-    """Queries that the candidates were fitted on."""
+    """The number of queries that the candidates were fitted on."""
     drawn: str | None
-    """How the held-out queries were drawn; None where validation data were given."""
+    """How the held-out queries were drawn; None if validation data were given."""
     budget: float | None
     refit: Refit
 
 
 def story_of(decision: Decision, search: PortfolioSearch, facts: StoryFacts) -> tuple[str, ...]:
-    """What was tried, what won and by how much, what was blended, what was left out: in sentences."""
+    """Say in sentences what was tried, what won and by how much, what was blended and what was left out."""
     parts = [
         _data(facts),
         _winner(decision, facts.judge),
@@ -192,8 +191,8 @@ def _winner(decision: Decision, judge: Judge) -> str:
 
 
 def _level(decision: Decision) -> int:
-    """How many cannot be told apart from the best, itself included."""
-    return sum(seen.low <= 0 <= seen.high for seen in decision.intervals)
+    """Return how many trials cannot be told apart from the best, the best included."""
+    return sum(interval.low <= 0 <= interval.high for interval in decision.intervals)
 
 
 def _blend(decision: Decision) -> str:
@@ -252,7 +251,7 @@ def _caution(judge: Judge) -> str:
 
 
 def _interval(interval: Interval, before: str = "") -> str:
-    """In brackets; nothing where a single query was judged, which has none."""
+    """Return an interval in brackets; nothing if a single query was judged, which has no interval."""
     if math.isinf(interval.high - interval.low):
         return ""
     return f" ({before}95 % interval of the difference {interval.low:+.4f} to {interval.high:+.4f})"

@@ -113,22 +113,22 @@ class GridSearch(Search):
             yield [self._around(tuple(self.best.options["l2"] / factor for factor in self.system.refine))]
 
     def walk(self) -> Iterator[list[Candidate]]:
-        """Beyond the edge, where the best penalty lies at one and is better than its neighbour."""
+        """Walk beyond the edge of the grid if the best penalty lies there and beats its neighbour."""
         edge = None
         try:
             for _ in range(_STEPS):
-                here = self.best
-                beyond = None if self.penalties is None else self._beyond(here)
+                best = self.best
+                beyond = None if self.penalties is None else self._beyond(best)
                 if beyond is None:
                     break
-                edge = here.options["l2"] if edge is None else edge
+                edge = best.options["l2"] if edge is None else edge
                 yield [self._around((beyond,))]
-                if self.best is here:
+                if self.best is best:
                     break
         finally:  # also where Ctrl-C ends the search here
             if edge is not None:
-                best, last = self.best.options["l2"], self.trials[-1].options["l2"]
-                ended = f"the best is {best:g}" if best != edge else "which was no better"
+                best_l2, last = self.best.options["l2"], self.trials[-1].options["l2"]
+                ended = f"the best is {best_l2:g}" if best_l2 != edge else "which was no better"
                 words = f"The best l2 of the grid lay at its edge, {edge:g}; tried on to {last:g}, {ended}."
                 self.sentences.append(words)
 
@@ -138,7 +138,7 @@ class GridSearch(Search):
             self.trials.extend(self._stops(trial))
 
     def keep_default(self, caution: float) -> None:
-        """The default, unless the best is better by so many standard errors of the differences by query."""
+        """Keep the default unless the best is better by so many standard errors of the differences by query."""
         best, default = self.best, self._default()
         if default is None or default is best or self.interrupts.happened:
             return
@@ -155,9 +155,10 @@ class GridSearch(Search):
             )
 
     def choice(self, train: RankingData) -> Choice:
-        """The candidate that is kept, solved to the end where the search was content with less.
+        """Return the best trial, or the default that was kept, trained to the end.
 
-        `train` are all the data, to fit on once more where some were held out.
+        `train` is all the data, which the choice is fitted on once more if some were held out. A candidate with a loss
+        that is not smooth is otherwise solved once more, as the search solved it roughly.
         """
         kept, held_out, refitted = self.kept or self.best, self.judge.division.held_out, False
         ranker, final = kept.ranker, dict(kept.options)
@@ -208,11 +209,11 @@ class GridSearch(Search):
         return Candidate(self.system.name, partial(self.system.make, **given), options)
 
     def _around(self, l2: tuple[float, ...]) -> Candidate:
-        """The best, with other penalties."""
+        """Return the best candidate with other penalties."""
         return self._candidate(_combination(self.best), l2)
 
     def _stops(self, trial: Trial) -> list[Trial]:
-        """The trials that a ranker makes by itself: one for each penalty of its path, else one in all."""
+        """Return a trial for each penalty of the path that a ranker walked, or the one trial if there is no path."""
         first, trial = len(self.trials), replace(trial, seconds=None)  # several share the cores
         if not hasattr(trial.fitted, "path_"):
             return [replace(trial, number=first)]
@@ -223,15 +224,16 @@ class GridSearch(Search):
             if self.penalties is not None:
                 options = {**options, "l2": facts.pop("l2")}
             place = stop if hasattr(trial.fitted, "on_path") else None
-            made = replace(trial, options=options, value=value, facts=facts, stop=place)
-            trials.append(replace(made, number=first + stop, values=trial.values[:0]))
+            # `values` belong to the stop that the ranker kept.
+            at_stop = replace(trial, options=options, value=value, facts=facts, stop=place, values=trial.values[:0])
+            trials.append(replace(at_stop, number=first + stop))
         return trials
 
-    def _beyond(self, here: Trial) -> float | None:
-        """The next penalty beyond the edge that this candidate is at, in the step of the grid; None within it."""
-        alike = [trial for trial in self.trials if _combination(trial) == _combination(here)]
+    def _beyond(self, best: Trial) -> float | None:
+        """Return the next penalty beyond the edge that a trial is at, in the step of the grid; None within the grid."""
+        alike = [trial for trial in self.trials if _combination(trial) == _combination(best)]
         worths = {trial.options["l2"]: self.judge.worth(trial) for trial in alike}
-        tried, l2 = sorted(worths), here.options["l2"]
+        tried, l2 = sorted(worths), best.options["l2"]
         if len(tried) < 2 or l2 not in (tried[0], tried[-1]):
             return None
         neighbour = tried[1] if l2 == tried[0] else tried[-2]
@@ -240,14 +242,14 @@ class GridSearch(Search):
         return float(f"{l2 * l2 / neighbour:.12g}")  # 1, not 1.0000000000000002
 
     def _default(self) -> Trial | None:
-        """The candidate with the hyper-parameters that the system has unasked, if it was tried."""
+        """Return the trial with the system's default hyper-parameters, if there is one."""
         plain = self.system.make(**self.options).get_params(deep=False)
         own = {name: plain[name] if name in plain else getattr(plain.get("loss"), name, None) for name in self.searched}
         alike = [trial for trial in self.ranked if own and _key(trial.options) == _key(own)]
         return alike[0] if alike else None
 
     def _per_query(self, trial: Trial) -> FloatArray:
-        """Of a stop of a path, too, of which the search has only the mean."""
+        """Return the metric by query, also for a stop of a path, of which the search has only the mean."""
         [part] = self.judge.division.parts
         return self.judge.values(trial.ranker, part)
 
@@ -263,7 +265,7 @@ def _short_of_the_optimum(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _combination(trial: Trial) -> dict[str, Any]:
-    """The hyper-parameters of a candidate besides its place on the path of penalties."""
+    """Return the hyper-parameters of a trial without its penalty."""
     return {name: value for name, value in trial.options.items() if name != "l2"}
 
 
@@ -274,7 +276,7 @@ def _named(options: Mapping[str, Any]) -> str:
 
 
 def _distinct(combinations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each combination once, by what it means."""
+    """Return each combination once, by its meaning."""
     kept: dict[Any, dict[str, Any]] = {}
     for values in combinations:
         kept.setdefault(_key(values), values)
@@ -282,7 +284,7 @@ def _distinct(combinations: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _key(combination: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """What a combination means: OWPC's share p says nothing where the weights are 1/j or constant."""
+    """Return the meaning of a combination: OWPC ignores its share p if the weights are 1/j or constant."""
     silent = combination.get("weights") in ("1/j", "constant")
     named = {name: value for name, value in combination.items() if not (silent and name == "p")}
     return tuple(sorted((name, f"{v:.12g}" if isinstance(v, float | int) else str(v)) for name, v in named.items()))

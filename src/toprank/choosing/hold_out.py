@@ -1,4 +1,4 @@
-"""Which queries judge: those of validation data, some that are held out of the training data, or each of some folds."""
+"""Which queries judge: those of validation data, a held-out part of the training data, or each fold in turn."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from toprank.errors import DataError, Remedy
 from toprank.significance.results import queries
 
 
-def as_data(given: Any, name: str) -> RankingData:
-    """Ranking data, which may be given as (X, y, qid)."""
-    if isinstance(given, tuple) and len(given) == 3:
-        X, y, qid = given
+def as_data(data: Any, name: str) -> RankingData:
+    """Return ranking data, also from (X, y, qid)."""
+    if isinstance(data, tuple) and len(data) == 3:
+        X, y, qid = data
         return RankingData(X, y, qid=qid)
-    if not isinstance(given, RankingData):
+    if not isinstance(data, RankingData):
         raise DataError(
             f"{name} must be a RankingData, tr.RankingData(X, y, qid=qid) or tr.read(path), or (X, y, qid)."
         )
-    return given
+    return data
 
 
 def divide(
@@ -36,7 +36,7 @@ def divide(
     by: str | None = None,
     holdout: float = 0.2,
 ) -> Division:
-    """The given validation data; or so many folds; or a share of the queries held out, drawn by seed or the latest."""
+    """Judge on validation data, or on so many folds, or on a share of the queries, drawn by the seed or the latest."""
     if valid is not None:
         _check_given(train, valid, folds, by)
         return Division((HoldOut(train, valid),), f"{queries(valid.n_queries)} of validation data")
@@ -54,9 +54,9 @@ def divide(
     if by is not None:
         number = periods(train, by, [1 / (folds + 1)] * (folds + 1))
         windows = [(number < end, number == end) for end in range(1, folds + 1)]
-        timed = tuple(HoldOut(train.select(before), train.select(then)) for before, then in windows)
-        words = f"{queries(sum(part.valid.n_queries for part in timed))} in {folds} folds by '{by}'"
-        return Division(timed, words, folded=True)
+        parts = tuple(HoldOut(train.select(past), train.select(period)) for past, period in windows)
+        words = f"{queries(sum(part.valid.n_queries for part in parts))} in {folds} folds by '{by}'"
+        return Division(parts, words, folded=True)
     judges = split(train, [1 / folds] * folds, seed=seed)
     parts = tuple(HoldOut(train.select(~np.isin(train.qids, judge.qids)), judge) for judge in judges)
     return Division(parts, f"{queries(train.n_queries)} in {folds} folds", folded=True)

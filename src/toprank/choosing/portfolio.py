@@ -1,4 +1,4 @@
-"""The portfolio: which rankers are tried, in which order, and which of them there is no time for."""
+"""The portfolio: which rankers are tried, in which order, and which are left out for lack of time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
 NO_TIME = "There was no time for it."
-"""Why an entry is not tried that does not fit into the budget."""
-_ENOUGH = "As many were tried as were asked for."
+"""The remark on an entry that does not fit into the budget."""
+_MAX_TRIALS = "As many were tried as were asked for."
 _PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001)
 _RAW_PENALTIES = (1e3, 1e2, 10.0, 1.0, 0.1)  # cs-RgList leaves the features as they are
 _FEW_PENALTIES = (0.1, 0.01, 0.001)
@@ -40,16 +40,16 @@ class PortfolioEntry(NamedTuple):
     ranker: Ranker
     """Not fitted."""
     work: float
-    """Expected time, in units that the entries of one kind share: solvers, and what learns in rounds."""
+    """Expected time, in a unit for solvers and another for rankers that learn in rounds."""
 
     @property
     def in_rounds(self) -> bool:
-        """Which of the two kinds it is."""
+        """Whether the ranker learns in rounds; the others are solvers."""
         return self.ranker.rounds is not None
 
 
 def portfolio(data: RankingData, metric: str, convention: str, seed: int, threads: int | None) -> list[PortfolioEntry]:
-    """The entries for these data, in the order in which they are tried: what wins soonest first.
+    """Return the entries for these data, in the order in which they are tried: those that win soonest first.
 
     The quickest linear model makes sure that there is an answer, and YetiRank, the best of single systems, comes next,
     so that a few seconds are enough for both.
@@ -95,7 +95,7 @@ def portfolio(data: RankingData, metric: str, convention: str, seed: int, thread
 
 
 def tree_settings(data: RankingData) -> dict[str, Any]:
-    """Small trees and small steps on few documents, where 31 leaves were worse than 7 under every loss.
+    """Return options of trees: small ones and small steps on few documents, where 7 leaves beat 31 under every loss.
 
     The small end was chosen on the validation parts of MQ2008, OHSUMED and slices of MSLR; larger data get what is
     usual for them.
@@ -108,7 +108,7 @@ def tree_settings(data: RankingData) -> dict[str, Any]:
 
 
 class PortfolioSearch(Search):
-    """Tries what fits into the time; the first entry that goes with the data is fitted whatever it takes.
+    """Tries what fits into the time; the first entry that can learn from the data is fitted to its end.
 
     What an entry will take is estimated from the quickest of its kind before it: the first of a kind also pays for
     what is loaded once. What learns in rounds may use half of the time that is left, a solver and the last entry all of
@@ -133,12 +133,12 @@ class PortfolioSearch(Search):
         self.entries, self.max_trials, self.also, self.tell = entries, max_trials, also, tell
 
     def of(self, *states: str) -> list[Trial]:
-        """The trials that ended so."""
+        """Return the trials in these states."""
         return [trial for trial in self.trials if trial.state in states]
 
     @property
     def budget_bound(self) -> bool:
-        """Whether more time would have given more."""
+        """Whether trials were cut short or left out for lack of time."""
         return any(trial.state == "cut short" or trial.remark == NO_TIME for trial in self.trials)
 
     @property
@@ -170,9 +170,9 @@ class PortfolioSearch(Search):
                 rates[entry.in_rounds] = min(rates.get(entry.in_rounds, math.inf), seconds / entry.work)
 
     def _skipped(self, left: float, expected: float) -> str | None:
-        """Why an entry is not tried; None where it is."""
+        """Return why an entry is not tried; None if it is."""
         if self.max_trials is not None and len(self.ranked) >= self.max_trials:
-            return _ENOUGH
+            return _MAX_TRIALS
         return NO_TIME if self.ranked and (left <= 0 or expected > left) else None
 
     def _rehearsed(self, entry: PortfolioEntry) -> Ranker:
@@ -194,7 +194,7 @@ class PortfolioSearch(Search):
 
 
 def _rehearse(entry: PortfolioEntry, data: RankingData) -> None:
-    """Refuse, as early as that can be told, an entry that cannot learn from the data."""
+    """Fit an entry as briefly as possible, so that one that cannot learn from the data fails early."""
     ranker = unfitted(entry.ranker)
     if ranker.rounds is not None:
         ranker.set_params(**{ranker.rounds.option: 1, "early_stopping": None})

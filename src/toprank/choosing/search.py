@@ -1,4 +1,4 @@
-"""One search: trials, who judges them, what may end them, and the loop that makes them.
+"""One search: trials, the judge of their worth, what may end them, and the loop that makes them.
 
 `grid`, `tuning` and `portfolio` are its strategies: each says what to try next, and what becomes of a trial.
 """
@@ -36,74 +36,74 @@ Ctrl-C; by data that it cannot learn from; before it began."""
 
 @dataclass(frozen=True)
 class Trial:
-    """One ranker that was tried, what it is worth on the queries that judge, and how it ended."""
+    """A ranker that was tried, its value on the queries that judge, and how the trial ended."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The hyper-parameters that make it another one than the others."""
+    """The hyper-parameters in which it differs from the other trials."""
     value: float | None = None
-    """The metric on the queries that judge; of a pruned trial, as far as it came."""
+    """The metric on the queries that judge; for a pruned trial, the metric when it was given up."""
     number: int = 0
     state: State = "complete"
     seconds: float | None = None
     remark: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else its strategy knows of it."""
+    """What else the strategy knows about the trial."""
     values: FloatArray = field(default_factory=lambda: np.empty(0))
-    """The metric of every query that judges, where this process judged it."""
+    """The metric of every query that judges; empty if another process judged the trial."""
     fitted: Any = None
-    """The ranker that was fitted for it."""
+    """The fitted ranker."""
     stop: int | None = None
-    """Where a ranker walks a path of penalties: the stop on it that this trial is."""
+    """The stop of this trial on the path of penalties that the ranker walked; None if there is no path."""
     rounds: tuple[int, ...] = ()
-    """How many rounds it kept on each part of the data, where it learns in rounds."""
+    """How many rounds the ranker kept on each part of the data; empty if it does not learn in rounds."""
     warned: Sequence[warnings.WarningMessage] = ()
-    """What the ranker warned of."""
+    """The warnings of the ranker."""
 
     @property
     def ranker(self) -> Any:
-        """The ranker of this trial; every stop of a path can be taken up again."""
+        """The ranker of this trial, restored if the trial is an earlier stop of a path."""
         path = self.fitted
         if self.stop is None or path.path_solutions_[self.stop] is path.solution_:
             return path
         return path.on_path(self.stop)
 
     def row(self) -> dict[str, Any]:
-        """What there is to tell of it, in plain values."""
+        """Return the trial as plain values, for `Choice.trials`."""
         names = ("number", "name", "options", "value", "state", "seconds", "remark")
         row = {name: getattr(self, name) for name in names}
         return {**row, "options": dict(self.options), **self.facts}
 
 
 def unconverged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of rows of trials those whose solver did not reach the optimum, and was not interrupted either."""
+    """Return the rows of trials whose solver did not reach the optimum without being interrupted."""
     return [row for row in rows if row.get("converged", 1.0) == 0.0 and not row.get("interrupted")]
 
 
 JUDGED: tuple[State, ...] = ("complete", "cut short")
-"""The states of trials that there is a choice among."""
+"""The states of trials that can be chosen."""
 
 
 class HoldOut(NamedTuple):
-    """To learn from, and to judge by."""
+    """The data to learn from, and those to judge by."""
 
     train: RankingData
     valid: RankingData
 
 
 class Division(NamedTuple):
-    """The parts of the data, and what they are in words."""
+    """How the data are divided, and the same in words."""
 
     parts: tuple[HoldOut, ...]
     words: str
     folded: bool = False
-    """Whether there are folds: then the answer may learn from all queries."""
+    """Whether there are folds, so that the chosen ranker is fitted on all queries in the end."""
     held_out: int | None = None
-    """How many queries of the training data were held out; None where there are validation data or folds."""
+    """How many queries of the training data were held out; None if there are validation data or folds."""
 
 
 class TrialJudge(NamedTuple):
-    """Says what trials are worth: by a metric under a convention, on the queries of a division that judge."""
+    """Judges trials by a metric under a convention, on the queries that a division holds out."""
 
     division: Division
     metric: str
@@ -111,16 +111,16 @@ class TrialJudge(NamedTuple):
     threads: int | None
 
     def of(self, part: HoldOut) -> Judge:
-        """The judge of one part."""
+        """Return the judge of one part."""
         return Judge(part.valid, self.metric, convention=self.convention, threads=self.threads)
 
     @property
     def sign(self) -> float:
-        """1 where more of the metric is better, -1 where less is."""
+        """1 if more of the metric is better, -1 if less is."""
         return 1.0 if parse(self.metric).higher_is_better else -1.0
 
     def check(self) -> None:
-        """Refuse, before the first fit, what cannot be judged, or is the same on every part whatever the order."""
+        """Refuse, before the first fit, data that cannot be judged or on which every order is worth the same."""
         judges = [self.of(part) for part in self.division.parts]
         for judge in judges:
             judge(np.zeros(judge.data.n_documents))
@@ -128,42 +128,42 @@ class TrialJudge(NamedTuple):
             judges[0].for_choosing()
 
     def values(self, ranker: Ranker, part: HoldOut) -> FloatArray:
-        """The metric of every query of a part."""
+        """Return the metric of every query of a part."""
         judge = self.of(part)
         return judge.per_query(ranker.predict(judge.data))
 
     def worth(self, trial: Trial) -> float:
-        """The value of a trial, more of which is better; what could not be judged is worth least."""
+        """Return the value of a trial with the sign by which more is better; -inf if it has none."""
         return self.sign * trial.value if trial.value == trial.value and trial.value is not None else -math.inf
 
     def ranked(self, trials: Iterable[Trial]) -> list[Trial]:
-        """The trials that were judged, from the best to the worst; the first of equals comes first."""
+        """Return the trials that were judged, from best to worst; equal ones stay in their order."""
         return sorted((trial for trial in trials if trial.state in JUDGED), key=self.worth, reverse=True)
 
 
-_OURS = (ConstantScoresWarning, ConvergenceWarning)
+_NOTED = (ConstantScoresWarning, ConvergenceWarning)
 
 
 @contextmanager
 def noting() -> Iterator[list[warnings.WarningMessage]]:
-    """Collect what rankers warn of: a trial is judged by its metric. Other warnings go where they would have gone."""
+    """Collect the warnings of rankers, whose trials are judged by the metric; pass all other warnings on."""
     ours: list[warnings.WarningMessage] = []
-    seen: list[warnings.WarningMessage] = []
+    recorded: list[warnings.WarningMessage] = []
     try:
-        with warnings.catch_warnings(record=True) as seen:
-            for category in _OURS:
+        with warnings.catch_warnings(record=True) as recorded:
+            for category in _NOTED:
                 warnings.simplefilter("always", category)
             yield ours
     finally:
-        for warning in seen:
-            if issubclass(warning.category, _OURS):
+        for warning in recorded:
+            if issubclass(warning.category, _NOTED):
                 ours.append(warning)
             else:
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 class Interrupts:
-    """Notes Ctrl-C while it is open, also where a ranker answers it itself by keeping the best so far.
+    """Notes Ctrl-C while it is open, even if a ranker answers it by keeping the best so far.
 
     Only training is cut off: between trials a study is written, and the note is enough. A second Ctrl-C always counts.
     """
@@ -172,8 +172,8 @@ class Interrupts:
         self.happened, self._cutting = False, False
 
     def __enter__(self) -> Self:
-        here = threading.current_thread() is threading.main_thread()  # no other thread may listen to signals
-        self._before = signal.getsignal(signal.SIGINT) if here else None
+        in_main = threading.current_thread() is threading.main_thread()  # no other thread may listen to signals
+        self._before = signal.getsignal(signal.SIGINT) if in_main else None
         if callable(self._before):
             signal.signal(signal.SIGINT, self._note)
         return self
@@ -184,7 +184,7 @@ class Interrupts:
 
     @contextmanager
     def cutting(self) -> Iterator[None]:
-        """Within, Ctrl-C cuts off what is going on, and `happened` says so."""
+        """Let Ctrl-C cut off what runs within the block; `happened` says whether it did."""
         around, self._cutting = self._cutting, True
         try:
             yield
@@ -194,7 +194,7 @@ class Interrupts:
             self._cutting = around
 
     def finished(self, fit: Callable[[], Any]) -> Any:
-        """The ranker that a last training gives; None where Ctrl-C ended that, so that what there was stays."""
+        """Return the ranker of a last training; None if Ctrl-C ended it, so that the earlier ranker is kept."""
         ranker = None
         with self.cutting():
             ranker = fit()
@@ -208,7 +208,7 @@ class Interrupts:
 
 
 class Clock:
-    """A budget of seconds that runs from now on; None: without end."""
+    """A budget of seconds that begins now; None: no limit."""
 
     def __init__(self, budget: float | None = None) -> None:
         self.budget, self._begin = math.inf if budget is None else budget, time.perf_counter()
@@ -220,12 +220,12 @@ class Clock:
 
     @property
     def left(self) -> float:
-        """Seconds that are left, below 0 where the budget is overdrawn."""
+        """Seconds that are left; negative once the budget is overdrawn."""
         return self.budget - self.spent
 
 
 class PrunedError(Exception):
-    """The trial lies behind the others and is not continued."""
+    """The trial is behind the others and is not continued."""
 
 
 class Candidate(NamedTuple):
@@ -235,19 +235,19 @@ class Candidate(NamedTuple):
     make: Callable[[], Any]
     options: Mapping[str, Any]
     seconds: float = math.inf
-    """When its training is cut short, and judged as far as it came."""
+    """The time after which its training is cut short; it is then judged as it is."""
     look: Callable[[float, int], None] | None = None
-    """Told the metric so far after each part but the last; raises `PrunedError` to give the candidate up."""
+    """Called with the metric so far after each part but the last; raises `PrunedError` to give the candidate up."""
 
 
 class Search(ABC):
-    """Fits and judges what its strategy proposes until there is no more, or Ctrl-C; what was judged by then is kept."""
+    """Fits and judges what its strategy proposes, to the end or until Ctrl-C; what was judged by then is kept."""
 
     failures: ClassVar[tuple[type[Exception], ...]] = ()
-    """What a candidate may fail of without ending the search."""
+    """Exceptions of a candidate that do not end the search."""
     failed: ClassVar[State] = "failed"
     hushed: ClassVar[bool] = True
-    """Whether what rankers warn of is noted in the trial instead."""
+    """Whether warnings of rankers are kept in the trial instead of shown."""
 
     def __init__(self, judge: TrialJudge, clock: Clock | None = None, at_once: int | None = 1) -> None:
         self.judge, self.clock, self.at_once = judge, clock or Clock(), at_once
@@ -256,29 +256,29 @@ class Search(ABC):
 
     @abstractmethod
     def batches(self) -> Iterator[Sequence[Candidate]]:
-        """What to try next, again and again; the candidates of a batch may be tried at once."""
+        """Yield what to try next; the candidates of a batch may be tried at once."""
 
     @abstractmethod
     def take(self, candidate: Candidate, trial: Trial | None) -> None:
-        """See to what became of a candidate; None where Ctrl-C left nothing of it."""
+        """Take the trial of a candidate; None if Ctrl-C left nothing of it."""
 
     @property
     def trials(self) -> list[Trial]:
-        """Everything that was tried."""
+        """All trials so far."""
         return self._trials
 
     @property
     def ranked(self) -> list[Trial]:
-        """The trials that there is a choice among, the best first."""
+        """The trials that can be chosen, from best to worst."""
         return self.judge.ranked(self.trials)
 
     @property
     def best(self) -> Trial:
-        """The first of the best, once something was judged."""
+        """The best trial, once something was judged."""
         return self.ranked[0]
 
     def run(self) -> None:
-        """Try what is proposed; `KeyboardInterrupt` where that is interrupted before anything was judged."""
+        """Try what is proposed; raise `KeyboardInterrupt` if Ctrl-C comes before anything was judged."""
         with self.interrupts:
             try:
                 for batch in self.batches():
@@ -341,9 +341,9 @@ class Search(ABC):
 
 
 def _mean(values: Sequence[FloatArray]) -> float:
-    """Over the queries for which the metric is defined; NaN where it is for none."""
-    every = np.concatenate(values)
-    return math.nan if np.isnan(every).all() else float(np.nanmean(every))
+    """Return the mean over the queries for which the metric is defined; NaN if there is none."""
+    per_query = np.concatenate(values)
+    return math.nan if np.isnan(per_query).all() else float(np.nanmean(per_query))
 
 
 class Refit(NamedTuple):
@@ -356,10 +356,10 @@ class Refit(NamedTuple):
 
 
 def fit_again(ranker: Any, rounds: Sequence[int], train: RankingData) -> Any:
-    """Fit on all the data, in the mean of the rounds that were best: without validation data nothing stops the fit."""
+    """Fit on all the data for the mean of the best numbers of rounds, as no validation data can stop the fit."""
     kind, best = ranker.rounds, max(1, round(float(np.mean(rounds)))) if rounds else None
     if kind is not None and best is not None:
-        # The rate of some falls until the last round, so that they are told of all of them and are stopped.
+        # In some the learning rate falls until the last round, so they get the full number of rounds and are stopped.
         stop = {kind.option: best} if kind.nested else {"callbacks": (lambda now: now.number >= best,)}
         ranker.set_params(**stop)
     ranker.fit(train)

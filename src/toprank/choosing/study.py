@@ -1,4 +1,4 @@
-"""Optuna's study: where it is kept, whether it is the one that is meant, and what it has seen."""
+"""Optuna's study: the file that keeps it, whether it is the study that is asked for, and its trials."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DIFFERS = {
 
 
 def storage_path(storage: str | os.PathLike[str] | None) -> Path | None:
-    """The path of the database, checked: a file that is no study of ours would be filled with our tables."""
+    """Return the path of the database; refuse a file that holds no studies, as tables would be written into it."""
     if storage is None:
         return None
     text = os.fspath(storage)
@@ -60,10 +60,10 @@ def _check_database(path: Path) -> None:
 def open_study(
     optuna: Any, path: Path | None, name: str, identity: Mapping[str, Any], *, maximize: bool, pruner: Any
 ) -> Iterator[Any]:
-    """The study of that name, new or resumed; Optuna is silent meanwhile.
+    """Open the study of that name, new or resumed; Optuna is silent meanwhile.
 
     Raises:
-        DataError: the study of that name asks another question.
+        DataError: the study of that name is about other data, options or another system.
         FileError: the database cannot be read or written.
     """
     from sqlalchemy.exc import SQLAlchemyError
@@ -118,14 +118,14 @@ def _check_identity(study: Any, identity: Mapping[str, Any], path: Path | None) 
 
 
 def process() -> dict[str, Any]:
-    """Who works on a trial."""
+    """Return what identifies this process as the one that works on a trial."""
     return {"host": platform.node(), "pid": os.getpid(), "began": _began(os.getpid())}
 
 
 def _began(pid: int) -> str | None:
-    """When a process began, in ticks since the machine did; None where the system does not say.
+    """Return when a process began, in ticks since the machine started; None if the system does not say.
 
-    Numbers of processes are given away again, soon where few are in use, as in a container.
+    Numbers of processes are used again, and soon if few are in use, as in a container.
     """
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
@@ -135,7 +135,7 @@ def _began(pid: int) -> str | None:
 
 
 def _end_stale_trials(optuna: Any, study: Any, path: Path | None) -> None:
-    """Trials of a process that was killed count for nothing; a process that is still at work is not disturbed."""
+    """End the trials of a process that was killed; refuse the study if its process is still at work."""
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         worker = trial.user_attrs.get("process", {})
         if worker.get("host") == platform.node() and _alive(worker["pid"], worker.get("began")):
@@ -162,8 +162,8 @@ def _alive(pid: int, began: str | None) -> bool:
 
 
 def trials_of(study: Any, space: Space, name: str) -> list[Trial]:
-    """What was tried, in order. A trial that was cut off counts for nothing: its like is made again."""
-    table = []
+    """Return the trials of a study in order; those that were cut off have the state "interrupted"."""
+    trials = []
     for trial in study.get_trials(deepcopy=False):
         if not trial.state.is_finished() or set(space.dimensions) - set(trial.params):
             continue
@@ -172,7 +172,7 @@ def trials_of(study: Any, space: Space, name: str) -> list[Trial]:
         states: dict[str, State] = {
             "COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "interrupted" if failure is None else "failed",
         }  # fmt: skip
-        table.append(
+        trials.append(
             Trial(
                 name,
                 space.options(trial.params),
@@ -184,4 +184,4 @@ def trials_of(study: Any, space: Space, name: str) -> list[Trial]:
                 facts,
             )
         )
-    return table
+    return trials

@@ -1,4 +1,4 @@
-"""`tune`: hyper-parameters by a search that learns from its trials where to look next (Optuna)."""
+"""`tune`: search hyper-parameters by Optuna, which learns from its trials where to look next."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ from toprank.systems import SYSTEMS, System, get
 
 _TELLING = 10
 _TELLING_EACH = 2
-"""Complete trials, in all and for each hyper-parameter, below which its share of the variance is chance."""
+"""Complete trials, in all and per hyper-parameter, below which shares of the variance are chance."""
 _REPORTS = 30  # looks at a training in rounds: each asks Optuna, which takes milliseconds
 _HOPELESS = 10  # so many failures, and nothing else, end a search
 
 
 class Standing(NamedTuple):
-    """What a callback sees after each trial; one that returns True ends the search."""
+    """What a callback gets after each trial; a callback that returns True ends the search."""
 
     trial: dict[str, Any]
     """The trial that was just made: a row of `Choice.trials`."""
     made: int
     """Trials of the study so far."""
     last: int
-    """Trials that it shall have."""
+    """Trials that the study is to have."""
     best: dict[str, Any] | None
     """The best so far."""
     seconds: float
     """Time since the search began."""
     seconds_left: float
-    """Time until its end, if trials go on like this; NaN after the first where no limit was given: the start is in its
-    time."""
+    """Time until the end if later trials take as long as these; NaN after the first trial, whose time includes the
+    start, unless a limit was given."""
 
 
 class StudySearch(Search):
@@ -84,8 +84,8 @@ class StudySearch(Search):
         super().__init__(judge)
         self.optuna, self.system, self.fixed, self.space, self.seed = optuna, system, fixed, space, seed
         self.distributions = space.distributions(optuna)
-        self.fresh: list[float] = []  # seconds of the trials that this process made
-        self.kept: Trial | None = None  # the best that this process made, with its ranker
+        self.durations: list[float] = []  # seconds of the trials that this process made
+        self.kept: Trial | None = None  # the best trial that this process made, with its ranker
         self.ended = self.out_of_time = False
 
     def on(
@@ -98,7 +98,7 @@ class StudySearch(Search):
     # ---- rankers ----
 
     def ranker(self, options: Mapping[str, Any], callback: Callable[[Any], Any] | None = None) -> Any:
-        """An unfitted ranker with these options."""
+        """Return an unfitted ranker with these options."""
         made = self.system.make(**{**self.fixed, **options})
         own = {
             "metric": self.judge.metric,
@@ -113,7 +113,7 @@ class StudySearch(Search):
 
     @property
     def rounds(self) -> int | None:
-        """How many rounds a ranker of this kind makes at most; None where it does not learn in rounds."""
+        """The most rounds that a ranker of the system makes; None if it does not learn in rounds."""
         rounds = self.system.kind.rounds
         return None if rounds is None else int(getattr(self.ranker({}), rounds.option))
 
@@ -127,7 +127,7 @@ class StudySearch(Search):
 
     @property
     def settled(self) -> list[Trial]:
-        """The trials that count."""
+        """The trials that count: all but those that were cut off."""
         return [trial for trial in self.trials if trial.state != "interrupted"]
 
     # ---- the loop ----
@@ -163,7 +163,7 @@ class StudySearch(Search):
 
     @override
     def take(self, candidate: Candidate, trial: Trial | None) -> None:
-        """Write down what came of a trial; one that was cut off counts for nothing."""
+        """Store the outcome of a trial in the study; one that was cut off is stored as failed."""
         states = self.optuna.trial.TrialState
         self.out_of_time |= trial is not None and trial.state == "cut short"
         if trial is None or self.out_of_time or self.interrupts.happened:
@@ -175,7 +175,7 @@ class StudySearch(Search):
             self._note(trial)
         else:
             self.study.tell(self.open, state=states.PRUNED if trial.state == "pruned" else states.FAIL)
-        self.fresh.append(self.clock.spent - self.began)
+        self.durations.append(self.clock.spent - self.began)
         self._tell(self.open.number)
 
     def _note(self, trial: Trial) -> None:
@@ -220,18 +220,18 @@ class StudySearch(Search):
 
     def _tell(self, number: int) -> None:
         done, seconds = self.settled, self.clock.spent
-        left = seconds_left(sum(self.fresh[1:]), len(self.fresh) - 1, self.wanted - len(done))
+        left = seconds_left(sum(self.durations[1:]), len(self.durations) - 1, self.wanted - len(done))
         if math.isfinite(self.clock.budget):
             left = float(np.fmin(left, max(0.0, self.clock.left)))
         [row] = [trial.row() for trial in done if trial.number == number]
         best = self.best.row() if self.ranked else None
-        seen = Standing(row, len(done), self.wanted, best, seconds, left)
-        wishes = [callback(seen) for callback in self.callbacks]
-        self.ended = any(wish is True for wish in wishes)
+        standing = Standing(row, len(done), self.wanted, best, seconds, left)
+        answers = [callback(standing) for callback in self.callbacks]  # each is called, also after one that ends it
+        self.ended = any(answer is True for answer in answers)
 
 
 def _report(trial: Any, value: float, step: int) -> None:
-    """Tell Optuna how far a trial is; where that is behind the others, it is given up."""
+    """Tell Optuna the metric of a trial so far, and give the trial up if Optuna says that it is behind."""
     if value == value:
         trial.report(value, step)
         if trial.should_prune():
@@ -243,7 +243,7 @@ def _trials(trials: int) -> str:
 
 
 def _telling(metric: str, line: ProgressLine) -> Callable[[Standing], None]:
-    """A callback that says on standard error where the search stands."""
+    """Return a callback that prints the state of the search."""
 
     def say(now: Standing) -> None:
         row = now.trial
@@ -353,18 +353,18 @@ def tune(
     return choice
 
 
-def _system(given: Any) -> System:
-    """The system that is meant; of a ranker, the one that makes such rankers: what differs from the defaults stays."""
-    if isinstance(given, System):
-        return given
-    if isinstance(given, str):
-        return get(given)
-    ranker = given() if isinstance(given, type) and issubclass(given, Ranker) else given
+def _system(system: Any) -> System:
+    """Return the system to search; for a ranker, one that makes such rankers and keeps what is not a default."""
+    if isinstance(system, System):
+        return system
+    if isinstance(system, str):
+        return get(system)
+    ranker = system() if isinstance(system, type) and issubclass(system, Ranker) else system
     kind = type(ranker).__name__
     if not isinstance(ranker, Ranker) or getattr(rankers, kind, None) is not type(ranker):
         raise DataError(
             f"tune takes a system or its name, or a ranker of toprank (tr.TreeRanker(n_trees=50)), not "
-            f"{kind if ranker is given else given!r}."
+            f"{kind if ranker is system else system!r}."
         )
     defaults, chosen = type(ranker)().get_params(deep=False), ranker.get_params(deep=False)
     options = {name: value for name, value in chosen.items() if repr(value) != repr(defaults[name])}
@@ -395,7 +395,7 @@ def _check(trials: Any, seconds: Any, seed: Any, threads: int | None, callbacks:
 
 
 def _check_single(search: StudySearch) -> None:
-    """Refuse several penalties at once, which a ranker chooses among on validation data: after folds there are none."""
+    """Refuse lists of penalties, among which rankers choose on validation data: with folds, the last fit has none."""
     options = search.ranker({}).get_params(deep=False)
     for name in ("l2", "tolerance"):
         dimension = search.space.dimensions.get(name)
@@ -428,7 +428,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def _warm_up(search: StudySearch) -> int:
-    """A fifth of the rounds, in which small steps cannot yet show what they are good for; folds need none."""
+    """Return how many rounds are not pruned: a fifth, in which small steps cannot show their worth; none for folds."""
     return 0 if search.judge.division.folded else (search.rounds or 0) // 5
 
 
@@ -444,7 +444,7 @@ def _importance(search: StudySearch) -> dict[str, float]:
 
 def _choice(search: StudySearch, train: RankingData) -> Choice:
     judge, best, table = search.judge, search.best, search.trials
-    importance, seen = _importance(search), best.facts["interval"]
+    importance, ends = _importance(search), best.facts["interval"]
     states = ", ".join(f"{number} {state}" for state, number in Counter(trial.state for trial in table).items())
     shares = ", ".join(f"{name} {share:.0%}" for name, share in importance.items())
     value = float(best.value or 0.0)
@@ -465,7 +465,7 @@ def _choice(search: StudySearch, train: RankingData) -> Choice:
             "The value is the best of many, so it is optimistic; judge the ranker on data that chose nothing.",
         ),
         stopped=" ".join(filter(None, (search.stopped, last.sentence))),
-        interval=seen and Interval(value, seen[0], seen[1], 0.95, best.facts["queries"], "Student's t", judge.metric),
+        interval=ends and Interval(value, ends[0], ends[1], 0.95, best.facts["queries"], "Student's t", judge.metric),
         importance=importance,
         held_out=judge.division.held_out,
         refitted=judge.division.folded and not last.interrupted,
@@ -475,7 +475,7 @@ def _choice(search: StudySearch, train: RankingData) -> Choice:
 
 
 def _refit(search: StudySearch, best: Trial, train: RankingData) -> Refit:
-    """The ranker of the best trial, where this process made it and there are no folds; else fitted again."""
+    """Return the ranker of the best trial; after folds, or if another process made the trial, fit it again."""
     kept, parts = search.kept, search.judge.division.parts
     if kept is not None and kept.number != best.number:  # a resumed study: another process made its best trial
         kept = None
