@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from toprank.comparison.results import Comparison, Difference, finite, plain
+from toprank.comparison.results import Comparison, Difference, plain
 from toprank.errors import DataError, ToprankError
 from toprank.significance import Interval
 
@@ -128,7 +128,11 @@ def test_stars_mark_what_was_shown():
 
 
 def test_what_is_infinite_is_null_in_json():
-    assert [finite(value) for value in (None, np.inf, -np.inf, np.nan, 0.0, -2.5)] == [None] * 4 + [0.0, -2.5]
+    values = [None, np.inf, -np.inf, np.nan, 0.0, -2.5]
+    assert [plain(replace(DIFFERENCE, effect_size=value))["effect_size"] for value in values] == [None] * 4 + [
+        0.0,
+        -2.5,
+    ]
     found = plain(replace(DIFFERENCE, interval=interval(-np.inf, np.inf), effect_size=np.inf))
     assert found["interval"] == [None, None]
     assert found["effect_size"] is None

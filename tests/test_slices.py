@@ -322,7 +322,7 @@ def test_an_experiment_compares_in_slices_of_its_pooled_queries(data, tmp_path):
         expected["ListNet"]
     )
     assert "By device:" in str(results)
-    assert "In no slice" in str(results) or " is better than " in str(results)
+    assert "in any slice" in str(results) or " is better than " in str(results)
     results.save(tmp_path / "results.parquet")
     again = tr.experiment.Results.read(tmp_path / "results.parquet")
     assert str(again) == str(results)

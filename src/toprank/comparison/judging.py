@@ -1,4 +1,4 @@
-"""Judges against each other: whether they agree on documents, and whether systems come out in the same order."""
+"""Compare judges: whether they agree on documents, and whether systems come out in the same order under each."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _MOST_GRADES = 20
 
 @dataclass(frozen=True)
 class Agreement:
-    """A judge and the first one, on the documents that both judged.
+    """How far a judge agrees with the first one, on the documents that both judged.
 
     Attributes:
         judge: its name.
         documents, queries: how many both judged.
-        same: the share of equal grades.
-        kappa: Cohen's kappa; None where both always give one grade.
-        kappa_interval: over queries; None where there is none.
-        weighted_kappa: with weights by the distance of the grades.
-        weighted_interval: of it.
+        same: share of equal grades.
+        kappa: Cohen's kappa; None if both always give one grade.
+        kappa_interval: its interval over queries; None if there is none.
+        weighted_kappa: kappa with weights by the distance of the grades.
+        weighted_interval: the interval of the weighted kappa; None if there is none.
     """
 
     judge: str
@@ -56,12 +56,12 @@ class Order:
     Attributes:
         judge, metric: names.
         queries: how many both judged.
-        tau: Kendall's τ between the two orders of means; None where all means of one are equal.
+        tau: Kendall's τ between the two orders of means; None if all means of one judge are equal.
         significant: pairs of systems that differ significantly for the first judge.
         kept: of these, pairs that the other judge finds significantly different in the same direction.
-        lost: of these, pairs of which the other judge shows nothing.
+        lost: of these, pairs in which the other judge shows no difference.
         flipped: of these, pairs that the other judge finds significantly different the other way round.
-        gained: pairs of which only the other judge shows a difference.
+        gained: pairs in which only the other judge shows a difference.
         flips: the flipped pairs in sentences.
         means: system → (mean for the first judge, mean for the other).
     """
@@ -81,18 +81,18 @@ class Order:
 
 @dataclass(frozen=True, repr=False)
 class Judges(Shown):
-    """What `judges` found; `print` it.
+    """The result of `judges`; `print` it.
 
     Attributes:
-        names: of the judges, the one that the others are held against first.
+        names: names of the judges; the others are compared with the first.
         agreements: one for each other judge.
-        alpha: Krippendorff's alpha of all judges; None where only one grade occurs.
-        alpha_interval: over queries.
-        documents, queries: judged by at least two.
-        orders: one for each other judge and metric, where there are runs.
+        alpha: Krippendorff's alpha of all judges; None if only one grade occurs.
+        alpha_interval: its interval over queries; None if there is none.
+        documents, queries: how many at least two judges judged.
+        orders: one for each other judge and metric; empty without runs.
         weights, level: what a disagreement costs.
-        confidence: of the intervals, and of the tests.
-        caveats: what these numbers do not say.
+        confidence: level of the intervals, and of the tests.
+        caveats: sentences about what these numbers do not show.
     """
 
     names: tuple[str, ...]
@@ -110,7 +110,7 @@ class Judges(Shown):
     def _parts(self) -> Sequence[Part]:
         share = percent(self.confidence)
         alpha = f"{_number(self.alpha)} {_brackets(self.alpha_interval)}".strip()
-        yours = f"{self.documents:,} documents of {queries(self.queries)} judged by at least two"
+        judged = f"{self.documents:,} documents of {queries(self.queries)} judged by at least two"
         rows = [
             (agreement.judge, f"{agreement.documents:,}", f"{agreement.same:.1%}",
              f"{_number(agreement.kappa)} {_brackets(agreement.kappa_interval)}".strip(),
@@ -119,7 +119,7 @@ class Judges(Shown):
         ]  # fmt: skip
         header = (f"against {self.names[0]}", "documents", "same grade", "kappa", f"{self.weights} kappa")
         parts: list[Part] = [
-            f"{len(self.names)} judges, {yours}: Krippendorff's alpha ({self.level}) {alpha}.",
+            f"{len(self.names)} judges, {judged}: Krippendorff's alpha ({self.level}) {alpha}.",
             Table(header, rows, names=1),
         ]
         if self.orders:
@@ -175,13 +175,13 @@ def judges(
     seed: int = 0,
     **compare_options: Any,
 ) -> Judges:
-    """Whether other judges (people, a language model, clicks) can stand for this one.
+    """Measure whether other judges (people, a language model, clicks) can stand for this one.
 
     Agreement on documents is one thing; that systems come out in the same order is what an evaluation needs. So with
     `runs` the systems are compared under each judge, on the queries that both judged, each by all of its judgments.
 
     Args:
-        human: the judgments that the others are held against: qrels, a file, a mapping, a frame, or `RankingData`.
+        human: the judgments that the others are compared with: qrels, a file, a mapping, a frame, or `RankingData`.
         others: name → judgments, or the judgments of a single judge.
         runs: name → run, two or more, to order under each judge.
         metrics: metrics of the runs.
@@ -189,9 +189,9 @@ def judges(
             caveat names those that are judged by a judge that they learnt from.
         weights: of the weighted kappa: ``quadratic`` or ``linear``, by how many of the grades that occur lie between.
         level: of Krippendorff's alpha: ``ordinal``, ``nominal`` or ``interval``.
-        confidence: of the intervals (a jackknife over queries), and of the tests between systems.
+        confidence: level of the intervals (a jackknife over queries), and of the tests between systems.
         name: what the first judge is called.
-        seed: of the tests between systems.
+        seed: seed of the tests between systems.
         **compare_options: further options of `compare`.
 
     >>> human = {"q1": {"a": 2, "b": 0, "c": 1}, "q2": {"a": 1, "b": 0}, "q3": {"a": 0, "b": 2}}
@@ -202,17 +202,17 @@ def judges(
     """
     check_number("confidence", confidence, above=0, below=1)
     single = not isinstance(others, Mapping) or _is_judgments(others)
-    given = {"judge": others} if single else dict(others)
-    if not given:
+    others = {"judge": others} if single else others
+    if not others:
         raise DataError("There is no other judge to compare with; give one or more, by name.")
-    if name in given:
+    if name in others:
         raise DataError(f"Two judges are called '{name}'; give them different names.")
-    everyone = {name: qrels_from(human)} | {other: qrels_from(of) for other, of in given.items()}
-    table = _Table.of(everyone)
+    everyone = {name: qrels_from(human)} | {other: qrels_from(judgments) for other, judgments in others.items()}
+    table = _JudgmentTable.of(everyone)
     agreements = tuple(_agreement(table, place, weights, confidence) for place in range(1, len(everyone)))
     units = (table.codes >= 0).sum(axis=1) >= 2
     counts = coincidences(table.codes, table.query, table.n_queries, len(table.grades))
-    alpha, interval = _with_interval(lambda of: krippendorff(of, table.grades, level), counts, confidence)
+    alpha, interval = _with_interval(lambda pairs: krippendorff(pairs, table.grades, level), counts, confidence)
     ordered = () if runs is None else tuple(_orders(everyone, runs, metrics, confidence, seed, compare_options))
     return Judges(
         tuple(everyone), agreements, alpha, interval, int(units.sum()), len(np.unique(table.query[units])), ordered,
@@ -220,24 +220,24 @@ def judges(
     )  # fmt: skip
 
 
-def _is_judgments(given: Mapping[str, Any]) -> bool:
+def _is_judgments(mapping: Mapping[str, Any]) -> bool:
     """Whether a mapping is {query: {document: grade}}, and not {judge: judgments}."""
-    inner = next(iter(given.values()), None)
+    inner = next(iter(mapping.values()), None)
     return isinstance(inner, Mapping) and not isinstance(next(iter(inner.values()), None), Mapping)
 
 
-class _Table(NamedTuple):
+class _JudgmentTable(NamedTuple):
     """All judgments side by side."""
 
     names: tuple[str, ...]
     codes: IntArray
-    """(documents, judges): numbers of grades, −1 where a judge says nothing."""
+    """(documents, judges): positions in `grades`, −1 where a judge says nothing."""
     query: IntArray
     n_queries: int
     grades: FloatArray
 
     @classmethod
-    def of(cls, judgments: Mapping[str, Qrels]) -> _Table:
+    def of(cls, judgments: Mapping[str, Qrels]) -> _JudgmentTable:
         each = list(judgments.values())
         owner = np.repeat(np.arange(len(each)), [len(judge) for judge in each])
         grades, codes = np.unique(np.concatenate([judge.grades for judge in each]), return_inverse=True)
@@ -252,11 +252,10 @@ class _Table(NamedTuple):
         unique, unit = np.unique(pairs, return_inverse=True)
         table = np.full((len(unique), len(each)), -1, dtype=np.int64)
         table[unit.reshape(-1), owner] = codes.reshape(-1)
-        of_unit = unique // (int(document.max()) + 1)
-        return cls(tuple(judgments), table, of_unit, len(qids), grades)
+        return cls(tuple(judgments), table, unique // (int(document.max()) + 1), len(qids), grades)
 
 
-def _agreement(table: _Table, place: int, weights: str, confidence: float) -> Agreement:
+def _agreement(table: _JudgmentTable, place: int, weights: str, confidence: float) -> Agreement:
     both = (table.codes[:, 0] >= 0) & (table.codes[:, place] >= 0)
     if not both.any():
         raise DataError(
@@ -267,16 +266,16 @@ def _agreement(table: _Table, place: int, weights: str, confidence: float) -> Ag
     counts = confusions(human, other, query, table.n_queries, len(table.grades))
     used = np.flatnonzero(counts.any(axis=(0, 1)) | counts.any(axis=(0, 2)))  # weights count grades of these two alone
     counts = counts[:, used[:, None], used]
-    plain, of_plain = _with_interval(kappa, counts, confidence)
-    weighted, of_weighted = _with_interval(lambda of: kappa(of, weights), counts, confidence)
+    plain, plain_interval = _with_interval(kappa, counts, confidence)
+    weighted, weighted_interval = _with_interval(lambda pairs: kappa(pairs, weights), counts, confidence)
     return Agreement(
         table.names[place], int(both.sum()), len(np.unique(query)), float((human == other).mean()),
-        plain, of_plain, weighted, of_weighted,
+        plain, plain_interval, weighted, weighted_interval,
     )  # fmt: skip
 
 
 def _with_interval(measure: Any, counts: FloatArray, confidence: float) -> tuple[float | None, Interval | None]:
-    """A measure of the counts of all queries, and its jackknife interval, cut off at 1, which no agreement exceeds."""
+    """Return a measure of all queries and its jackknife interval, cut off at 1, which no agreement exceeds."""
     counts = counts[counts.any(axis=(1, 2))]
     total = counts.sum(axis=0)
     value = float(measure(total))
@@ -293,7 +292,7 @@ def _with_interval(measure: Any, counts: FloatArray, confidence: float) -> tuple
 def _orders(
     everyone: Mapping[str, Qrels], runs: Any, metrics: Any, confidence: float, seed: int, options: Mapping[str, Any]
 ) -> Iterable[Order]:
-    """For each judge but the first and each metric what becomes of the order of systems."""
+    """Yield the order of systems for each judge but the first and each metric."""
     (_, human), *others = everyone.items()
     systems = {name: Run.of(run) for name, run in named(runs).items()}
     how: dict[str, Any] = {"confidence": confidence, "seed": seed, **options}
@@ -347,7 +346,7 @@ def _caveats(names: tuple[str, ...], trained: Mapping[str, Any]) -> Iterable[str
 
 
 def judge_of(path: str | Path) -> str:
-    """What a judge is called whose judgments are in a file.
+    """Return the name of the judge whose judgments are in a file.
 
     >>> judge_of("results/gpt-4o.qrels.gz")
     'gpt-4o'

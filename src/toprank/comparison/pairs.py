@@ -1,4 +1,4 @@
-"""Systems compared in pairs: systems, metrics and queries alike for all, then evaluated, tested and put into words."""
+"""Compare systems in pairs: evaluate all on the same queries and metrics, and test each difference."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UNNAMED = "Systems are compared by name: give a dictionary such as {'first': sc
 
 
 def pairs_of(names: tuple[str, ...], baseline: str | None) -> list[tuple[str, str]]:
-    """Each system with the baseline, or all pairs."""
+    """Return pairs of each system and the baseline, or all pairs if there is none."""
     if baseline is None:
         return list(combinations(names, 2))
     if baseline not in names:
@@ -45,78 +45,78 @@ def pairs_of(names: tuple[str, ...], baseline: str | None) -> list[tuple[str, st
     return [(name, baseline) for name in names if name != baseline]
 
 
-def named(given: Named) -> dict[str, Any]:
-    """Two or more systems with distinct names."""
-    if not isinstance(given, Iterable):
+def named(systems: Named) -> dict[str, Any]:
+    """Return two or more systems by their distinct names."""
+    if not isinstance(systems, Iterable):
         raise DataError(_UNNAMED)
-    columns: dict[str, Any] = {}
-    for pair in given.items() if isinstance(given, Mapping) else given:
+    by_name: dict[str, Any] = {}
+    for pair in systems.items() if isinstance(systems, Mapping) else systems:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise DataError(_UNNAMED)
-        name, value = pair
+        name, system = pair
         if not isinstance(name, str) or not name.strip():
             raise DataError(f"A system must have a name, a piece of text; {name!r} is none.")
-        if name in columns:
+        if name in by_name:
             raise DataError(f"Two systems are called '{name}'; give them different names.")
-        columns[name] = value
-    if len(columns) < 2:
-        raise DataError(f"A comparison needs at least two systems, not {len(columns)}.")
-    return columns
+        by_name[name] = system
+    if len(by_name) < 2:
+        raise DataError(f"A comparison needs at least two systems, not {len(by_name)}.")
+    return by_name
 
 
 def columns_of(per_query: Named) -> Columns:
-    """The per-query values as arrays: the same metrics and the same queries, in one order, for every system."""
-    given = {name: _values(of) for name, of in named(per_query).items()}
-    first, reference = next(iter(given.items()))
+    """Return per-query values as arrays: the same metrics and queries for every system, queries in one order."""
+    systems = {name: _values(system) for name, system in named(per_query).items()}
+    first, reference = next(iter(systems.items()))
     if not reference:
         raise DataError("There is no metric to compare; name at least one, such as 'ndcg@10'.")
-    for name, of in given.items():
-        if list(of) != list(reference):
+    for name, values_by_metric in systems.items():
+        if list(values_by_metric) != list(reference):
             raise DataError(
                 f"Systems '{first}' and '{name}' were evaluated with different metrics: "
-                f"{', '.join(reference)} and {', '.join(of)}. Evaluate all with the same."
+                f"{', '.join(reference)} and {', '.join(values_by_metric)}. Evaluate all with the same."
             )
-    columns: Columns = {name: {} for name in given}
+    columns: Columns = {name: {} for name in systems}
     for metric in reference:
-        for name, values in by_query({name: of[metric] for name, of in given.items()}).items():
+        for name, values in by_query({name: by_metric[metric] for name, by_metric in systems.items()}).items():
             columns[name][metric] = column(values, f"{metric} of system '{name}'")
     _check_lengths(columns)
     return columns
 
 
-def _values(of: Any) -> dict[str, Any]:
-    """Metric → values; where these are given by the ids of the queries, values that know them."""
-    given = of.per_query if isinstance(of, Evaluation) else of
+def _values(system: Any) -> dict[str, Any]:
+    """Return metric → values of a system; values that are given by query id become values that know their queries."""
+    per_query = system.per_query if isinstance(system, Evaluation) else system
     return {
         metric: QueryValues.of(list(values.values()), list(values)) if isinstance(values, Mapping) else values
-        for metric, values in given.items()
+        for metric, values in per_query.items()
     }
 
 
 def rules_of(systems: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
-    """The convention of the evaluations among the systems, and those of their metrics that are errors."""
-    evaluations = {name: of for name, of in systems.items() if isinstance(of, Evaluation)}
+    """Return the convention of the evaluations among the systems, and the names of metrics that are errors."""
+    evaluations = {name: system for name, system in systems.items() if isinstance(system, Evaluation)}
     if not evaluations:
         return None, frozenset()
-    first, evaluation = next(iter(evaluations.items()))
-    for name, of in evaluations.items():
-        if of.convention != evaluation.convention:
+    first, reference = next(iter(evaluations.items()))
+    for name, evaluation in evaluations.items():
+        if evaluation.convention != reference.convention:
             raise DataError(
-                f"System '{first}' was evaluated under {evaluation.convention.name}, system '{name}' under "
-                f"{of.convention.name}; evaluate both under the same convention."
+                f"System '{first}' was evaluated under {reference.convention.name}, system '{name}' under "
+                f"{evaluation.convention.name}; evaluate both under the same convention."
             )
-        if of.query_weights is not None:
+        if evaluation.query_weights is not None:
             raise DataError(f"A comparison tests plain means over the queries; evaluate '{name}' without weights.")
-    return evaluation.convention.name, frozenset(
-        name for name, of in evaluation.measures.items() if not of.higher_is_better
+    return reference.convention.name, frozenset(
+        name for name, measure in reference.measures.items() if not measure.higher_is_better
     )
 
 
 def _check_lengths(columns: Columns) -> None:
     first, reference = next(iter(columns.items()))
     length = len(next(iter(reference.values())))
-    for name, of in columns.items():
-        for metric, values in of.items():
+    for name, by_metric in columns.items():
+        for metric, values in by_metric.items():
             if values.shape != (length,):
                 raise DataError(
                     f"{metric} of system '{name}' has shape {values.shape}, but system '{first}' has {length} queries; "
@@ -286,7 +286,10 @@ def _compared(columns: Columns, plan: Plan, convention: str | None, threads: int
     ]
     return Comparison(
         **vars(plan),
-        means={name: {metric: float(np.nanmean(v)) for metric, v in of.items()} for name, of in columns.items()},
+        means={
+            name: {metric: float(np.nanmean(v)) for metric, v in by_metric.items()}
+            for name, by_metric in columns.items()
+        },
         differences=_corrected(differences, plan),
         queries=len(next(iter(columns.values()))[metrics[0]]),
         convention=convention,
@@ -294,7 +297,7 @@ def _compared(columns: Columns, plan: Plan, convention: str | None, threads: int
 
 
 def _slices(by: By, data: Any, evaluation: Evaluation) -> Slices:
-    """The slices of the queries that were evaluated, which may be fewer than there are data for."""
+    """Return the slices of the queries that were evaluated, which may be fewer than those of the data."""
     if not isinstance(by, str | Mapping) and len(evaluation.qids) < getattr(data, "n_queries", 0):
         by = np.asarray(by)
         if len(by) == data.n_queries:
@@ -305,12 +308,15 @@ def _slices(by: By, data: Any, evaluation: Evaluation) -> Slices:
 def _with_slices(
     whole: Comparison, columns: Columns, plan: Plan, slices: Slices, least: int, threads: int | None
 ) -> Comparison:
-    """The comparison with that of its slices: one row per slice, pair and metric, of which some are tested."""
+    """Return the comparison with one row per slice, pair and metric; rows of large enough slices are tested."""
     check_whole("least", least, 2)
     rows = list[SliceDifference]()
     for number, name in enumerate(slices.names):
         chosen = slices.codes == number
-        part = {system: {metric: values[chosen] for metric, values in of.items()} for system, of in columns.items()}
+        part = {
+            system: {metric: values[chosen] for metric, values in by_metric.items()}
+            for system, by_metric in columns.items()
+        }
         for pair in pairs_of(tuple(columns), plan.baseline):
             for metric in whole.metrics:
                 a, b = (part[system][metric] for system in pair)
@@ -325,7 +331,7 @@ def _with_slices(
 
 
 def _difference(plan: Plan, metric: str, pair: tuple[str, str], columns: Columns, threads: int | None) -> Difference:
-    """One pair under one metric, before the correction."""
+    """Test one pair under one metric, before the correction."""
     a, b = (columns[name][metric] for name in pair)
     both = ~(np.isnan(a) | np.isnan(b))
     if not both.any():
@@ -365,7 +371,7 @@ def _tested(plan: Plan, a: FloatArray, b: FloatArray, threads: int | None) -> si
 
 
 def _corrected(differences: Sequence[Difference], plan: Plan) -> tuple[Difference, ...]:
-    """The differences with all that depends on the size of the family."""
+    """Return the differences with everything that depends on the size of the family."""
     adjust = CORRECTIONS[plan.correction]
     adjusted = adjust([d.p for d in differences]).tolist()
     equivalence = adjust([d.equivalence_p for d in differences]).tolist()

@@ -1,8 +1,7 @@
-"""What a comparison was asked (its options, checked before any work begins) and what it answers."""
+"""The options of a comparison, checked before any work begins, and its result."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,9 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError, count_of
 from toprank.showing.pictures import Picture
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, latex_text
+from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_numbers, latex_text
 from toprank.significance import Interval, bonferroni, holm
-from toprank.significance.results import number, p_value, queries
+from toprank.significance.results import bounds, number, p_value, queries
 from toprank.significance.tests import ROUNDING
 
 if TYPE_CHECKING:
@@ -159,11 +158,11 @@ class Comparison(Shown, Plan):
 
     @property
     def tests(self) -> str:
-        """The size of the family, in words."""
+        """The size of the family in words."""
         return count_of(self.family, "test")
 
     def summary_of(self, difference: Difference) -> str:
-        """What one difference amounts to, as a sentence."""
+        """Return the verdict on a difference as a sentence."""
         d = difference
         tests = f"{CORRECTED_BY[self.correction]}, {self.tests}"
         p = f"{p_value(d.p_adjusted)} ({tests})"
@@ -172,8 +171,8 @@ class Comparison(Shown, Plan):
             return f"{d.a} and {d.b} differ in {d.metric}, {p}, although their means are equal."
         if d.significant:
             loser = d.b if d.winner == d.a else d.a
-            low, high = d.interval if d.difference > 0 else -d.interval
-            size = f"{number(abs(d.difference))} [{number(low)}, {number(high)}] {d.metric}"
+            interval = d.interval if d.difference > 0 else -d.interval
+            size = f"{number(abs(d.difference))} {bounds(*interval)} {d.metric}"
             lower = " (lower is better)" if d.lower_is_better else ""
             tail = f"; so small a difference makes them {within}." if d.equivalent else "."
             return f"{d.winner} is better than {loser} by {size}{lower}, {p}{tail}"
@@ -211,7 +210,7 @@ class Comparison(Shown, Plan):
         )  # fmt: skip
         rows = [
             (
-                d.a, d.b, d.metric, number(d.difference), f"[{number(d.interval.low)}, {number(d.interval.high)}]",
+                d.a, d.b, d.metric, number(d.difference), bounds(*d.interval),
                 "" if d.effect_size is None else number(d.effect_size), f"{d.p:.3g}",
                 f"{d.p_adjusted:.3g}{'*' if d.significant else ''}", f"{d.wins}/{d.ties}/{d.losses}", f"{d.n:,}",
                 "" if d.queries_needed is None else f"{d.queries_needed:,}",
@@ -230,7 +229,7 @@ class Comparison(Shown, Plan):
 
     @property
     def methods(self) -> str:
-        """How the numbers were found: the footnote of a table."""
+        """How the numbers were computed: the footnote of a table."""
         flips = f", {self.flips:,} flips beyond 20 non-zero differences" if self.test == "randomization" else ""
         pairs, metrics = self.family // len(self.metrics), len(self.metrics)
         corrected = self.correction != "none"
@@ -303,11 +302,6 @@ class Comparison(Shown, Plan):
 
 
 def plain(difference: Difference) -> dict[str, Any]:
-    """A difference as values that JSON can hold."""
-    ends = {"interval": [finite(difference.interval.low), finite(difference.interval.high)]}
-    return asdict(difference) | ends | {"effect_size": finite(difference.effect_size)}
-
-
-def finite(value: float | None) -> float | None:
-    """The value, or None where it is infinite (JSON has no word for that)."""
-    return value if value is not None and math.isfinite(value) else None
+    """Return a difference as values that JSON can hold."""
+    effect_size = json_numbers(difference.effect_size)
+    return asdict(difference) | {"interval": json_numbers(list(difference.interval)), "effect_size": effect_size}

@@ -20,7 +20,7 @@ from toprank.metrics.runs import evaluate_run
 
 
 class JudgedRuns(NamedTuple):
-    """Runs with a number for the same queries each, and what was missing.
+    """Runs evaluated on the same queries, and what was missing.
 
     Attributes:
         evaluations: by system; NaN where a run does not answer a query and the rule leaves it out.
@@ -34,13 +34,13 @@ class JudgedRuns(NamedTuple):
 
 
 def are_runs(systems: Mapping[str, Any], data: Any) -> bool:
-    """Whether these are runs and judgments, not scores and data."""
+    """Whether the systems are runs to be judged by qrels, and not scores of labelled data."""
     judgments = isinstance(data, Qrels | Mapping | str) or hasattr(data, "__fspath__") or hasattr(data, "columns")
     return judgments or any(isinstance(system, Run) for system in systems.values())
 
 
 def qrels_from(data: Any) -> Qrels:
-    """Judgments from whatever holds them: qrels, a file, a mapping, a frame, or ranking data with document ids."""
+    """Return the judgments in qrels, a file, a mapping, a frame, or ranking data with document ids."""
     return qrels_of(data) if isinstance(data, RankingData) else Qrels.of(data)
 
 
@@ -68,7 +68,7 @@ def judged_runs(
                 f"{listed(answered[b])}.",
                 remedy=Remedy("With {complete} a query that a run does not answer counts 0.", complete=True),
             )
-    absent = {name: np.setdiff1d(judged, of) for name, of in answered.items()}
+    absent = {name: np.setdiff1d(judged, answered_qids) for name, answered_qids in answered.items()}
     beyond = {name: np.setdiff1d(run.qids, judged) for name, (_, run) in evaluated.items()}
     rule = "counted 0." if zero else "left out (the option complete counts 0)."
     notes = _notes("lack", absent, f"of {len(judged):,} judged; {rule}")
@@ -81,10 +81,10 @@ def judged_runs(
 
 
 def _evaluated(
-    name: str, given: Any, qrels: Qrels, metrics: Any, rules: Convention, options: Mapping[str, Any]
+    name: str, system: Any, qrels: Qrels, metrics: Any, rules: Convention, options: Mapping[str, Any]
 ) -> tuple[Evaluation, Run]:
     try:
-        run = Run.of(given)
+        run = Run.of(system)
         return evaluate_run(qrels, run, metrics, convention=rules, complete=False, **options), run
     except FormatError:  # names the file and the line
         raise
@@ -93,7 +93,7 @@ def _evaluated(
 
 
 def _on(evaluation: Evaluation, qids: npt.NDArray[Any], zero: bool) -> Evaluation:
-    """The evaluation with a number for each of these queries."""
+    """Return the evaluation with a value for each of these queries; the worst or NaN where the run has no answer."""
     place = np.searchsorted(qids, evaluation.qids)
     filled = {}
     for name, values in evaluation.per_query.items():
@@ -103,8 +103,8 @@ def _on(evaluation: Evaluation, qids: npt.NDArray[Any], zero: bool) -> Evaluatio
     return replace(evaluation, per_query=filled, qids=qids)
 
 
-def _notes(verb: str, queries: Mapping[str, npt.NDArray[Any]], so: str) -> tuple[str, ...]:
-    """A sentence for all systems that have the same queries."""
+def _notes(verb: str, queries: Mapping[str, npt.NDArray[Any]], ending: str) -> tuple[str, ...]:
+    """Return a sentence for each group of systems that lack, or answer, the same queries."""
     notes = []
     for ids, group in groupby(
         sorted(queries.items(), key=lambda pair: pair[1].tolist()), lambda pair: pair[1].tolist()
@@ -112,5 +112,5 @@ def _notes(verb: str, queries: Mapping[str, npt.NDArray[Any]], so: str) -> tuple
         if ids:
             names = [name for name, _ in group]
             who = f"{names[0]} {verb}s" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} {verb}"
-            notes.append(f"{who} {listed(np.array(ids))} {so}")
+            notes.append(f"{who} {listed(np.array(ids))} {ending}")
     return tuple(notes)

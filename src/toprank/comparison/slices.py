@@ -10,7 +10,7 @@ from toprank.comparison.results import CORRECTED_BY, Difference, Plan, plain
 from toprank.data.slices import Slices
 from toprank.errors import count_of
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, latex_text
-from toprank.significance.results import number, p_value
+from toprank.significance.results import bounds, number, p_value
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class SlicedComparison(Shown):
 
     @property
     def untested(self) -> tuple[str, ...]:
-        """The slices of which something has too few queries to be tested."""
+        """The slices in which a pair under a metric has too few queries to be tested."""
         return tuple(dict.fromkeys(row.slice for row in self.differences if row.tested is None))
 
     def table(self) -> Table:
@@ -98,14 +98,13 @@ class SlicedComparison(Shown):
         shown = ["–" if value is None else number(value) for value in (row.mean_a, row.mean_b, row.difference)]
         tail = ("–", "too few")
         if row.tested is not None:
-            low, high = row.tested.interval
             star = "*" if row.tested.significant else ""
-            tail = (f"[{number(low)}, {number(high)}]", f"{row.tested.p_adjusted:.3g}{star}")
+            tail = (bounds(*row.tested.interval), f"{row.tested.p_adjusted:.3g}{star}")
         return (row.slice, row.a, row.b, row.metric, f"{row.n:,}", *shown, *tail)
 
     @property
     def summary(self) -> str:
-        """What is shown in which slice, and which slices are too small to tell; each on a line of its own."""
+        """A sentence for each slice that shows a difference, and one about slices that are too small, line by line."""
         tests = count_of(self.family, "test")
         sentences = []
         for row in self.differences:
@@ -116,7 +115,7 @@ class SlicedComparison(Shown):
                 size = f"{number(abs(d.difference))} {d.metric}"
                 sentences.append(f"{row.slice}: {d.winner} is better than {loser} by {size}, {p}.")
         if not sentences and self.family:
-            sentences.append(f"In no slice a difference can be shown ({tests}).")
+            sentences.append(f"No difference can be shown in any slice ({tests}).")
         if self.untested:
             most = {name: max(row.n for row in self[name] if row.tested is None) for name in self.untested}
             named = ", ".join(f"{name} ({n:,})" for name, n in most.items())

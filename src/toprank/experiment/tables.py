@@ -23,7 +23,7 @@ from toprank.data.bytesource import output
 from toprank.errors import DataError, FileError, FormatError, count_of
 from toprank.experiment.store import plain
 from toprank.showing.tables import Part, Table
-from toprank.significance.results import number
+from toprank.significance.results import bounds, number
 
 if TYPE_CHECKING:
     from toprank.experiment.results import Results
@@ -375,8 +375,8 @@ def _pooled_table(results: Results, compared: Comparison) -> Table:
 
 
 def _difference(difference: Difference) -> str:
-    interval = f"[{number(difference.interval.low)}, {number(difference.interval.high)}]"
-    return f"{number(difference.difference)} {interval}{'*' if difference.significant else ''}"
+    star = "*" if difference.significant else ""
+    return f"{number(difference.difference)} {bounds(*difference.interval)}{star}"
 
 
 def _warned(results: Results) -> list[str]:

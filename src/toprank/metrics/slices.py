@@ -13,7 +13,7 @@ from toprank.data.checks import check_whole
 from toprank.data.slices import Slices
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 from toprank.significance import Interval, bootstrap_interval, effective_sample, weighted_interval
-from toprank.significance.results import number
+from toprank.significance.results import bounds
 
 if TYPE_CHECKING:
     from toprank.metrics.result import Evaluation
@@ -142,7 +142,7 @@ def _mean(value: float) -> str:
 
 
 def _ends(interval: Interval | None) -> str:
-    return "–" if interval is None else f"[{number(interval.low)}, {number(interval.high)}]"
+    return "–" if interval is None else bounds(*interval)
 
 
 def _interval(part: Evaluation, metric: str, least: int, options: Mapping[str, Any]) -> Interval | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from toprank.comparison import Comparison, Difference
 from toprank.report.content import ranked_systems
-from toprank.significance.results import number, p_value, queries
+from toprank.significance.results import bounds, number, p_value, queries
 
 
 class Headline(NamedTuple):
@@ -97,7 +97,7 @@ def _size(comparison: Comparison, d: Difference) -> str:
         else ""
     )
     lower = ", less is better" if d.lower_is_better else ""
-    ends = f"[{number(low)}, {number(high)}]".replace("-", "−")
+    ends = bounds(low, high).replace("-", "−")
     return f"{number(better)} against {number(worse)}{lower}; {level} {ends}.{_disagreement(comparison, d)}{more}"
 
 

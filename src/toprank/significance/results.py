@@ -89,7 +89,7 @@ class Interval(Generic[Quantity]):
 
     def __str__(self) -> str:
         ends = zip(np.ravel(self.low).tolist(), np.ravel(self.high).tolist(), strict=True)
-        shown = ", ".join(f"[{number(low)}, {number(high)}]" for low, high in ends)
+        shown = ", ".join(bounds(low, high) for low, high in ends)
         title = f"{100 * self.confidence:g} % confidence interval of the {self.of}"
         return f"{title} on {queries(self.n)}: {shown} ({self.detail})."
 
@@ -167,6 +167,15 @@ def number(value: float) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+def bounds(low: float, high: float) -> str:
+    """Return the ends of an interval in brackets.
+
+    >>> bounds(0.01234567, float("inf"))
+    '[0.0123, ∞]'
+    """
+    return f"[{number(low)}, {number(high)}]"
 
 
 def signed(value: float) -> str:

@@ -29,7 +29,7 @@ from toprank.report.content import JudgedComparison, RankedCollection
 from toprank.report.headline import difference_between, turned_around
 from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scrolling, sentences, side_by_side
 from toprank.showing.tables import latex_text, markdown_text
-from toprank.significance.results import number, signed
+from toprank.significance.results import bounds, number, signed
 from toprank.significance.tests import ROUNDING, differences
 
 
@@ -87,7 +87,7 @@ def _mean_cell(judgement: JudgedComparison, name: str, metric: str, letters: dic
     leading = value == best(means[metric] for means in comparison.means.values())
     shown = tag("b" if leading else "span", number(value))
     mark = _mark(comparison, name, metric, letters)
-    return tag("td", shown, mark, tag("small", f"[{number(interval.low)}, {number(interval.high)}]"), cls="n")
+    return tag("td", shown, mark, tag("small", bounds(*interval)), cls="n")
 
 
 def _mark(comparison: Comparison, name: str, metric: str, letters: dict[str, str]) -> Markup | None:
