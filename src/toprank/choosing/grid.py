@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from toprank.choosing.choice import Choice
 from toprank.choosing.hold_out import divide
-from toprank.choosing.search import Candidate, Search, Trial, TrialJudge, fit_again, unconverged
+from toprank.choosing.search import Candidate, Division, Search, Trial, TrialJudge, fit_again, unconverged
 from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import warn_user
@@ -71,7 +71,8 @@ def select(
     check_number("caution", caution, least=0)
     chosen = system if isinstance(system, System) else get(system)
     options = chosen.plain_options(options)
-    division = divide(train, valid, seed=int(options.get("seed", 0)))
+    seed = int(options.get("seed", 0))
+    division = divide(train, None, seed=seed) if valid is None else Division.of(train, valid)
     judge = TrialJudge(division, metric or chosen.metric, convention, threads)
     search = GridSearch(chosen, judge, options)
     if len(search.combinations) * len(search.penalties or (None,)) > 1:

@@ -39,7 +39,7 @@ def divide(
     """Judge on validation data, or on so many folds, or on a share of the queries, drawn by the seed or the latest."""
     if valid is not None:
         _check_given(train, valid, folds, by)
-        return Division((HoldOut(train, valid),), f"{queries(valid.n_queries)} of validation data")
+        return Division.of(train, valid)
     if folds is None:
         _check_enough(train, 2)
         fraction = max(holdout, 1 / train.n_queries)  # one query at least

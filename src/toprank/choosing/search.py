@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from toprank.compute import FloatArray, TimeLimit, each_block
-from toprank.errors import DataError, MissingExtraError
+from toprank.errors import DataError, MissingExtraError, count_of
 from toprank.metrics.evaluation import Judge
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
@@ -100,6 +100,11 @@ class Division(NamedTuple):
     """Whether there are folds, so that the chosen ranker is fitted on all queries in the end."""
     held_out: int | None = None
     """How many queries of the training data were held out; None if there are validation data or folds."""
+
+    @classmethod
+    def of(cls, train: RankingData, valid: RankingData) -> Division:
+        """Judge on validation data."""
+        return cls((HoldOut(train, valid),), f"{count_of(valid.n_queries, 'query')} of validation data")
 
 
 class TrialJudge(NamedTuple):

@@ -33,7 +33,7 @@ from toprank.choosing.study import NAME, open_study, process, storage_path, tria
 from toprank.compute import available_threads
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, Remedy, ToprankError, needs, warn_user
+from toprank.errors import DataError, Remedy, ToprankError, count_of, needs, warn_user
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.base import ConvergenceWarning, Ranker
@@ -147,16 +147,16 @@ class StudySearch(Search):
             yield [Candidate(self.system.name, partial(self.ranker, options, watch), options, seconds, look)]
             self.out_of_time |= bool(self.ranked) and self.clock.left < 0
         if not self.ranked:
-            raise DataError(f"All {_trials(len(done))} failed. The first said: {done[0].remark}")
+            raise DataError(f"All {count_of(len(done), 'trial')} failed. The first said: {done[0].remark}")
 
     @property
     def stopped(self) -> str:
         """Why the search ended, as a sentence."""
-        made = _trials(len(self.settled))
+        made = count_of(len(self.settled), "trial")
         if self.interrupts.happened:
             return f"Interrupted after {made}."
         if len(self.settled) >= self.wanted:
-            return f"All {_trials(self.wanted)} were made."
+            return f"All {count_of(self.wanted, 'trial')} were made."
         if self.ended:
             return f"A callback ended the search after {made}."
         return f"The {self.clock.budget:g} seconds were over after {made}."
@@ -236,10 +236,6 @@ def _report(trial: Any, value: float, step: int) -> None:
         trial.report(value, step)
         if trial.should_prune():
             raise PrunedError
-
-
-def _trials(trials: int) -> str:
-    return "1 trial" if trials == 1 else f"{trials:,} trials"
 
 
 def _telling(metric: str, line: ProgressLine) -> Callable[[Standing], None]:

@@ -274,11 +274,12 @@ def read_judgments(path: Path, quiet: bool, options: Mapping[str, Any]) -> Ranki
 
 def carrying(path: Path, by: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return keywords of `toprank.read` by which a table also carries the column to slice or to split by, if any."""
+    if by is None:
+        return dict(options)
     from toprank.data.files import carrying
     from toprank.data.slices import columns_of
 
-    columns = columns_of(by)
-    return carrying(file_format(path), columns, options) if columns else dict(options)
+    return carrying(file_format(path), columns_of(by), options)
 
 
 def read_both(

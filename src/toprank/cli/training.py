@@ -14,7 +14,7 @@ import typer
 
 from toprank.cli import common, main, options
 from toprank.cli.options import refuse_set, settings_of, value_of
-from toprank.errors import count_of
+from toprank.errors import count_of, needs
 
 if TYPE_CHECKING:
     from toprank.choosing.choice import Choice
@@ -372,7 +372,6 @@ def tune(
     from toprank.choosing.space import read_space
     from toprank.choosing.tuning import tune as search
     from toprank.data.typed import typed_command
-    from toprank.errors import needs
     from toprank.showing.pictures import check_picture_path
 
     if system.strip().lower() == AUTO:
