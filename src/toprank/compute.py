@@ -81,6 +81,16 @@ def blocks_of(offsets: IntArray, size: int) -> list[tuple[int, int]]:
     return blocks
 
 
+def row_parts(rows: slice, each: int) -> list[slice]:
+    """A range of rows as neighbouring ranges of `each` rows at most.
+
+    >>> row_parts(slice(3, 8), 2)
+    [slice(3, 5, None), slice(5, 7, None), slice(7, 8, None)]
+    """
+    starts = range(rows.start, max(rows.stop, rows.start + 1), each)
+    return [slice(first, min(first + each, rows.stop)) for first in starts]
+
+
 def each_block(function: Callable[[Block], T], blocks: Sequence[Block], threads: int | None = None) -> list[T]:
     """``[function(block) for block in blocks]``, on several threads; results come back in the order of the blocks.
 

@@ -313,7 +313,7 @@ def _check_data(data: Any, valid: Any) -> None:
 def _check_labels(data: RankingData, name: str) -> None:
     if not data.judged.all():
         raise DataError(
-            f"{int((~data.judged).sum()):,} documents of the {name} data are not judged (label NaN or -1);",
+            f"{data.n_unjudged:,} documents of the {name} data are not judged (label NaN or -1);",
             remedy=choose_a_rule("leave them out: data.keep(data.judged)."),
         )
     if not (data.queries.max(data.labels) > data.queries.min(data.labels)).any():

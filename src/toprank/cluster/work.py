@@ -153,7 +153,7 @@ def facts_of(rows: WorkerRows) -> Facts | None:
         float(data.n_queries if data.query_weights is None else data.query_weights.sum()),
         grades,
         counts.astype(np.float64),
-        int((~data.judged).sum()),
+        data.n_unjudged,
         first_row(data.X),
     )
 

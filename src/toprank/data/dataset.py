@@ -255,6 +255,11 @@ class RankingData:
         result: npt.NDArray[np.bool_] = ~(np.isnan(self.labels) | (self.labels == -1))
         return result
 
+    @property
+    def n_unjudged(self) -> int:
+        """Number of documents without a judgment."""
+        return int((~self.judged).sum())
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the content (features, labels, grouping, ids, weights): equal data, equal fingerprint."""

@@ -141,6 +141,20 @@ class Judgments:
         table: FloatArray = Gain.of(gain).table(grades.values, self.top_grade if top_grade is None else top_grade)
         return np.take(table, grades.codes)
 
+    def checked_gains(self, gain: Any, loss: Loss) -> FloatArray:
+        """The gains of labels that must not be negative; with ``gain=None`` the labels, any numbers.
+
+        A label of -1 usually means "not judged": whatever its gain, the loss would learn from a document that nobody
+        saw.
+        """
+        if gain is not None and (self.labels < 0).any():
+            row = int(np.argmax(self.labels < 0))
+            raise DataError(
+                f"{type(loss).__name__} needs labels of at least 0, but document {row} has {self.labels[row]:g}. "
+                "Take unjudged documents (-1) out before training."
+            )
+        return self.gains(gain)
+
 
 BLOCK = 1 << 14  # documents that `at` hands to one call: its arrays of 128 KB stay in the second-level cache
 

@@ -204,18 +204,3 @@ class BoundTargets(BoundLoss):
         super().__init__(judgments)
         self.targets = loss.targets(judgments.labels, judgments.top_grade)
         self.weights = judgments.term_weights(loss.per_document)
-
-
-def checked_gains(judgments: Judgments, gain: GainLike, loss: Loss) -> FloatArray:
-    """Return the gains of the labels, which must not be negative; with ``gain=None`` the labels, any numbers.
-
-    A label of -1 usually means "not judged": whatever its gain, the loss would learn from a document that nobody saw.
-    """
-    labels = judgments.labels
-    if gain is not None and (labels < 0).any():
-        row = int(np.argmax(labels < 0))
-        raise DataError(
-            f"{type(loss).__name__} needs labels of at least 0, but document {row} has {labels[row]:g}. "
-            "Take unjudged documents (-1) out before training."
-        )
-    return judgments.gains(gain)

@@ -19,7 +19,7 @@ from toprank.compute import FloatArray, IntArray, blocks_of
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.labels import checked_gains, ideal_dcg, readable, reading_of
+from toprank.losses.labels import ideal_dcg, readable, reading_of
 from toprank.metrics.conventions import Discount, Gain
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
@@ -265,7 +265,7 @@ class LambdaLossBound(LambdaBound):
             self.distance = np.append(0.0, self.rank_weights)
             self.distance_sums = np.cumsum(self.distance)
         if loss.scheme.startswith("ndcg"):
-            gains = checked_gains(judgments, "exponential", loss)
+            gains = judgments.checked_gains("exponential", loss)
             ideal = queries.spread(ideal_dcg(gains, queries, self.rank_weights))
             self.gains = np.divide(gains, ideal, out=np.zeros_like(gains), where=ideal > 0)
         else:

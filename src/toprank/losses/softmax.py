@@ -28,7 +28,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.labels import check_gain, checked_gains
+from toprank.losses.labels import check_gain
 from toprank.metrics.conventions import Gain
 
 PSI = ("linear", "exponential")
@@ -44,7 +44,7 @@ def check_psi(psi: str) -> None:
 def psi_of(judgments: Judgments, psi: str, loss: Loss, alpha: float = 1.0) -> FloatArray:
     """Return ψ of each label: α·y, or α·(2^y − 1), which needs labels of at least 0."""
     with np.errstate(over="ignore"):
-        wanted = alpha * checked_gains(judgments, None if psi == "linear" else "exponential", loss)
+        wanted = alpha * judgments.checked_gains(None if psi == "linear" else "exponential", loss)
     if not np.isfinite(wanted).all():
         row = int(np.argmin(np.isfinite(wanted)))
         raise DataError(
@@ -220,7 +220,7 @@ class Multicategory(Loss):
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
-        return SoftmaxBound(checked_gains(judgments, self.gain, self), judgments)
+        return SoftmaxBound(judgments.checked_gains(self.gain, self), judgments)
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ class XENDCG(Loss):
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
-        gains, queries = checked_gains(judgments, "exponential", self), judgments.queries
+        gains, queries = judgments.checked_gains("exponential", self), judgments.queries
         gamma = np.random.default_rng(self.seed).random(len(gains)) if self.gamma == "uniform" else float(self.gamma)
         # 2^y − γ = (2^y − 1) + (1 − γ): exact where γ is near 1 and y is 0.
         targets = gains + (1 - gamma)
@@ -305,7 +305,7 @@ class CalibratedSoftmax(Loss):
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
-        return _AnchoredBound(checked_gains(judgments, self.gain, self), self.anchor, judgments)
+        return _AnchoredBound(judgments.checked_gains(self.gain, self), self.anchor, judgments)
 
 
 class _AnchoredBound(BoundLoss):

@@ -12,7 +12,7 @@ from typing_extensions import override
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
-from toprank.losses.labels import checked_gains, groups_of
+from toprank.losses.labels import groups_of
 from toprank.metrics.conventions import Gain
 
 
@@ -46,7 +46,7 @@ class UniqueSoftmax(Loss):
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
-        return _BoundUnique(judgments.weighted(checked_gains(judgments, self.gain, self)), judgments)
+        return _BoundUnique(judgments.weighted(judgments.checked_gains(self.gain, self)), judgments)
 
 
 class _Sorted(NamedTuple):

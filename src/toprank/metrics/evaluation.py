@@ -194,7 +194,7 @@ class Judge:
         self.max_grade, self.threads = max_grade, threads
         if self.convention.unjudged == "refuse" and not data.judged.all():
             raise DataError(
-                f"{int((~data.judged).sum()):,} documents to choose on are not judged (label NaN or -1);",
+                f"{data.n_unjudged:,} documents to choose on are not judged (label NaN or -1);",
                 remedy=choose_a_rule(
                     "leave them out: data.keep(data.judged); or choose a convention that says what they mean, such as "
                     "trec_eval."

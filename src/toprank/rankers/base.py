@@ -167,7 +167,7 @@ class Ranker(Recorded):
                 check_files(part)
         if data.n_features == 0 and getattr(data, "text", None) is None:
             raise DataError("There are no features; a ranker needs at least one.")
-        unjudged = source_of(data).n_unjudged
+        unjudged = data.n_unjudged
         unread = unjudged > 0 and isinstance(data, RankingData) and not self._reads_labels
         if unjudged and not unread:
             raise DataError(

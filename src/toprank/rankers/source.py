@@ -236,9 +236,9 @@ class InMemory(Source):
         self.feature_names, self.encoding = data.feature_names, data.encoding
 
     @property
+    @override
     def n_unjudged(self) -> int:  # type: ignore[override]
-        """Number of documents without a judgment."""
-        return int((~self.data.judged).sum())
+        return self.data.n_unjudged
 
     @property
     @override

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from toprank.compute import FloatArray
-from toprank.scorers.features import Features, parts_of
+from toprank.compute import FloatArray, row_parts
+from toprank.scorers.features import Features
 
 _HELD = 8 << 20  # bytes: rows of a block that are held in double precision
 
@@ -44,7 +44,7 @@ class _Rows:
 
     def __init__(self, features: Features, rows: slice) -> None:
         self._features, self._rows = features, rows
-        self._parts = parts_of(rows, max(64, _HELD // (8 * max(features.n_columns, 1))))
+        self._parts = row_parts(rows, max(64, _HELD // (8 * max(features.n_columns, 1))))
         self._held = features.dense(rows) if len(self._parts) == 1 else None
 
     def logits(self, weights: FloatArray, n_grades: int) -> FloatArray:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.compute import FloatArray, IntArray, blocks_of, each_block
+from toprank.compute import FloatArray, IntArray, blocks_of, each_block, row_parts
 from toprank.data.checks import refuse_infinite, unshortened
 
 _CHUNK = 1 << 15
@@ -161,7 +161,7 @@ class Features:
         """Z[rows] · weights."""
         scaled = weights / self.spread
         if self.sparse:  # a part of a sparse matrix may be a copy, so many rows are taken in several parts
-            parts = [self._filled(part) @ scaled for part in parts_of(rows, _CHUNK)]
+            parts = [self._filled(part) @ scaled for part in row_parts(rows, _CHUNK)]
             product: FloatArray = np.concatenate(parts).astype(np.float64, copy=False)
             product -= self.centre @ scaled
             return product
@@ -173,7 +173,7 @@ class Features:
         """Z[rows]ᵀ · values."""
         if self.sparse:
             out = np.zeros(self.n_columns)
-            for part in parts_of(rows, _CHUNK):
+            for part in row_parts(rows, _CHUNK):
                 out += self._filled(part).T @ values[part.start - rows.start : part.stop - rows.start]
             out -= self.centre * values.sum()
             return out / self.spread
@@ -242,18 +242,8 @@ def _plain(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.require(block, block.dtype if kept else np.float64, ["C", "A"])
 
 
-def parts_of(rows: slice, each: int) -> list[slice]:
-    """A range of rows as neighbouring ranges of `each` rows at most.
-
-    >>> parts_of(slice(3, 8), 2)
-    [slice(3, 5, None), slice(5, 7, None), slice(7, 8, None)]
-    """
-    starts = range(rows.start, max(rows.stop, rows.start + 1), each)
-    return [slice(first, min(first + each, rows.stop)) for first in starts]
-
-
 def row_blocks(X: Any, bytes_each: int = _CACHE) -> list[slice]:
     """The rows of X in blocks whose dense copies in double precision fit the cache (8192 rows at most)."""
     n, d = X.shape
     each = max(64, min(1 << 13, bytes_each // (8 * max(d, 1))))
-    return parts_of(slice(0, n), each)
+    return row_parts(slice(0, n), each)

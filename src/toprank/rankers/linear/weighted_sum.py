@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from toprank.compute import FloatArray, each_block
+from toprank.compute import FloatArray, each_block, row_parts
 from toprank.rankers.contributions import LinearTerms
 from toprank.rankers.formula import Part, centred
 from toprank.rankers.schema import Numbers
-from toprank.scorers.features import Features, Standardisation, parts_of
+from toprank.scorers.features import Features, Standardisation
 
 _ROWS = 1 << 14  # rows that a thread takes at a time
 
@@ -50,5 +50,5 @@ def weighted_sums(standardisation: Standardisation, weights: FloatArray, threads
     def work(rows: slice) -> None:
         scores[rows] = features.times(rows, weights)
 
-    each_block(work, parts_of(slice(0, len(scores)), _ROWS), threads)
+    each_block(work, row_parts(slice(0, len(scores)), _ROWS), threads)
     return scores

@@ -16,13 +16,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from toprank.compute import FloatArray, IntArray, available_threads
+from toprank.compute import FloatArray, IntArray, available_threads, row_parts
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.neural.inputs import Inputs, plan_prediction
 from toprank.rankers.neural.parameters import architecture, check_form
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
-from toprank.scorers.features import parts_of
 from toprank.scorers.networks import QueryTable, SetAttention, build
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ def outputs_of(network: nn.Module, rows: NetworkRows, queries: Queries, *, twins
     plan = plan_prediction(queries, _CHUNK) if isinstance(network, SetAttention) else None
     n = queries.n_documents
     keys = np.empty(n if twins else 0, np.int64)
-    parts: list[Any] = list(plan.batches) if plan else parts_of(slice(0, n), chunk)
+    parts: list[Any] = list(plan.batches) if plan else row_parts(slice(0, n), chunk)
     with torch.inference_mode():
         for part in parts:
             where = plan.rows[plan.documents(part)] if plan else part

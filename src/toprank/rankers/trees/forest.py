@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.compute import FloatArray, IntArray, each_block
+from toprank.compute import FloatArray, IntArray, each_block, row_parts
 from toprank.data.checks import unshortened
 from toprank.data.queries import places_within
 from toprank.errors import DataError
-from toprank.scorers.features import parts_of
 
 _ROWS = 1 << 11
 _RANKS = 255  # thresholds of a column at most: ranks among them are bytes
@@ -253,7 +252,7 @@ class Forest:
         if len(scores) <= _ROWS:
             score(X, scores)
         else:
-            blocks = parts_of(slice(0, len(scores)), _ROWS)
+            blocks = row_parts(slice(0, len(scores)), _ROWS)
             each_block(lambda rows: score(unshortened(X)[rows], scores[rows]), blocks, threads)
         if self._starts_elsewhere:
             scores += self.intercepts

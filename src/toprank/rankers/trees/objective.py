@@ -22,12 +22,11 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank import kernels
-from toprank.compute import FloatArray, each_block
+from toprank.compute import FloatArray, each_block, row_parts
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Loss
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
-from toprank.scorers.features import parts_of
 
 Single = npt.NDArray[np.float32]
 
@@ -76,7 +75,7 @@ def put_on_grid(numbers: Single, *, above: bool = False, threads: int | None = N
             np.copyto(settled, step, where=(values > 0) & (settled == 0))
         numbers[rows] = settled  # exactly: what keeps more digits than float32 has was a whole number of steps before
 
-    each_block(settle, parts_of(slice(0, len(numbers)), _ROWS), threads)
+    each_block(settle, row_parts(slice(0, len(numbers)), _ROWS), threads)
 
 
 class Together(Protocol):
@@ -301,7 +300,7 @@ class ExpectedGainObjective(LikelihoodObjective):
             chances[rows] = grade_probabilities(raw[rows] + self.intercept)
             scores[rows] = expected_gains(chances[rows], self.gains)
 
-        each_block(forward, parts_of(slice(0, len(raw)), _ROWS), self.threads)
+        each_block(forward, row_parts(slice(0, len(raw)), _ROWS), self.threads)
         grad, diagonal = self.derivatives(scores)
         of_scores = grad, diagonal, self.factor
         return bool(kernels.chain_gradients(chances, scores, self.gains, *of_scores, self.grad, self.curvature))

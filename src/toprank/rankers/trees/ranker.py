@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from typing_extensions import override
 
-from toprank.compute import FloatArray
+from toprank.compute import FloatArray, row_parts
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import listed
@@ -42,7 +42,6 @@ from toprank.rankers.trees.text import read_trees, written_trees
 from toprank.rankers.trees.training import booster_of, only_trees, train_trees
 from toprank.rankers.watching import Round
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
-from toprank.scorers.features import parts_of
 
 _ROWS = 1 << 18
 
@@ -317,7 +316,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     def _grade_blocks(self, X: Any) -> Iterator[FloatArray]:
         """Yield P(grade | x) before calibration, in blocks of rows, since each grade needs several numbers a row."""
-        parts = parts_of(slice(0, X.shape[0]), _ROWS)
+        parts = row_parts(slice(0, X.shape[0]), _ROWS)
         return (grade_probabilities(self.raw_scores(X[rows]) + self.intercept_) for rows in parts)
 
     def _own_probabilities(self, X: Any) -> FloatArray:
