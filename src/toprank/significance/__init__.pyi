@@ -3,13 +3,13 @@
 from toprank.significance.effects import bonferroni as bonferroni
 from toprank.significance.effects import bootstrap_interval as bootstrap_interval
 from toprank.significance.effects import effect_size as effect_size
-from toprank.significance.effects import effective_sample as effective_sample
 from toprank.significance.effects import holm as holm
 from toprank.significance.effects import queries_needed as queries_needed
 from toprank.significance.effects import t_interval as t_interval
 from toprank.significance.effects import weighted_interval as weighted_interval
 from toprank.significance.effects import win_tie_loss as win_tie_loss
 from toprank.significance.equivalence import equivalence_test as equivalence_test
+from toprank.significance.leaving_out import effective_sample as effective_sample
 from toprank.significance.leaving_out import jackknife as jackknife
 from toprank.significance.leaving_out import jackknife_interval as jackknife_interval
 from toprank.significance.leaving_out import jackknife_variance as jackknife_variance

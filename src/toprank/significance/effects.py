@@ -13,6 +13,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, each_block
 from toprank.data.checks import check_number, check_whole, numbers
 from toprank.errors import DataError, UnknownNameError
+from toprank.significance.leaving_out import checked_weights, effective_sample
 from toprank.significance.results import EffectSize, Interval, WinTieLoss
 from toprank.significance.tests import ROUNDING, column, differences, moments, rescaled, stream_start
 
@@ -114,7 +115,7 @@ def weighted_interval(
     check_number("confidence", confidence, above=0, below=1)
     check_whole("resamples", resamples, 1)
     start = stream_start(seed, _RESAMPLING)
-    plain, w = column(values, "values"), _weights(weights)
+    plain, w = column(values, "values"), checked_weights(weights)
     if len(plain) != len(w):
         raise DataError(f"There are {len(w)} weights for {len(plain)} values; each query needs one.")
     counts = ~np.isnan(plain) & (w > 0)
@@ -144,23 +145,6 @@ def weighted_interval(
     low, high = np.ldexp(centre + error * ends, exponent)
     detail = f"{method}, {effective:.1f} of {n:,} queries effective"
     return Interval(mean, float(low), float(high), confidence, n, detail, _WEIGHTED)
-
-
-def effective_sample(weights: npt.ArrayLike) -> float:
-    """``(Σw)² / Σw²``: how many queries of equal weight would give as precise a mean; 0 if no query has a weight.
-
-    >>> effective_sample([1, 1, 1, 1]), effective_sample([1, 1, 0, 0])
-    (4.0, 2.0)
-    """
-    w = _weights(weights)
-    return float(w.sum() ** 2 / (w @ w)) if w.any() else 0.0
-
-
-def _weights(weights: npt.ArrayLike) -> FloatArray:
-    array = column(weights, "weights")
-    if not (array >= 0).all():
-        raise DataError("weights must not be negative, and each query needs one.")
-    return array / (array.max(initial=0.0) or 1.0)
 
 
 def _resampled(

@@ -10,9 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
+from toprank.data.checks import numbers
+from toprank.errors import DataError
 from toprank.significance.results import Interval
+
+
+def effective_sample(weights: npt.ArrayLike) -> float:
+    """``(Σw)² / Σw²``: how many queries of equal weight would give as precise a mean; 0 if no query has a weight.
+
+    >>> effective_sample([1, 1, 1, 1]), effective_sample([1, 1, 0, 0])
+    (4.0, 2.0)
+    """
+    w = checked_weights(weights)
+    return float(w.sum() ** 2 / (w @ w)) if w.any() else 0.0
+
+
+def checked_weights(weights: npt.ArrayLike) -> FloatArray:
+    """Weights as shares of the largest, so that their squares neither overflow nor vanish."""
+    array = numbers(weights, "weights").astype(np.float64, copy=False)
+    if array.ndim != 1 or not ((array >= 0) & (array < np.inf)).all():
+        raise DataError("weights must be finite and not negative, one number for each query.")
+    return np.asarray(array / (array.max(initial=0.0) or 1.0))
 
 
 def means_without(values: FloatArray, weights: FloatArray) -> FloatArray:
