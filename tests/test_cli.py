@@ -429,7 +429,7 @@ def test_a_run_from_scores(tmp_path, monkeypatch):
         (["-m", "ndcg@10(blank=foo)"], 2, "zero"),
         (["-m", "ndcg(k=inf)"], 1, "whole number"),
         (["-m", "ndcg(k=2.5)"], 1, "whole number"),
-        (["--max-grade", "inf"], 1, "finite"),
+        (["--max-grade", "inf"], 1, "positive number"),
         (["-m", "rbp", "--max-grade", "1"], 1, "max_grade"),
     ],
 )

@@ -235,8 +235,8 @@ def test_text_and_stored_copies_are_divided(tmp_path, suffix):
 def test_what_cannot_be_divided_is_said(folder):
     for words, given in (
         ("--fractions takes numbers", ("--fractions", "many")),
-        ("--seed nothing", ("--by", "date", "--seed", "1")),
-        ("--stable nothing", ("--by", "date", "--stable")),
+        ("--seed has no effect", ("--by", "date", "--seed", "1")),
+        ("--stable has no effect", ("--by", "date", "--stable")),
     ):
         assert words in invoked("split", "all.parquet", "-o", "out", "--qid", "session", *given, status=2).output
     for fractions in ([1.0], [0.25] * 4):

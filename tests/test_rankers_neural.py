@@ -345,10 +345,10 @@ def test_an_epoch_counts_only_with_its_weights():
 
     watch = EpochWatch(steps=3, callbacks=[interrupt])
     with pytest.raises(KeyboardInterrupt):
-        watch.made(Interrupting(), "weights", loss=1.0)
+        watch.note(Interrupting(), "weights", loss=1.0)
     assert not watch.has_something_to_keep
     with pytest.raises(KeyboardInterrupt):
-        watch.made({"valid": 0.5}, "weights", loss=1.0)
+        watch.note({"valid": 0.5}, "weights", loss=1.0)
     assert watch.kept() == ("weights", 1, 0.5)
     assert watch.history == {"epoch": [1], "loss": [1.0], "valid": [0.5]}
 

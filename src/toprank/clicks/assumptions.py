@@ -31,7 +31,8 @@ from toprank.clicks.models import PBM, ClickModel
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
-from toprank.significance import Interval, mean_interval
+from toprank.significance import Interval
+from toprank.significance.leaving_out import mean_interval
 
 _SESSIONS = 20_000  # that models are compared on: enough to tell users apart, and seconds rather than minutes
 _LEAST = 200  # sessions, below which nothing is said of users

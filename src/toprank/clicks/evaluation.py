@@ -32,7 +32,8 @@ from toprank.metrics.conventions import Discount
 from toprank.metrics.sorting import ranking
 from toprank.rankers.linear.ranker import LinearRanker
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, percent
-from toprank.significance import Interval, effective_sample, jackknife_interval, means_without
+from toprank.significance import Interval, effective_sample, means_without
+from toprank.significance.leaving_out import jackknife_interval
 
 _GROUPS = 20  # of queries, each left out once where propensities are found from the log
 _SMALL = 0.1  # an estimate that rests on a smaller share of the impressions that count is a few of them

@@ -27,7 +27,8 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.showing.pictures import Chart, Line, Picture, curves
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, json_rows, percent
-from toprank.significance import Interval, effective_sample, mean_interval, redrawn_interval
+from toprank.significance import Interval, effective_sample, redrawn_interval
+from toprank.significance.leaving_out import mean_interval
 
 RATES: tuple[type[ClickModel], ...] = (GlobalCTR, RankCTR, DocumentCTR)  # what every model must beat
 _ALL: tuple[type[ClickModel], ...] = (*RATES, PBM, UBM, Cascade, DCM, SDBN, DBN, CCM)

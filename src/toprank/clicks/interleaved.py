@@ -29,14 +29,8 @@ from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
 from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, percent
-from toprank.significance import (
-    Interval,
-    effective_sample,
-    jackknife_variance,
-    mean_interval,
-    means_without,
-    randomization_test,
-)
+from toprank.significance import Interval, effective_sample, means_without, randomization_test
+from toprank.significance.leaving_out import jackknife_variance, mean_interval
 from toprank.significance.tails import beta_quantile, student_quantile
 
 METHODS = ("team-draft", "probabilistic")

@@ -37,7 +37,8 @@ from toprank.monitoring import Drift, monitor
 from toprank.rankers.linear.ranker import LinearRanker
 from toprank.showing.pictures import Picture, signed_bars
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, percent
-from toprank.significance import Interval, effective_sample, mean_interval
+from toprank.significance import Interval, effective_sample
+from toprank.significance.leaving_out import mean_interval
 
 LAUNCH, DO_NOT_LAUNCH, CANNOT_BE_TOLD = "launch", "do not launch", "cannot be told"
 ESTIMATORS = ("ips", "snips", "dr")

@@ -20,14 +20,8 @@ from toprank.compute import FloatArray
 from toprank.data.checks import check_number
 from toprank.errors import DataError, UnknownNameError
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, percent
-from toprank.significance import (
-    Interval,
-    always_half_width,
-    effective_sample,
-    jackknife_variance,
-    means_without,
-    ratio_p,
-)
+from toprank.significance import Interval, always_half_width, effective_sample, means_without, ratio_p
+from toprank.significance.leaving_out import jackknife_variance
 
 _BROKEN = 0.01  # a sample ratio that would ever be as odd in fewer than so many splits is no chance
 _LEAST = 30  # units of each arm, below which nothing is said: means of fewer are not near enough to normal

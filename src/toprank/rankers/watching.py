@@ -149,7 +149,7 @@ class TrainingWatch(ABC):
         self.last_model, self.best_model = None, first_model
         self._begin, self._started = time.perf_counter(), 0.0
 
-    def made(self, metrics: Mapping[str, float], model: Any, **row: float) -> None:
+    def note(self, metrics: Mapping[str, float], model: Any, **row: float) -> None:
         """Take note of a step that was just made; `row` is kept in the history beside the metrics."""
         number = self.done + 1
         numbers = {self.unit: number, **row, **metrics}
@@ -306,7 +306,7 @@ class RoundWatch(TrainingWatch):
         """Look at a round that was just made."""
         self.booster = env.model
         if env.model.current_iteration() > self.done:
-            self.made({entry[0]: float(entry[2]) for entry in env.evaluation_result_list}, None)
+            self.note({entry[0]: float(entry[2]) for entry in env.evaluation_result_list}, None)
         elif not self.sampled:  # LightGBM takes a round without a split back
             self.stop(f"After {self.done} rounds no split was left that improves the fit.")
         if self.over:

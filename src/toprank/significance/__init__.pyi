@@ -11,9 +11,6 @@ from toprank.significance.effects import win_tie_loss as win_tie_loss
 from toprank.significance.equivalence import equivalence_test as equivalence_test
 from toprank.significance.leaving_out import effective_sample as effective_sample
 from toprank.significance.leaving_out import jackknife as jackknife
-from toprank.significance.leaving_out import jackknife_interval as jackknife_interval
-from toprank.significance.leaving_out import jackknife_variance as jackknife_variance
-from toprank.significance.leaving_out import mean_interval as mean_interval
 from toprank.significance.leaving_out import means_without as means_without
 from toprank.significance.leaving_out import redrawn_interval as redrawn_interval
 from toprank.significance.results import EffectSize as EffectSize

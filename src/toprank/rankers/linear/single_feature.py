@@ -192,7 +192,7 @@ class AdaRank(WeightedSum, WatchedRanker):
                 weights[column] += step
                 scores += step * features.column(column)
                 judged_scores += step * judged.column(column)
-                watch.made({watch.decides: selection(judged_scores)}, weights.copy())
+                watch.note({watch.decides: selection(judged_scores)}, weights.copy())
                 if not pool.open.any():
                     watch.stop("Every feature has won as often in a row as it may.")
                 worth = climbed.weights * np.exp(-climbed.per_query(scores))
@@ -328,7 +328,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
                 if judge is not None and valid is not None:
                     judged_scores += alpha * (valid.X[:, column] > threshold)
                     metrics["valid"] = judge(judged_scores)
-                watch.made(metrics, None)
+                watch.note(metrics, None)
         kept = chosen[: watch.done if judge is None else watch.best]
         self.features_ = np.array([column for column, _, _ in kept], dtype=np.int64)
         self.thresholds_ = np.array([threshold for _, threshold, _ in kept], dtype=np.float64)
@@ -485,7 +485,7 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
                         scores = scores + changes[best] * column
             except KeyboardInterrupt:
                 watch.interrupted = True
-            watch.made({"train": climbed.sign * value}, None)
+            watch.note({"train": climbed.sign * value}, None)
             if watch.over:
                 return weights, value
             scale = np.abs(weights).sum()

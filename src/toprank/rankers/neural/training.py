@@ -107,7 +107,7 @@ def _make_epochs(run: _NetworkRun, watch: EpochWatch, metrics: Callable[[], dict
         with watch.interruptible():
             while not watch.over and watch.done < watch.last:
                 loss = run.epoch(watch.done, watch.first)
-                watch.made(metrics(), run.weights(), loss=loss)
+                watch.note(metrics(), run.weights(), loss=loss)
     except NotFinite:
         number = watch.done + 1
         if not watch.has_a_best:
