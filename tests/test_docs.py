@@ -270,7 +270,7 @@ def test_no_page_is_left_out_of_the_navigation():
 def test_the_first_page_leads_each_reader_through_five_pages_at_most():
     _, _, section = (ROOT / "docs" / "index.md").read_text().partition("## Where to start\n")
     paths = re.findall(r"(?:^\d\. \[.*\n)+", section.partition("\n## ")[0], re.MULTILINE)
-    assert len(paths) == 3
+    assert len(paths) == 4
     for path in paths:
         pages = re.findall(r"^\d\. \[[^]]*\]\(([\w-]+\.md)\)", path, re.MULTILINE)
         assert 2 <= len(pages) == path.count("\n") <= 5
