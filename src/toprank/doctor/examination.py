@@ -129,10 +129,9 @@ def features_findings(examined: Examined) -> Iterator[Finding]:
     missing = int(look.missing.sum())
     phrase = f"has|have missing values: {missing:,} NaN, {missing / max(1, n * width):.1%} of all"
     remedy = joined(
-        "Nothing, or read text with",
-        Remedy("{missing}", missing="zero"),
-        "where absent means 0: trees learn where to send missing values, linear models and networks take the mean of "
-        "the feature.",
+        "Trees learn where to send missing values; linear models and networks take the mean of the feature. If a value "
+        "that is absent from the text means 0, read it with",
+        Remedy("{missing}.", missing="zero"),
     )
     yield from some_features(look.missing > 0, "missing-values", "note", phrase, remedy)
     yield from _scales(examined, ~constant & (look.infinite == 0))

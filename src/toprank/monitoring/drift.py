@@ -221,7 +221,7 @@ class Drift(Shown):
         opening = f"{before:,} queries before, {after:,} now, {len(self.features):,} features."
         if max(self.queries) > MOST_QUERIES:
             opening += f" Of each, {MOST_QUERIES:,} drawn at random were looked at."
-        caveat = "PSI and KS are less what sampling alone adds to them; p holds for all rows together."
+        caveat = "What sampling alone adds to PSI and KS is subtracted; p holds for all rows together."
         more = len(self.features) + 1 - _ROWS
         rest = (f"… and {more:,} more features that moved less.",) if more > 0 else ()
         return [opening, self.alarms or "No alarm.", self.table(_ROWS), *rest, *self.outlook, caveat]
