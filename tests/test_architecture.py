@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -45,6 +46,22 @@ def room_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def syntax_of(path: Path) -> ast.Module:
+    """The tree of a module, which several tests look through; by its text, since some write modules anew."""
+    return parsed(path.read_text())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def trees_are_let_go():
+    yield
+    parsed.cache_clear()
+
+
 def imported_by_name(tree: ast.Module):
     """(module, line) for what a module that imports by name may mean: every text in it that begins like one of ours.
 
@@ -68,7 +85,7 @@ def imported_by_name(tree: ast.Module):
 
 def imported_rooms(path: Path):
     """(room, line) for every import of toprank, inside functions and by name too."""
-    tree = ast.parse(path.read_text())
+    tree = syntax_of(path)
     for name, line in imported_by_name(tree):
         if (room := name.split(".")[1]) in FLOOR_OF:
             yield room, line
@@ -112,7 +129,7 @@ def test_rankers_are_asked_what_they_can_do_and_not_by_name():
     kinds = set(rankers.KINDS)
     homes = {SOURCE / "__init__.py", SOURCE / "systems.py", SOURCE / "reproduce" / "studies.py"}
     for path in sorted(set(SOURCE.rglob("*.py")) - homes - set((SOURCE / "rankers").rglob("*.py"))):
-        named = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)} & kinds
+        named = {node.value for node in ast.walk(syntax_of(path)) if isinstance(node, ast.Constant)} & kinds
         assert not named, f"{path}: {named}"
 
 
@@ -132,7 +149,7 @@ def imports_at_the_top(path: Path, modules: set[str]) -> set[str]:
     A module runs after the packages around it, unless we are inside of them already.
     """
     wanted = set()
-    for node in ast.parse(path.read_text()).body:
+    for node in syntax_of(path).body:
         if isinstance(node, ast.Import):
             wanted |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -172,7 +189,7 @@ def private_imports(tree: ast.Module) -> list[str]:
 def test_an_underscore_keeps_a_name_in_its_module():
     """So no module lists its public names: they are the others, and a room's stub says which of them it exports."""
     assert private_imports(ast.parse("from toprank.errors import _Parts, DataError")) == ["_Parts"]
-    taken = {path: private_imports(ast.parse(path.read_text())) for path in SOURCE.rglob("*.py")}
+    taken = {path: private_imports(syntax_of(path)) for path in SOURCE.rglob("*.py")}
     assert {path: names for path, names in taken.items() if names} == {}
     listing = {path.name for path in taken if "\n__all__ = " in path.read_text()}
     assert listing == {"__init__.py", "errors.py", "systems.py"}  # rooms of one module are their own doors
@@ -181,7 +198,7 @@ def test_an_underscore_keeps_a_name_in_its_module():
 def test_a_class_name_means_one_thing():
     homes: dict[str, list[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(syntax_of(path)):
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(f"{path.relative_to(SOURCE)}:{node.lineno}")
     assert len(homes) > 500
@@ -217,7 +234,7 @@ def test_benchmarks_and_scripts_import_names_that_exist():
     imports = [
         (path, node)
         for path in (*root.glob("benchmarks/*.py"), *root.glob("docs/*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(syntax_of(path))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("toprank")
     ]
     assert len(imports) > 50
@@ -248,7 +265,7 @@ def test_evaluating_imports_nothing_heavy(tmp_path):
 
 def messages(path: Path):
     """(line, text) of what is said in errors and warnings: the strings in a raise, or in a call of warn_… or warn."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(syntax_of(path)):
         called = isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2].startswith("warn")
         if called or isinstance(node, ast.Raise):
             for part in ast.walk(node):
@@ -289,7 +306,7 @@ COMMAND_LINES = {"cli", "serving/__main__.py"}
 
 def spelled_options(path: Path) -> list[str]:
     """Strings of a module, f-strings and docstrings among them, that write an option of a command."""
-    strings = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+    strings = (node for node in ast.walk(syntax_of(path)) if isinstance(node, ast.Constant))
     return [
         f"{path.name}:{node.lineno}" for node in strings if isinstance(node.value, str) and OPTION.search(node.value)
     ]
