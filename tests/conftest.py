@@ -7,7 +7,6 @@ import signal
 import threading
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -20,10 +19,6 @@ from toprank.errors import MissingExtraError
 settings.register_profile("toprank", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toprank"))
-
-# Without a GPU, kernels for one are run by Triton's interpreter; it looks at this when they are defined.
-if not Path("/dev/nvidiactl").exists():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Two test processes on two cores: OpenMP's threads, which by default spin for milliseconds after each tree or matrix
 # product, then keep each other from working (a round of trees takes 10 to 40 times as long). Read when a library loads.

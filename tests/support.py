@@ -14,6 +14,15 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner, Result
 
+# Without a GPU, kernels for one are run by Triton's interpreter; it looks at this when they are defined.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+interpreted = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1",
+    reason="kernels are compiled for a GPU here and take its tensors alone",
+)
+
 
 def shared_data(*parts: str) -> Path:
     """A path below TOPRANK_DATA; the test is skipped, with the reason, where the data are not at hand."""

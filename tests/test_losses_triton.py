@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loss_cases import LOSSES, Problem, labels_of_kind, random_scores
+from support import interpreted
 from toprank import losses
 from toprank.data.queries import Queries
 from toprank.errors import DataError
@@ -108,6 +109,7 @@ def usable(loss, labels):
     return losses.Multinomial(n_grades=5) if loss == losses.Multinomial() else loss
 
 
+@interpreted
 @pytest.mark.parametrize("kind", DTYPES)
 @every_case
 @settings(max_examples=2, deadline=None)  # the interpreter takes its time
@@ -117,6 +119,7 @@ def test_value_and_gradient_are_the_references(name, loss, options, kind, data):
     same_as_reference(usable(loss, labels), labels, queries, scores, weights, kind)
 
 
+@interpreted
 @every_case
 def test_queries_of_several_blocks_give_the_same(name, loss, options):
     """Long and short queries together: none fills its last block of rows or columns."""
@@ -128,6 +131,7 @@ def test_queries_of_several_blocks_give_the_same(name, loss, options):
     same_as_reference(loss, labels, queries, scores, weights, "float64")
 
 
+@interpreted
 @every_case
 def test_a_part_with_room_to_spare_gives_the_same(name, loss, options):
     """What a recorded step sees: columns gathered by row, empty queries at the end, rows that belong to nobody."""
@@ -163,6 +167,7 @@ def alone(whole, scores, queries, q):
     return scores[rows], room.BatchPart(offsets, scores.new_ones(1), len(rows), len(rows)), whole.take(rows)
 
 
+@interpreted
 @pytest.mark.parametrize(("name", "loss", "options"), PLAIN, ids=[case[0] for case in PLAIN])
 def test_a_batch_is_the_mean_of_its_queries(name, loss, options):
     problem = Problem.of(loss, options)
@@ -178,6 +183,7 @@ def test_a_batch_is_the_mean_of_its_queries(name, loss, options):
     np.testing.assert_allclose(grad, np.concatenate([g for _, g in alone]) / len(queries), atol=1e-10)
 
 
+@interpreted
 @pytest.mark.parametrize(("name", "loss", "options"), SILENT, ids=[case[0] for case in SILENT])
 def test_queries_that_say_nothing_contribute_nothing(name, loss, options):
     queries = Queries.from_sizes([1, 4, 3])
@@ -189,6 +195,7 @@ def test_queries_that_say_nothing_contribute_nothing(name, loss, options):
     np.testing.assert_allclose(value, only / 3, rtol=1e-12)
 
 
+@interpreted
 @pytest.mark.parametrize(("name", "loss", "options"), SMOOTH, ids=[case[0] for case in SMOOTH])
 def test_autograd_agrees_with_finite_differences(name, loss, options):
     """Along a random direction, which any wrong element would show: the interpreter is slow for one a document."""
@@ -200,6 +207,7 @@ def test_autograd_agrees_with_finite_differences(name, loss, options):
     assert (ends[0] - ends[1]) / (2 * step) == pytest.approx((grad * direction).sum(), rel=1e-5, abs=1e-6)
 
 
+@interpreted
 @pytest.mark.parametrize("loss", [losses.ListNet(), losses.ListMLE(), losses.LambdaRank()], ids=str)
 def test_it_is_a_node_like_any_other(loss):
     labels, queries = np.array([2.0, 0, 1]), Queries([0, 3])
@@ -216,6 +224,7 @@ def test_it_is_a_node_like_any_other(loss):
         assert float(made(leaf)) == value
 
 
+@interpreted
 def test_whole_number_labels_are_taken_as_float32():
     made = bound(losses.ListNet(), [1, 0], Queries([0, 2]), dtype=torch.int64)
     assert made(torch.zeros(2, dtype=torch.float64)).dtype == torch.float32

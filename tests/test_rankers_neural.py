@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 
 import toprank as tr
 from forecasts import check_calibration, check_forecasts
+from support import interpreted
 from toprank import losses
 from toprank.errors import DataError, FormatError, MissingExtraError, UnknownNameError
 from toprank.losses.triton import gpu_loss_names
@@ -120,6 +121,7 @@ def test_labels_that_are_all_alike_are_said(data, loss):
         network(loss, epochs=1).fit(data.replace(labels=np.ones(data.n_documents)))
 
 
+@interpreted
 def test_kernels_of_the_gpu_and_the_bridge_train_the_same_network(data):
     train, test = tr.split(data, (0.6, 0.4))
     heavy = train.replace(
@@ -136,6 +138,7 @@ def test_kernels_of_the_gpu_and_the_bridge_train_the_same_network(data):
     np.testing.assert_allclose(ranker.predict(test), reference.predict(test), atol=1e-3)
 
 
+@interpreted
 @pytest.mark.parametrize("loss", ["LambdaRank", "XENDCG", "Squared"])
 def test_steps_of_the_device_are_those_of_the_host(data, loss, monkeypatch):
     """Batches with rows and queries to spare, planned on the device, against the very batches one by one."""
@@ -164,6 +167,7 @@ def test_recorded_steps_are_those_taken_one_by_one(halves, loss, dropout, monkey
     np.testing.assert_allclose(recorded.predict(train), taken.predict(train), atol=1e-5)
 
 
+@interpreted
 def test_the_mean_over_queries_does_not_depend_on_the_batches(data):
     """With a vanishing learning rate the reported loss is the loss of the model, whatever the batches."""
     train, _ = tr.split(data, (0.6, 0.4))
