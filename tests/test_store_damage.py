@@ -172,6 +172,13 @@ def test_verify_looks_at_the_names(copy, names):
         open_store(copy, verify=True)
 
 
+def test_verify_looks_for_names_where_there_were_none(tmp_path):
+    write_store(RankingData(np.eye(2), qid=[1, 1]), tmp_path / "copy.toprank-data")
+    change_meta(tmp_path / "copy.toprank-data", feature_names=["length", "age"])
+    with pytest.raises(FormatError, match="feature names are not what was written"):
+        open_store(tmp_path / "copy.toprank-data", verify=True)
+
+
 def test_verify_misses_what_the_columns_are(tmp_path):
     frame = pa.table({"label": [0, 1], "qid": [1, 1], "brand": ["acme", "zenith"]})
     write_store(RankingData.from_frame(frame, features=["brand"]), tmp_path / "copy.toprank-data")

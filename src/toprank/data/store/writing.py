@@ -149,15 +149,20 @@ def hash_of_description(description: Any) -> str:
     return hashlib.blake2b(json.dumps(description).encode(), digest_size=16).hexdigest()
 
 
-def _described(content: Stream | RankingData) -> dict[str, Any]:
-    """The entries of `DESCRIPTIONS`; those of which there is nothing to say are left out."""
+def _described(content: Stream | RankingData | None) -> dict[str, Any]:
+    """The entries of `DESCRIPTIONS`; those of which there is nothing to say are left out, but for the names.
+
+    Their hash is written also where there are none: copies without it are the first ones, whose names are not verified.
+    """
+    if content is None:
+        return {"feature_names": None}
     plain = {
-        "feature_names": content.feature_names,
         "carried": tuple(content.carried) or None,
         "text": None if content.text is None else content.text.plain(),
         "columns": None if content.encoding is None else content.encoding.plain(),
     }
-    return {name: description for name, description in plain.items() if description is not None}
+    said = {name: description for name, description in plain.items() if description is not None}
+    return {"feature_names": content.feature_names} | said
 
 
 def target_of(path: PathLike) -> Path:
@@ -334,7 +339,7 @@ class StoreWriter:
                 "source": source,
                 "source_hash": source_hash,
             }
-            for name, description in ({} if content is None else _described(content)).items():
+            for name, description in _described(content).items():
                 meta |= {name: description, f"{name}_hash": hash_of_description(description)}
             (self.folder / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
             put_in_place(self.folder, self._target)
