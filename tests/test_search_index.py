@@ -395,6 +395,11 @@ def test_missing_texts_have_no_words_and_half_characters_are_replaced(tmp_path):
     assert ids(index.search("nan")) == ["c\ufffd"]
 
 
+def test_arrays_have_the_words_that_are_in_them(tmp_path):
+    texts = {"a": {"title": "drag", "tags": np.array(["wing", "flap"])}, "b": {"title": "lift", "tags": np.array([])}}
+    assert ids(search.index(texts, tmp_path / "x.index").search("wing")) == ["a"]
+
+
 def test_ids_that_only_a_zero_byte_tells_apart_are_not_confused(tmp_path):
     index = search.index({"a": "wing", "a\0": "wings"}, tmp_path / "x.index")
     assert len(index.search("wing")) == 2

@@ -93,8 +93,9 @@ def _of_mapping(documents: Mapping[Any, Any]) -> Collection:
 
 
 def _text_of(value: Any) -> str:
-    """Return a value as text; a missing one (None, NaN) has no words."""
-    return "" if is_missing(value) else whole_text(str(value))
+    """Return a value as text; a missing one (None, NaN) has no words. An array, as of a frame's lists, is none."""
+    is_array = getattr(value, "ndim", 0) > 0
+    return "" if not is_array and is_missing(value) else whole_text(str(value))
 
 
 def _of_file(path: Path, fields: Sequence[str] | None = None) -> Collection:
