@@ -313,8 +313,9 @@ def test_folders_without_folds_say_what_was_looked_for(tmp_path, parts):
         FileError, match=r"Fold2 has no valid file; looked for vali\.txt, validationset\.txt, valid\.txt"
     ):
         folds(tmp_path / "f")
-    with pytest.raises(DataError, match="brings its own folds; k=3"):
-        folds(tmp_path / "s", 3)
+    for k in (3, np.int64(3)):
+        with pytest.raises(DataError, match="brings its own folds; k=3"):
+            folds(tmp_path / "s", k)
 
 
 def test_published_partitions_have_their_published_sizes():

@@ -19,7 +19,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data.checks import check_data, check_files, check_whole, numbers
+from toprank.data.checks import check_data, check_files, check_whole, numbers, plainer
 from toprank.data.dataset import RankingData, concatenate
 from toprank.data.periods import periods
 from toprank.errors import DataError, FileError
@@ -128,9 +128,9 @@ def folds(
         if by is not None:
             read_options = carrying(read_options.get("format") or format_of(path), [by], read_options)
         return _divided(read(path, **read_options), k, seed, by, stable)
-    for name, value, default in (("by", by, None), ("stable", stable, False), ("k", k, _N_PARTITIONS)):
+    for name, value, default in (("by", by, None), ("stable", bool(stable), False), ("k", k, _N_PARTITIONS)):
         if value != default:
-            problem = f"{name}={value!r} applies only to data that are divided here."
+            problem = f"{name}={plainer(value)!r} applies only to data that are divided here."
             raise DataError(f"{path} brings its own folds; {problem}")
     return _letor_folds(path, lambda file, **options: read(file, **(options | read_options)))
 

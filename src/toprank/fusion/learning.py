@@ -45,13 +45,13 @@ def _data(ballots: Ballots, qrels: Qrels, features: FloatArray, names: tuple[str
     return RankingData(features, labels, qid=qid, document_ids=ballots.documents, feature_names=names)
 
 
-def _judged(data: RankingData, qrels: Qrels, least: int) -> RankingData:
-    """Return the judged queries, of which there must be so many."""
+def _judged(data: RankingData, qrels: Qrels, k: int) -> RankingData:
+    """Return the judged queries, of which there must be enough for k folds."""
     judged = np.isin(data.qids, qrels.qids)
-    if judged.sum() < least:
+    if judged.sum() < max(k, 3):
         raise DataError(
-            f"The judgments are about {int(judged.sum())} of the queries that the runs answer; learning from them "
-            f"takes at least {least}."
+            f"The judgments are about {int(judged.sum())} of the queries that the runs answer; learning from them in "
+            f"{k} folds takes at least {max(k, 3)}."
         )
     return data.select(judged)
 
@@ -59,7 +59,7 @@ def _judged(data: RankingData, qrels: Qrels, least: int) -> RankingData:
 def learnt_weights(ballots: Ballots, qrels: Qrels, normalization: str, metric: str, k: int, seed: int) -> Learnt:
     """Return a weighted sum; the weights of each fold are those on a grid that are best on the other folds."""
     scores = normalized(ballots, normalization)
-    data = _judged(_data(ballots, qrels, scores, ballots.names), qrels, max(k, 3))
+    data = _judged(_data(ballots, qrels, scores, ballots.names), qrels, k)
     runs = len(ballots.names)
     grid, sign = simplex(runs, _STEPS.get(runs, _FEWEST)), 1 if parse(metric).higher_is_better else -1
     judge = Judge(data, metric).for_choosing()
