@@ -179,7 +179,7 @@ def test_verify_looks_for_names_where_there_were_none(tmp_path):
         open_store(tmp_path / "copy.toprank-data", verify=True)
 
 
-def test_verify_misses_what_the_columns_are(tmp_path):
+def test_verify_notices_that_what_the_columns_are_was_taken_out(tmp_path):
     frame = pa.table({"label": [0, 1], "qid": [1, 1], "brand": ["acme", "zenith"]})
     write_store(RankingData.from_frame(frame, features=["brand"]), tmp_path / "copy.toprank-data")
     meta = json.loads((tmp_path / "copy.toprank-data" / "meta.json").read_text())
@@ -387,7 +387,6 @@ def test_what_is_no_letter_is_refused_before_it_becomes_a_string(tmp_path, name)
 _CUT = """
 import os, sys, warnings
 import numpy as np
-import pyarrow as pa
 import toprank as tr
 from toprank.data.dataset import concatenate
 from toprank.errors import FileError

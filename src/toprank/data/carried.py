@@ -20,7 +20,7 @@ from toprank.data.texts import TextRoles, packed_texts, text_column, unpacked_te
 from toprank.errors import DataError, UnknownNameError
 
 PREFIX = "carried."
-"""Of what a store calls the columns: this and their number."""
+"""How a store calls the columns: by this and their number."""
 
 
 class Carried(Mapping[str, Array]):

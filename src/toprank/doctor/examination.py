@@ -233,7 +233,7 @@ def _conflicts(data: RankingData, first: IntArray, second: IntArray) -> Iterator
 
 def labels_findings(data: RankingData) -> Iterator[Finding]:
     """Unjudged documents; labels that are negative, not whole, very large, or all the same."""
-    unjudged = int(np.count_nonzero(~data.judged))
+    unjudged = data.n_unjudged
     severity: Severity = "note" if unjudged == data.n_documents else "warning"
     remedy = "Say how to treat them when you train or evaluate: as irrelevant, dropped, or as condensed lists."
     phrase = "document|documents is|are not judged (label NaN or -1)"
