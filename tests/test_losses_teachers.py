@@ -17,7 +17,7 @@ from toprank import kernels, losses
 from toprank.data.row_hashes import id_hashes
 from toprank.errors import DataError
 from toprank.losses import CalibratedSoftmax, Gumbel, Mix, Multicategory, UniqueSoftmax
-from toprank.losses.base import Judgments
+from toprank.losses.base import BoundLoss, Diagonal, Judgments, Loss, Traits
 from toprank.losses.chance import Chance
 from toprank.losses.composed import reseeded
 
@@ -262,6 +262,30 @@ def test_gumbel_is_the_mean_of_its_loss_at_noisy_scores():
     rows = np.concatenate([np.arange(*QUERIES.offsets[[q, q + 1]]) for q in order])
     moved = loss.on(labels[rows], tr.Queries.from_sizes(np.array(SIZES)[order]), query_ids=ids[order])
     np.testing.assert_allclose(moved.at(s[rows], draw=2).grad, found.grad[rows], rtol=1e-12)
+
+
+class Growth(Loss):
+    """Σ e^s: its gradient is its curvature."""
+
+    traits = Traits(convex=True, smooth=True, shift_invariant=False)
+
+    def bind(self, judgments):
+        return BoundGrowth(judgments)
+
+
+class BoundGrowth(BoundLoss):
+    def judge(self, block, scores, grad, want):
+        grad[:] = np.exp(scores) * block.spread(block.scale)
+        return block.sum(np.exp(scores)), Diagonal(grad) if want.curvature else None
+
+
+def test_a_curvature_may_hold_on_to_the_gradient_that_its_loss_has_filled():
+    labels, s, _, _ = drawn(11)
+    scale = QUERIES.spread(np.full(len(QUERIES), 1.0 / len(QUERIES)))
+    _, diagonal = Mix(Growth(), "Squared", share=0.25).on(labels, QUERIES).derivatives(s)
+    np.testing.assert_allclose(diagonal, (0.25 * np.exp(s) + 0.75 * 2.0) * scale)
+    grad, diagonal = Gumbel(Growth(), samples=2, temperature=2.0).on(labels, QUERIES).derivatives(s)
+    np.testing.assert_allclose(diagonal, grad / 2.0)
 
 
 def test_noisy_orders_come_as_often_as_plackett_and_luce_say():

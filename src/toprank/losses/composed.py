@@ -94,10 +94,10 @@ class _BoundMix(BoundLoss):
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        losses, own = np.zeros(block.n_queries), np.empty_like(grad)
-        curvatures: list[Curvature] = []
+        losses, curvatures = np.zeros(block.n_queries), list[Curvature]()
         grad[:] = 0.0
         for part, share in zip(self.bound, self.shares, strict=True):
+            own = np.empty_like(grad)  # for each part: a curvature may hold on to it
             values, curvature = part.judge(block, scores, own, want)
             losses += share * values
             grad += share * own
@@ -190,10 +190,10 @@ class _BoundGumbel(BoundLoss):
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        losses, keys = np.zeros(block.n_queries), self.chance.keys[block.queries]
-        curvatures: list[Curvature] = []
-        grad[:], noise, own = 0.0, np.empty_like(scores), np.empty_like(grad)
+        losses, curvatures = np.zeros(block.n_queries), list[Curvature]()
+        grad[:], noise, keys = 0.0, np.empty_like(scores), self.chance.keys[block.queries]
         for number in range(self.samples):
+            own = np.empty_like(grad)  # for each sample: a curvature may hold on to it
             kernels.gumbel_noise(block.offsets, keys, number, noise)
             values, curvature = self.inner.judge(block, (scores + noise) / self.temperature, own, want)
             losses += values

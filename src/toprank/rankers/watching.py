@@ -258,7 +258,7 @@ class EpochWatch(TrainingWatch):
 
 
 class LoopWatch(TrainingWatch):
-    """A watch of rounds that a loop of ours makes; the model is what the loop passes to `made`."""
+    """A watch of rounds that a loop of ours makes; the model is what the loop passes to `note`."""
 
     unit = "round"
 

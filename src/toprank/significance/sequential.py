@@ -15,9 +15,7 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 
 _BEST_AT = 5_000  # units at which intervals are narrowest beside those of a fixed size; far from it they lose little
-_RATIO = (
-    8.0  # of the mixture's variance to the estimate's at so many units: near the least of √((1 + 1/r) log((1 + r)/α²))
-)
+_RATIO = 8.0  # of the mixture's variance to the estimate's, there: near the least of √((1 + 1/r) log((1 + r)/α²))
 _PRIOR = 100.0  # units that the planned share counts as; so a deviation of some percent is seen soonest
 
 

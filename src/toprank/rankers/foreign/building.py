@@ -133,7 +133,7 @@ def of_object(value: Any, *names: str) -> Any:
     return value
 
 
-def count_of(entries: Mapping[str, Any], name: str, otherwise: int | None = None) -> int:
+def count_in(entries: Mapping[str, Any], name: str, otherwise: int | None = None) -> int:
     """Return a whole number that a file writes as text; `otherwise` if it is absent, else that is refused."""
     word = str(entries.get(name, "" if otherwise is None else otherwise))
     if not re.fullmatch(r"\d{1,12}", word, re.ASCII):

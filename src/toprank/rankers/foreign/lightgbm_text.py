@@ -9,7 +9,7 @@ from typing import Any
 
 from toprank.data.encoding import Encoding
 from toprank.errors import DataError
-from toprank.rankers.foreign.building import MOST_FEATURES, count_of, encoding
+from toprank.rankers.foreign.building import MOST_FEATURES, count_in, encoding
 from toprank.rankers.foreign.ranker import ForestRanker
 from toprank.rankers.trees.text import END_OF_TREES, GAP, INFO, TextHead, column_names, read_blocks
 
@@ -27,10 +27,10 @@ def read(content: bytes) -> ForestRanker:
             f"its text is of version {entries.get('version')!r}, but v3 and v4 are read; load it with a LightGBM of "
             "today and save it again"
         )
-    outputs = max(count_of(entries, "num_class"), count_of(entries, "num_tree_per_iteration"))
+    outputs = max(count_in(entries, "num_class"), count_in(entries, "num_tree_per_iteration"))
     if outputs != 1:
         raise DataError(f"it gives {outputs} numbers for each row (classes), not one score")
-    features = count_of(entries, "max_feature_idx") + 1
+    features = count_in(entries, "max_feature_idx") + 1
     names, infos = entries.get("feature_names", "").split(" "), entries.get("feature_infos", "").split(" ")
     if not 1 <= features <= MOST_FEATURES or len(names) != features:
         raise DataError("the names of its features do not fit their number")

@@ -25,7 +25,7 @@ from toprank.rankers.foreign.building import (
     NAN_RIGHT,
     RawNodes,
     as_object,
-    count_of,
+    count_in,
     numbers,
     of_object,
     whole,
@@ -52,11 +52,11 @@ def read(model: Any) -> ForestRanker:
     """The ranker in a description that was read."""
     learner = as_object(of_object(model, "learner"), "learner")
     parameters = as_object(learner.get("learner_model_param"), "learner_model_param")
-    if (classes := count_of(parameters, "num_class", 0)) > 1:
+    if (classes := count_in(parameters, "num_class", 0)) > 1:
         raise DataError(f"it gives {classes} numbers for each row (classes), not one score")
-    if (targets := count_of(parameters, "num_target", 1)) > 1:
+    if (targets := count_in(parameters, "num_target", 1)) > 1:
         raise DataError(f"it has {targets} targets, not one score")
-    features = building.feature_count(count_of(parameters, "num_feature"))
+    features = building.feature_count(count_in(parameters, "num_feature"))
     objective = of_object(learner, "objective", "name")
     base = _margin(str(objective), _base_score(parameters))
     model_part, weights = _booster(as_object(learner.get("gradient_booster"), "gradient_booster"))
@@ -188,14 +188,14 @@ def _kept(learner: dict[str, Any], model: dict[str, Any], count: int) -> int:
     best = of_object(learner, "attributes", "best_iteration")
     if best is None:
         return count
-    rounds = count_of({"best_iteration": best}, "best_iteration") + 1
+    rounds = count_in({"best_iteration": best}, "best_iteration") + 1
     ends = model.get("iteration_indptr")
     if ends is not None:
         starts = whole(ends, "iteration_indptr")
         kept = int(starts[rounds]) if rounds < len(starts) else count
     else:
         kept = rounds * max(
-            1, count_of(as_object(model.get("gbtree_model_param"), "gbtree_model_param"), "num_parallel_tree", 1)
+            1, count_in(as_object(model.get("gbtree_model_param"), "gbtree_model_param"), "num_parallel_tree", 1)
         )
     if not 0 < kept <= count:
         raise DataError(f"its best round is {rounds}, which has no tree")
@@ -203,7 +203,7 @@ def _kept(learner: dict[str, Any], model: dict[str, Any], count: int) -> int:
 
 
 def _tree(number: int, described: dict[str, Any], features: int) -> Tree:
-    if count_of(as_object(described.get("tree_param"), "tree_param"), "size_leaf_vector", 1) > 1:
+    if count_in(as_object(described.get("tree_param"), "tree_param"), "size_leaf_vector", 1) > 1:
         raise DataError(f"tree number {number} (from 0) gives several numbers for each row")
     left = whole(described.get("left_children"), "left_children")
     count = len(left)
