@@ -348,6 +348,17 @@ class TestWeighted:
         few = sig.weighted_interval(values[:4], np.ones(4))
         assert tuple(few) == pytest.approx(tuple(sig.t_interval(values[:4])))
 
+    @pytest.mark.parametrize("largest", [1e200, 1e308])
+    @pytest.mark.parametrize("n", [3, 20])
+    def test_one_weight_may_dwarf_all_others(self, largest, n):
+        """Resamples without that query have weights whose squares vanish."""
+        values, weights = np.random.default_rng(0).normal(size=n), np.ones(n)
+        weights[0] = largest
+        interval = sig.weighted_interval(values, weights)
+        assert interval.low <= interval.value <= interval.high
+        assert interval.value == pytest.approx(values[0])
+        assert sig.effective_sample(weights) == 1.0
+
     @pytest.mark.parametrize("unit", [2.0**-700, 2.0**700])
     @pytest.mark.parametrize("n", [3, 20])
     def test_the_unit_of_the_values_scales_the_ends_alone(self, unit, n):

@@ -17,6 +17,8 @@ from toprank.data.checks import numbers
 from toprank.errors import DataError
 from toprank.significance.results import Interval
 
+_SMALLEST = 1e-100  # of the largest weight: less changes no mean, but draws of such queries alone would weigh nothing
+
 
 def effective_sample(weights: npt.ArrayLike) -> float:
     """``(Σw)² / Σw²``: how many queries of equal weight would give as precise a mean; 0 if no query has a weight.
@@ -29,11 +31,12 @@ def effective_sample(weights: npt.ArrayLike) -> float:
 
 
 def checked_weights(weights: npt.ArrayLike) -> FloatArray:
-    """Weights as shares of the largest, so that their squares neither overflow nor vanish."""
+    """Weights as parts of the largest, and no less than `_SMALLEST` unless 0: no square overflows or vanishes."""
     array = numbers(weights, "weights").astype(np.float64, copy=False)
     if array.ndim != 1 or not ((array >= 0) & (array < np.inf)).all():
         raise DataError("weights must be finite and not negative, one number for each query.")
-    return np.asarray(array / (array.max(initial=0.0) or 1.0))
+    parts = array / (array.max(initial=0.0) or 1.0)
+    return np.where(array > 0, np.maximum(parts, _SMALLEST), 0.0)
 
 
 def means_without(values: FloatArray, weights: FloatArray) -> FloatArray:
