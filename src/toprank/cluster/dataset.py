@@ -23,7 +23,7 @@ from toprank.data.encoding import Encoding
 from toprank.data.frames.layout import left_out
 from toprank.data.level_means import Asked, LevelMean, LevelMeans
 from toprank.data.seen_columns import SeenColumns
-from toprank.errors import DataError, ToprankError, warn_user
+from toprank.errors import DataError, ToprankError, count_of, warn_user
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
 from toprank.metrics.evaluation import blind
@@ -522,11 +522,10 @@ def _warn_of(moved: Sequence[Move]) -> None:
     """Warn that rows were moved: two queries with one id would have become one."""
     qids = np.unique(np.concatenate([move.qids for move in moved]))
     shown = ", ".join(str(qid) for qid in qids[:3].tolist()) + (" …" if len(qids) > 3 else "")
-    noun = "query" if len(qids) == 1 else "queries"
     warn_user(
-        f"{len(qids):,} {noun} ({shown}) had rows in several partitions; {sum(move.n_documents for move in moved):,} "
-        "rows were moved to bring them together. If the ids start again in every file, these are different queries: "
-        "number them apart.",
+        f"{count_of(len(qids), 'query')} ({shown}) had rows in several partitions; "
+        f"{sum(move.n_documents for move in moved):,} rows were moved to bring them together. If the ids start again in "
+        "every file, these are different queries: number them apart.",
         QueriesMovedWarning,
     )
 

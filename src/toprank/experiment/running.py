@@ -276,7 +276,7 @@ class _Run:
     # ---- judging ----
 
     def _judged(self) -> Results:
-        """Now, and only now, the test labels are looked at."""
+        """Now, and only now, the scores of the systems meet the test labels."""
         cells, failures, blocks, notes = list[Cell](), list[Failure](), list[ResultBlock](), dict[str, None]()
         slices = self._slices(notes)
         for place in self.places:

@@ -55,8 +55,9 @@ class Changes(Shown):
         a, b: The higher and the lower document.
         changes: A change for each feature that can do it alone.
         features: How many features were tried.
-        exact: Whether these are the smallest changes; if not, they were found by a search between the values of the
-        data. caveats: Further sentences.
+        exact: Whether these are the smallest changes; if not, they were found by a search between the values of
+            the data.
+        caveats: Further sentences.
     """
 
     query: str
