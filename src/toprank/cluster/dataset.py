@@ -524,8 +524,8 @@ def _warn_of(moved: Sequence[Move]) -> None:
     shown = ", ".join(str(qid) for qid in qids[:3].tolist()) + (" …" if len(qids) > 3 else "")
     warn_user(
         f"{count_of(len(qids), 'query')} ({shown}) had rows in several partitions; "
-        f"{sum(move.n_documents for move in moved):,} rows were moved to bring them together. If the ids start again in "
-        "every file, these are different queries: number them apart.",
+        f"{sum(move.n_documents for move in moved):,} rows were moved to bring them together. If the ids start again "
+        "in every file, these are different queries: number them apart.",
         QueriesMovedWarning,
     )
 
