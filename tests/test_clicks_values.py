@@ -137,6 +137,12 @@ def test_attributes_that_the_first_lines_do_not_have_are_read(tmp_path, place):
         tr.clicks.read(folder, carry="age")
 
 
+def test_score_is_what_was_ranked_by_also_where_a_feature_is_called_so(tmp_path):
+    ours = shown("x", ["b", "a"], features={"score": [7.0, 8.0]}, scores=[1.5, 0.5])
+    log = tr.clicks.read(served(tmp_path / "log", [ours], []), carry="score")
+    assert log.columns["score"].tolist() == [1.5, 0.5]
+
+
 def test_lists_without_a_query_are_left_out_and_counted(tmp_path):
     folder = served(tmp_path / "log", [shown("one", ["a"]), shown("two", ["a"], query=None)], [])
     log = tr.clicks.read(folder)
@@ -295,6 +301,9 @@ def test_values_under_trust_are_refused_but_for_ips(shop):
         with pytest.raises(DataError, match="trust in positions"):
             correct(made, data, correction, curves_of(trusted, made), 0.0, None, "value")
     assert correct(made, data, "ips", curves_of(trusted, made), 0.0, None, "value").shown.any()
+    below = np.stack([looks, [0, -0.6, 0, 0, 0, 0]])  # β below -α at the second
+    estimate = tr.clicks.evaluate(data.X[:, 1], made, data, "value@3", estimator="ips", propensities=below)
+    assert 0 < estimate.effective_sample_size["value@3"] < made.n_impressions
     bare = replace(made, columns={})
     with pytest.raises(DataError, match="The log has no values"):
         tr.clicks.evaluate(data.X[:, 1], bare, data, "value@3", propensities=looks)

@@ -491,4 +491,5 @@ def _of_metric(
     adds = added_by_clicks(weights, known, data)
     counted, ranked = int((adds > 0).sum()), within & data.queries.spread(in_log)
     unseen = int((ranked & (known.shown == 0)).sum())
-    return _OfMetric(values, effective_sample(adds), counted, unseen, int(ranked.sum()), weights)
+    # With β below -α, which an estimate may have, a click adds less than nothing.
+    return _OfMetric(values, effective_sample(np.abs(adds)), counted, unseen, int(ranked.sum()), weights)

@@ -135,7 +135,7 @@ class _Kinds:
 def _carried(tables: Sequence[LogRows], carry: Sequence[str]) -> dict[str, str]:
     """Return where the columns to keep are."""
     features = sorted({name for table in tables for name in _features(table)})
-    known = {"score": _SCORES, **{name: f"{_FEATURES}.{name}" for name in features}}
+    known = {**{name: f"{_FEATURES}.{name}" for name in features}, "score": _SCORES}  # also if a feature is called so
     further = [name for name in carry if name not in _CONTEXTS]  # which are kept in any case
     for name in further:
         if name not in known:
