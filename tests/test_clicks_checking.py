@@ -474,6 +474,7 @@ def test_simulate_writes_a_log_that_reads(users, files):
         (["--click-model", "RankCTR"], "not RankCTR"),
         (["--trust", "0.4,0.3"], "gives 2 positions"),
         (["--click-model", "PBM", "--examination", "1,x,2"], "probabilities"),
+        (["--click-model", "PBM", "--examination", "1,,0.5,0.2"], "probabilities"),
     ],
 )
 def test_users_who_make_no_sense_are_wrong_usage(users, words, files):

@@ -227,7 +227,7 @@ def fit(
 
 def _prior(text: str) -> tuple[float, float]:
     wanted = "--prior takes two numbers, clicks and skips"
-    numbers = options.numbers_of(text, float, wanted)
+    numbers = _by_position(text, wanted)
     if len(numbers) != 2:
         raise typer.BadParameter(f"{wanted}, not '{text}'.")
     return numbers[0], numbers[1]
@@ -363,8 +363,16 @@ def _known(name: str, examination: str | None, continuation: str | None, k: int)
 
 def _probabilities(text: str, option: str) -> list[float]:
     wanted = f"{option} takes probabilities, separated by commas"
-    numbers = options.numbers_of(text, float, wanted)
+    numbers = _by_position(text, wanted)
     if not all(0 <= number <= 1 for number in numbers):
+        raise typer.BadParameter(f"{wanted}, not '{text}'.")
+    return numbers
+
+
+def _by_position(text: str, wanted: str) -> list[float]:
+    """Return numbers whose place tells what they are; refuse an empty place, which would move those behind it."""
+    numbers = options.numbers_of(text, float, wanted)
+    if len(numbers) <= text.count(","):
         raise typer.BadParameter(f"{wanted}, not '{text}'.")
     return numbers
 
