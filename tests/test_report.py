@@ -669,7 +669,7 @@ def test_compare_writes_a_report(data, scores, tmp_path):
     files = [tmp_path / f"{name}.scores" for name in scores]
     out = tmp_path / "report.html"
     done = invoked(
-        "compare", tmp_path / "data.txt", *files, "--html", out, "--model", tmp_path / "good.toprank", "--json"
+        "compare", tmp_path / "data.txt", *files, "--html", out, *(2 * ["--model", tmp_path / "good.toprank"]), "--json"
     )
     assert json.loads(done.stdout)["systems"] == list(scores)
     shown = Read(out.read_text())

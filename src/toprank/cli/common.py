@@ -398,7 +398,7 @@ def _is_stream(path: Path) -> bool:
 
 def names_of(paths: Iterable[Path]) -> dict[str, Path]:
     """Return files by their stems, or by the whole path if stems coincide."""
-    paths = list(paths)
+    paths = list(dict.fromkeys(paths))
     stems = Counter(path.stem for path in paths)
     return {path.stem if stems[path.stem] == 1 else str(path): path for path in paths}
 
