@@ -15,6 +15,7 @@ from scipy import stats
 from toprank import significance as sig
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance.effects import _resampled
+from toprank.significance.leaving_out import mean_interval
 from toprank.significance.tests import _sampled_hits, column, stream_start
 
 small_integers = st.lists(st.integers(-6, 6), min_size=1, max_size=12)
@@ -687,6 +688,11 @@ def test_two_level_intervals_at_the_edge():
     for wrong in ([], [[1.0, 2.0]], [np.full((2, 3), np.nan)]):
         with pytest.raises(DataError):
             sig.two_level_interval(wrong)
+
+
+def test_the_interval_of_one_query_is_infinite_and_is_that_of_one():
+    interval = mean_interval(np.array([0.5]), np.ones(1), 0.95)
+    assert (interval.value, interval.low, interval.high, interval.n) == (0.5, -np.inf, np.inf, 1)
 
 
 @pytest.mark.nightly

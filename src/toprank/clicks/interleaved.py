@@ -289,7 +289,8 @@ def preference(
 def _share_of_credit(part: FloatArray, whole: FloatArray, confidence: float) -> Interval:
     """The jackknife's, within 0 and 1; of one query anything is possible."""
     interval = mean_interval(part / whole, whole, confidence, "share")
-    return replace(interval, low=max(interval.low, 0.0), high=min(interval.high, 1.0))
+    share = float(part.sum() / whole.sum())  # of all, 1 without rounding
+    return replace(interval, value=share, low=max(interval.low, 0.0), high=min(interval.high, 1.0))
 
 
 def _share_of_counts(part: FloatArray, whole: FloatArray, confidence: float) -> Interval:

@@ -8,6 +8,7 @@ freedom go by the number of queries, draws or groups. Quantiles of the draws wou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +75,8 @@ def mean_interval(values: FloatArray, weights: FloatArray, confidence: float, of
     (-0.048, 0.448)
     """
     shares = weights / weights.sum()
-    return jackknife_interval(float(values @ shares), means_without(values, weights), shares, confidence, of)
+    interval = jackknife_interval(float(values @ shares), means_without(values, weights), shares, confidence, of)
+    return replace(interval, n=len(values))
 
 
 def jackknife(
