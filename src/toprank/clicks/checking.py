@@ -17,8 +17,8 @@ from toprank.clicks.log import COMPARED, ClickLog, check_log
 from toprank.compute import IntArray
 from toprank.data.checks import check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.doctor.findings import Finding, agreeing
-from toprank.errors import DataError
+from toprank.doctor.findings import Finding
+from toprank.errors import DataError, count_of
 from toprank.showing.pictures import Picture
 from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, json_rows, percent
 
@@ -119,8 +119,7 @@ class LogReport(Shown):
         if not self.findings:
             return f"{self._sizes()} Nothing was found."
         count, problems = len(self.findings), sum(finding.severity == "problem" for finding in self.findings)
-        words = f"{count} {agreeing(count, 'finding|findings')} ({problems} {agreeing(problems, 'problem|problems')})."
-        return f"{self._sizes()} {words}"
+        return f"{self._sizes()} {count_of(count, 'finding')} ({count_of(problems, 'problem')})."
 
     def _sizes(self) -> str:
         return ", ".join(f"{count:,} {name}" for name, count in self.sizes.items()) + "."
