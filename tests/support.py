@@ -82,6 +82,7 @@ def toprank(*arguments: object, status: int = 0) -> Done:
             ended = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     done = Done(ended, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
     assert done.returncode == status, done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
     return done
 
 
