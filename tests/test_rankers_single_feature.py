@@ -32,7 +32,7 @@ def valid():
 
 def interrupted_in(monkeypatch, method, number):
     """The keyboard interrupts the `number`-th call of a method of the watch or of a judge."""
-    kind = LoopWatch if method == "made" else Judge
+    kind = LoopWatch if method == "note" else Judge
     call, calls = getattr(kind, method), []
 
     def interrupt(self, *given):
@@ -69,7 +69,7 @@ def test_the_history_is_that_of_shorter_trainings(name, with_valid, data, valid)
 def test_an_interrupt_keeps_the_rounds_until_then(name, data, monkeypatch):
     fewer = tr.rankers.estimator.unfitted(SMALL[name]).set_params(max_rounds=4).fit(data)
     ranker = tr.rankers.estimator.unfitted(SMALL[name])
-    interrupted_in(monkeypatch, "made", 5)
+    interrupted_in(monkeypatch, "note", 5)
     with pytest.warns(ConvergenceWarning, match=rf"^{name}: Interrupted after 4 rounds\. The best until then is kept"):
         ranker.fit(data)
     assert ranker.was_interrupted
@@ -79,7 +79,7 @@ def test_an_interrupt_keeps_the_rounds_until_then(name, data, monkeypatch):
 @pytest.mark.parametrize("name", ["AdaRank", "RankBoost"])
 def test_an_interrupt_before_the_first_round_is_not_swallowed(name, data, monkeypatch):
     ranker = tr.rankers.estimator.unfitted(SMALL[name])
-    interrupted_in(monkeypatch, "made", 1)
+    interrupted_in(monkeypatch, "note", 1)
     with pytest.raises(KeyboardInterrupt):
         ranker.fit(data)
     assert not hasattr(ranker, "training_")
