@@ -19,12 +19,11 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData, dense_rows
 from toprank.data.encoding import Level
 from toprank.errors import Remedy, joined
-from toprank.exporting.engine_model import FEATURE_FILE, EngineModel, computed_features
 from toprank.exporting.float32 import LARGEST_SINGLE, least_above, single_number, single_text
 from toprank.exporting.formats import Format, Prepared, compact_json, release
 from toprank.exporting.interpreters import elastic
 from toprank.exporting.interpreters.elastic import Missing
-from toprank.exporting.levels import column_refusal, level_columns
+from toprank.exporting.levels import FEATURE_FILE, EngineModel, column_refusal, computed_features, level_columns
 from toprank.exporting.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, nodes, numbered_trees
 from toprank.rankers.formula import Formula
 

@@ -17,11 +17,10 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Level
-from toprank.exporting.engine_model import FEATURE_FILE, EngineModel, computed_features
 from toprank.exporting.float32 import single_below, single_number, single_text
 from toprank.exporting.formats import ELSEWHERE, Format, Prepared, compact_json, release
 from toprank.exporting.interpreters import solr
-from toprank.exporting.levels import column_refusal, level_columns
+from toprank.exporting.levels import FEATURE_FILE, EngineModel, column_refusal, computed_features, level_columns
 from toprank.exporting.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, nodes, numbered_trees
 from toprank.rankers.formula import Formula, GradeGains, LinearFunction, Network
 
