@@ -131,6 +131,26 @@ def test_commands_and_their_options_exist(page):
         assert asked <= options_of(command), words
 
 
+def scripts_in(page):
+    """Every `python SCRIPT …` of a page, as words: lines of shell blocks, and code within the text."""
+    lines = [line for block in blocks_in(page, "sh") for line in block.body.splitlines()]
+    lines += [code.replace("\n", " ") for code in re.findall(r"`([^`]+)`", FENCE.sub("", page.read_text()))]
+    found = [re.search(r"(?:^|\s)python (\w+/\w+\.py.*)", line) for line in lines]
+    return [shlex.split(match[1], comments=True) for match in found if match]
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES if scripts_in(page)])
+def test_scripts_have_the_options_that_a_page_gives_them(page):
+    """Read from the source, since some scripts import for seconds; an option may be made of a name in a loop there."""
+    for script, *words in scripts_in(page):
+        source = (ROOT / script).read_text()
+        for shared in re.findall(r"^import (_\w+)$", source, re.MULTILINE):
+            source += (ROOT / script).with_name(f"{shared}.py").read_text()
+        for option in [word.partition("=")[0] for word in words if word.startswith("--")]:
+            in_a_loop = 'f"--{' in source and f'"{option[2:]}"' in source
+            assert f'"{option}"' in source or in_a_loop, (page.name, script, option)
+
+
 def furnish(folder):
     """Put the files that the pages' commands read into a folder."""
     truth = tr.synthetic(n_queries=30, n_documents=(3, 12), n_features=4, seed=0)
