@@ -134,6 +134,7 @@ def _verdict(result: Any) -> str:
     ceiling = result.means["Bayes-optimal"]["ndcg@10"]
     behind = [difference.a for difference in result.differences if difference.significant]
     return (
-        f"{best} comes closest: NDCG@10 {means[best]:.4f}, {means[best] / ceiling:.1%} of the {ceiling:.4f} that the "
-        f"known E[gain | x] gets. Significantly behind it: {', '.join(behind) or 'none'}."
+        f"The best possible ranking, by the known E[gain | x], has an NDCG@10 of {ceiling:.4f}. {best} comes closest: "
+        f"{means[best]:.4f}, {means[best] / ceiling:.1%} of it. Significantly below the best possible: "
+        f"{', '.join(behind) or 'none'}."
     )
