@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import shlex
 import subprocess
@@ -26,7 +27,7 @@ import typer
 import yaml
 
 import toprank as tr
-from support import invoked, shared_data
+from support import invoked, shared_data, toprank
 from test_architecture import FLOORS
 from toprank import losses, significance, systems
 from toprank.cli.commands import app
@@ -245,6 +246,32 @@ def test_commands_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch)
     for block, printed in run_shell(page):
         if block.output is not None:
             assert printed.rstrip() == block.output.rstrip(), f"{page.name}:{block.line}"
+
+
+JSON = {
+    "train": "train train.txt --valid vali.txt --system ListNet --model m.toprank",
+    "tune": "tune train.txt --valid vali.txt --system ListNet --trials 1 --model t.toprank",
+    "evaluate": "evaluate test.txt model.scores",
+    "cv": "cv train.txt --systems LeastSquares --folds 3",
+    "check": "check train.txt",
+    "monitor": "monitor m.toprank vali.txt test.txt",
+    "clicks check": "clicks check log.parquet",
+    "clicks evaluate": "clicks evaluate model.scores log.parquet test.txt --metrics dcg@5",
+}
+
+
+@pytest.mark.nightly
+def test_json_objects_hold_the_keys_that_the_tour_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    furnish(tmp_path)
+    toprank(*"clicks simulate test.txt bm25.scores model.scores -o log.parquet --exploration 0.1".split())
+    tour = (ROOT / "docs" / "cli.md").read_text().partition("**What the JSON objects hold,**")[2]
+    for command, line in JSON.items():
+        shown = json.loads(toprank(*line.split(), "--json", "--quiet").stdout)
+        [row] = re.findall(rf"^\| `{command}` \| (.*) \|$", tour, re.MULTILINE)
+        keys = set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", row).partition(";")[0]))
+        assert len(keys) > 1
+        assert keys <= shown.keys(), command
 
 
 def test_the_tour_visits_every_command():
