@@ -264,7 +264,8 @@ JSON = {
 def test_json_objects_hold_the_keys_that_the_tour_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     furnish(tmp_path)
-    toprank(*"clicks simulate test.txt bm25.scores model.scores -o log.parquet --exploration 0.1".split())
+    simulate = "clicks simulate test.txt bm25.scores model.scores -o log.parquet --exploration 0.1"
+    toprank(*simulate.split())
     tour = (ROOT / "docs" / "cli.md").read_text().partition("**What the JSON objects hold,**")[2]
     for command, line in JSON.items():
         shown = json.loads(toprank(*line.split(), "--json", "--quiet").stdout)
