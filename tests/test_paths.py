@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -195,6 +196,13 @@ def test_answering_a_request(tmp_path):
     seen = modules_run(ask)
     assert "serving/service.py" in seen
     assert len(seen) <= ANSWERING, " ".join(sorted(seen))
+
+
+def test_the_page_tells_these_limits():
+    table = (SOURCE.parents[1] / "docs" / "architecture.md").read_text().split("modules at most")[1]
+    limits = [int(number) for number in re.findall(r"^\| .* \| (\d+) \|$", table, re.MULTILINE)]
+    fits = FITTING_LINEARLY, FITTING_TREES, TRAINING, FITTING_ON_A_CLUSTER
+    assert limits == [READING, *fits, EVALUATING, ANSWERING, EXPORTING, LEARNING_FROM_CLICKS]
 
 
 if __name__ == "__main__":
