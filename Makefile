@@ -56,7 +56,8 @@ nightly: .venv/.dev kernels  ## everything, the slow part included, on examples 
 newest: kernels  ## the tests on the newest Python that is claimed, in an environment of its own (NEWEST=python3.13)
 	$(NEWEST) -m venv .venv-newest
 	$(subst .venv,.venv-newest,$(BIN))/pip install --quiet --editable '.[tests]'
-	$(subst .venv,.venv-newest,$(BIN))/pytest -m "not nightly" -n 2 -k "not neural and not Neural and not network"
+	$(subst .venv,.venv-newest,$(BIN))/pytest -m "not nightly" -n 2 --dist worksteal -k "not neural and not Neural and not network" \
+	  --doctest-ignore-import-errors --ignore-glob 'tests/test_rankers_neural*'
 
 mutants: .venv/.dev kernels  ## a hundred single mistakes, drawn by SEED: which of them does no test notice?
 	$(BIN)/python tests/mutants.py --count 100 --seed $(or $(SEED),0)

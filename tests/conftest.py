@@ -50,8 +50,14 @@ def pytest_runtest_call(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef, request):
-    with skipped_without_torch():
-        return (yield)
+    try:
+        with skipped_without_torch():
+            return (yield)
+    except pytest.skip.Exception as skipped:
+        # What a fixture raised is raised again for its next test, past this hook: let that be the skip.
+        _, key, _ = fixturedef.cached_result
+        fixturedef.cached_result = (None, key, (skipped, skipped.__traceback__))
+        raise
 
 
 @pytest.fixture(autouse=True, scope="session")

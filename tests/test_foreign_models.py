@@ -119,6 +119,31 @@ def test_xgboost_dart_from_any_base_score(tmp_path, objective):
     np.testing.assert_allclose(ranker.predict(X), theirs, atol=2e-6)
 
 
+def test_weights_of_dart_are_found_where_each_xgboost_writes_them(tmp_path):
+    """Up to 3.3 beside the trees, from 3.4 on among them: there they went unread, and every score was wrong."""
+    model, path = xgboost_model(booster="dart", rate_drop=0.5, one_drop=1), tmp_path / "m.json"
+    model.save_model(path)
+    written = json.loads(path.read_text())
+    booster = written["learner"]["gradient_booster"]
+    part = booster["gbtree"]["model"] if booster["name"] == "dart" else booster["model"]
+    trees = {name: value for name, value in part.items() if name != "weight_drop"}
+    weights = booster.get("weight_drop") or part["weight_drop"]
+    assert min(weights) < 1
+    forms = {
+        "before": {"name": "dart", "gbtree": {"name": "gbtree", "model": trees}, "weight_drop": weights},
+        "now": {"name": "gbtree", "model": trees | {"weight_drop": weights}},
+        "unweighted": {"name": "gbtree", "model": trees},
+    }
+    scores = {}
+    for name, form in forms.items():
+        written["learner"]["gradient_booster"] = form
+        path.write_text(json.dumps(written))
+        scores[name] = tr.load(path).predict(X)
+    np.testing.assert_allclose(scores["before"], model.predict(X), atol=2e-6)
+    np.testing.assert_allclose(scores["now"], scores["before"], atol=2e-6)
+    assert np.abs(scores["unweighted"] - scores["now"]).max() > 0.01
+
+
 def test_xgboost_levels_that_it_cut_off_itself(tmp_path):
     """It counts characters and writes bytes; so the model is read, and takes codes."""
     pandas, xgboost = pytest.importorskip("pandas"), pytest.importorskip("xgboost")

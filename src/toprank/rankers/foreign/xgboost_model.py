@@ -59,7 +59,9 @@ def read(model: Any) -> ForestRanker:
     features = building.feature_count(count_in(parameters, "num_feature"))
     objective = of_object(learner, "objective", "name")
     base = _margin(str(objective), _base_score(parameters))
-    model_part, weights = _booster(as_object(learner.get("gradient_booster"), "gradient_booster"))
+    booster = as_object(learner.get("gradient_booster"), "gradient_booster")
+    model_part, weights = _booster(booster)
+    taken_away = base if booster.get("name") == "dart" else np.float32(0)
     described = model_part.get("trees")
     if not isinstance(described, list):
         raise DataError("trees is missing or no list")
@@ -70,7 +72,7 @@ def read(model: Any) -> ForestRanker:
         room -= sum(words_of(categories) for categories in tree.categories if categories is not None)
         if room < 0:
             raise DataError("its sets of categories are too large")
-        trees.append(tree if weights is None else _weighted(tree, weights[number], base))
+        trees.append(tree if weights is None else _weighted(tree, weights[number], taken_away))
     names = _names(learner.get("feature_names"), features)
     encoding = None if names is None else _categories(model_part.get("cats"), names)
     facts = {"library": f"XGBoost {_version(of_object(model, 'version'))}", "objective": str(objective)}
@@ -169,18 +171,22 @@ def _log(value: np.float32) -> np.float32:
 
 
 def _booster(booster: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[np.float32] | None]:
-    """The part with the trees, and the weights of DART."""
+    """The part with the trees, and the weights of DART: from XGBoost 3.4 on they stand among the trees of gbtree."""
     name = str(booster.get("name"))
     if name == "gbtree":
-        return as_object(booster.get("model"), "model"), None
-    if name == "dart":
+        part = as_object(booster.get("model"), "model")
+        weights = part.get("weight_drop")
+    elif name == "dart":
         part = as_object(of_object(booster, "gbtree", "model"), "model")
-        trees = part.get("trees")
-        weights = numbers(booster.get("weight_drop"), "weight_drop", len(trees) if isinstance(trees, list) else None)
-        return part, weights.astype(np.float32)
-    if name == "gblinear":
+        weights = booster.get("weight_drop", [])
+    elif name == "gblinear":
         raise DataError("its booster is gblinear, which has no trees; take a linear ranker of toprank")
-    raise DataError(f"its booster {name[:40]!r} is not known")
+    else:
+        raise DataError(f"its booster {name[:40]!r} is not known")
+    trees = part.get("trees")
+    if weights is None or not isinstance(trees, list):
+        return part, None
+    return part, numbers(weights, "weight_drop", len(trees)).astype(np.float32)
 
 
 def _kept(learner: dict[str, Any], model: dict[str, Any], count: int) -> int:
@@ -260,7 +266,10 @@ def _sets(described: dict[str, Any], by_category: npt.NDArray[np.bool_]) -> dict
 
 
 def _weighted(tree: Tree, weight: np.float32, base: np.float32) -> Tree:
-    """DART's tree: XGBoost adds its value to the base score, takes that away again, and multiplies, in floats."""
+    """DART's tree: XGBoost adds its value to the base score, takes that away again, and multiplies, in floats.
+
+    From 3.4 on it multiplies alone: `base` is then 0.
+    """
     values = tree.values.astype(np.float32)
     with np.errstate(all="ignore"):
         values = ((values + base) - base) * weight

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -72,9 +73,9 @@ class _Connection:
 
     def __init__(self, sqlite: sqlite3.Connection) -> None:
         self.sqlite = sqlite
-
-    def __del__(self) -> None:
-        self.sqlite.close()  # whichever thread that is; Python 3.13 warns of those that are left open
+        # By whichever thread that is. Not by `__del__`: of a cycle, SQLite's object may be finalised before ours,
+        # and Python 3.13 warns of a connection that nobody has closed by then.
+        weakref.finalize(self, sqlite.close)
 
 
 class SqliteEngine:
