@@ -28,7 +28,8 @@ def effective_sample(weights: npt.ArrayLike) -> float:
     (4.0, 2.0)
     """
     w = checked_weights(weights)
-    return float(w.sum() ** 2 / (w @ w)) if w.any() else 0.0
+    # Not `w @ w`: a log has many sessions, and the threads of BLAS that a long product wakes then spin for a while.
+    return float(w.sum() ** 2 / np.square(w).sum()) if w.any() else 0.0
 
 
 def checked_weights(weights: npt.ArrayLike) -> FloatArray:
