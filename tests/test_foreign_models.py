@@ -142,6 +142,11 @@ def test_weights_of_dart_are_found_where_each_xgboost_writes_them(tmp_path):
     np.testing.assert_allclose(scores["before"], model.predict(X), atol=2e-6)
     np.testing.assert_allclose(scores["now"], scores["before"], atol=2e-6)
     assert np.abs(scores["unweighted"] - scores["now"]).max() > 0.01
+    for wrong in (weights[:-1], [], [1e300] * len(weights), [float("nan")] * len(weights), ["x"] * len(weights), 3):
+        written["learner"]["gradient_booster"] = {"name": "gbtree", "model": trees | {"weight_drop": wrong}}
+        path.write_text(json.dumps(written))
+        with pytest.raises(DataError, match=r"weight_drop is not a list|weights of trees are not finite"):
+            tr.load(path)
 
 
 def test_xgboost_levels_that_it_cut_off_itself(tmp_path):

@@ -186,7 +186,8 @@ def _booster(booster: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[np.fl
     trees = part.get("trees")
     if weights is None or not isinstance(trees, list):
         return part, None
-    return part, numbers(weights, "weight_drop", len(trees)).astype(np.float32)
+    with np.errstate(over="ignore"):  # `_weighted` refuses what is not finite
+        return part, numbers(weights, "weight_drop", len(trees)).astype(np.float32)
 
 
 def _kept(learner: dict[str, Any], model: dict[str, Any], count: int) -> int:
