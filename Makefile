@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 all: kernels  ## the command `toprank`, ready to use
 
-.PHONY: all kernels demo test check bench nightly newest mutants sanitize arm64 wheels docs clean
+.PHONY: all kernels demo test check bench nightly newest weekly mutants sanitize arm64 wheels docs clean
 
 .venv/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -53,11 +53,24 @@ nightly: .venv/.dev kernels  ## everything, the slow part included, on examples 
 	$(MAKE) mutants
 
 # PyTorch is left out: on a new Python its pinned build may not be at hand.
-newest: kernels  ## the tests on the newest Python that is claimed, in an environment of its own (NEWEST=python3.13)
+NEWEST_BIN := $(subst .venv,.venv-newest,$(BIN))
+PINNED ?= constraints-newest.txt
+newest: kernels  ## the tests on the newest Python that is claimed, with the versions that `weekly` recorded (NEWEST=python3.13)
 	$(NEWEST) -m venv .venv-newest
-	$(subst .venv,.venv-newest,$(BIN))/pip install --quiet --editable '.[tests]'
-	$(subst .venv,.venv-newest,$(BIN))/pytest -m "not nightly" -n 2 --dist worksteal -k "not neural and not Neural and not network" \
+	$(NEWEST_BIN)/pip install --quiet $(if $(wildcard $(PINNED)),--constraint $(PINNED)) --editable '.[tests]'
+	$(NEWEST_BIN)/pytest -m "not nightly" -n 2 --dist worksteal -k "not neural and not Neural and not network" \
 	  --doctest-ignore-import-errors --ignore-glob 'tests/test_rankers_neural*'
+
+weekly:  ## `newest` with the newest releases of every dependency; if the tests pass, their versions are recorded
+	rm -rf .venv-newest build/newest.txt
+	mkdir -p build
+	$(NEWEST) -m venv .venv-newest
+	$(NEWEST_BIN)/pip install --quiet --editable '.[tests]'
+	echo "# What \`make weekly\` last passed with, on $$($(NEWEST) --version); \`make newest\` installs these versions." > build/newest.txt
+	$(NEWEST_BIN)/pip freeze --exclude-editable >> build/newest.txt
+	-diff constraints-newest.txt build/newest.txt  # what has changed since then: look there first if a test fails
+	$(MAKE) newest PINNED=build/newest.txt
+	cp build/newest.txt constraints-newest.txt
 
 mutants: .venv/.dev kernels  ## a hundred single mistakes, drawn by SEED: which of them does no test notice?
 	$(BIN)/python tests/mutants.py --count 100 --seed $(or $(SEED),0)

@@ -16,7 +16,8 @@ import numpy as np
 
 import toprank as tr
 from toprank.clicks.simulation import relevance_of
-from toprank.data.dataset import RankingData, concatenate
+from toprank.data.concatenation import concatenate
+from toprank.data.dataset import RankingData
 from toprank.losses import LambdaLoss, Loss, Multicategory, QuerySquared, Squared
 from toprank.rankers.base import Ranker
 

@@ -43,10 +43,11 @@ import numpy as np
 
 import _resuming
 import toprank as tr
-from toprank.choosing.automatic import UNASKED, auto
-from toprank.data.dataset import concatenate
+from toprank.data.concatenation import concatenate
 from toprank.data.folds import Folds
 from toprank.errors import ToprankError
+from toprank.model_selection.automatic import auto
+from toprank.model_selection.default import DEFAULT_SEARCH
 
 METRIC, SEED = "ndcg@10", 0
 SETS = ("MQ2008", "OHSUMED", "OHSUMED-null", "MSLR", "LightGBM-example")
@@ -98,7 +99,7 @@ def work(task: Task) -> Found:
     start = time.process_time()
     try:
         if name == SEVERAL:
-            ranker = auto(train, stop, metric=METRIC, threads=1, verbose=False, **UNASKED).ranker
+            ranker = auto(train, stop, metric=METRIC, threads=1, verbose=False, **DEFAULT_SEARCH).ranker
         elif task.system.endswith((CHOSEN, HELD_OUT)):
             ranker = tr.select(name, train, stop, threads=1).ranker
         else:

@@ -1,10 +1,11 @@
 """How often `monitor` raises an alarm where nothing has moved, and how often its intervals hold, by simulation.
 
-    python benchmarks/drift.py [--runs 400] [--queries 50 100 200 1000] [--resamples 199]
+    python benchmarks/drift.py [--runs 400] [--queries 20 50 100 200 1000] [--resamples 199]
 
 First: numbers that nothing has moved, alike within a query ("query"), drawn anew for each document ("document") or half
 of each, and a mean over queries beside them, as the expected DCG is one; the share of runs in which any p is 0.05 or
-less, for one number and for twelve together. Then: the share of 95 % intervals of PSI and KS that hold their truth,
+less, and the share in which that raises an alarm (PSI ≥ 0.1, or a mean that moved by 5 %), for one number and for
+twelve together. Then: the share of 95 % intervals of PSI and KS that hold their truth,
 for normal numbers of which a half is the query's own, moved by so many standard deviations.
 """
 
@@ -33,14 +34,19 @@ def counted(sides: list[tuple[np.ndarray, np.ndarray]], resamples: int, seed: in
     return [cells_of(x, y, blocks, draws.blocks) for x, y in zip(a.T, b.T, strict=True)], draws
 
 
-def level(kind: str, n_queries: int, width: int, runs: int, resamples: int) -> float:
-    rng, alarms = np.random.default_rng([n_queries, len(kind), width]), 0
+def level(kind: str, n_queries: int, width: int, runs: int, resamples: int) -> tuple[float, float]:
+    """The share of runs with p ≤ 0.05, and the share of runs with an alarm."""
+    rng, significant, alarms = np.random.default_rng([n_queries, len(kind), width]), 0, 0
     for run in range(runs):
         cells, draws = counted([numbers(kind, n_queries, width, rng) for _ in range(2)], resamples, run)
-        of_queries = draws.means_apart([rng.lognormal(size=n_queries) for _ in range(2)])
+        values = [rng.lognormal(size=n_queries) for _ in range(2)]
         tests = [measure(part, draws, confidence=0.95) for part in cells]
-        alarms += min(corrected([of_queries, *((test.met, test.by_chance) for test in tests)])) <= 0.05
-    return alarms / runs
+        p = np.array(corrected([draws.means_apart(values), *((test.met, test.by_chance) for test in tests)]))
+        before, after = (each.mean() for each in values)
+        large = [abs(after - before) >= 0.05 * before, *(test.psi.value >= 0.1 for test in tests)]
+        significant += p.min() <= 0.05
+        alarms += bool(((p <= 0.05) & np.array(large)).any())
+    return significant / runs, alarms / runs
 
 
 def truth(shift: float) -> tuple[float, float]:
@@ -68,14 +74,14 @@ def coverage(shift: float, n_queries: int, runs: int, resamples: int) -> tuple[f
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=400)
-    parser.add_argument("--queries", type=int, nargs="+", default=[50, 100, 200, 1000])
+    parser.add_argument("--queries", type=int, nargs="+", default=[20, 50, 100, 200, 1000])
     parser.add_argument("--resamples", type=int, default=199)
     options = parser.parse_args()
-    print(f"{'alarms':<10}{'numbers':>8}" + "".join(f"{n:>8}" for n in options.queries), flush=True)
+    print(f"{'p, alarms':<10}{'numbers':>8}" + "".join(f"{n:>16}" for n in options.queries), flush=True)
     for kind in ("query", "document", "half"):
         for width in (1, 12):
             found = [level(kind, n, width, options.runs, options.resamples) for n in options.queries]
-            print(f"{kind:<10}{width:>8}" + "".join(f"{share:>8.3f}" for share in found), flush=True)
+            print(f"{kind:<10}{width:>8}" + "".join(f"{p:>8.3f},{alarm:>7.3f}" for p, alarm in found), flush=True)
     print(f"\n{'intervals':<10}{'moved by':>8}" + "".join(f"{n:>16}" for n in options.queries), flush=True)
     for shift in (0.0, 0.25, 0.5, 1.0):
         found = [coverage(shift, n, options.runs, options.resamples) for n in options.queries]

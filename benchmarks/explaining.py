@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import toprank as tr
-from toprank.rankers.explanation import AskedQuery
+from toprank.explanations.explained_query import ExplainedQuery
 
 
 def fastest(call: Callable[[], Any], repeats: int) -> float:
@@ -31,7 +31,7 @@ def fastest(call: Callable[[], Any], repeats: int) -> float:
 def measure(name: str, ranker: Any, data: tr.RankingData, repeats: int) -> None:
     """One line of the table."""
     qid = data.qids[0]
-    asked = AskedQuery(ranker, data, qid)
+    asked = ExplainedQuery(ranker, data, qid)
     first, second = (np.array([row]) for row in asked.order[:2])
     every = np.arange(len(asked.order))
     few = max(1, repeats // 10) if ranker.explains_exactly else 1
@@ -39,7 +39,7 @@ def measure(name: str, ranker: Any, data: tr.RankingData, repeats: int) -> None:
         fastest(lambda: ranker.contributions(asked.part, first, second), repeats),
         fastest(lambda: ranker.explain(data, qid), repeats),
         fastest(lambda: ranker.contributions(asked.part, every, every), few) if ranker.explains_exactly else np.nan,
-        fastest(lambda: tr.explaining.changes(ranker, data, qid), few),
+        fastest(lambda: tr.explanations.changes(ranker, data, qid), few),
     ]
     print(f"{name:<16}" + "".join(f"{ms:>22.2f}" for ms in times))
 

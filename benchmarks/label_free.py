@@ -24,7 +24,7 @@ import numpy as np
 
 import toprank as tr
 from toprank.metrics.conventions import Discount
-from toprank.rankers.probabilities import expected_dcg, rank_weights
+from toprank.rankers.expected_dcg import expected_dcg, rank_weights
 
 METRIC, K = "dcg@10", 10
 LOSSES = ("Multinomial", "Cosine", "ListNet", "Squared", "LambdaRank", "trees")

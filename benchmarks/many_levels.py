@@ -32,8 +32,8 @@ import pandas as pd
 
 import toprank as tr
 from product_tables import Catalogue
-from toprank.exporting import code_ranges
-from toprank.exporting.levels import LevelNumbers
+from toprank.exporters import code_ranges
+from toprank.exporters.levels import LevelNumbers
 from toprank.rankers.formula import formula_of
 from toprank.rankers.source import InMemory
 from toprank.significance import bootstrap_interval
@@ -175,7 +175,7 @@ def speed() -> None:
     start = time.process_time()
     found = source.level_means(None, "auto", 0)
     chose = time.process_time()
-    from toprank.data.seen_columns import SeenColumns
+    from toprank.rankers.seen_columns import SeenColumns
 
     source.widened(SeenColumns.of_codes(source.encoding, found.tables), folds=0)
     done = time.process_time()

@@ -43,11 +43,11 @@ import numpy as np
 import _resuming
 import toprank as tr
 from toprank import compute
-from toprank.choosing import automatic as automatic_search
-from toprank.choosing import search
-from toprank.choosing.portfolio import PortfolioEntry, portfolio
 from toprank.data.folds import Fold
-from toprank.metrics.evaluation import Judge
+from toprank.evaluation.scores import Judge
+from toprank.model_selection import automatic as automatic_search
+from toprank.model_selection import search
+from toprank.model_selection.portfolio import PortfolioEntry, portfolio
 from toprank.significance import bootstrap_interval
 
 METRIC = "ndcg@10"

@@ -25,7 +25,7 @@ import lightgbm
 import numpy as np
 
 import toprank as tr
-from toprank.metrics.evaluation import Judge
+from toprank.evaluation.scores import Judge
 from toprank.rankers.trees.objective import TreeObjective
 from toprank.rankers.trees.ranker import TreeRanker
 

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import toprank as tr
-from toprank.metrics import Evaluation, evaluate_under_all
+from toprank.evaluation import Evaluation, evaluate_under_all
 
 HERE = Path(__file__).parent / "images"
 INK, ACCENT, MUTED = "#1b1f24", "#0a5fb4", "#9aa7b4"

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from toprank.exporting import format_named
-from toprank.exporting.float32 import next_single, single_below
-from toprank.exporting.formats import Format, Prepared
-from toprank.exporting.parity import ComparedRows, Parity, compared, rows_to_compare
+from toprank.exporters import format_named
+from toprank.exporters.float32 import next_single, single_below
+from toprank.exporters.formats import Format, Prepared
+from toprank.exporters.parity import ComparedRows, Parity, compared, rows_to_compare
 from toprank.rankers.formula import Blend, GradeGains, LinearFunction, Network, Part, Wide, formula_of
 from toprank.rankers.trees.forest import MISSING_NAN, Forest, Tree
 

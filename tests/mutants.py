@@ -2,7 +2,7 @@
 
     python tests/mutants.py --count 100 --seed 0          # a hundred mutants, whole package
     python tests/mutants.py --only src/toprank/serving    # of one room, or of one module
-    python tests/mutants.py --at src/toprank/choosing/grid.py:120   # every mutant of one line
+    python tests/mutants.py --at src/toprank/model_selection/grid.py:120   # every mutant of one line
 
 A mutant is one change of one place: a comparison, a sign, a constant, a condition, a statement left out. First the
 suite runs once with coverage, so that it is known which test reaches which line and how long it takes (kept in
@@ -44,9 +44,11 @@ BUILD = ROOT / "build" / "mutants"
 COPIED = ("src", "tests", "docs", "native", "benchmarks", "pyproject.toml", "README.md", "Makefile", "mkdocs.yml")
 
 EQUIVALENT: dict[str, str] = {
-    "src/toprank/choosing/grid.py  own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else "
+    'src/toprank/compute.py  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else '
+    "(os.cpu_count() or 1)  1  ->  (2)": "every system that tests run on knows its number of cores",
+    "src/toprank/model_selection/grid.py  own_threads = 1 if len(self.combinations) > 1 and self.at_once != 1 else "
     "judge.threads  1  ->  (2)": "how many threads a candidate has changes no result, but how long it takes",
-    "src/toprank/choosing/portfolio.py  ranker.set_params(l2=float(np.max(ranker.l2)))"
+    "src/toprank/model_selection/portfolio.py  ranker.set_params(l2=float(np.max(ranker.l2)))"
     "  np.max(ranker.l2)  ->  (np.min(ranker.l2))": "labels are refused under any penalty; the largest is the quickest",
 }
 """The path, the line's text and the change, as `Mutant.key` puts them -> why it does what the original does."""

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 import toprank as tr
 from toprank import losses, metrics
-from toprank.data.checks import check_number, check_whole, is_whole
+from toprank.data.arguments import check_number, check_whole, is_whole
 from toprank.losses.labels import Targeted
 from toprank.metrics.sorting import ranking
 

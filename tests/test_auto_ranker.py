@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,13 +18,19 @@ from sklearn.preprocessing import MinMaxScaler
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank import compute
-from toprank.choosing import automatic, search
+from toprank import compute, systems
 from toprank.cli.commands import app
 from toprank.errors import DataError, UnknownNameError
 from toprank.experiment.spec import entries_of
+from toprank.model_selection import automatic, search
+from toprank.model_selection.default import BLENDED_SYSTEMS, DEFAULT_SEARCH, TooFewQueriesWarning, default_systems
+from toprank.model_selection.portfolio import portfolio
+from toprank.rankers.early_stopping import EarlyStopping
 from toprank.rankers.source import RankingObjective
-from toprank.rankers.watching import TrainingWatch
+from toprank.rankers.trees import cores
+from toprank.rankers.trees import parameters as tree_parameters
+from toprank.rankers.trees.cores import FreeCores
+from toprank.systems import DEFAULT
 
 QUICK = {"budget": None, "max_trials": 2, "threads": 1}
 
@@ -48,6 +55,38 @@ def fitted(parts):
 def routing():
     with sklearn.config_context(enable_metadata_routing=True):
         yield
+
+
+# ---- too few queries ----
+
+
+@pytest.mark.parametrize("n_queries", [1, 9])
+def test_the_default_system_is_trained_where_there_are_too_few_queries_to_choose_by(data, n_queries, tmp_path):
+    few = data.select(range(n_queries))
+    ranker = tr.AutoRanker(**QUICK)
+    with pytest.warns(
+        TooFewQueriesWarning, match=rf"at least 10, but the data have {n_queries} quer.*trained {DEFAULT}"
+    ):
+        ranker.fit(few)
+    wanted = systems.make(DEFAULT).fit(few).predict(data)
+    np.testing.assert_array_equal(ranker.predict(data), wanted)
+    choice = ranker.choice_
+    assert (choice.name, choice.trials, choice.held_out, choice.refitted) == (DEFAULT, [], None, False)
+    assert np.isnan(choice.value)
+    assert choice.to_dict()["value"] is None
+    assert str(choice).startswith(f"{DEFAULT}, without a comparison.")
+    with pytest.raises(DataError, match="nothing to draw"):
+        choice.plot()
+    assert ranker.training_["auto"]["chosen"] == DEFAULT
+    ranker.save(tmp_path / "m.toprank")
+    np.testing.assert_array_equal(tr.load(tmp_path / "m.toprank").predict(data), wanted)
+
+
+def test_few_queries_with_validation_data_are_chosen_on(data):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TooFewQueriesWarning)
+        ranker = tr.AutoRanker(**QUICK).fit(data.select(range(9)), valid=data.select(range(9, 40)))
+    assert len([row for row in ranker.choice_.trials if row["value"] is not None]) >= 2
 
 
 # ---- the contract of scikit-learn ----
@@ -153,7 +192,7 @@ def test_each_fit_has_the_whole_budget(parts, monkeypatch):
     ranker = tr.AutoRanker(100.0, 1, threads=1)
     for _ in range(2):
         ranker.fit(parts[0])
-    assert begun == [100.0, 70.0] * 2  # for all of it; for the search, where the choice is trained once more
+    assert begun == [100.0] * 2
 
 
 @pytest.mark.parametrize(
@@ -171,12 +210,8 @@ def test_data_that_nothing_can_be_chosen_on(parts, data):
     train, valid = parts
     ranker = tr.AutoRanker(**QUICK).fit(train)
     before = ranker.predict(valid)
-    for wrong, words in (
-        (train.replace(labels=np.ones(train.n_documents)), "all documents have the same label"),
-        (train.select(range(5)), "only 5 queries:"),
-    ):
-        with pytest.raises(DataError, match=words):
-            ranker.fit(wrong)
+    with pytest.raises(DataError, match="all documents have the same label"):
+        ranker.fit(train.replace(labels=np.ones(train.n_documents)))
     with pytest.raises(DataError, match="all documents have the same label"):
         ranker.fit(train, valid=valid.replace(labels=np.zeros(valid.n_documents)))
     with pytest.raises(UnknownNameError):
@@ -295,7 +330,7 @@ def costly(monkeypatch):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     costs(RankingObjective, "value_and_grad")
     costs(RankingObjective, "hessian")
-    costs(TrainingWatch, "note")
+    costs(EarlyStopping, "note")
     fit = tr.LinearRanker.fit
 
     def first(self, *given, **options):
@@ -345,3 +380,66 @@ def test_a_training_again_that_takes_too_long_is_given_up(parts, costly, monkeyp
     assert ranker.choice_.budget_bound
     assert "not trained again on all the data for lack of time" in ranker.choice_.summary
     assert np.isfinite(ranker.predict(parts[1])).all()
+
+
+@pytest.mark.parametrize(("asked", "spares"), [(None, True), ("1", True), ("0", False)])
+def test_busy_cores_are_left_to_others_as_by_the_command(parts, monkeypatch, asked, spares):
+    looks, asked_for = [], []
+
+    def look():
+        looks.append(None)
+        return FreeCores(1, "")
+
+    if asked is None:
+        monkeypatch.delenv(cores.ASKED, raising=False)  # a command that ran in this process asks for it
+    else:
+        monkeypatch.setenv(cores.ASKED, asked)
+    monkeypatch.setattr(tree_parameters, "_CELLS_PER_THREAD", 1)
+    monkeypatch.setattr(tree_parameters, "available_threads", lambda threads=None: 2 if threads is None else threads)
+    monkeypatch.setattr(tree_parameters, "free_cores", look)
+    real = tree_parameters.training_threads
+    monkeypatch.setattr(
+        tree_parameters, "training_threads", lambda *given: asked_for.append(real(*given)) or asked_for[-1]
+    )
+    tr.AutoRanker(budget=None, max_trials=2).fit(parts[0])
+    assert [free.threads for free in asked_for] == [1 if spares else 2] * 2  # the search, and training again on all
+    assert len(looks) == (2 if spares else 0)
+    tr.TreeRanker(n_trees=2).fit(parts[0])
+    assert asked_for[-1].threads == (1 if asked == "1" else 2)  # a ranker by itself decides by the variable alone
+
+
+def test_the_default_system_comes_first_and_is_what_train_makes(parts):
+    train, valid = parts
+    names = [entry.name for entry in portfolio(train, "ndcg@10", "standard", 0, 1)]
+    assert tuple(names[:2]) == default_systems(train, valid) == BLENDED_SYSTEMS
+    plain = tr.auto(train, valid, **DEFAULT_SEARCH, threads=1)
+    assert sorted(row["name"] for row in plain.trials if row["state"] == "complete" and row["name"] != "blend") == [
+        "ListNet", "YetiRank"
+    ]  # fmt: skip
+
+
+def test_the_default_system_gets_all_the_time_that_it_needs(parts, costly):
+    """With a third of the time of the whole portfolio, and no others before it is complete."""
+    train, valid = parts
+    whole = tr.AutoRanker(**QUICK).fit(train, valid=valid)
+    needed = costly.now
+    costly.now = 0.0
+    ranker = tr.AutoRanker(1.2 * needed, threads=1).fit(train, valid=valid)
+    states = {row["name"]: row["state"] for row in ranker.choice_.trials}
+    assert (states["ListNet"], states["YetiRank"]) == ("complete", "complete")
+    rows = {row["name"]: row["value"] for row in whole.choice_.trials}
+    found = {row["name"]: row["value"] for row in ranker.choice_.trials}
+    assert (found["ListNet"], found["YetiRank"]) == (rows["ListNet"], rows["YetiRank"])
+    assert costly.now >= 0.95 * 1.2 * needed  # nothing stays idle
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["valid", "refit"])
+@pytest.mark.parametrize("factor", [2.0, 4.0])
+def test_no_time_stays_idle_while_candidates_are_unfinished(parts, costly, factor, given):
+    train, valid = parts
+    valid = valid if given else None
+    tr.AutoRanker(**QUICK).fit(train, valid=valid)
+    budget, costly.now = factor * costly.now, 0.0
+    ranker = tr.AutoRanker(budget, threads=1).fit(train, valid=valid)
+    assert ranker.choice_.budget_bound
+    assert 0.95 * budget <= costly.now <= 1.05 * budget + 1

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import toprank as tr
 from toprank.data.frames.carrying import told_by_writing
-from toprank.data.frames.layout import ColumnsLeftOutWarning
+from toprank.data.frames.categories import ColumnsLeftOutWarning
 from toprank.data.store.writing import VERSION
 
 LOG = {

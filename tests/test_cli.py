@@ -352,13 +352,11 @@ def test_train_without_choosing(files, monkeypatch):
         (["data.txt", "--system", "auto", "--set", "l2=1"], 2, "--set"),
         (["data.txt", "--system", "auto", "--budget", "nan"], 2, "above 0"),
         (["data.txt", "--budget", "5"], 2, "auto"),
-        (["one.txt", "--system", "auto"], 1, "Give --valid data, or train one system, such as OWPC-constant."),
         (["data.txt", "--system", "auto", "--valid", "equal.txt"], 1, "same label"),
     ],
 )
 def test_auto_on_impossible_data_or_options_is_a_sentence(files, monkeypatch, arguments, status, words):
     monkeypatch.chdir(files)
-    (files / "one.txt").write_text("1 qid:1 1:1 2:0 3:0\n0 qid:1 1:2 2:1 3:0\n")
     (files / "equal.txt").write_text("".join(f"1 qid:{i // 2} 1:{i} 2:1 3:1\n" for i in range(40)))
     done = toprank("train", *arguments, "--model", "m.toprank", status=status)
     assert words in done.stderr
@@ -540,7 +538,7 @@ def test_signals_end_every_command(files, monkeypatch, arguments, number):
 def test_a_command_that_must_be_ended_leaves_nothing_unfinished(files, monkeypatch, target):
     monkeypatch.chdir(files)
     before = sorted(os.listdir())
-    place = ("toprank.data.letor.writing", "_lines") if target == "new.txt" else ("toprank.data.checks", "Digest")
+    place = ("toprank.data.letor.writing", "_lines") if target == "new.txt" else ("toprank.data.store.files", "Digest")
     status, _ = signalled(STUBBORN, signal.SIGINT, *place, "convert", "data.txt", target)
     assert status == 130
     assert sorted(os.listdir()) == before

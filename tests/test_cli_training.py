@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from support import invoked, toprank
-from toprank.choosing import AUTO, grid
-from toprank.choosing.space import default_space
 from toprank.cli import common
 from toprank.cli.commands import app
 from toprank.cli.options import value_of
+from toprank.display import progress
 from toprank.errors import DataError
 from toprank.experiment import Results
-from toprank.showing import progress
+from toprank.model_selection import AUTO, grid
+from toprank.model_selection.space import default_space
 from toprank.systems import DEFAULT
 
 
@@ -147,7 +147,7 @@ def test_settings_are_those_of_a_system_that_is_named(folder):
 
 @pytest.mark.parametrize("valid", [(), ("--valid", "vali.txt")])
 def test_trees_tell_their_rounds_to_who_watches(folder, monkeypatch, valid):
-    monkeypatch.setattr(common, "is_watched", lambda quiet: not quiet)
+    monkeypatch.setattr(common, "is_watched", lambda: not common.is_quiet())
     done = invoked("train", "train.txt", *FEW, *valid, "--model", "m.toprank", "--json")
     assert "round 4/4" in done.stderr
     assert " s left" in done.stderr
@@ -172,7 +172,7 @@ def test_trees_tell_their_rounds_to_a_pipe_once_they_take_long(folder, monkeypat
 
 def test_networks_tell_their_epochs_to_who_watches(folder, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr(common, "is_watched", lambda quiet: not quiet)
+    monkeypatch.setattr(common, "is_watched", lambda: not common.is_quiet())
     few = ("--system", "RankNet", "--set", "epochs=2", "--set", "hidden=(4,)", "--set", "device=cpu", "--threads", "1")
     done = invoked("train", "train.txt", *few, "--model", "m.toprank")
     assert "epoch 2/2" in done.stderr
@@ -223,7 +223,7 @@ def test_a_space_is_refused_before_anything_is_read(folder):
     assert "l2 must be a number of 0 or more, or several, not 'foo'" in str(done.exception)
     empty = next(name for name in tr.systems.names() if not default_space(name))
     done = invoked("tune", "none.txt", "--system", empty, "--model", "no", status=1)
-    assert "for example with --space l2=0.0001:1.0:log" in str(done.exception)
+    assert "for example with --space max_rounds=100,300" in str(done.exception)
     several = ("--folds", "2", "--set", "l2=0.1,1", "--space", "alpha=1,2", "--model", "no")
     done = invoked("tune", "train.txt", "--system", "ListNet", *several, status=1)
     assert "Search it instead: --space l2=A,B,..., or" in str(done.exception)
@@ -353,6 +353,9 @@ class AtOnce:
     def cancel(self):
         pass
 
+    def join(self):
+        pass
+
 
 @pytest.mark.parametrize(
     ("arguments", "steps"),
@@ -408,6 +411,9 @@ def test_a_step_within_another_speaks_for_both(monkeypatch, capsys):
             if self.say in waiting:
                 waiting.remove(self.say)
 
+        def join(self):
+            pass
+
     def two_seconds_pass():
         for say in waiting[:]:
             say()
@@ -426,3 +432,12 @@ def test_a_step_within_another_speaks_for_both(monkeypatch, capsys):
         two_seconds_pass()
     two_seconds_pass()
     assert capsys.readouterr().err == "outside\n"
+
+
+def test_tune_searches_the_recommended_system_by_default(folder):
+    pytest.importorskip("optuna")
+    few = ("--trials", "1", "--set", "n_trees=2", "--threads", "1")
+    done = invoked("tune", "train.txt", "--valid", "vali.txt", *few, "--model", "m.toprank", "--json")
+    assert json.loads(done.stdout)["system"] == tr.systems.RECOMMENDED == "YetiRank"
+    page = " ".join(invoked("tune", "--help").stdout.split())
+    assert f"Default: {tr.systems.RECOMMENDED}" in page

@@ -13,10 +13,10 @@ import toprank as tr
 from toprank.cli.commands import app
 from toprank.cli.common import speaking_of
 from toprank.clicks import CCM, DBN, DCM, PBM, SDBN, ClickLog, check, compare_models, read, simulate, write
+from toprank.clicks.em import rate_prior
 from toprank.clicks.findings import unlikely
-from toprank.clicks.held_out import MODELS, model_named
-from toprank.clicks.models import rate_prior
-from toprank.drawing import tag
+from toprank.clicks.model_comparison import MODELS, model_named
+from toprank.display.svg import tag
 from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.report.clicks import clicks_page
 

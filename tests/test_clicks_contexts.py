@@ -11,19 +11,17 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 import toprank as tr
+from clicks_evidence import judge_by
 from support import nightly
 from toprank.cli.commands import app
-from toprank.clicks import PBM, ClickLog, UnidentifiedWarning, context_curves, propensities, simulate, training
-from toprank.clicks.context_curves import by_context, in_cells
-from toprank.clicks.context_differences import differ
-from toprank.clicks.context_scales import scales
-from toprank.clicks.contexts import ContextCells, contexts_of
+from toprank.clicks import PBM, ClickLog, UnidentifiedWarning, context_estimation, propensities, simulate, training
+from toprank.clicks.context_estimation import by_context, in_cells, scales
+from toprank.clicks.contexts import ContextCells, contexts_of, differ
 from toprank.clicks.corrections import curves_of
 from toprank.clicks.curves import Curves
-from toprank.clicks.evaluation import judge_by
-from toprank.clicks.harvests import least_noise
+from toprank.clicks.empirical_bayes import drawn, shrunk
+from toprank.clicks.intervention_harvesting import least_noise
 from toprank.clicks.log import named
-from toprank.clicks.shrinking import drawn, shrunk
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance import effective_sample
 
@@ -184,7 +182,7 @@ def test_intervals_hold_the_truth(data, kind):
 
 def test_one_guess_of_how_far_contexts_vary_would_leave_out_the_truth(data, monkeypatch):
     """Of a rare context: were they taken to vary as little as may be, its intervals would be those of the whole."""
-    monkeypatch.setattr("toprank.clicks.shrinking._plausible", lambda d, *_: (np.array([1e-3]), np.ones(1)))
+    monkeypatch.setattr("toprank.clicks.empirical_bayes._plausible", lambda d, *_: (np.array([1e-3]), np.ones(1)))
     log = shown(data, sessions=4_000, shares=[0.05, 0.95])
     assert not covered(log, DEVICES)[3:].any()  # of the phone
 
@@ -284,7 +282,7 @@ def test_shrunk_curves_are_nearer_to_the_truth_than_the_whole_and_than_what_each
         found = shrunk(deviation, noise, expected, shares)
         return found._replace(deviation=np.where(kept, deviation, 0.0), own=kept * 1.0)
 
-    monkeypatch.setattr("toprank.clicks.context_curves.shrunk", alone)
+    monkeypatch.setattr("toprank.clicks.context_estimation.shrunk", alone)
     each = np.mean([errors(few(data, seed)) for seed in range(3)], axis=0)
     assert shrunken[0] < 0.8 * shrunken[1]  # than the whole
     assert shrunken[0] < 0.8 * each[0]  # than without shrinking
@@ -397,8 +395,8 @@ def test_scales_and_the_test_of_weighted_sessions_are_those_of_them_repeated(dat
 
 def test_contexts_are_examined_once_however_many_groups_of_queries_are_left_out(small, monkeypatch):
     """Where a group is left out, curves are drawn towards the whole as much as those of all."""
-    log, calls, asked = shown(small, sessions=1_000, exploration=0.3), [], context_curves.by_context
-    monkeypatch.setattr(context_curves, "by_context", lambda *a, **k: calls.append(a) or asked(*a, **k))
+    log, calls, asked = shown(small, sessions=1_000, exploration=0.3), [], context_estimation.by_context
+    monkeypatch.setattr(context_estimation, "by_context", lambda *a, **k: calls.append(a) or asked(*a, **k))
     tr.clicks.evaluate(small.X[:, 0], log, small, "dcg@4", context="device")
     assert len(calls) == 1
 
@@ -522,7 +520,7 @@ def turned(data):
     """Queries of phones, a ranker that turns the lists around that were shown most, and its DCG@4."""
     part = data.select(np.arange(0, data.n_queries, 2))
     scores = -part.X[:, 0]
-    rank = tr.clicks.evaluation.ranks_of(scores, part)
+    rank = tr.clicks.policies.ranks_of(scores, part)
     liked = 0.1 + 0.9 * (2.0**part.labels - 1) / (2.0 ** data.labels.max() - 1)
     return part, scores, float((liked / np.log2(1 + rank)).sum() / part.n_queries)
 
@@ -537,7 +535,7 @@ def skewed_log(data, seed):
 def test_the_whole_curve_misleads_where_devices_ask_other_queries_and_their_own_do_not(small):
     """By every estimator; and curves of contexts that were dealt by lot are no better than that of the whole."""
     part, scores, truth = turned(named(small))
-    names, ranks = ("ips", "snips", "dr"), {"": tr.clicks.evaluation.ranks_of(scores, part)}
+    names, ranks = ("ips", "snips", "dr"), {"": tr.clicks.policies.ranks_of(scores, part)}
     apart = {"whole": [], "own": [], "shuffled": []}
     for seed in range(8):
         log = skewed_log(small, seed)
@@ -582,8 +580,8 @@ def test_what_a_ranker_learns_from_is_right_and_by_the_whole_curve_it_is_not(sma
 
 def test_train_and_launch_take_a_context(data, monkeypatch):
     log, judging = shown(data, sessions=6_000, exploration=0.3), []
-    judge = training.judge_by
-    monkeypatch.setattr(training, "judge_by", lambda *a, **how: judging.append(how["context"]) or judge(*a, **how))
+    judge = training.judge
+    monkeypatch.setattr(training, "judge", lambda bound, *a: judging.append(bound.source.context) or judge(bound, *a))
     done = tr.clicks.train(tr.LinearRanker("Squared"), log, data, context="device")
     assert done.estimates
     assert judging == ["device"]  # the held-out queries are judged by the curves of devices too
@@ -606,7 +604,7 @@ def test_a_launch_is_told_right_where_devices_have_rankers_of_their_own(small):
         for seed, name in enumerate(looks)
     ]
     log, mean = joined(parts, list(looks)), sum(looks.values()) / 2
-    ranks = {name: tr.clicks.evaluation.ranks_of(of, small) for name, of in scores.items()}
+    ranks = {name: tr.clicks.policies.ranks_of(of, small) for name, of in scores.items()}
     worth = {name: float((mean[rank - 1] * liked).sum() / small.n_queries) for name, rank in ranks.items()}
     truth = worth["desktop"] - worth["phone"]
     told = {}
@@ -670,7 +668,7 @@ def test_a_page_in_cells_is_trained_on_and_launched(data):
 def test_clicks_on_a_grid_are_estimated_right(small):
     """A rank fills a cell, row by row."""
     scores = small.X[:, 2] - small.X[:, 0]
-    liked, rank = 0.1 + 0.9 * tr.clicks.simulation.relevance_of(small), tr.clicks.evaluation.ranks_of(scores, small)
+    liked, rank = 0.1 + 0.9 * tr.clicks.simulation.relevance_of(small), tr.clicks.policies.ranks_of(scores, small)
     truth = np.where(rank <= 4, CELLS[np.minimum(rank, 4) - 1] * liked, 0).sum() / small.n_queries
     values = []
     for seed in range(6):

@@ -9,7 +9,7 @@ from scipy.stats import binom
 import toprank as tr
 from support import nightly
 from toprank.clicks import PBM, ClickLog
-from toprank.clicks.evaluation import ranks_of
+from toprank.clicks.policies import ranks_of
 from toprank.clicks.recency import latest
 from toprank.errors import DataError, UnknownNameError
 

@@ -21,10 +21,10 @@ from toprank.clicks import (
     simulate,
 )
 from toprank.clicks.dual import Dual
-from toprank.clicks.fitting import climb
-from toprank.clicks.harvests import harvested
-from toprank.clicks.held_out import _gains
+from toprank.clicks.em import climb
+from toprank.clicks.intervention_harvesting import harvested
 from toprank.clicks.log import left_out_in_turn, redrawn
+from toprank.clicks.model_comparison import _gains
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import jackknife, redrawn_interval

@@ -8,16 +8,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, norm
 from scipy.stats import t as student
 
 import toprank as tr
 from support import nightly
-from toprank.clicks import PBM, ClickLog
-from toprank.clicks.corrections import preferences
+from toprank.clicks import PBM, ClickLog, estimators
+from toprank.clicks.corrections import Correction, data_queries, preferences
 from toprank.clicks.evaluation import SmallSampleWarning, evaluate
+from toprank.clicks.evidence import bind
 from toprank.clicks.interleaved import interleave, interleaving
-from toprank.clicks.log import left_out_in_turn
+from toprank.clicks.log import left_out_in_turn, named
+from toprank.clicks.policies import Metric, ranks_of
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
@@ -81,24 +83,48 @@ def test_estimates_of_another_ranker_are_right_and_intervals_cover_as_they_say(m
     assert binomtest(int(inside.sum()), len(inside), 0.95).pvalue > 0.001
 
 
-def test_intervals_are_wider_where_the_propensities_are_found_from_the_same_log():
+def test_intervals_contain_the_uncertainty_of_propensities_estimated_from_the_same_log():
     data, liked = little(60)
     log = clicked(data, liked, data.X[:, 0], 6000, exploration=0.3)
     found = evaluate(data.X[:, 1], log, data, "dcg@3")
-    known = evaluate(data.X[:, 1], log, data, "dcg@3", propensities=tr.clicks.propensities(log, resamples=2))
-    assert found.value == pytest.approx(known.value)
+
+    def plugged_in(part):
+        given = tr.clicks.propensities(part, resamples=2)
+        return evaluate(data.X[:, 1], part, data, "dcg@3", propensities=given)
+
+    known = plugged_in(log)
     assert np.diff([*found.interval]) > np.diff([*known.interval])
     # Groups of queries, left out one at a time.
     group, rests = np.argmin(left_out_in_turn(log, 20, 0)[0], axis=0)[log.session_query], []
     assert (np.bincount(group[np.unique(log.session_query, return_index=True)[1]]) == 3).all()
     for number in range(20):
-        rest = log.select(group != number)
-        given = tr.clicks.propensities(rest, resamples=2)
-        rests.append(evaluate(data.X[:, 1], rest, data, "dcg@3", propensities=given).value)
-    shares = np.bincount(group) / len(group)
-    error = np.sqrt(19 / 20 * ((np.array(rests) - np.mean(rests)) ** 2).sum())
-    half = student.ppf(0.975, 1 / (shares**2).sum() - 1) * error
-    assert tuple(found.interval) == pytest.approx((found.value - half, found.value + half))
+        rests.append(plugged_in(log.select(group != number)).value)
+    shares, rests = np.bincount(group) / len(group), np.array(rests)
+    error = np.sqrt(19 / 20 * ((rests - rests.mean()) ** 2).sum())
+    bias = known.value - (20 * known.value - ((1 - shares) * rests).sum())
+    assert found.value == pytest.approx(known.value - bias)
+    # The curvature along the gradient, from weights that move the estimate by half a standard error to both sides.
+    moved = 19 / 20 * (rests.mean() - rests) / error
+    sides = [plugged_in(replace(log, weights=1 + by * moved[group])).value for by in (0.5, -0.5)]
+    assert sides[0] - sides[1] == pytest.approx(error, rel=0.05)
+    bend = (sum(sides) - 2 * known.value) / 0.5
+    middle = found.value + bend * (1 + norm.ppf(0.975) ** 2)
+    half = student.ppf(0.975, 1 / (shares**2).sum() - 1) * np.sqrt(error**2 + 2 * bias**2)
+    assert tuple(found.interval) == pytest.approx((middle - half, middle + half))
+
+
+def test_lists_that_inform_propensities_are_counted_and_too_few_are_reported():
+    data, liked = little(40)
+    log = clicked(data, liked, data.X[:, 0], 4_000, exploration=0.1, way="neighbours")
+    n_swapped = log.columns["explored"][log.offsets[:-1]].sum()
+    found = evaluate(data.X[:, 1], log, data, "clicks@4")
+    assert n_swapped / 3 < found.informing_lists < 2 * n_swapped / 3  # each swap is of two of four positions
+    assert found.to_dict()["informing_lists"] == found.informing_lists
+    few = clicked(data, liked, data.X[:, 0], 4_000, exploration=0.01, way="neighbours")
+    with pytest.warns(SmallSampleWarning, match="lists inform the propensities"):
+        assert "neither the estimates nor their intervals" in str(evaluate(data.X[:, 1], few, data, "clicks@4"))
+    given = evaluate(data.X[:, 1], log, data, "clicks@4", propensities=THETA)
+    assert given.informing_lists is None
 
 
 def test_the_interval_is_that_of_the_mean_where_queries_weigh_alike_and_infinite_for_one():
@@ -397,3 +423,73 @@ def test_an_estimate_that_no_impression_supports_says_so():
     assert found.counted["dcg@3"] == 0
     with warnings.catch_warnings(action="error", category=SmallSampleWarning):
         tr.clicks.evaluate(logger, log, data, "dcg@3", estimator="dr", propensities=theta)
+
+
+def test_evidence_without_a_group_and_on_some_queries_is_that_of_a_log_without_their_sessions():
+    data = named(tr.synthetic(n_queries=40, seed=0))
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known([1, 0.5, 0.2]), sessions=4_000, k=3, exploration=0.5)
+    evidence = bind(log, data)
+    correction, metric = Correction("snips"), [Metric.of("clicks@3")]
+    ranks = {"": ranks_of(data.X[:, 1], data)}
+    weights = evidence.groups[0][3]
+    parts = {
+        "without": (evidence.without(3), bind(log.select(weights[log.session_query] > 0), data)),
+        "reweighted": (
+            evidence.reweighted(1 + weights),
+            bind(replace(log, weights=(1 + weights)[log.session_query]), data),
+        ),
+    }
+    for part, direct in parts.values():
+        np.testing.assert_allclose(part.curves.slope, direct.curves.slope, rtol=1e-10)
+        both = (of.policy_values(correction, ranks, metric).values.of("", "clicks@3") for of in (part, direct))
+        np.testing.assert_allclose(*both, rtol=1e-10)
+    chosen = np.arange(40) % 3 != 0
+    part, numbers = evidence.select(chosen), np.array([str(qid) for qid in data.qids[chosen].tolist()])
+    direct = bind(log.select(np.isin(log.qids.astype(str), numbers)[log.session_query]), data.select(chosen))
+    np.testing.assert_allclose(part.relevance(correction).relevance, direct.relevance(correction).relevance, rtol=1e-10)
+    assert part.n_sessions.sum() == direct.log.n_sessions == part.log.n_sessions
+
+
+def test_clicks_of_held_out_queries_do_not_change_the_rankers_that_rank_them():
+    """A planted leak: turning the clicks of a fold changes no score of it."""
+    data = tr.synthetic(n_queries=12, seed=0)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known([1, 0.5, 0.2]), sessions=1_000, k=3, exploration=0.5)
+    turned = replace(log, clicks=np.where(log.query == 3, ~log.clicks, log.clicks))
+    mask = np.arange(12) != int(data_queries(log, data)[3])
+    one, other = (bind(of, data).select(mask) for of in (log, turned))
+    np.testing.assert_array_equal(one.curves.slope, other.curves.slope)
+    np.testing.assert_array_equal(
+        one.relevance(Correction("dr")).relevance, other.relevance(Correction("dr")).relevance
+    )
+
+
+def test_propensities_without_intervals_draw_no_bootstrap(monkeypatch):
+    data = tr.synthetic(n_queries=20, n_documents=4, seed=0)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known([1, 0.5, 0.2]), sessions=800, k=3, exploration=0.5)
+    drawn = []
+    monkeypatch.setattr(estimators, "redrawn", lambda *a: drawn.append(a[1]) or iter(()))
+    bind(log, data, propensities="trust").relevance(Correction("affine"))
+    assert not any(drawn)
+
+
+def test_an_unknown_keyword_is_refused():
+    data = tr.synthetic(n_queries=5, seed=0)
+    log = tr.clicks.simulate(data, data.X[:, 0], PBM.known([1, 0.5]), sessions=50, k=2)
+    with pytest.raises(TypeError, match=r"evaluate\(\) got an unexpected keyword argument 'halflife'"):
+        evaluate(data.X[:, 0], log, data, halflife="7d")
+
+
+def test_names_of_metrics_are_read_in_any_case_and_once():
+    data = tr.synthetic(n_queries=40, n_documents=5, seed=0)
+    users = tr.clicks.PBM.known([1, 0.5, 0.3])
+    log = tr.clicks.simulate(data, data.X[:, 0], users, sessions=3_000, k=3, exploration=0.5)
+    plain = tr.clicks.evaluate(data.X[:, 0], log, data, ["dcg@3"])
+    assert tr.clicks.evaluate(data.X[:, 0], log, data, ["DCG@3", "dcg@3"]).mean == plain.mean
+
+
+@pytest.mark.parametrize("name", ["by", "holdout", "since", "time_column"])
+def test_keywords_that_a_function_does_not_document_are_refused(name):
+    data = tr.synthetic(n_queries=5, n_documents=5, seed=0)
+    log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known([1, 0.5]), sessions=50, k=2)
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+        tr.clicks.propensities(log, **{name: "time"})

@@ -12,14 +12,18 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 import toprank as tr
+from clicks_evidence import correct, judge_by
 from support import nightly
 from toprank.cli.commands import app
 from toprank.clicks.assumptions import trusting_users
-from toprank.clicks.corrections import correct, curves_of
+from toprank.clicks.corrections import curves_of
 from toprank.clicks.curves import contradiction
-from toprank.clicks.evaluation import ranks_of
-from toprank.clicks.launching import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
+from toprank.clicks.evaluation import MIN_LISTS
+from toprank.clicks.launch_report import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
+from toprank.clicks.launching import _in_slices
 from toprank.clicks.log import UnidentifiedWarning
+from toprank.clicks.policies import ranks_of
+from toprank.clicks.recency import Sessions
 from toprank.errors import DataError, UnknownNameError
 from toprank.report.launching import launch_page
 from toprank.significance import Interval
@@ -86,6 +90,78 @@ def test_the_level_holds_and_the_intervals_hold_the_difference():
         decisions, holds = decided(runs, better, propensities, 100 if propensities is not None else 300)
         slack = 3 * np.sqrt(0.05 * 0.95 / runs)
         assert all(0.93 - slack / 3 <= one / runs <= 0.97 + slack for one in holds.values()), holds
+
+
+TEN = 1 / np.arange(1, 11) ** 0.7
+
+
+def swapped_log(seed, share, sessions, n):
+    """Two rankers as good as each other, and a log of one of them, some of whose lists swap two neighbours."""
+    rng = np.random.default_rng(seed)
+    liked = rng.random(10 * n)
+    X = np.stack([liked + 0.5 * rng.normal(size=10 * n) for _ in range(2)], axis=1)
+    data = tr.RankingData(X, liked, qid=np.repeat(np.arange(n), 10))
+    return data, tr.clicks.simulate(
+        data, X[:, 0], tr.clicks.PBM.known(TEN), sessions, k=10, relevance=liked, exploration=share, way="neighbours",
+        seed=seed,
+    )  # fmt: skip
+
+
+def null_levels(seeds, share, sessions, n):
+    """How many logs say launch and do not launch, and miss the difference or the clicks of the new ranker.
+
+    Propensities are estimated. What `launch` examines besides can only lead to fewer decisions.
+    """
+    of_ranks = 0.1 + 0.9 * np.random.default_rng(10**6).random((200_000, 10))
+    noisy = of_ranks + 0.45 * np.random.default_rng(10**6 + 1).normal(size=of_ranks.shape)  # 0.9 × 0.5
+    truth = (np.take_along_axis(of_ranks, np.argsort(-noisy, axis=1), axis=1) @ TEN).mean()
+    counts = np.zeros(4, dtype=int)
+    for seed in seeds:
+        data, log = swapped_log(seed, share, sessions, n)
+        ranks = {"new": ranks_of(data.X[:, 1], data), "current": ranks_of(data.X[:, 0], data)}
+        judged = judge_by(("snips",), ranks, log, data, ["clicks@10"])["snips"]
+        low, high = judged.gain("new", "current", "clicks@10")
+        enough = judged.informing_lists("clicks@10", "new", "current") >= MIN_LISTS
+        clicks = judged.estimates["new"].intervals["clicks@10"]
+        held = (low <= 0 <= high, clicks.low <= truth <= clicks.high)
+        counts += np.array([enough and low > 0, enough and high < 0, not held[0], not held[1]])
+    return counts
+
+
+def test_two_equally_good_rankers_are_hardly_ever_told_apart_by_estimated_propensities():
+    """Lists of one ranker with few swaps: a ratio of estimated propensities is too large on average."""
+    seeds = range(12)
+    launch, do_not, missed, evaluated = null_levels(seeds, 0.05, 5_000, 100)
+    assert max(launch, do_not) <= binom.ppf(0.99, len(seeds), 0.025)
+    assert max(missed, evaluated) <= binom.ppf(0.99, len(seeds), 0.05)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("n", [100, 300])
+@pytest.mark.parametrize("sessions", [5_000, 20_000])
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_the_level_holds_with_propensities_estimated_from_swaps(share, sessions, n):
+    runs = 1_000
+    counts = null_levels(range(runs), share, sessions, n)
+    print(f"{share:.0%} swaps, {sessions:,} sessions, {n} queries: {counts.tolist()} of {runs}")
+    assert max(counts[:2]) <= binom.ppf(0.999, runs, 0.025)
+    assert max(counts[2:]) <= binom.ppf(0.999, runs, 0.05)
+
+
+def test_few_lists_that_inform_the_propensities_decide_nothing():
+    data, log = swapped_log(0, 0.04, 2_000, 50)
+    liked = data.labels
+    few = tr.clicks.launch(log, data, liked, -liked)
+    assert few.informing_lists < MIN_LISTS
+    assert few.decision == CANNOT_BE_TOLD
+    assert f"lists inform the propensities, and {MIN_LISTS} are needed" in few.summary
+    assert few.to_dict()["informing_lists"] == few.informing_lists
+    found = replace(few, informing_lists=200.0, from_propensities=0.9, users=None)
+    assert "mostly because the propensities are uncertain: about 200 lists inform them" in found.summary
+    assert "Explore more of the lists" in found.summary
+    gain = replace(found.difference, value=0.1, low=-0.1, high=0.3)
+    nearer = replace(found, estimates={"snips": (*found.estimates["snips"][:2], gain)})
+    assert "Fewer would be enough if more of them were explored." in nearer.summary
 
 
 @pytest.mark.parametrize("propensities", [LOOKS, None])
@@ -215,6 +291,10 @@ def test_users_who_trust_positions_are_found_where_propensities_would_mislead(se
     )
     assert blind.difference.low > 2 * truth
     assert "Users trust positions" in str(blind)
+    assert replace(blind, blocking=()).status == 0
+    assert (blind.decision, blind.status) == (CANNOT_BE_TOLD, 5)
+    assert "a caveat blocks the decision. Users trust positions" in blind.summary
+    assert blind.to_dict()["blocking"] == [one for one in blind.doubts if "may mislead" in one]
     assert seeing.difference.value == pytest.approx(truth, rel=0.25)
     assert "Users trust positions" not in str(seeing)
 
@@ -222,6 +302,36 @@ def test_users_who_trust_positions_are_found_where_propensities_would_mislead(se
 def test_users_who_do_not_trust_positions_are_not_taken_for_such():
     wrong = sum(bool(trusting_users(served(*world(seed), 2_000, seed), seed)) for seed in range(20))
     assert wrong <= binom.ppf(0.999, 20, 0.01)
+
+
+def changing(seed, changes, n=100, sessions=4_000):
+    """A log of users without trust in positions, who may change their mind after 70 of 100 days."""
+    rng = np.random.default_rng(seed)
+    liked = rng.random((2, 8 * n))
+    data = tr.RankingData(liked.T, np.zeros(8 * n), qid=np.repeat(np.arange(n), 8))
+    current, users = liked[0] + 0.3 * rng.normal(size=8 * n), tr.clicks.PBM.known(1 / np.arange(1, 9))
+    parts = [
+        tr.clicks.simulate(data, current, users, count, k=8, relevance=of, exploration=0.3, seed=seed)
+        for count, of in ((7 * sessions // 10, liked[0]), (3 * sessions // 10, liked[int(changes)]))
+    ]
+    n_first, joined = parts[0].n_sessions, [np.concatenate(of) for of in zip(*(
+        (part.qids[part.query], part.document_ids[part.pair], part.position, part.clicks) for part in parts
+    ), strict=True)]  # fmt: skip
+    day = np.concatenate([np.sort(rng.uniform(0, 70, n_first)), np.sort(rng.uniform(70, 100, parts[1].n_sessions))])
+    session = np.concatenate([parts[0].session, n_first + parts[1].session])
+    return tr.clicks.ClickLog.of(*joined, session=session, time=86_400 * day[session])
+
+
+@pytest.mark.parametrize("changes", [False, True])
+@pytest.mark.parametrize("half_life", [None, "7d"])
+@pytest.mark.parametrize("runs", [8, *nightly(400)])
+def test_users_without_trust_are_hardly_ever_taken_for_trusting_by_weights_or_changes(runs, half_life, changes):
+    """Weights leave few clicks to each document, which a fit of the offsets takes for trust."""
+    wrong = 0
+    for seed in range(runs):
+        log = Sessions(half_life=half_life).evaluation(changing(seed, changes)).log
+        wrong += bool(trusting_users(log, seed))
+    assert wrong <= binom.ppf(0.999, runs, 0.002)
 
 
 def good_logger(hidden, seed=0, n=200):
@@ -247,6 +357,7 @@ def test_what_a_good_ranker_knows_is_not_taken_for_looks_without_a_word():
     found = tr.clicks.launch(log, data, new, current, k=3, propensities=rates / rates[0])
     assert found.difference.low > truth + 0.05
     assert "Documents that stood at several positions contradict" in str(found)
+    assert found.status == 5
     assert "contradict these" not in str(tr.clicks.launch(log, data, new, current, k=3, propensities=LOOKS[:5]))
     ranker = tr.LinearRanker("Squared")
     for method in ("regression-em", "dual"):
@@ -342,12 +453,155 @@ def test_the_rule_at_its_edges():
     assert with_(0.0, 0.02).decision == CANNOT_BE_TOLD
     assert with_(0.01, 0.02, effective=999).decision == CANNOT_BE_TOLD
     assert with_(0.01, 0.02, queries=(100, 29)).decision == CANNOT_BE_TOLD
+    assert with_(0.01, 0.02, informing_lists=29.0).decision == CANNOT_BE_TOLD
+    assert with_(0.01, 0.02, informing_lists=30.0).decision == LAUNCH
     assert with_(0.01, 0.02, reach=(-0.011, 0.0)).decision == CANNOT_BE_TOLD
     assert with_(-np.inf, np.inf).status == 4
     assert with_(-np.inf, np.inf).sessions_needed is None
     wide = with_(-0.01, 0.03)  # twice as wide as far: 4 times as many reach the edge, and more 8 times of 10
     assert 4 * found.sessions < wide.sessions_needed < 9 * found.sessions
-    assert f"{wide.sessions_needed:,} sessions" in wide.summary
+    assert 4 * found.queries[0] < wide.queries_needed < 9 * found.queries[0]
+    assert f"{wide.sessions_needed:,} sessions of {wide.queries_needed:,} different queries would" in wide.summary
+    assert "More sessions of the same queries would not suffice" in wide.summary
+    blocked = with_(0.01, 0.02, blocking=("The estimates may mislead.",))
+    assert (blocked.decision, blocked.status) == (CANNOT_BE_TOLD, 5)
+    assert with_(-0.01, 0.02, blocking=("The estimates may mislead.",)).status == 5
+
+
+def test_candidates_are_compared_at_the_level_of_all_together():
+    data, liked = world(0)
+    log, current = served(data, liked), data.X[:, 0]
+    new = {"better": liked, "same": data.X[:, 1], "worse": -liked}
+    found = tr.clicks.launch(log, data, new, current, k=3, propensities=LOOKS, slices=np.arange(100) % 2)
+    assert found.names == ("better", "current")
+    assert found.decision == LAUNCH
+    assert found.n_candidates == 3
+    alone = {
+        name: tr.clicks.launch(
+            log, data, scores, current, k=3, propensities=LOOKS, confidence=1 - 0.05 / 3, slices=np.arange(100) % 2
+        )
+        for name, scores in new.items()
+    }
+    for name, one in alone.items():
+        assert found.candidates[name] == one.difference
+    assert found.slices == alone["better"].slices
+    counted = tr.clicks.launch(log, data, liked, current, k=3, propensities=LOOKS, n_candidates=3)
+    assert counted.difference == found.difference
+    assert "3 new rankers were compared on these sessions" in str(counted)
+    assert "has 98.33% confidence: all 3 together have 95% (Bonferroni)" in str(counted)
+    assert "new rankers were compared" not in str(alone["same"])
+    assert "simultaneous 95% interval" in str(found)
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert (told["n_candidates"], [*told["candidates"]]) == (3, [*new])
+    assert "New rankers" in launch_page(found, "three")
+    with pytest.raises(DataError, match="n_candidates is 2, but 3 new rankers were given"):
+        tr.clicks.launch(log, data, new, current, n_candidates=2)
+    with pytest.raises(DataError, match="both called 'current'"):
+        tr.clicks.launch(log, data, {**new, "current": liked}, current)
+    with pytest.raises(DataError, match="empty mapping"):
+        tr.clicks.launch(log, data, {}, current)
+    unknown = tr.clicks.launch(one_order(data), data, new, current, k=3)
+    assert (unknown.status, unknown.n_candidates) == (4, 3)
+
+
+def equal_rankers(seed, m, n=100):
+    """A log, and m rankers that are equally good on average, of which the first is the current one."""
+    rng = np.random.default_rng(seed)
+    liked = rng.random(6 * n)
+    X = liked[:, None] + 0.5 * rng.normal(size=(6 * n, m))
+    data = tr.RankingData(X, liked, qid=np.repeat(np.arange(n), 6))
+    return data, served(data, liked, 20 * n, seed), {f"r{j}": X[:, j] for j in range(m)}
+
+
+def launches_of_equal_candidates(runs, counted):
+    """Count the logs in which the best of ten rankers, each as good as the current one, is launched."""
+    launches = 0
+    for seed in range(runs):
+        data, log, rankers = equal_rankers(seed, 11)
+        current, how = rankers.pop("r0"), {"k": 3, "propensities": LOOKS, "seed": seed}
+        found = tr.clicks.launch(log, data, rankers, current, **how)
+        if not counted:
+            found = tr.clicks.launch(log, data, rankers[found.names[0]], current, **how)
+        launches += found.decision == LAUNCH
+    return launches
+
+
+def test_the_best_of_equal_candidates_is_hardly_ever_launched():
+    runs = 10
+    assert launches_of_equal_candidates(runs, True) <= binom.ppf(0.999, runs, 0.025)
+
+
+@pytest.mark.nightly
+def test_the_level_holds_for_the_best_of_ten_candidates():
+    runs = 500
+    uncounted, counted = (launches_of_equal_candidates(runs, counted) for counted in (False, True))
+    print(f"best of ten equal rankers launched in {uncounted} of {runs}; counted, in {counted}")
+    assert counted <= binom.ppf(0.999, runs, 0.025)
+    assert uncounted > counted
+
+
+def slices_that_exclude_zero(runs, m=12, n=300):
+    """Count the logs of two equal rankers in which a slice excludes 0: at simultaneous and at separate levels."""
+    simultaneous = separate = 0
+    for seed in range(runs):
+        data, log, rankers = equal_rankers(seed, 2, n)
+        ranks = {name: ranks_of(scores, data) for name, scores in rankers.items()}
+        judged = judge_by(("snips",), ranks, log, data, ["clicks@3"], propensities=LOOKS)["snips"]
+        by = np.arange(n) % m
+        one, all_together = (
+            [row.gain for row in _in_slices(judged, "clicks@3", ("r0", "r1"), by, level)[1]]
+            for level in (1 - 0.05 * m, 0.95)
+        )
+        assert all(gain.confidence == pytest.approx(0.95) for gain in one)
+        separate += any(gain.low > 0 or gain.high < 0 for gain in one)
+        simultaneous += any(gain.low > 0 or gain.high < 0 for gain in all_together)
+    return simultaneous, separate
+
+
+@pytest.mark.parametrize("runs", [60, *nightly(2_000)])
+def test_slices_have_simultaneous_intervals(runs):
+    simultaneous, separate = slices_that_exclude_zero(runs)
+    print(f"a slice of 12 excludes 0 in {simultaneous} of {runs} reports; one by one in {separate}")
+    assert simultaneous <= binom.ppf(0.999, runs, 0.05)
+    assert separate > 3 * simultaneous
+
+
+def new_against_current(seed, better, n, sessions):
+    """The estimated difference between the rankers in a log of n new queries."""
+    data, liked = world(seed, n, better)
+    log = served(data, liked, sessions, seed)
+    ranks = {name: ranks_of(data.X[:, column], data) for name, column in (("new", 1), ("current", 0))}
+    judged = judge_by(("snips",), ranks, log, data, ["clicks@3"], propensities=LOOKS)["snips"]
+    return judged.gain("new", "current", "clicks@3")
+
+
+@pytest.mark.nightly
+def test_the_sessions_needed_have_the_power_with_as_many_more_queries():
+    """The report of a log whose estimate is exact, with the mean width of the intervals of such logs."""
+    better, n, runs = 0.1, 100, 400
+    big, liked = world(10**6, 20_000, better)
+    truth = (brought(big.X[:, 1], big, liked, 3) - brought(big.X[:, 0], big, liked, 3)).mean()
+    half = np.mean([np.ptp([*new_against_current(seed, better, n, 20 * n)]) / 2 for seed in range(40)])
+    data, liked = world(1, n, better)
+    found = tr.clicks.launch(
+        served(data, liked, 20 * n, 1), data, data.X[:, 1], data.X[:, 0], k=3, propensities=LOOKS, seed=1
+    )
+    exact = replace(found.difference, value=truth, low=truth - half, high=truth + half)
+    found = replace(found, estimates={"snips": (*found.estimates["snips"][:2], exact)})
+    sessions, queries = found.sessions_needed, found.queries_needed
+    decided = {
+        number: sum(new_against_current(5_000 + seed, better, number, sessions).low > 0 for seed in range(runs))
+        for number in (queries, n)
+    }
+    print(f"{sessions} sessions, power by number of queries: {decided} of {runs}")
+    assert 0.74 < decided[queries] / runs < 0.86
+    assert decided[n] < 0.75 * decided[queries]
+
+
+def test_the_estimand_is_stated():
+    data, liked = world(0)
+    found = tr.clicks.launch(served(data, liked), data, data.X[:, 1], data.X[:, 0], k=3, propensities=LOOKS)
+    assert "for the population that these queries were sampled from, not for this fixed list" in str(found)
 
 
 def test_what_changes_for_users_is_counted():
@@ -476,6 +730,19 @@ def test_the_command_says_it_by_its_exit_status(tmp_path):
     assert json.loads(found.stdout)["decision"] == DO_NOT_LAUNCH
     assert run("short.parquet", paths["new"], paths["old"]).exit_code == 4
     assert run("log.parquet", tmp_path / "none", paths["old"]).exit_code == 1
+    by_column(data, 0).save(tmp_path / "third.toprank")
+    found = run("log.parquet", paths["new"], paths["old"], "--new", str(tmp_path / "third.toprank"), "--json")
+    assert found.exit_code == 0
+    assert json.loads(found.stdout)["names"] == ["new", "old"]
+    assert json.loads(found.stdout)["n_candidates"] == 2
+    alone = run("log.parquet", paths["new"], paths["old"], "--n-candidates", "2", "--json")
+    assert json.loads(alone.stdout)["ends"] == json.loads(found.stdout)["ends"]
+    assert run("log.parquet", paths["new"], paths["old"], "--new", str(paths["new"])).exit_code == 2
+    given[1] = ",".join(map(str, LOOKS**2))
+    contradicted = run("log.parquet", paths["new"], paths["old"])
+    assert contradicted.exit_code == 5
+    assert "a caveat blocks the decision" in contradicted.stdout
+    given[1] = ",".join(map(str, LOOKS))
     assert run("log.parquet", paths["new"], paths["old"], "--metric", "value").exit_code == 1
     assert run("log.parquet", paths["new"], paths["old"], "--since", "yesterday").exit_code == 2
     tr.clicks.write(one_order(shown), tmp_path / "one.parquet")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toprank as tr
-import toprank.clicks.models as click_models
+import toprank.clicks.products as click_products
 from toprank import kernels
 from toprank.clicks import (
     CCM,
@@ -30,9 +30,9 @@ from toprank.clicks import (
 )
 from toprank.clicks.cascades import _whole_queries
 from toprank.clicks.corrections import curves_of
-from toprank.clicks.fitting import maximise
-from toprank.clicks.harvests import relative_examinations
-from toprank.clicks.models import ProductCells, last_click
+from toprank.clicks.em import maximise
+from toprank.clicks.intervention_harvesting import relative_examinations
+from toprank.clicks.products import ProductCells, last_click
 from toprank.errors import DataError
 from toprank.rankers.base import ConvergenceWarning
 
@@ -433,7 +433,7 @@ def test_a_log_that_few_swaps_join_is_fitted_to_its_end(monkeypatch):
     users = PBM.known(1 / np.arange(1, 11) ** 0.9)
     log = tr.clicks.simulate(data, data.X[:, 0], users, 20_000, k=10, exploration=0.005)
     found = PBM(prior=(0.04, 0.16)).fit(log)
-    monkeypatch.setattr(click_models, "_FEW_SHARED", 0)
+    monkeypatch.setattr(click_products, "_MAX_NEWTON", 0)
     with pytest.warns(ConvergenceWarning):
         early = PBM(prior=(0.04, 0.16), max_steps=1_000).fit(log)
     patient = PBM(prior=(0.04, 0.16)).fit(log)
@@ -452,7 +452,7 @@ def test_newton_ends_where_expectation_and_maximisation_do(model, prior, monkeyp
     log, *_ = simulated(model, shown(400, rng), rng)
     weights = rng.integers(0, 3, log.n_queries)
     newton = model(prior=prior, tolerance=1e-13).fit(log, query_weights=weights)
-    monkeypatch.setattr(click_models, "_FEW_SHARED", 0)
+    monkeypatch.setattr(click_products, "_MAX_NEWTON", 0)
     em = model(prior=prior, tolerance=1e-14, max_steps=50_000).fit(log, query_weights=weights)
     assert newton.steps_ < min(40, em.steps_)
     np.testing.assert_allclose(newton.attraction_, em.attraction_, atol=2e-4)

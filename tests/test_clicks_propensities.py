@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import toprank as tr
-from toprank.clicks import DBN, PBM, ClickLog, UnidentifiedWarning, harvests, simulate
-from toprank.clicks.harvests import _keeps_its_places, graph, harvested
+from toprank.clicks import DBN, PBM, ClickLog, UnidentifiedWarning, intervention_harvesting, simulate
+from toprank.clicks.intervention_harvesting import _keeps_its_places, graph, harvested
 from toprank.clicks.simulation import relevance_of
 from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import ConvergenceWarning
@@ -224,7 +224,7 @@ def test_a_least_propensity_makes_up_for_one_of_0(data):
 
 def test_a_fit_of_all_pairs_that_does_not_come_to_rest_says_so(data, monkeypatch):
     log = turns(data, 300)
-    monkeypatch.setattr(harvests, "_MOST_STEPS", 1)
+    monkeypatch.setattr(intervention_harvesting, "_MAX_STEPS", 1)
     with pytest.warns(ConvergenceWarning, match="all-pairs did not converge: too few clicks connect") as told:
         harvested(log, resamples=5)
     assert len(told) == 1  # of the log itself, and not of every draw from it

@@ -14,15 +14,17 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 import toprank as tr
+from clicks_evidence import correct
 from toprank.cli.commands import app
 from toprank.clicks import PBM, ClickLog
 from toprank.clicks.assumptions import _brought
-from toprank.clicks.corrections import correct, curves_of
+from toprank.clicks.corrections import curves_of
 from toprank.clicks.curves import Curves
-from toprank.clicks.evaluation import ranks_of
+from toprank.clicks.evidence import bind
 from toprank.clicks.known_sessions import KnownSessions
-from toprank.clicks.launching import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
+from toprank.clicks.launch_report import CANNOT_BE_TOLD, DO_NOT_LAUNCH, LAUNCH
 from toprank.clicks.log import left_out_in_turn
+from toprank.clicks.policies import ranks_of
 from toprank.clicks.recency import latest, recent, span_of, times_of, weights_by_age
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance import effective_sample
@@ -111,9 +113,10 @@ def test_weighted_corrections_are_those_of_the_sessions_repeated():
         how = (data, correction, curves, 0.3, np.linspace(0, 1, data.n_documents))
         one, other = correct(weighed, *how), correct(repeated, *how)
         np.testing.assert_allclose(one.relevance, other.relevance, rtol=1e-12)
-        np.testing.assert_allclose(one.sessions, other.sessions)
         np.testing.assert_allclose(one.shown, other.shown)
-        assert one.counts.sum() == log.n_sessions
+    one, other = bind(weighed, data), bind(repeated, data)
+    np.testing.assert_allclose(one.sessions, other.sessions)
+    assert one.n_sessions.sum() == log.n_sessions
     for model in (PBM(), tr.clicks.DBN(), tr.clicks.DCM(), tr.clicks.RankCTR(), tr.clicks.Cascade(prior=(1, 1))):
         model.prior = (1.0, 1.0)
         a, b = (model.fit(one).chances(log) for one in (weighed, repeated))
@@ -431,7 +434,7 @@ def test_users_who_stop_bring_the_same_by_weighted_sessions_as_by_them_repeated(
     ranks = {"new": ranks_of(data.X[:, 1], data)}
     for reward in ("click", "value"):
         (one, shares), (other, counts) = (
-            _brought(tr.clicks.DBN(prior=(1, 1)).fit(of), ranks, of, data, 3, reward) for of in (weighed, repeated)
+            _brought(tr.clicks.DBN(prior=(1, 1)).fit(of), ranks, of, data, (3, reward)) for of in (weighed, repeated)
         )
         np.testing.assert_allclose(shares, counts)
         np.testing.assert_allclose(one["new"], other["new"], rtol=1e-3)
@@ -508,9 +511,9 @@ def test_the_latest_sessions_are_held_out_and_no_ranker_learns_from_them():
     assert "the latest 1,000 sessions, from 1970-" in done.summary
     assert "On the latest sessions" in done.summary
     late = log.select(times >= np.sort(times)[3_000])
-    found = tr.clicks.evaluate(done.ranker, late, data, "dcg@10", propensities=LOOKS, clip=0.0)
+    found = tr.clicks.evaluate(done.ranker, late, data, "dcg@10", clip=0.0)  # by the propensities of these sessions
     assert done.estimates["snips"].value == pytest.approx(found.value)
-    same = tr.clicks.evaluate(done.ranker, log, data, "dcg@10", propensities=LOOKS, clip=0.0, by="time", holdout=0.25)
+    same = tr.clicks.evaluate(done.ranker, log, data, "dcg@10", clip=0.0, by="time", holdout=0.25)
     assert (same.value, same.interval) == (found.value, found.interval)
     assert f"Judged by {same.to_dict()['held_out']}." in same.summary
     judged = tr.clicks.launch(
@@ -549,26 +552,98 @@ def test_a_ranker_that_learned_from_the_sessions_does_not_win_by_them():
     assert tr.clicks.launch(log, data, some.ranker, worse, **how).learned[0] == pytest.approx(0.5, abs=0.2)
 
 
-def test_models_know_their_sessions_again_from_a_file_and_through_late_clicks(tmp_path):
+def test_models_know_their_sessions_again_from_a_file_and_in_any_view(tmp_path):
     data, before, _ = world(9, 50)
     log = steady(data, before, 1_000)
     tr.clicks.train(tr.LinearRanker("Squared"), log, data, "snips", LOOKS, folds=0).ranker.save(tmp_path / "m.toprank")
     known = KnownSessions.learned_by(tr.load(tmp_path / "m.toprank"))
-    later = replace(log, clicks=np.ones_like(log.clicks))
-    assert known.share(later) == 1.0
-    assert known.share(log.select(np.random.default_rng(0).permutation(1_000))) == 1.0
+    times = log.columns["time"]
     tr.clicks.write(log, tmp_path / "log.parquet")
-    assert known.share(tr.clicks.read(tmp_path / "log.parquet")) == 1.0
-    assert known.share(replace(log, columns={"time": log.columns["time"] + 1})) == 0.0
-    bare = replace(log, columns={}, session_ids=None)
+    bare = replace(log, columns={})
+    nameless = replace(log, session_ids=None)
+    views = {
+        "late clicks": replace(log, clicks=np.ones_like(log.clicks)),
+        "another order": log.select(np.random.default_rng(0).permutation(1_000)),
+        "a file": tr.clicks.read(tmp_path / "log.parquet"),
+        "another depth": log.top(2),
+        "the top alone": bare.top(1),
+        "without times": bare,
+        "times by the day": replace(log, columns={"time": times // DAY * DAY}),
+        "times of another zone": replace(log, columns={"time": times + 9 * 3600}),
+        "other words of queries": replace(log, qids=np.array([f"query {qid}" for qid in log.qids])),
+        "without ids": nameless,
+        "without ids, another depth": nameless.top(2),
+        "other ids": replace(log, session_ids=np.arange(1_000)),
+    }
+    assert {name: known.share(view) for name, view in views.items()} == dict.fromkeys(views, 1.0)
+    unknown = {
+        "neither ids nor times": replace(bare, session_ids=None),
+        "without ids, times by the day": replace(nameless, columns={"time": times // DAY * DAY}),
+        "without ids, times of another zone": replace(nameless, columns={"time": times + 9 * 3600}),
+        "ids of another kind": replace(bare, session_ids=np.arange(1_000)),
+        "the last day without ids, rounded up": replace(
+            nameless, columns={"time": np.ceil(times / DAY) * DAY}
+        ).select(times_of(log) > times_of(log).max() - DAY / 2),
+    }  # fmt: skip
+    assert {name: known.share(view) for name, view in unknown.items()} == dict.fromkeys(unknown)
     few = known.share(log.select(np.arange(30)))
     assert few is None or few == 1.0  # the sample tells of some eight, all of them known, or of none
-    assert known.share(replace(log, columns={"time": log.columns["time"] + 1}).select(np.arange(30))) is None
-    assert KnownSessions.of(bare) is None
-    assert known.share(bare) is None
-    assert KnownSessions.of(replace(bare, session_ids=np.arange(1_000))) is None  # numbers that any log may have
     for ranker in (before, tr.LinearRanker(), None):
         assert KnownSessions.learned_by(ranker) is None
+
+
+def test_sessions_that_were_not_learned_from_are_told_by_ids_or_by_later_times():
+    data, before, _ = world(9, 50)
+    log, other = steady(data, before, 2_000), steady(data, before, 2_000, seed=1)
+    renamed = replace(other, session_ids=np.array([f"other {one}" for one in other.session_ids]))
+    known = KnownSessions.of(log)
+    assert known.share(renamed) == 0.0
+    assert known.share(replace(renamed, columns={})) == 0.0
+    assert known.share(other) is None  # its ids are those of other queries and documents
+    assert known.share(replace(other, columns={}, session_ids=None)) is None
+    early = times_of(log) < 50 * DAY
+    nameless = replace(log, session_ids=None)
+    first_days = KnownSessions.of(nameless.select(early))
+    assert first_days.share(nameless.select(~early)) == 0.0
+    assert first_days.share(replace(nameless, columns={}).select(~early)) is None
+    assert KnownSessions.of(log.select(early)).share(log.select(~early)) == 0.0
+    half = np.arange(2_000) % 2 == 0
+    assert KnownSessions.of(log.select(half)).share(log.top(2)) == pytest.approx(0.5, abs=0.15)
+    assert KnownSessions.of(nameless.select(half)).share(nameless.select(~half)) is None
+
+
+def test_ids_that_are_numbers_of_a_file_show_what_is_known_but_not_what_is_not():
+    data, before, _ = world(9, 50)
+    log, other = (replace(steady(data, before, 1_000, seed), columns={}) for seed in (0, 1))
+    for numbers in (np.arange(1_000), np.arange(1_000) + 1):
+        known = KnownSessions.of(replace(log, session_ids=numbers))
+        assert known.share(replace(log.top(2), session_ids=numbers)) == 1.0
+        assert known.share(replace(log, session_ids=numbers.astype(str).astype(object))) == 1.0
+        assert known.share(replace(other, session_ids=numbers)) is None
+        assert known.share(replace(other, session_ids=numbers + 5_000)) is None
+    assert KnownSessions.of(replace(log, session_ids=None)) is None
+
+
+def test_times_that_many_sessions_share_do_not_show_what_is_known():
+    """On a day, every frequent query is asked: two logs of the same days agree by chance."""
+    data, before, _ = world(9, 50)
+    day = [replace(log, session_ids=None, columns={"time": log.columns["time"] // DAY * DAY})
+           for log in (steady(data, before, 1_000, seed) for seed in (0, 1))]  # fmt: skip
+    assert KnownSessions.of(day[0]).share(day[1]) is None
+
+
+def test_records_of_older_files_are_loaded_and_do_not_count(tmp_path):
+    data, before, _ = world(9, 50)
+    log = steady(data, before, 1_000)
+    ranker = tr.clicks.train(tr.LinearRanker("Squared"), log, data, "snips", LOOKS, folds=0).ranker
+    for record in ({"least": "AAAAAAAAAAA=", "whole": False}, {"ids": {"least": ""}, "moments": None, "newest": None}):
+        ranker.training_["clicks"]["known"] = record
+        ranker.save(tmp_path / "m.toprank")
+        older = tr.load(tmp_path / "m.toprank")
+        assert KnownSessions.learned_by(older) is None
+        found = tr.clicks.launch(log, data, older, before, k=2, propensities=LOOKS)
+        assert found.learned == (None, None)
+        assert any("is not known" in one for one in found.grounds)
 
 
 # ---- bad input ----
@@ -717,6 +792,8 @@ def test_the_doctor_counts_clocks_that_are_wrong_and_sessions_without_a_time():
     missing = times.copy()
     missing[7:10] = np.nan
     assert found(missing)["times", "warning"] == 3
+    for nothing in (np.full(n, np.nan), [""] * n, [None] * n, np.full(n, np.datetime64("NaT"))):
+        assert found(nothing) == {**found(times), ("times", "warning"): n}
     back = np.concatenate([times[:2_000], times[1_000:2_000]])  # set back once
     assert found(back, session_ids=None)["clocks", "note"] == 1
     assert ("clocks", "note") not in found(back)  # ids of sessions tell no order

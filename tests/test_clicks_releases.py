@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.commands import app
-from toprank.clicks.releases import _variance, ab, interleaved_release
+from toprank.clicks.online_tests import _variance, ab, interleaved_release
 from toprank.errors import DataError, UnknownNameError
 from toprank.significance import always_half_width, ratio_p
 
@@ -83,6 +83,13 @@ def test_half_widths_are_those_of_the_mixture():
         density = np.exp(-0.5 * (effects / spread) ** 2) / (spread * np.sqrt(2 * np.pi))
         ratio = np.exp((half * effects - effects**2 / 2) / variance)
         assert np.trapezoid(ratio * density, effects) == pytest.approx(1 / 0.05, rel=1e-6)
+
+
+def test_intervals_are_as_much_wider_as_the_page_says():
+    for keys, ratio in ((30, 8.2), (100, 4.6), (1_000, 2.0), (10_000, 1.5), (1_000_000, 1.8)):
+        r = 8 * keys / 2 / 5_000
+        assert round(np.sqrt((1 + 1 / r) * np.log((1 + r) / 0.05**2)) / 1.96, 1) == ratio
+        assert round(float(always_half_width(1, keys / 2)) / 1.96, 1) == ratio
 
 
 def test_sample_ratios_are_a_mixture_of_binomials_and_hold_at_all_looks():
@@ -226,6 +233,40 @@ def test_few_units_say_nothing_and_logs_that_are_none_are_refused():
         ab(split(40, 0.5), arms=["new", "odl"])
     with pytest.raises(DataError, match="no column 'arm'"):
         ab(tr.clicks.ClickLog.of(["q"], ["a"], [1], [1]))
+
+
+def of_arm(name, n, share=0.05):
+    """The sessions of one arm of a split that has just begun."""
+    log = split(n, share)
+    return log.select(log.columns["arm"][log.offsets[:-1]] == name)
+
+
+@pytest.mark.parametrize("arms", [None, ("new", "old")])
+@pytest.mark.parametrize("there", ["new", "old"])
+def test_before_the_first_session_of_an_arm_it_is_too_early(there, arms, tmp_path):
+    log = of_arm(there, 20, 0.4)
+    found = ab(log, arms=arms)
+    names = tuple("the other arm" if arms is None and name != there else name for name in ("new", "old"))
+    assert found.names == names
+    assert found.units[names.index(there)] == len(np.unique(log.columns["user"]))
+    assert found.units[1 - names.index(there)] == 0
+    assert found.shares == pytest.approx((0.4, 0.6))
+    assert "too early" in found.summary
+    assert "nan" not in str(found)
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["difference"]["value"] is None
+    tr.clicks.write(log, tmp_path / "log.parquet")
+    named = [] if arms is None else ["--arms", ",".join(arms)]
+    told = CliRunner().invoke(app, ["clicks", "ab", str(tmp_path / "log.parquet"), "-q", *named])
+    assert told.exit_code == 0, told.output
+    assert "too early" in told.output
+
+
+def test_an_arm_that_stays_without_sessions_is_a_broken_assignment():
+    found = ab(of_arm("old", 2_000))
+    assert found.broken
+    assert found.ratio_p == pytest.approx(ratio_p(0, sum(found.units), 0.05), rel=1e-6)
+    with pytest.raises(DataError, match="The log has the arms old, but two are compared"):
+        ab(replace(log := of_arm("old", 50), columns={**log.columns, "share": np.ones(log.n_impressions)}))
 
 
 # ---- interleaving ----

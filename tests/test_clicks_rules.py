@@ -6,17 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, t
+from scipy.stats import binom, binomtest, t
 
 import toprank as tr
 from toprank.clicks.checking import LogReport, _in_words
-from toprank.clicks.evaluation import Estimates, Metric, clipped, left_out, ranks_of
-from toprank.clicks.harvests import Edge, Graph
-from toprank.clicks.held_out import ComparedModels, model_named
+from toprank.clicks.evaluation import Estimates, clipped, left_out
 from toprank.clicks.interleaved import Interleaving, _drafted
+from toprank.clicks.intervention_harvesting import Edge, Graph
 from toprank.clicks.log import ClickLog, left_out_in_turn, redrawn
+from toprank.clicks.model_comparison import ComparedModels, model_named
+from toprank.clicks.policies import Metric, ranks_of
 from toprank.errors import DataError, ToprankError, UnknownNameError
 from toprank.significance import Interval, jackknife, means_without, redrawn_interval
+from toprank.significance.resampling import jackknife_interval, second_order_interval
 
 
 def lists(*given, qids=None):
@@ -118,6 +120,43 @@ def test_ratios_have_intervals_by_factors_where_all_is_above_nothing():
     wide = t.ppf(0.75, 1) * np.sqrt(4 / 3 * np.var([0, 2], ddof=1))
     assert (low[1], high[1]) == (max(0, 1 - wide), pytest.approx(1 + wide))
     assert (low[2], high[2]) == (0.0, np.inf)
+
+
+def second_order(values, of, confidence=0.95):
+    """The second-order interval of a function of the mean, with groups of one."""
+    n, shares = len(values), np.full(len(values), 1 / len(values))
+    rests = np.array([of(np.delete(values, i).mean()) for i in range(n)])
+    return second_order_interval(
+        of(values.mean()), rests, shares, lambda w: of(np.average(values, weights=w)), confidence
+    )
+
+
+def test_the_second_order_interval_of_a_mean_is_the_jackknife_and_that_of_its_square_is_unbiased():
+    values = np.random.default_rng(0).normal(2.0, size=20)
+    plain = jackknife_interval(values.mean(), means_without(values, np.ones(20)), np.full(20, 0.05), 0.95)
+    linear = second_order(values, lambda mean: mean)
+    assert [linear.value, *linear] == pytest.approx([plain.value, *plain])
+    assert second_order(values, np.square).value == pytest.approx(values.mean() ** 2 - values.var(ddof=1) / 20)
+    nothing = second_order_interval(1.0, np.empty(0), np.ones(1), lambda _: 1.0, 0.95)
+    assert [*nothing] == [-np.inf, np.inf]
+    still = second_order(np.full(5, 3.0), np.square)
+    assert [still.value, *still] == [9.0, 9.0, 9.0]
+
+
+def test_the_second_order_interval_misses_a_curved_estimate_on_both_sides_alike():
+    """Of exp(mean), whose standard error grows with it, a symmetric interval nearly always misses from below."""
+    rng, runs, n = np.random.default_rng(1), 600, 20
+    below = above = plain_below = 0
+    for _ in range(runs):
+        values = rng.normal(0, 2.0, n)
+        low, high = second_order(values, np.exp)
+        below, above = below + (high < 1), above + (low > 1)
+        rests = np.exp(means_without(values, np.ones(n)))
+        plain_below += jackknife_interval(np.exp(values.mean()), rests, np.full(n, 1 / n), 0.95).high < 1
+    most = binom.ppf(0.999, runs, 0.025)
+    assert below <= most
+    assert above <= most
+    assert plain_below > most
 
 
 def test_the_jackknife_by_hand():

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 import toprank as tr
+from clicks_evidence import correct
 from toprank.clicks import PBM, ClickLog
-from toprank.clicks.corrections import _regression_of, correct, curves_of
+from toprank.clicks.corrections import curves_of
 from toprank.clicks.evaluation import evaluate
+from toprank.clicks.evidence import bind, out_of_fold_regression
 from toprank.clicks.simulation import relevance_of
-from toprank.data.dataset import RankingData, concatenate
+from toprank.data.concatenation import concatenate
+from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import LambdaLoss, LambdaRank, ListNet, Logistic, Multicategory, QuerySquared, SafeDCG, Squared
 from toprank.metrics.sorting import ranking
@@ -178,10 +181,9 @@ def test_doubly_robust_is_unbiased_if_the_regression_is_right_or_nothing_is_clip
 def test_the_regression_of_a_query_does_not_know_its_own_clicks():
     data, liked = little(n_queries=12, seed=2)
     log = tr.clicks.simulate(data, data.X[:, 0], PBM.known(THETA), 600, k=5, relevance=liked, exploration=0.5)
-    curves = curves_of(THETA, log)
-    found = _regression_of(None, log, data, curves, "click")
+    found = out_of_fold_regression(bind(log, data, propensities=THETA))
     turned = replace(log, clicks=np.where(log.query == 3, ~log.clicks, log.clicks))
-    again = _regression_of(None, turned, data, curves, "click")
+    again = out_of_fold_regression(bind(turned, data, propensities=THETA))
     mine = data.queries.document_query == 3
     np.testing.assert_array_equal(found[mine], again[mine])
     assert not np.isclose(found[~mine], again[~mine]).all()
@@ -324,9 +326,9 @@ def test_networks_learn_from_labels_below_zero():
 
 
 def dcg_of(scores, data, liked):
-    """What users would like of rankings of five."""
+    """The mean DCG of the rankings by what users like."""
     rank = np.empty(len(liked), dtype=int)
-    rank[ranking(scores, data.queries).order] = np.tile(np.arange(5), data.n_queries)
+    rank[ranking(scores, data.queries).order] = data.queries.places
     return float(data.queries.sum(liked / np.log2(rank + 2)).mean())
 
 
@@ -537,6 +539,104 @@ def test_a_good_ranker_in_the_log_makes_the_naive_one_the_choice():
     assert true_dcg(done.ranker, data, liked) < true_dcg(done.naive, data, liked)
     assert done.gains["affine"].value < 0
     assert done.choice == "naive"
+
+
+LOOKS = 1 / np.arange(1.0, 9.0)
+
+
+def misled(seed, power, sessions=3_000, exploration=0.02, way="shuffle", folds=5):
+    """Train with given propensities θ^power on the log of a good ranker that knows more than the features.
+
+    Documents differ little in relevance, so too small propensities make low positions look better than high ones.
+    Returns the result, and the true DCG of the debiased ranker less that of the naive one.
+    """
+    rng, n, k = np.random.default_rng(seed), 100, len(LOOKS)
+    told, secret = rng.normal(size=(2, k * n))
+    liked = 0.4 + 0.2 / (1 + np.exp(-told - 1.5 * secret))
+    logger = told + 1.5 * secret + 0.3 * rng.normal(size=k * n)
+    X = np.stack([told, logger], axis=1) + 0.5 * rng.normal(size=(k * n, 2))
+    data = RankingData(X, np.zeros(k * n), qid=np.repeat(np.arange(n), k))
+    options = {"k": k, "relevance": liked, "noise": 0.0, "exploration": exploration, "way": way, "seed": seed}
+    log = tr.clicks.simulate(data, logger, PBM.known(LOOKS), sessions, **options)
+    done = train(LinearRanker("Squared"), log, data, propensities=LOOKS**power, folds=folds)
+    return done, true_dcg(done.ranker, data, liked) - true_dcg(done.naive, data, liked)
+
+
+def wrong_choices(runs, power, **options):
+    """Count the logs that make a truly worse debiased ranker the choice."""
+    wrong = 0
+    for seed in range(runs):
+        done, gain = misled(seed, power, **options)
+        wrong += gain < 0 and done.choice != "naive"
+    return wrong
+
+
+def test_given_propensities_do_not_judge_the_ranker_that_they_trained():
+    runs, choices = 5, []
+    for seed in range(runs):
+        done, gain = misled(seed, 1.5)
+        assert gain < -0.1
+        assert done.unchecked == ""
+        choices.append(done.choice)
+    assert runs - choices.count("naive") <= binom.ppf(0.999, runs, 0.025)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"runs": 200},
+        {"runs": 200, "exploration": 0.1},
+        {"runs": 200, "exploration": 0.05, "way": "neighbours"},
+        {"runs": 40, "sessions": 30_000},
+        {"runs": 40, "sessions": 30_000, "exploration": 0.05, "way": "neighbours"},
+    ],
+    ids=str,
+)
+def test_worse_rankers_of_wrong_propensities_are_rarely_the_choice(options):
+    wrong, runs = wrong_choices(power=1.5, **options), options["runs"]
+    print(f"{options}: a worse ranker was the choice in {wrong} of {runs}")
+    assert wrong <= binom.ppf(0.999, runs, 0.025)
+
+
+def test_a_contradiction_blocks_the_choice():
+    done, _ = misled(0, 1.5, exploration=0.1)
+    assert done.contradiction
+    better = {"affine": Interval(0.2, 0.1, 0.3, 0.95, 100, "")}
+    blocked = replace(done, gains=better, valid_gains=better)
+    assert (blocked.choice, blocked.status) == ("naive", 5)
+    assert "The choice is the naive model, because the log contradicts the propensities" in blocked.summary
+    assert "The choice is 'affine'" not in blocked.summary
+    free = replace(blocked, contradiction="")
+    assert (free.choice, free.status) == ("affine", 0)
+
+
+def test_a_comparison_by_the_propensities_of_the_training_is_stated():
+    done, gain = misled(0, 1.5, exploration=0.0)
+    assert gain < 0
+    assert done.choice != "naive"  # nothing in such a log contradicts them
+    sentence = "The comparison rests on the given propensities, because the held-out sessions do not identify the "
+    assert done.unchecked.startswith(sentence)
+    assert "propensity of positions 1, 2, 3, 4, 5 and 3 more." in done.unchecked
+    assert done.unchecked in done.summary
+    assert done.to_dict()["unchecked"] == done.unchecked
+
+
+def test_right_propensities_and_trust_are_compared_by_held_out_propensities():
+    """A bad ranker's log: the debiased ranker is better, and the held-out part shows it."""
+    data, liked = drawn(200, 3)
+    options = {"k": 5, "relevance": liked, "noise": 0.0, "exploration": 0.2, "seed": 3}
+    log = tr.clicks.simulate(data, -data.X[:, 1], PBM.known(THETA), 12_000, **options)
+    trusting = tr.clicks.simulate(data, -data.X[:, 1], PBM.known(THETA), 12_000, **options, trust=(RIGHT, WRONG))
+    given = {"phone": THETA, "desktop": THETA}
+    device = np.where(log.session_query % 2, "phone", "desktop")[log.session]
+    crossed = replace(log, columns={**log.columns, "device": device.astype(object)})
+    ranker = LinearRanker("Squared")
+    for of, propensities, context in ((log, THETA, None), (trusting, TRUST, None), (crossed, given, "device")):
+        done = train(ranker, of, data, "affine", propensities, context=context, folds=2)
+        assert true_dcg(done.ranker, data, liked) > true_dcg(done.naive, data, liked)
+        assert done.unchecked == ""
+        assert done.choice == "affine"
 
 
 def test_one_query_compares_nothing_and_positions_are_judged_by_what_the_log_tells():

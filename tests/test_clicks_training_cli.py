@@ -51,6 +51,23 @@ def test_train_writes_what_the_library_trains_and_says_what_is_assumed(files):
     assert expected._verdict() in done.stdout
 
 
+def test_propensities_that_the_log_contradicts_get_an_exit_status(files):
+    folder, _, _, theta = files
+    data = tr.read(folder / "train.txt")
+    log = tr.clicks.simulate(data, data.X[:, 0], tr.clicks.PBM.known(theta), 8_000, k=4, exploration=0.5)
+    tr.clicks.write(log, folder / "long.csv")
+    given = ["train", folder / "long.csv", folder / "train.txt", "--system", "ListNet"]
+    wrong = ["--propensities", ",".join(str(one**2) for one in theta)]
+    found = run(*given, "-o", folder / "m.toprank", *wrong, "--json")
+    assert found.exit_code == 5, found.output
+    told = json.loads(found.stdout)
+    assert told["choice"] == "naive"
+    assert "contradict" in told["contradiction"]
+    assert (folder / "m.toprank").exists()
+    right = ["--propensities", ",".join(map(str, theta))]
+    assert run(*given, "-o", folder / "m.toprank", *right).exit_code == 0
+
+
 def test_the_page_holds_naive_against_debiased_against_full_information(files):
     folder, data, log, theta = files
     options = ["--propensities", "1,0.6,0.4,0.3", "-o", folder / "m.toprank", "--full", "--valid", folder / "train.txt"]

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import toprank as tr
-from toprank.clicks.corrections import correct, curves_of
+from clicks_evidence import correct
+from toprank.clicks.corrections import curves_of
 from toprank.clicks.events import first_shown, shown_at
 from toprank.clicks.values import (
     AGAIN,

@@ -13,7 +13,7 @@ import toprank as tr
 from toprank import cluster
 from toprank.cli.commands import app
 from toprank.data.frames import to_frame
-from toprank.data.frames.layout import ColumnsLeftOutWarning
+from toprank.data.frames.categories import ColumnsLeftOutWarning
 from toprank.errors import DataError
 
 pytest.importorskip("distributed")
@@ -92,7 +92,9 @@ def close(got, expected, rtol=1e-8):
 @pytest.mark.filterwarnings("ignore::toprank.cluster.QueriesMovedWarning")
 @pytest.mark.parametrize("way", WAYS)
 def test_same_weights_wherever_the_data_come_from(two, data, sources, alone, way):
-    ranker = two.fit(tr.LinearRanker("ListNet", l2=1e-2), sources[way]())
+    source = sources[way]()
+    placed = two.place(source, query_weight="query_weight") if way == "frame cut by rows" else source
+    ranker = two.fit(tr.LinearRanker("ListNet", l2=1e-2), placed)
     close(ranker.coef_, alone.coef_)
     assert ranker.solution_.iterations == alone.solution_.iterations
     assert ranker.solution_.evaluations == alone.solution_.evaluations
@@ -249,9 +251,9 @@ def test_rows_in_any_order(two, data, alone):
     frame = to_frame(data, "pandas").sample(frac=1.0, random_state=0)
     shuffled = dask.dataframe.from_pandas(frame, npartitions=3, sort=False)
     with pytest.raises(DataError, match="repair='all'"):
-        two.place(shuffled)
+        two.place(shuffled, query_weight="query_weight")
     with pytest.warns(cluster.QueriesMovedWarning, match=f"{data.n_queries} queries"):
-        placed = two.place(shuffled, repair="all")
+        placed = two.place(shuffled, query_weight="query_weight", repair="all")
     sizes = [one.n_documents for one in placed.facts]
     assert max(sizes) < 1.5 * data.n_documents / 3  # no worker gets them all
     ranker = two.fit(tr.LinearRanker("ListNet", l2=1e-2), placed)

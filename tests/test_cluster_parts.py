@@ -26,7 +26,8 @@ from toprank.cluster.cluster import even_ranges, parts_of
 from toprank.cluster.dataset import check_loss, moves
 from toprank.cluster.runner import added
 from toprank.cluster.sources import DataPart, FilePart, StorePart, joined, load, taken
-from toprank.data.dataset import RankingData, concatenate
+from toprank.data.concatenation import concatenate
+from toprank.data.dataset import RankingData
 from toprank.errors import DataError, MissingExtraError, UnknownNameError
 from toprank.rankers.source import InMemory
 from toprank.scorers.expected_gain import Logits

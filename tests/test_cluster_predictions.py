@@ -51,6 +51,26 @@ def lines(paths):
     return [[float(line) for line in Path(path).read_text().split()] for path in paths]
 
 
+@pytest.mark.parametrize("kind", ["frame", "one file", "two files"])
+def test_a_ranker_remembers_the_columns_of_a_cluster(two, data, tmp_path, kind):
+    import dask.dataframe
+
+    table = to_frame(data, "pandas").rename(columns={"qid": "search_id", "label": "rated"}).assign(query="shoes")
+    roles = {"qid": "search_id", "label": "rated", "features": list(data.feature_names or table.columns[2:-1])}
+    if kind == "frame":
+        ranker = two.fit(
+            tr.LinearRanker("Squared"), two.place(dask.dataframe.from_pandas(table, npartitions=1), **roles)
+        )
+    else:
+        half = data.queries.offsets[20]
+        parts = [table] if kind == "one file" else [table[:half], table[half:]]
+        paths = [tmp_path / f"{number}.parquet" for number in range(len(parts))]
+        for path, part in zip(paths, parts, strict=True):
+            part.to_parquet(path)
+        ranker = two.fit(tr.LinearRanker("Squared"), cluster.read(paths, **roles))
+    assert len(ranker.rank(table.assign(session_id=1))) == data.n_queries
+
+
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_rows_in_any_order_get_their_own_scores(two, data, ranker, tmp_path, partitions):
     import dask.dataframe

@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from toprank.comparison.results import Comparison, Difference, plain
 from toprank.errors import DataError, ToprankError
+from toprank.evaluation.comparison import Comparison, Difference
+from toprank.evaluation.statistics import ComparisonOptions
+from toprank.evaluation.values import Values
 from toprank.significance import Interval
 
 
@@ -23,13 +25,16 @@ DIFFERENCE = Difference(
 )  # fmt: skip
 
 
+def values(systems=("new", "old"), metrics=("ndcg",), n_queries=40, convention="standard"):
+    numbers = np.full((len(systems), len(metrics), n_queries), 0.5)
+    numbers[0] = 0.75
+    return Values(systems, metrics, numbers, convention=convention)
+
+
 def comparison(*differences, **more):
-    settings = {
-        "baseline": None, "test": "randomization", "correction": "holm", "confidence": 0.95, "margin": 0.01,
-        "power": 0.8, "flips": 1000, "resamples": 500, "lower_is_better": (), "seed": 7,
-        "means": {"new": {"ndcg": 0.75}, "old": {"ndcg": 0.5}}, "queries": 40, "convention": "standard",
-    }  # fmt: skip
-    return Comparison(differences=differences or (DIFFERENCE,), **(settings | more))
+    settings = {"values": values(), "flips": 1000, "resamples": 500, "seed": 7} | more
+    statistics, more = ComparisonOptions.split(settings)
+    return Comparison(differences=differences or (DIFFERENCE,), statistics=statistics, **more)
 
 
 def verdict(**changed):
@@ -94,7 +99,7 @@ def test_what_a_plan_takes():
 def test_headings_and_methods_in_words():
     one = comparison()
     assert one.heading == "2 systems on 40 queries, convention standard; all pairs."
-    assert comparison(convention=None, baseline="old", queries=1).heading == (
+    assert comparison(values=values(n_queries=1, convention=None), baseline="old").heading == (
         "2 systems on 1 query; each against the baseline old."
     )
     assert one.methods == (
@@ -103,12 +108,12 @@ def test_headings_and_methods_in_words():
         "queries for power 0.8 at level 0.05/1. p (±0.01): equivalence, two one-sided tests that count an unseen "
         "query, same correction. Seed 7."
     )
-    means = {name: {"ndcg": 0.5, "map": 0.5} for name in ("a", "b", "c")}
-    plain_t = comparison(*[DIFFERENCE] * 6, means=means, test="t", correction="none")
+    three = values(("a", "b", "c"), ("ndcg", "map"))
+    plain_t = comparison(*[DIFFERENCE] * 6, values=three, test="t", correction="none")
     assert plain_t.methods.startswith("p: paired t test, two-sided, uncorrected; * at level 0.05.")
     assert "at level 0.05. p (±0.01)" in plain_t.methods
     assert "query, uncorrected." in plain_t.methods
-    six = comparison(*[DIFFERENCE] * 6, means=means, correction="bonferroni")
+    six = comparison(*[DIFFERENCE] * 6, values=three, correction="bonferroni")
     assert "Bonferroni over 6 tests (3 × 2, pairs × metrics)" in six.methods
     assert "at level 0.05/6" in six.methods
     assert six.tests == "6 tests"
@@ -129,19 +134,18 @@ def test_stars_mark_what_was_shown():
 
 def test_what_is_infinite_is_null_in_json():
     values = [None, np.inf, -np.inf, np.nan, 0.0, -2.5]
-    assert [plain(replace(DIFFERENCE, effect_size=value))["effect_size"] for value in values] == [None] * 4 + [
+    assert [replace(DIFFERENCE, effect_size=value).to_dict()["effect_size"] for value in values] == [None] * 4 + [
         0.0,
         -2.5,
     ]
-    found = plain(replace(DIFFERENCE, interval=interval(-np.inf, np.inf), effect_size=np.inf))
+    found = replace(DIFFERENCE, interval=interval(-np.inf, np.inf), effect_size=np.inf).to_dict()
     assert found["interval"] == [None, None]
     assert found["effect_size"] is None
 
 
 def test_a_picture_is_of_one_metric():
     other = replace(DIFFERENCE, metric="map", a="third")
-    means = {name: {"ndcg": 0.5, "map": 0.5} for name in ("new", "old")}
-    both = comparison(DIFFERENCE, other, means=means)
+    both = comparison(DIFFERENCE, other, values=values(metrics=("ndcg", "map")))
     assert "third" not in both.plot()._repr_svg_()
     assert "third" in both.plot("map")._repr_svg_()
     with pytest.raises(ToprankError, match="mrr"):

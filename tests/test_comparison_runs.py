@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import toprank as tr
 from support import invoked
-from toprank.comparison import compare_values
 from toprank.data.trec import Qrels, Run, qrels_of, write_qrels
 from toprank.errors import DataError, FormatError, ToprankError
+from toprank.evaluation import compare_values
 from toprank.report.page import page
 
 FAST = {"flips": 200, "resamples": 200}
@@ -161,8 +161,15 @@ def test_a_report_of_runs(options):
 def test_a_report_of_other_options_is_refused():
     runs = {"one": run_of(1, without=("q3",)), "two": run_of(2)}
     comparison = tr.compare(runs, QRELS, complete=True, **FAST)
-    with pytest.raises(DataError, match="options that were compared"):
-        tr.report.from_comparison(comparison, QRELS, runs)
+    for options in ({}, {"complete": True}):
+        page = tr.report.from_comparison(comparison, QRELS, runs, **options)
+        assert page.parts[0].comparison.missing == {"one": ("q3",)}
+    with pytest.raises(DataError, match="other data, scores or options"):
+        tr.report.from_comparison(comparison, QRELS, runs, complete=False)
+    for other in ({**runs, "two": run_of(3)}, runs):
+        judged = QRELS if other is not runs else {**QRELS, "q1": {"d1": 1}}
+        with pytest.raises(DataError, match="other data, scores or options"):
+            tr.report.from_comparison(comparison, judged, other)
     with pytest.raises(DataError, match="A report of runs knows no rankers"):
         tr.report.from_comparison(comparison, QRELS, runs, complete=True, rankers={"one": None})
 
@@ -269,3 +276,10 @@ def test_runs_have_no_columns_to_slice_by(folder):
         "--slices goes with DATA"
         in invoked("compare", "--qrels", "qrels.txt", "a.run", "b.run", "--slices", "x", status=2).stderr
     )
+
+
+@pytest.mark.parametrize("name", ["unjudged", "weighted"])
+def test_rules_that_runs_do_not_follow_are_refused(name):
+    runs = {"one": run_of(1), "two": run_of(2)}
+    with pytest.raises(DataError, match=f"{name}="):
+        tr.compare(runs, QRELS, "map", **({"unjudged": "condense"} if name == "unjudged" else {"weighted": True}))

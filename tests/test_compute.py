@@ -286,3 +286,86 @@ def test_matrix_products_have_one_thread_also_those_of_a_library_that_comes_late
             looked_for.append(compute._thread_pools(len(sys.modules)))
         assert threads() == before
     assert looked_for[0] is looked_for[1] is not looked_for[2]
+
+
+@pytest.mark.parametrize("first_leaves_first", [True, False])
+def test_matrix_products_get_their_threads_back_whoever_leaves_last(first_leaves_first):
+    """A search enters on the main thread and on others, and they leave in any order."""
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+
+    def other():
+        with compute.one_blas_thread():
+            entered.set()
+            assert leave.wait(10)
+        left.set()
+
+    with threadpool_limits(3, user_api="blas"):
+        thread = threading.Thread(target=other)
+        if first_leaves_first:
+            with compute.one_blas_thread():
+                thread.start()
+                assert entered.wait(10)
+            assert set(threads()) == {1}  # the other is still at work
+            leave.set()
+        else:
+            thread.start()
+            assert entered.wait(10)
+            with compute.one_blas_thread():
+                leave.set()
+                assert left.wait(10)
+                assert set(threads()) == {1}
+        thread.join(10)
+        assert set(threads()) == {3}
+
+
+BLAS_INTERRUPTED = """
+import sys
+from threadpoolctl import ThreadpoolController
+import numpy
+from toprank import compute
+
+pools = [pool for pool in ThreadpoolController().lib_controllers if pool.user_api == "blas"]
+before = [pool.num_threads for pool in pools]
+
+def interrupt(frame, event, _):
+    global left
+    left -= 1
+    if left == 0:
+        sys.settrace(None)
+        raise KeyboardInterrupt
+
+interrupted, left = 0, 0
+with compute.one_blas_thread():
+    pass
+while left <= 0:
+    left = interrupted + 1
+    try:
+        sys.settrace(interrupt)
+        with compute.one_blas_thread():
+            pass
+        sys.settrace(None)
+    except KeyboardInterrupt:
+        interrupted += 1
+    sys.settrace(None)
+    assert [pool.num_threads for pool in pools] == before, left
+    assert not compute._BLAS.users
+print(interrupted)
+"""
+
+
+def test_whoever_is_interrupted_while_limiting_matrix_products_leaves_no_limit():
+    """At the entry to each function, ours and those of threadpoolctl: Python hears of signals there."""
+    done = subprocess.run([sys.executable, "-c", BLAS_INTERRUPTED], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 20
+
+
+def test_blocks_run_on_no_more_threads_than_asked_for():
+    seen_threads(64, 8)  # our pool has as many as it ever gets
+    assert len(seen_threads(16, 2)) == 2
+    assert seen_threads(4, 1) == {threading.get_ident()}

@@ -20,9 +20,9 @@ from test_forest import forged, grown, mixed, strange_rows, text_of
 from toprank import kernels
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
+from toprank.explanations.explained_query import ExplainedQuery
 from toprank.rankers import contributions
 from toprank.rankers.contributions import Sampling
-from toprank.rankers.explanation import AskedQuery
 from toprank.rankers.foreign import building
 from toprank.rankers.trees.text import read_trees
 
@@ -383,9 +383,9 @@ def test_models_of_other_libraries(library, tmp_path):
     np.testing.assert_allclose(found, by_enumeration(ranker.predict, query.X[0], query.X[1]), atol=2e-6)
     scores = ranker.predict(query)
     np.testing.assert_allclose(found.sum(), scores[0] - scores[1], atol=2e-6)
-    changes = tr.explaining.changes(ranker, data, data.qids[3])
+    changes = tr.explanations.changes(ranker, data, data.qids[3])
     assert changes.exact
-    row = AskedQuery(ranker, data, data.qids[3])
+    row = ExplainedQuery(ranker, data, data.qids[3])
     for change in changes.changes:
         lifted = row.X[row.order[1]].copy()
         lifted[row.features.index(change.feature)] = change.value

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from ragged import ranking_data, sizes
-from toprank.data import checks
-from toprank.data.dataset import RankingData, concatenate
-from toprank.data.grades import Grades
+from toprank.data.arrays import Grades
+from toprank.data.concatenation import concatenate
+from toprank.data.dataset import RankingData
+from toprank.data.hashes import digest
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 
@@ -541,13 +542,13 @@ def test_concatenate_mixes_kinds_of_ids_and_of_matrices():
 
 @given(ranking_data(sparse=st.just(False)))
 def test_a_digest_ignores_layout_but_no_value(data):
-    reference = checks.digest(data.X)
-    assert checks.digest(np.asfortranarray(data.X)) == reference
-    assert checks.digest(np.repeat(data.X, 2, axis=0)[::2]) == reference
+    reference = digest(data.X)
+    assert digest(np.asfortranarray(data.X)) == reference
+    assert digest(np.repeat(data.X, 2, axis=0)[::2]) == reference
     if data.X.size:
         changed = data.X.copy()
         changed.view(np.uint8)[-1, -1] ^= 1
-        assert checks.digest(changed) != reference
+        assert digest(changed) != reference
 
 
 def test_nothing_one_dimensional_is_shared_with_the_caller():

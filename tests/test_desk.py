@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,8 +15,11 @@ from scipy import sparse
 
 import toprank as tr
 from support import invoked
+from toprank.data.frames.categories import ColumnsLeftOutWarning
 from toprank.data.splitting import split_file
-from toprank.errors import DataError, FileError
+from toprank.display.pictures import curves
+from toprank.doctor import check_file
+from toprank.errors import DataError, FileError, MissingExtraError, UnknownNameError
 
 FEW = ("--system", "LeastSquares", "--set", "l2=1", "-q")
 
@@ -70,9 +77,10 @@ def test_queries_of_a_frame_are_a_column_by_name(table):
     roles = {"label": "rating", "qid": "session", "document_id": "page"}
     data = tr.RankingData.from_frame(table, features=["age", "bm25"], **roles)
     ranker, renamed = tr.LinearRanker().fit(data), table.rename(columns={"page": "document_id"})
+    assert ranker.rank(table) == ranker.rank(data)
+    assert ranker.rank(renamed) == ranker.rank(renamed, qid="session") == ranker.rank(data)
     with pytest.raises(DataError, match="qid="):
-        ranker.rank(renamed)
-    assert ranker.rank(renamed, qid="session") == ranker.rank(data)
+        ranker.rank(renamed.rename(columns={"session": "visit"}))
     arrays = ranker.rank(table[["age", "bm25"]], qid=table["session"].to_numpy())
     assert {qid: [table["page"][row] for row in rows] for qid, rows in arrays.items()} == ranker.rank(data)
 
@@ -247,3 +255,192 @@ def test_what_cannot_be_divided_is_said(folder):
         split_file("out/train.parquet", "out", qid="session")
     with pytest.raises(FileError, match="no/such cannot be written"):
         split_file("all.parquet", "no/such", qid="session")
+
+
+# ---- scores, measures and names ----
+
+
+def test_other_labels_leave_the_rows_as_they_are(table):
+    data = tr.RankingData.from_frame(table, features=["age", "bm25"], label="rating", qid="session")
+    assert data.rows_moved
+    scores = tr.LinearRanker().fit(data).predict(data)
+    strict = data.replace(labels=np.where(data.labels == 2, 1.0, 0.0))
+    expected = tr.evaluate(scores.copy(), strict, "map", order="data").mean
+    assert tr.evaluate(scores, strict, "map").mean == expected
+    assert tr.evaluate(scores, strict.without_features(), "map").mean == expected
+    backwards = data.replace(source_rows=data.source_rows[::-1])
+    with pytest.raises(DataError, match="order='data'"):
+        tr.evaluate(scores, backwards, "map")
+
+
+@pytest.mark.parametrize("function", [lambda labels, k: 0.0, lambda: 0.0, lambda labels, *, k: 0.0])
+def test_a_measure_is_a_function_of_the_labels_alone(function):
+    with pytest.raises(DataError, match=r"'own' is called with one argument, the labels in rank order, but it takes"):
+        tr.metrics.Custom("own", function)
+    tr.metrics.Custom("own", lambda labels, k=3: 0.0)
+    tr.metrics.Custom("own", max)  # a function of C
+
+
+def test_names_that_are_no_misspelling_are_not_suggested():
+    for name in ("bpref", "infap", "q_measure"):
+        with pytest.raises(UnknownNameError, match="; known: ndcg") as refused:
+            tr.metrics.parse(name)
+        assert "did you mean" not in str(refused.value)
+
+
+def test_the_first_judge_has_the_name_of_its_file(tmp_path):
+    grades = {"q1": {"a": 2, "b": 0, "c": 1}, "q2": {"a": 1, "b": 0}}
+    assert tr.judges(grades, {"model": grades}).names == ("reference", "model")
+    (tmp_path / "gpt.qrels").write_text("q1 0 a 1\nq1 0 b 0\n")
+    (tmp_path / "people.qrels").write_text("q1 0 a 1\nq1 0 b 1\n")
+    assert tr.judges(tmp_path / "gpt.qrels", str(tmp_path / "people.qrels")).names == ("gpt", "people")
+
+
+def test_a_run_that_lacks_judged_queries_says_so(tmp_path):
+    (tmp_path / "q").write_text("1 0 a 1\n1 0 b 0\n2 0 a 1\n3 0 c 1\n4 0 c 0\n")
+    (tmp_path / "r").write_text("1 Q0 b 1 2.0 t\n1 Q0 a 2 1.0 t\n4 Q0 x 1 1.0 t\n")
+    words = ("evaluate", "--qrels", tmp_path / "q", "--run", tmp_path / "r", "-m", "map")
+    said = "The run lacks 2 queries (2, 3) of 4 judged; "
+    assert f"{said}left out (the option complete counts 0)." in invoked(*words).stdout
+    assert f"{said}counted 0." in invoked(*words, "--complete").stdout
+    assert "The run lacks 2 queries (2, 3) of those judged" in invoked(*words, "-c", "all").stdout
+    assert json.loads(invoked(*words, "--json").stdout)["unanswered"] == ["2", "3"]
+    condensed = tr.evaluate_run(tmp_path / "q", tmp_path / "r", "map", condense=True)
+    assert condensed.unanswered == ("2", "3", "4")
+    assert "lacks" not in tr.evaluate_run({"1": {"a": 1}}, {"1": {"a": 1.0}}, "map").summary
+
+
+def test_the_example_of_tune_is_an_option_of_the_system(table):
+    data = tr.RankingData.from_frame(table, features=["age", "bm25"], label="rating", qid="session")
+    for name, fixed, example in (
+        ("LeastSquares", {"l2": 1.0}, "space={'max_iterations': [10, 100]}"),
+        ("RankBoost", {"n_thresholds": 8}, "space={'max_rounds': [100, 300]}"),
+    ):
+        space = None if name == "LeastSquares" else {}
+        with pytest.raises(DataError) as refused:
+            tr.tune(name, *tr.split(data, (0.6, 0.4)), space=space, trials=2, **fixed)
+        assert example in str(refused.value)
+
+
+# ---- commands ----
+
+
+def test_scattered_rows_of_a_table_are_no_problem(table, tmp_path):
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.sort_values("session", kind="stable").to_csv(tmp_path / "sorted.csv", index=False)
+    roles = {"qid": "session", "label": "rating", "features": ["age", "bm25"]}
+    found = [finding for finding in check_file(tmp_path / "t.csv", **roles).findings if "split" in finding.code]
+    assert [finding.severity for finding in found] == ["note"]
+    assert "grouped by query when they are read" in found[0].remedy
+    assert "split-queries" not in {finding.code for finding in check_file(tmp_path / "sorted.csv", **roles).findings}
+
+
+WORDS = pd.DataFrame(
+    {
+        "qid": np.repeat(np.arange(20), 5),
+        "label": np.tile([0, 1, 2, 0, 1], 20),
+        "price": np.random.default_rng(0).random(100),
+        "search_term": np.repeat([f"lamp {number}" for number in range(20)], 5),
+        "title": [f"lamp no {number}" for number in range(100)],
+    }
+)
+USED = ("--query-text", "search_term", "--document-text", "title")
+
+
+def test_columns_of_text_are_left_out_aloud_but_not_with_q_or_if_used(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    WORDS.to_csv("t.csv", index=False)
+    train = ("train", "t.csv", "--system", "LeastSquares", "--set", "l2=1")
+    with pytest.warns(ColumnsLeftOutWarning, match="'title'"):
+        invoked(*train, "-o", "plain.toprank")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ColumnsLeftOutWarning)
+        invoked(*train, "-o", "plain.toprank", "-q")
+        invoked("cv", "t.csv", "--folds", "3", "--system", "LeastSquares,ListNet", "-q")
+        invoked(*train, *USED, "-o", "words.toprank")
+        invoked("compare", "t.csv", "plain.toprank", "words.toprank", "--html", "r.html")
+    assert "0: lamp 0" in (tmp_path / "r.html").read_text()
+
+
+def test_compare_refuses_models_that_are_not_compared_before_it_computes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    WORDS.to_csv("t.csv", index=False)
+    for name, l2 in (("one", 1), ("two", 10)):
+        invoked("train", "t.csv", "--system", "LeastSquares", "--set", f"l2={l2}", "-o", f"{name}.toprank", "-q")
+    (tmp_path / "other.toprank").write_bytes((tmp_path / "one.toprank").read_bytes())
+    monkeypatch.setattr("toprank.cli.comparing._read_scored", lambda *_, **__: pytest.fail("it computes"))
+    words = ("compare", "t.csv", "one.toprank", "two.toprank", "--html", "r.html", "--model", "other.toprank")
+    refused = invoked(*words, status=1).exception
+    assert isinstance(refused, UnknownNameError)
+    assert "file of scores for --model called 'other'; known: one, two" in str(refused)
+
+
+def test_latex_names_the_packages_that_it_needs():
+    data = tr.synthetic(n_queries=20, n_features=4, seed=0)
+    scores = {f"system {number}": data.X[:, number] for number in range(3)}
+    narrow = tr.evaluate(scores["system 0"], data, "ndcg@10").to_latex()
+    assert narrow.startswith("% Put \\usepackage{booktabs} into the preamble.\n")
+    wide = tr.compare(scores, data, [f"ndcg@{k}" for k in range(1, 12)], by="head:documents", least=2)
+    assert wide.to_latex().startswith("% Put \\usepackage{booktabs,graphicx} into the preamble.\n")
+    assert wide.to_latex().count("\\usepackage") == 1
+
+
+# ---- figures ----
+
+
+def test_figures_are_saved_as_png_and_pdf(tmp_path):
+    """The pixels where the SVG has its bars have the color of bars, and those beside them that of the paper."""
+    import matplotlib.image as images
+
+    data = tr.synthetic(n_queries=40, n_features=3, seed=0)
+    picture = tr.evaluate(data.X[:, 0], data, "ndcg@10").plot()
+    for kind in ("png", "pdf"):
+        picture.save(tmp_path / f"a.{kind}")
+        picture.save(tmp_path / f"again.{kind}")
+        assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"again.{kind}").read_bytes()
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
+    pixels = np.round(255 * images.imread(tmp_path / "a.png")[:, :, :3]).astype(int)
+    assert pixels.shape == (3 * 230, 3 * 360, 3)
+    bars = re.findall(r'class="bar" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', picture.svg())
+    assert len(bars) > 5
+    mean = float(re.search(r'<line x1="([\d.]+)"[^>]*class="loss"', picture.svg())[1])
+    for x, y, width, height in (tuple(map(float, bar)) for bar in bars):
+        column = x + width / 2
+        if abs(column - mean) > 2:
+            assert pixels[int(3 * (y + height / 4)), int(3 * column)].tolist() == [0x2A, 0x8F, 0xD0]
+    assert pixels[3, 3].tolist() == [255, 255, 255]
+
+
+def test_all_kinds_of_plots_become_files(tmp_path):
+    data = tr.synthetic(n_queries=40, n_features=9, seed=0)
+    scores = {f"system ${number}$ <&>": data.X[:, number] for number in range(9)}  # more than there are colors
+    ranker = tr.LinearRanker("ListNet").fit(data)
+    results = tr.Experiment(data, ["LeastSquares", "ListNet"], n_folds=3, threads=1).run()
+    plots = [
+        tr.compare(scores, data, "ndcg@10").plot(),
+        tr.explanations.query(ranker, data, data.qids[0]).plot(),
+        tr.explanations.effect(ranker, data, 0).plot(),
+        results.plot(),
+        *(curves(chart) for chart in tr.report.from_results(results).parts[0].at_k),
+    ]
+    for plot in plots:
+        plot.save(tmp_path / "plot.png")
+        assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_without_matplotlib_or_of_another_kind_are_refused(tmp_path, monkeypatch):
+    data = tr.synthetic(n_queries=9, seed=0)
+    picture = tr.evaluate(data.X[:, 0], data, "ndcg@10").plot()
+    with pytest.raises(DataError, match=r"ends in \.svg, \.png or \.pdf, not '.*\.jpg'"):
+        picture.save(tmp_path / "a.jpg")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"PNG or PDF needs matplotlib.*toprank\[plots\]"):
+        picture.save(tmp_path / "a.png")
+    picture.save(tmp_path / "a.svg")
+
+
+def test_the_quick_start_installs_what_it_imports():
+    page = (Path(__file__).parents[1] / "docs" / "quickstart.md").read_text()
+    installed = re.search(r"pip install \. (.*)\n", page)[1].split()
+    imported = set(re.findall(r"^(?:import|from) (\w+)", page, re.MULTILINE)) - set(sys.stdlib_module_names)
+    assert imported <= {"toprank", "numpy", "scipy", *installed}

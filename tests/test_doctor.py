@@ -21,8 +21,8 @@ from toprank.data.queries import Queries
 from toprank.data.synthetic import synthetic
 from toprank.data.tables import write_table
 from toprank.doctor import check, check_file
-from toprank.doctor.examination import scan
 from toprank.doctor.findings import Report
+from toprank.doctor.scan import scan
 from toprank.errors import DataError, FileError, FormatError
 
 
@@ -344,7 +344,7 @@ def test_scattered_queries_in_tables(tmp_path, suffix):
     import pyarrow as pa
     from pyarrow import csv, parquet
 
-    table = pa.table({"query": [1, 2, 1], "label": [0, 1, 2], "f": [1.0, 2.0, 3.0]})
+    table = pa.table({"query_id": [1, 2, 1], "label": [0, 1, 2], "f": [1.0, 2.0, 3.0]})
     writer = {"parquet": parquet.write_table, "csv": csv.write_csv}[suffix]
     writer(table, tmp_path / f"data.{suffix}")
     assert found(check_file(tmp_path / f"data.{suffix}"), "split-queries").examples == ("1",)
@@ -354,7 +354,7 @@ def test_scattered_ids_that_are_floats_are_shown_as_the_data_have_them(tmp_path)
     import pyarrow as pa
     from pyarrow import parquet
 
-    table = pa.table({"query": [1.0, 2.0, 1.0], "label": [0, 1, 2], "f": [1.0, 2.0, 3.0]})
+    table = pa.table({"query_id": [1.0, 2.0, 1.0], "label": [0, 1, 2], "f": [1.0, 2.0, 3.0]})
     parquet.write_table(table, tmp_path / "data.parquet")
     assert found(check_file(tmp_path / "data.parquet"), "split-queries").examples == ("1",)
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 import toprank as tr
-from toprank.data.trec.files import RepeatedPairError
+from toprank.data.trec.tables import RepeatedPairError
 from toprank.errors import (
     ClusterError,
     DataError,
@@ -18,9 +18,10 @@ from toprank.errors import (
     Remedy,
     ToprankError,
     UnknownNameError,
+    needs,
     retold,
 )
-from toprank.exporting.exporter import DifferenceError
+from toprank.exporters.exporter import DifferenceError
 from toprank.serving.requests import RefusedError
 
 REMEDY = Remedy("lower {k}.", "ask for fewer.", k=...)
@@ -84,3 +85,18 @@ def test_an_error_of_a_worker_does_not_break_the_pool():
         with pytest.raises(UnknownNameError, match="did you mean 'ListNet'"):
             pool.submit(tr.systems.get, "Listnt").result()
         assert pool.submit(len, "abc").result() == 3
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra():
+    with pytest.raises(MissingExtraError, match=r"^This needs no_such_module, .*pip install 'toprank\[neural\]'"):
+        needs("no_such_module", "neural", "This")
+    with pytest.raises(MissingExtraError, match="no_such_module"):
+        needs("no_such_module.inner", "neural", "This")
+
+
+def test_an_import_that_fails_within_a_package_is_not_taken_for_a_missing_extra(tmp_path, monkeypatch):
+    (tmp_path / "there_is_one.py").write_text("import no_such_module")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_module") as caught:
+        needs("there_is_one", "neural", "This")
+    assert not isinstance(caught.value, MissingExtraError)

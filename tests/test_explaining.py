@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,9 @@ from test_contributions import RANKERS, few_trees, small
 from toprank.cli.commands import app
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, ToprankError, UnknownNameError
-from toprank.rankers.explanation import AskedQuery, ExplainedDocument, Explanation
+from toprank.explanations.explained_query import ExplainedDocument, ExplainedQuery
+from toprank.explanations.pairs import Explanation
+from toprank.rankers.foreign.ranker import WeightsRanker
 from toprank.report.explanations import explanations_page
 from toprank.report.page import page as report_page
 
@@ -74,7 +77,7 @@ def test_a_missing_value_counts_as_the_mean_of_training(linear):
 
 def test_what_is_said(linear):
     data, ranker = linear
-    asked = AskedQuery(ranker, data, "q3")
+    asked = ExplainedQuery(ranker, data, "q3")
     first, last = asked.order[0], asked.order[-1]
     above = str(ranker.explain(data, "q3", asked.names[first], asked.names[last]))
     assert f"{asked.names[first]} stands above {asked.names[last]} because " in above
@@ -102,8 +105,8 @@ def test_values_of_both_documents_stand_beside_the_contribution(linear):
 def test_names_with_markup_are_escaped(linear):
     data, ranker = linear
     found = ranker.explain(data, "q3", "<script>&", "d2")
-    changes = tr.explaining.changes(ranker, data, "q3", "<script>&", "d2")
-    query = tr.explaining.query(ranker, data, "q3")
+    changes = tr.explanations.changes(ranker, data, "q3", "<script>&", "d2")
+    query = tr.explanations.query(ranker, data, "q3")
     shown = [found._repr_html_(), found.plot().svg(), changes._repr_html_(), query._repr_html_(), query.plot().svg()]
     shown.append(explanations_page("<script>", {"Explanation": found, "Changes": changes, "Query": query}))
     assert shown[-1].count("<script") == 1  # the page's own, whose hash its policy names
@@ -125,8 +128,8 @@ def test_json_holds_everything_said(linear):
 
 def test_documents_are_chosen_where_none_are_named(linear):
     data, ranker = linear
-    order = AskedQuery(ranker, data, "q3").order
-    names = AskedQuery(ranker, data, "q3").names
+    order = ExplainedQuery(ranker, data, "q3").order
+    names = ExplainedQuery(ranker, data, "q3").names
     found = ranker.explain(data, "q3")
     assert (found.a.name, found.b.name) == (names[order[0]], names[order[1]])
     assert (found.a.place, found.b.place) == (1, 2)
@@ -153,7 +156,7 @@ def test_sparse_data_are_explained_as_dense_ones():
             found = ranker.explain(of, data.qids[1])
             assert sum(found.contributions.values()) == pytest.approx(found.total)
         assert ranker.explain(bare, data.qids[1]).contributions == ranker.explain(dense, data.qids[1]).contributions
-        assert tr.explaining.changes(ranker, bare, data.qids[1]).features <= 4
+        assert tr.explanations.changes(ranker, bare, data.qids[1]).features <= 4
 
 
 @pytest.mark.parametrize(
@@ -193,7 +196,7 @@ def test_other_doors(linear):
 def test_what_moved_each_document_sums_to_its_score_less_the_mean(name):
     data = small()
     ranker = RANKERS[name]().fit(data)
-    found = tr.explaining.query(ranker, data, data.qids[2], top=1)
+    found = tr.explanations.query(ranker, data, data.qids[2], top=1)
     scores = ranker.predict(data)[data.queries.document_query == 2]
     assert [one.score for one in found.documents] == pytest.approx(sorted(scores.tolist(), reverse=True))
     assert found.mean == pytest.approx(scores.mean())
@@ -211,7 +214,7 @@ def test_what_moved_each_document_sums_to_its_score_less_the_mean(name):
 def test_a_large_query_is_compared_with_some_documents_where_it_is_estimated():
     data = tr.synthetic(n_queries=3, n_documents=30, n_features=12, seed=0)
     ranker = tr.ExpectedGainRanker("Multinomial").fit(data)
-    found = tr.explaining.query(ranker, data, data.qids[0], top=0)
+    found = tr.explanations.query(ranker, data, data.qids[0], top=0)
     assert "8 documents of the query, drawn by seed 0" in str(found)
     assert found.errors is not None
     sums = found.values.sum(axis=1) + found.mean
@@ -232,8 +235,8 @@ def nearest_by_brute_force(ranker, data, a, b, feature, grid):
 
 def test_a_linear_change_is_the_gap_over_the_weight(linear):
     data, ranker = linear
-    found = tr.explaining.changes(ranker, data, "q3")
-    asked = AskedQuery(ranker, data, "q3")
+    found = tr.explanations.changes(ranker, data, "q3")
+    asked = ExplainedQuery(ranker, data, "q3")
     a, b = (18 + row for row in asked.order[:2])
     scores = ranker.predict(data)
     assert found.exact
@@ -257,8 +260,8 @@ def test_changes_of_trees_and_blends_are_the_smallest(query, one, other, name):
     if one == other:
         return
     data, ranker = exact_rankers(name)
-    asked = AskedQuery(ranker, data, f"q{query}")
-    found = tr.explaining.changes(ranker, data, f"q{query}", asked.names[one], asked.names[other])
+    asked = ExplainedQuery(ranker, data, f"q{query}")
+    found = tr.explanations.changes(ranker, data, f"q{query}", asked.names[one], asked.names[other])
     assert found.exact
     a, b = (6 * query + row for row in sorted((one, other), key=lambda row: asked.places[row]))
     told = {change.feature: change for change in found.changes}
@@ -273,6 +276,44 @@ def test_changes_of_trees_and_blends_are_the_smallest(query, one, other, name):
             row = data.X[b].copy()
             row[j] = told[feature].value
             assert ranker.predict(RankingData(row[None], feature_names=data.feature_names))[0] > scores[a]
+
+
+def test_thresholds_that_are_values_of_the_data_are_crossed():
+    """The thresholds of RankBoost are values of the data: a document at one of them must go beyond it."""
+    rng = np.random.default_rng(3)
+    X = rng.integers(0, 6, size=(80, 3)).astype(float)
+    data = RankingData(X, np.clip(X[:, 0] + rng.integers(-1, 2, 80), 0, 4), qid=np.repeat(np.arange(20), 4))
+    ranker = tr.RankBoost(max_rounds=30).fit(data)
+    at_threshold = 0
+    for qid in data.qids:
+        for above, below in pairwise(ExplainedQuery(ranker, data, qid).order):
+            asked = ExplainedQuery(ranker, data, qid)
+            for change in tr.explanations.changes(ranker, data, qid, asked.names[above], asked.names[below]).changes:
+                word, _, number = change.wanted.rpartition(" ")
+                at_threshold += number == change.now
+                assert word in ("above", "at most"), change
+                assert (change.value > float(change.now)) == (word == "above")
+    assert at_threshold > 10
+
+
+def test_a_tie_is_broken_in_the_direction_of_the_weight():
+    data = RankingData([[1.0, 1.0], [2.0, 2.0], [0.0, 3.0]], [2, 0, 1], feature_names=["age", "sales"])
+    ranker = WeightsRanker.of("RankLib", np.array([-1.0, 1.0]))  # the first two documents score 0
+    found = tr.explanations.changes(ranker, data, a=0, b=1)
+    assert {change.feature: change.wanted for change in found.changes} == {"age": "below 2", "sales": "above 2"}
+
+
+def test_features_of_the_query_are_not_changed():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.repeat(rng.normal(size=10), 4), rng.normal(size=40), np.repeat([np.nan, 1.0], 20)])
+    names = ["idf", "bm25", "blank"]
+    data = RankingData(X, rng.integers(0, 3, 40), qid=np.repeat(np.arange(10), 4), feature_names=names)
+    for ranker in (tr.RankBoost(max_rounds=20), few_trees(), tr.LinearRanker("Squared")):
+        for qid in data.qids:
+            found = tr.explanations.changes(ranker.fit(data), data, qid)
+            assert {change.feature for change in found.changes} <= {"bm25"}
+            assert found.features == 1
+            assert "same value in all documents of the query" in found.caveats[0]
 
 
 _MADE = {}
@@ -296,7 +337,7 @@ def test_no_single_feature_can():
     flat = tr.TreeRanker(n_trees=1, num_leaves=2, min_data_in_leaf=1, threads=1).fit(data)
     same = [flat.predict(data)[i] for i in range(3)]
     lower, higher = int(np.argmin(same)), int(np.argmax(same))
-    said = tr.explaining.changes(flat, data, a=higher, b=lower)
+    said = tr.explanations.changes(flat, data, a=higher, b=lower)
     assert said.changes == ()  # a stump: the lower one can be made equal, never higher
     assert said.summary.startswith("No single feature can lift")
 
@@ -304,7 +345,7 @@ def test_no_single_feature_can():
 def test_a_value_beyond_the_data_is_told_as_such():
     data = RankingData([[10.0], [0.0], [5.0]], [2, 0, 1], feature_names=["sales"])
     ranker = tr.LinearRanker("ListNet").fit(data)
-    found = tr.explaining.changes(ranker, data, a=0, b=1)
+    found = tr.explanations.changes(ranker, data, a=0, b=1)
     assert not found.changes[0].seen
     assert "with a value of these data; 1 would stand above 0 if its sales were above 10" in found.summary
 
@@ -313,10 +354,10 @@ def test_other_rankers_are_searched_within_the_data():
     data = small(3, missing=False)
     ranker = tr.ExpectedGainRanker("Multinomial").fit(data)
     qid = data.qids[1]
-    found = tr.explaining.changes(ranker, data, qid)
+    found = tr.explanations.changes(ranker, data, qid)
     assert not found.exact
     assert "searched at 65 values" in str(found)
-    asked = AskedQuery(ranker, data, qid)
+    asked = ExplainedQuery(ranker, data, qid)
     a, b = asked.order[:2]
     for change in found.changes:
         j = int(change.feature.removeprefix("feature ")) - 1
@@ -347,10 +388,10 @@ def test_categories_by_their_names(make):
     rows = frame[frame.query_id == 2]
     other = rows[rows.brand != "acme"].product_id.iloc[0]
     best = ranker.rank(data)[2][0]
-    found = tr.explaining.changes(ranker, data, 2, best, other)
+    found = tr.explanations.changes(ranker, data, 2, best, other)
     brand = [change for change in found.changes if change.feature == "brand"]
     assert all(change.wanted == "acme" and change.size == 1 for change in brand)
-    effect = tr.explaining.effect(ranker, data, "brand")
+    effect = tr.explanations.effect(ranker, data, "brand")
     assert effect.is_category
     assert set(effect.shown) == {"acme", "borg", "<i>"}
     assert effect.shown[int(np.argmax(effect.means))] == "acme"
@@ -440,7 +481,7 @@ def test_importance_refuses(linear, options, kind, message):
 
 def test_the_effect_of_a_linear_feature_is_a_line(linear):
     data, ranker = linear
-    found = tr.explaining.effect(ranker, data, "sales", points=7)
+    found = tr.explanations.effect(ranker, data, "sales", points=7)
     expected = ranker.coef_[0] * (found.values - data.X[:, 0].mean())
     np.testing.assert_allclose(found.means, expected, atol=1e-12)
     spread = ranker.coef_[0] * (found.values[:, None] - data.X[:, 0])
@@ -452,7 +493,7 @@ def test_the_effect_of_a_linear_feature_is_a_line(linear):
 
 def test_missing_is_a_value_too(linear):
     data, ranker = linear
-    found = tr.explaining.effect(ranker, data, "<b>age</b>", points=4, documents=20, seed=1)
+    found = tr.explanations.effect(ranker, data, "<b>age</b>", points=4, documents=20, seed=1)
     assert found.shown[-1] == "missing"
     assert "20 documents drawn by seed 1" in found.how
     assert "<b>age" not in found.plot().svg()
@@ -463,7 +504,7 @@ def test_a_network_that_sees_the_query_is_asked_one_document_at_a_time():
     data = small(3, missing=False)
     options = {"network": "attention", "width": 8, "n_heads": 2, "n_layers": 1, "epochs": 1, "device": "cpu"}
     ranker = tr.NeuralRanker(**options, threads=1).fit(data)
-    found = tr.explaining.effect(ranker, data, 1, points=3, documents=2, seed=0)
+    found = tr.explanations.effect(ranker, data, 1, points=3, documents=2, seed=0)
     drawn = np.sort(np.random.default_rng(0).choice(data.n_documents, 2, replace=False))
     changes = []
     for row in drawn:
@@ -471,18 +512,18 @@ def test_a_network_that_sees_the_query_is_asked_one_document_at_a_time():
         X[row, 1] = found.values[2]
         changes.append(ranker.predict(data.replace(X=X))[row] - ranker.predict(data)[row])
     assert found.means[2] == pytest.approx(np.mean(changes), abs=1e-9)
-    assert tr.explaining.query(ranker, data, data.qids[0], top=1).changes[0].exact is False
+    assert tr.explanations.query(ranker, data, data.qids[0], top=1).changes[0].exact is False
     sparse = data.replace(X=csr_matrix(np.where(data.X > 0.5, data.X, 0.0)))
     dense = data.replace(X=sparse.X.toarray())
     ranker = tr.NeuralRanker(**options, threads=1).fit(sparse)
-    both = [tr.explaining.effect(ranker, one, 1, points=3, documents=2).means for one in (sparse, dense)]
+    both = [tr.explanations.effect(ranker, one, 1, points=3, documents=2).means for one in (sparse, dense)]
     np.testing.assert_allclose(*both, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["score", "low", "high"])
 def test_an_effect_keeps_its_values_whatever_the_feature_is_called(name):
     data = tr.RankingData([[1.0], [2.0], [4.0]], [0, 1, 2], feature_names=[name])
-    found = tr.explaining.effect(tr.LinearRanker().fit(data), data, name, points=3)
+    found = tr.explanations.effect(tr.LinearRanker().fit(data), data, name, points=3)
     frame = found.to_frame()
     assert list(frame.columns) == ["value", "score", "low", "high"]
     assert frame["value"].tolist() == list(found.shown) == ["1", "2", "4"]
@@ -490,12 +531,12 @@ def test_an_effect_keeps_its_values_whatever_the_feature_is_called(name):
 
 def test_a_long_query_is_compared_with_some_of_its_documents_by_trees(monkeypatch):
     """All pairs of ten thousand documents would take hours; a linear ranker has its terms at once."""
-    monkeypatch.setattr("toprank.explaining.queries._PAIRS", 300)
+    monkeypatch.setattr("toprank.explanations.queries._PAIRS", 300)
     rng = np.random.default_rng(0)
     data = tr.RankingData(rng.normal(size=(30, 3)), rng.integers(0, 3, 30))
     for ranker, said in ((few_trees(), "the mean of 10 documents"), (tr.LinearRanker(), "the mean of all documents")):
         ranker.fit(data)
-        found = tr.explaining.query(ranker, data, seed=2)
+        found = tr.explanations.query(ranker, data, seed=2)
         assert said in found.against
         assert found.errors is None
         less = [document.score - found.mean for document in found.documents]
@@ -509,7 +550,7 @@ def test_what_a_search_found_is_not_its_ranker(linear):
     """`select`, `tune` and `auto` give results that hold one; it is not said to be unfitted."""
     data, _ = linear
     found = tr.select("LeastSquares", data, data.select(range(5)))
-    for ask in (tr.importance, tr.explaining.query, lambda ranker, data: tr.monitor(ranker, data, data)):
+    for ask in (tr.importance, tr.explanations.query, lambda ranker, data: tr.monitor(ranker, data, data)):
         with pytest.raises(DataError, match="A Choice is the result of a search; give its `ranker`"):
             ask(found, data)
     assert tr.importance(found.ranker, data, repeats=1).features
@@ -561,10 +602,10 @@ def test_the_command_says_what_python_says(folder):
     data, ranker = tr.read(folder / "data.csv"), tr.load(folder / "m.toprank")
     pair = asked(folder, "--qid", "q3", "--docs", "d1", "d2").stdout
     assert pair.startswith(str(ranker.explain(data, "q3", "d1", "d2")))
-    assert str(tr.explaining.changes(ranker, data, "q3", "d1", "d2")) in pair
-    assert asked(folder, "--qid", "q3").stdout.strip() == str(tr.explaining.query(ranker, data, "q3"))
+    assert str(tr.explanations.changes(ranker, data, "q3", "d1", "d2")) in pair
+    assert asked(folder, "--qid", "q3").stdout.strip() == str(tr.explanations.query(ranker, data, "q3"))
     assert asked(folder, "--repeats", "2").stdout.strip() == str(tr.importance(ranker, data, repeats=2))
-    assert asked(folder, "--feature", "price").stdout.strip() == str(tr.explaining.effect(ranker, data, "price"))
+    assert asked(folder, "--feature", "price").stdout.strip() == str(tr.explanations.effect(ranker, data, "price"))
 
 
 def test_the_command_prints_json(folder):
@@ -646,7 +687,7 @@ def test_a_report_does_without_a_query_that_is_too_large_to_explain(monkeypatch)
     data = tr.synthetic(n_queries=40, n_documents=8, n_features=3, noise=2.0, seed=0)
     ranker = tr.LinearRanker("ListNet").fit(data)
     scores = {"worst": -ranker.predict(data), "ours": ranker.predict(data)}
-    monkeypatch.setattr("toprank.rankers.explanation._MOST", 8 * 3 - 1)
+    monkeypatch.setattr("toprank.explanations.explained_query._MAX_VALUES", 8 * 3 - 1)
     content = tr.report.from_comparison(tr.compare(scores, data), data, scores, rankers={"ours": ranker})
     assert content.parts[0].explained.pair is None
 
@@ -680,9 +721,9 @@ def test_a_change_turns_the_order_as_it_is_printed(kind, name):
     ranker = makers[name].fit(data)
     tried = 0
     for query in range(10):
-        asked = AskedQuery(ranker, data, query)
+        asked = ExplainedQuery(ranker, data, query)
         rows = 6 * query + np.array(asked.order[:2])
-        found = tr.explaining.changes(ranker, data, query, int(rows[0]), int(rows[1]))
+        found = tr.explanations.changes(ranker, data, query, int(rows[0]), int(rows[1]))
         for change in found.changes:
             number, itself, side = told_value(change)
             assert abs(number - change.value) <= 1e-4 * abs(change.value)
@@ -703,10 +744,10 @@ def test_dense_data_are_tried_in_every_feature(linear):
 
     data, ranker = linear
     for one in (data, data.replace(X=np.nan_to_num(data.X))):
-        found = tr.explaining.changes(ranker, one, one.qids[0])
+        found = tr.explanations.changes(ranker, one, one.qids[0])
         assert found.features == data.n_features
         assert not any("Only features that one" in note for note in found.caveats)
     thin = data.replace(X=sparse.csr_matrix(np.where(np.arange(data.n_features) == 0, 0.0, np.nan_to_num(data.X))))
-    found = tr.explaining.changes(ranker, thin, thin.qids[0])
+    found = tr.explanations.changes(ranker, thin, thin.qids[0])
     assert found.features < data.n_features
     assert found.caveats[-1].startswith("Only features that one of the two documents has")

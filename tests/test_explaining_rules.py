@@ -11,12 +11,12 @@ from scipy.sparse import csr_matrix
 import toprank as tr
 from test_contributions import few_trees
 from toprank.errors import DataError, UnknownNameError
-from toprank.explaining.columns import Feature, feature_named, feature_number
-from toprank.explaining.counterfactuals import Changes, FeatureChange
-from toprank.explaining.effects import Effect
-from toprank.explaining.permutations import Importance
-from toprank.explaining.queries import QueryExplanation, _backgrounds
-from toprank.rankers.explanation import ExplainedDocument
+from toprank.explanations.columns import Feature, feature_named, feature_number
+from toprank.explanations.counterfactuals import Changes, FeatureChange
+from toprank.explanations.effects import Effect
+from toprank.explanations.explained_query import ExplainedDocument
+from toprank.explanations.permutations import Importance
+from toprank.explanations.queries import QueryExplanation, _backgrounds
 from toprank.significance import Interval
 
 A, B = ExplainedDocument("a", 2.0, 1), ExplainedDocument("b", 1.0, 2)
@@ -110,16 +110,16 @@ def test_least_that_importance_takes(fitted):
 def test_effects_are_over_all_documents_where_so_many_are_asked_for(fitted, n_more):
     data, ranker = fitted
     n = data.n_documents
-    every = tr.explaining.effect(ranker, data, 1, points=2, documents=n + n_more)
+    every = tr.explanations.effect(ranker, data, 1, points=2, documents=n + n_more)
     assert every.how == f"The mean over {n:,} documents."
     assert every.values.tolist() == [data.X[:, 1].min(), data.X[:, 1].max()]
     at_ends = ranker.coef_[1] * (every.values[:, None] - data.X[:, 1])
     np.testing.assert_allclose(every.means, at_ends.mean(axis=1))
     np.testing.assert_allclose(every.lows, np.quantile(at_ends, 0.1, axis=1))
     np.testing.assert_allclose(every.highs, np.quantile(at_ends, 0.9, axis=1))
-    some = tr.explaining.effect(ranker, data, 1, points=2, documents=n - 1, seed=3)
+    some = tr.explanations.effect(ranker, data, 1, points=2, documents=n - 1, seed=3)
     assert some.how == f"The mean over {n - 1:,} documents drawn by seed 3."
-    one = tr.explaining.effect(ranker, data, 1, points=2, documents=1, seed=0)
+    one = tr.explanations.effect(ranker, data, 1, points=2, documents=1, seed=0)
     assert one.lows.tolist() == one.highs.tolist()
 
 
@@ -127,7 +127,7 @@ def test_effects_are_over_all_documents_where_so_many_are_asked_for(fitted, n_mo
 def test_limits_of_effects(fitted, wrong):
     data, ranker = fitted
     with pytest.raises(DataError, match=next(iter(wrong))):
-        tr.explaining.effect(ranker, data, 0, **wrong)
+        tr.explanations.effect(ranker, data, 0, **wrong)
 
 
 def test_an_effect_in_words():
@@ -193,13 +193,13 @@ def test_twenty_documents_are_shown_and_the_rest_is_counted(n, left):
 def test_as_many_places_as_asked_for_are_told_how_the_next_gets_there(fitted, top):
     data, ranker = fitted
     query = data.select([0])
-    found = tr.explaining.query(ranker, query, top=top)
+    found = tr.explanations.query(ranker, query, top=top)
     assert len(found.changes) == min(top, query.n_documents - 1)
     order = [document.name for document in found.documents]
     for place, change in enumerate(found.changes):
         assert (change.a.name, change.b.name) == (order[place], order[place + 1])
     with pytest.raises(DataError, match="top"):
-        tr.explaining.query(ranker, query, top=-1)
+        tr.explanations.query(ranker, query, top=-1)
 
 
 def test_how_many_documents_all_are_compared_with():

@@ -23,13 +23,13 @@ from export_mutants import of_trees
 from support import toprank
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError, MissingExtraError, UnknownNameError
-from toprank.exporting import c_source, format_named, names, onnx_graph, walking, xgboost_json
-from toprank.exporting import probe_rows as probe_rows_room
-from toprank.exporting.exporter import DifferenceError, DifferenceWarning
-from toprank.exporting.float32 import next_single, single_below
-from toprank.exporting.interpreters import xgboost
-from toprank.exporting.parity import changed_rankings
-from toprank.exporting.probe_rows import probe_rows
+from toprank.exporters import c_source, format_named, names, onnx_graph, walking, xgboost_json
+from toprank.exporters import probe_rows as probe_rows_room
+from toprank.exporters.exporter import DifferenceError, DifferenceWarning
+from toprank.exporters.float32 import next_single, single_below
+from toprank.exporters.interpreters import xgboost
+from toprank.exporters.parity import changed_rankings
+from toprank.exporters.probe_rows import probe_rows
 from toprank.rankers.formula import Formula, LinearFunction, formula_of
 from toprank.rankers.trees.forest import MISSING_NAN, MISSING_NONE, MISSING_ZERO, TINY, Forest, Tree
 
@@ -508,7 +508,7 @@ def test_rows_that_the_model_refuses_are_not_compared(tmp_path: Path) -> None:
 def test_large_and_sparse_data_are_compared_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from scipy import sparse
 
-    from toprank.exporting import parity as room
+    from toprank.exporters import parity as room
 
     X = np.nan_to_num(data().X)
     X[X < 0.5] = 0.0
@@ -864,7 +864,8 @@ def test_the_way_to_a_split_is_noted_once_for_all_of_its_rows(tmp_path, monkeypa
         '<split pos="right">'
         for i in range(n)
     )
-    whole = f"<ensemble><tree><split>{ends}<output>9</output>{'</split>' * n}</split></tree></ensemble>"
+    closed = "</split>" * n
+    whole = f'<ensemble><tree id="1" weight="0.1"><split>{ends}<output>9</output>{closed}</split></tree></ensemble>'
     (tmp_path / "m.txt").write_text(f"## LambdaMART\n{whole}")
     within = walking._within
     monkeypatch.setattr(walking, "_within", lambda *given: noted.append(len(given[0])) or within(*given))

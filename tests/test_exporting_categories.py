@@ -19,10 +19,10 @@ import toprank as tr
 from export_mutants import Check, of_forest, of_trees
 from toprank.data.encoding import Column, Encoding
 from toprank.errors import DataError
-from toprank.exporting import code_ranges, export, format_named
-from toprank.exporting.code_ranges import neighbourly_numbers, with_ranges
-from toprank.exporting.exporter import DifferenceWarning
-from toprank.exporting.probe_rows import probe_rows
+from toprank.exporters import code_ranges, export, format_named
+from toprank.exporters.code_ranges import neighbourly_numbers, with_ranges
+from toprank.exporters.exporter import DifferenceWarning
+from toprank.exporters.probe_rows import probe_rows
 from toprank.rankers.formula import Formula, LinearFunction, Wide, formula_of
 from toprank.rankers.trees.forest import MISSING_NAN, MISSING_ZERO, Forest, Tree
 
@@ -364,7 +364,7 @@ def test_lines_whose_levels_cannot_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_lines_of_too_many_levels(tmp_path: Path, monkeypatch: Any) -> None:
-    from toprank.exporting import levels
+    from toprank.exporters import levels
 
     monkeypatch.setattr(levels, "MOST_TERMS", 12)
     with pytest.raises(DataError, match="each of 13 levels, which is a query each"):
@@ -446,7 +446,7 @@ def _is_caught(name: str, engine: str, folder: Path) -> None:
 
 def test_numbers_in_another_order_are_found(tmp_path: Path, monkeypatch: Any) -> None:
     """The feature set, the table of levels and the trees take their numbers from one place; were it two …"""
-    from toprank.exporting import levels
+    from toprank.exporters import levels
 
     right = levels.LevelNumbers._by_number
 
@@ -554,7 +554,7 @@ def test_vespa_is_given_texts(tmp_path: Path) -> None:
 
 
 def test_texts_in_large_models_of_vespa(tmp_path: Path, monkeypatch: Any) -> None:
-    from toprank.exporting.interpreters import vespa
+    from toprank.exporters.interpreters import vespa
 
     monkeypatch.setattr(vespa, "_PATH", 10.0)
     monkeypatch.setattr(vespa, "_TREE", 4)
@@ -579,7 +579,7 @@ def test_levels_of_any_characters(odd: str, tmp_path: Path) -> None:
 
 
 def test_many_levels_are_numbers_in_the_index(tmp_path: Path, monkeypatch: Any) -> None:
-    from toprank.exporting import levels
+    from toprank.exporters import levels
 
     monkeypatch.setattr(levels, "MOST_TERMS", 5)
     for engine in ("elasticsearch", "solr"):

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 import toprank as tr
 from support import toprank
 from toprank.errors import DataError
-from toprank.exporting import elastic, export, float32, format_named, solr, vespa
-from toprank.exporting.exporter import DifferenceError, DifferenceWarning
-from toprank.exporting.float32 import single_below
-from toprank.exporting.parity import ComparedRows, changed_rankings, compared
-from toprank.exporting.probe_rows import probe_rows
+from toprank.exporters import elastic, export, float32, format_named, solr, vespa
+from toprank.exporters.exporter import DifferenceError, DifferenceWarning
+from toprank.exporters.float32 import single_below
+from toprank.exporters.parity import ComparedRows, changed_rankings, compared
+from toprank.exporters.probe_rows import probe_rows
 from toprank.rankers.formula import Formula, LinearFunction, formula_of
 from toprank.rankers.trees.forest import MISSING_NAN, MISSING_NONE, MISSING_ZERO, TINY, Forest, Tree
 
@@ -126,6 +126,7 @@ def test_which_versions_take_models_of_missing_values() -> None:
         ("elasticsearch", "8.12.2"): False, ("elasticsearch", "8.13"): True, ("elasticsearch", "9"): True,
         ("opensearch", None): False, ("opensearch", "2.19.1"): False, ("opensearch", "3.1"): False,
         ("opensearch", "3.2"): True, ("opensearch", "3.7.9"): True, ("opensearch", "v3.8.0"): True,
+        ("opensearch", "3.9.1"): True, ("elasticsearch", "9.3.5"): True,
         ("solr", None): True, ("solr", "9.1.1"): False, ("solr", "9.2"): True, ("solr", "10"): True,
     }  # fmt: skip
     assert {key: taken(*key) for key in expected} == expected
@@ -134,6 +135,28 @@ def test_which_versions_take_models_of_missing_values() -> None:
             format_named(engine).prepared(formula, "latest")
     with pytest.raises(DataError, match="does not depend on a server"):
         format_named("vespa").prepared(formula, "8")
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "known"),
+    [("opensearch", "3.10", "3.9"), ("opensearch", "4.0.0", "3.9"), ("elasticsearch", "10.1", "9.3")],
+)
+@pytest.mark.parametrize("name", ["linear", "trees with holes"])
+def test_versions_whose_rules_are_not_known_are_refused(
+    name: str, engine: str, version: str, known: str, tmp_path: Path
+) -> None:
+    """The rule for missing values changed three times in OpenSearch: a new version may have another one."""
+    message = rf"{version} is not supported.*up to {known}.*server_version='{known}'"
+    with pytest.raises(DataError, match=message):
+        export(ranker(name), engine, tmp_path / "m.json", server_version=version)
+    assert export(ranker(name), engine, tmp_path / "m.json", server_version=known).holds
+
+
+def test_models_for_opensearch_leave_missing_as_zero_off(tmp_path: Path) -> None:
+    """Its parser takes `missing_as_zero` beside `objective` and `splits`, and a model without it follows each split."""
+    export(ranker("trees with holes"), "opensearch", tmp_path / "m.json", server_version="3.9")
+    body = json.loads((tmp_path / "m.json").read_text())
+    assert set(json.loads(body["model"]["model"]["definition"])) == {"objective", "splits"}
 
 
 # ---- random forests ----
@@ -499,7 +522,7 @@ def test_large_models_of_solr_get_a_wrapper(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_large_models_of_vespa_are_right_in_both_precisions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from toprank.exporting.interpreters import vespa
+    from toprank.exporters.interpreters import vespa
 
     assert export(ranker("trees"), "vespa", tmp_path / "m.json").tolerance == 1e-9
     monkeypatch.setattr(vespa, "_PATH", 10.0)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import foreign_models as other
 import toprank as tr
 from toprank.errors import DataError
-from toprank.exporting import c_source, format_named, names, refusals
+from toprank.exporters import c_source, format_named, names, refusals
 from toprank.rankers.formula import before_rounding, formula_of
 
 VERSIONS = {"elasticsearch": "8.15", "opensearch": "3.8.0", "solr": "9.7"}  # which know missing values

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from toprank.errors import FormatError
-from toprank.exporting.interpreters import elastic, ranklib, solr, vespa
+from toprank.exporters.interpreters import elastic, ranklib, solr, vespa
 
 NAMES = ("title", "price")
 NAN = float("nan")

@@ -12,7 +12,7 @@ import pytest
 
 import toprank as tr
 from export_mutants import Check, changes, of_forest, of_trees
-from toprank.exporting import names
+from toprank.exporters import names
 from toprank.rankers.trees.forest import Forest
 
 VERSIONS = {"elasticsearch": "8.15", "opensearch": "3.8", "solr": "9.7"}

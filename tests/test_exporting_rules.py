@@ -11,14 +11,23 @@ import pytest
 import toprank as tr
 from toprank.data.queries import Queries
 from toprank.errors import DataError, FileError
-from toprank.exporting import parity as module
-from toprank.exporting.formats import Prepared
-from toprank.exporting.parity import ComparedRows, OfKind, Parity, _runs, _scored, _spread, changed_rankings, compared
-from toprank.exporting.walking import SplitCounts
+from toprank.exporters import parity as module
+from toprank.exporters.formats import Prepared
+from toprank.exporters.parity import (
+    ComparedRows,
+    Parity,
+    ProbeResult,
+    _runs,
+    _scored,
+    _spread,
+    changed_rankings,
+    compared,
+)
+from toprank.exporters.walking import SplitCounts
 
 
 def of_kind(kind="data", rows=10, largest=0.0, beyond=0, rankings=2, changed=0, rounded=0, excluded=False):
-    return OfKind(kind, rows, largest, beyond, rankings, changed, rounded, excluded)
+    return ProbeResult(kind, rows, largest, beyond, rankings, changed, rounded, excluded)
 
 
 def parity(*kinds, **more):
@@ -78,7 +87,7 @@ def test_what_a_parity_says_of_splits_and_of_rounding():
 def test_a_parity_as_a_frame_has_a_row_for_each_kind():
     frame = parity(of_kind(largest=0.25), of_kind("huge", 7, 9.0, 3, 4, 2, 2, excluded=True)).to_frame()
     assert frame.kind.tolist() == ["data", "huge"]
-    assert frame.columns.tolist() == list(OfKind._fields)
+    assert frame.columns.tolist() == list(ProbeResult._fields)
     assert frame.iloc[1].tolist() == ["huge", 7, 9.0, 3, 4, 2, 2, True]
 
 
@@ -139,9 +148,9 @@ def test_each_kind_has_its_own_rows_and_rankings(monkeypatch):
     assert asked == [3, 1, 5]  # data by blocks, then what was made
     by_kind = {one.kind: one for one in found.kinds}
     assert list(by_kind) == ["data", "usual", "huge"]
-    assert by_kind["data"] == OfKind("data", 4, 0.0, 0, 2, 0, 0, False)
-    assert by_kind["usual"] == OfKind("usual", 3, 2.0, 3, 1, 1, 0, False)
-    assert by_kind["huge"] == OfKind("huge", 2, 2.0, 2, 1, 1, 0, True)
+    assert by_kind["data"] == ProbeResult("data", 4, 0.0, 0, 2, 0, 0, False)
+    assert by_kind["usual"] == ProbeResult("usual", 3, 2.0, 3, 1, 1, 0, False)
+    assert by_kind["huge"] == ProbeResult("huge", 2, 2.0, 2, 1, 1, 0, True)
     assert rows.take(np.array([0, 3, 4, 8]))[:, 0].tolist() == [1, 4, 1, 3]
 
 

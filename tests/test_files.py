@@ -24,9 +24,8 @@ from pyarrow import parquet
 import toprank as tr
 from ragged import ranking_data
 from support import shared_data
-from toprank.data import bytesource, letor
 from toprank.data import bytesource as remains
-from toprank.data import files as files_door
+from toprank.data import decompression, letor
 from toprank.data.bytesource import open_bytes, output, temporary_sibling
 from toprank.data.dataset import RankingData
 from toprank.data.files import format_of, read, write
@@ -295,7 +294,7 @@ def test_a_new_version_reads_anew(text, monkeypatch):
     read(text, cache=True)
     calls = []
     monkeypatch.setattr("toprank.__version__", "999")
-    monkeypatch.setattr(files_door, "write_store", lambda *args, **options: calls.append(args))
+    monkeypatch.setattr("toprank.data.cache.write_store", lambda *args, **options: calls.append(args))
     read(text, cache=True)
     assert len(calls) == 1
 
@@ -414,8 +413,8 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_unpacked_in_blocks(tmp_path
     path = tmp_path / "zeros.gz"
     path.write_bytes(gzip.compress(bytes(20 << 20)) + gzip.compress(b"end"))
     with path.open("rb") as stream:
-        sizes = [len(block) for block in bytesource._gunzip(path, stream)]
-    assert max(sizes) <= bytesource._BLOCK
+        sizes = [len(block) for block in decompression.gunzip(path, stream)]
+    assert max(sizes) <= decompression._BLOCK
     assert sum(sizes) == (20 << 20) + len(b"end")
 
 
@@ -434,11 +433,11 @@ def test_many_small_members_are_not_copied_for_each_of_them(tmp_path, monkeypatc
         def __getattr__(self, name):
             return getattr(self.inner, name)
 
-    monkeypatch.setattr(bytesource.zlib, "decompressobj", Counting)
+    monkeypatch.setattr(decompression.zlib, "decompressobj", Counting)
     count = 5_000
     content = gzip.compress(b"x") * count
-    list(bytesource._gunzip("many.gz", io.BytesIO(content)))
-    assert fed <= count * (len(gzip.compress(b"x")) + bytesource._LINE)
+    list(decompression.gunzip("many.gz", io.BytesIO(content)))
+    assert fed <= count * (len(gzip.compress(b"x")) + decompression._FIRST_STEP)
 
 
 @given(st.lists(st.tuples(st.binary(max_size=3000), st.integers(0, 40)), min_size=1, max_size=6), st.data())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from contextlib import suppress
 from decimal import Decimal
 
@@ -20,8 +21,9 @@ from toprank.data.converting import convert
 from toprank.data.dataset import RankingData
 from toprank.data.files import read
 from toprank.data.frames import from_frame, to_frame
-from toprank.data.frames.layout import USUAL_NAMES
-from toprank.data.tables import read_table, sources, write_table
+from toprank.data.frames.options import TableOptions
+from toprank.data.tables import read_table, reading, sources, write_table
+from toprank.data.warnings import WeightsWarning
 from toprank.errors import DataError, FileError, FormatError, ToprankError, UnknownNameError
 
 KINDS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table}
@@ -50,18 +52,37 @@ def test_usual_names_need_no_arguments(frame_of):
 
 
 @pytest.mark.parametrize(
-    ("label", "qid", "document"), [("Relevance", "query_id", "docno"), ("y", "GROUP", "did"), ("rel", "q_id", "doc_id")]
+    ("label", "qid", "document"),
+    [("Relevance", "query_id", "docno"), ("label", "SEARCH_ID", "did"), ("grade", "session_id", "doc_id")],
 )
-def test_roles_are_guessed_in_any_case(frame_of, label, qid, document):
-    data = from_frame(
-        frame_of(
-            {qid: [1, 1], label: [0, 1], document: ["x", "y"], "Weight": [1, 2], "query_weight": [3, 3], "f": [5, 6]}
-        )
+def test_roles_are_inferred_from_names_in_any_case_but_never_weights(frame_of, label, qid, document):
+    frame = frame_of(
+        {qid: [1, 1], label: [0, 1], document: ["x", "y"], "weight": [1, 2], "query_weight": [3, 3], "f": [5, 6]}
     )
+    data = from_frame(frame)
     assert data.document_ids.tolist() == ["x", "y"]
-    assert data.document_weights.tolist() == [1, 2]
-    assert data.query_weights.tolist() == [3]
-    assert data.feature_names == ("f",)
+    assert data.document_weights is None
+    assert data.query_weights is None
+    assert data.feature_names == ("weight", "query_weight", "f")
+    given = from_frame(frame, weight="weight", query_weight="query_weight")
+    assert given.document_weights.tolist() == [1, 2]
+    assert given.query_weights.tolist() == [3]
+    assert given.feature_names == ("f",)
+    told = f"inferred from column names: label '{label}', query '{qid}', document id '{document}'"
+    assert str(data).endswith(told)
+    assert str(given).endswith(told)
+
+
+@pytest.mark.parametrize("name", ["query", "group", "q_id", "Group"])
+def test_a_column_that_may_hold_anything_is_no_query(frame_of, name):
+    with pytest.raises(DataError, match="Only one called 'qid', 'query_id', 'search_id' or 'session_id'"):
+        from_frame(frame_of({name: [1, 1], "label": [0, 1], "f": [5, 6]}))
+
+
+@pytest.mark.parametrize("name", ["y", "rel", "target"])
+def test_a_column_that_may_hold_anything_is_no_label(frame_of, name):
+    with pytest.raises(DataError, match="Only one called 'label', 'relevance' or 'grade'"):
+        from_frame(frame_of({"qid": [1, 1], name: [0, 1], "f": [5, 6]}))
 
 
 def test_given_roles_win_and_listed_features_are_never_guessed(frame_of):
@@ -85,13 +106,15 @@ def test_false_means_there_is_none(frame_of):
         (
             {"qid": [1], "f": [2]},
             {},
-            r"looks like the label. The columns are: qid, f. Give label='COLUMN', or label=False",
+            r"looks like the label. The columns are: qid, f. Only .* Give label='COLUMN', or label=False",
         ),
         ({"label": [1], "f": [2]}, {}, r"looks like the qid\. .*qid=False"),
-        ({"label": [1], "y": [2], "qid": [1]}, {}, "could be the label: 'label', 'y'. Say which with label="),
+        ({"label": [1], "grade": [2], "qid": [1]}, {}, "could be the label: 'label', 'grade'. Say which with label="),
+        ({"label": [1], "session_id": [2], "qid": [1]}, {}, "the qid: 'session_id', 'qid'. Say which with qid="),
         ({"label": [1], "qid": [1], "docno": ["x"], "did": ["x"]}, {}, "could be the document_id"),
         ({"label": [1], "qid": [1], "tags": [[1]]}, {}, "This column cannot be a feature: 'tags' .*features="),
-        ({"label": [1], "qid": [1], "f": [1]}, {"weight": "label"}, "'label' is asked to play two roles"),
+        ({"label": [1], "qid": [1], "f": [1]}, {"weight": "label"}, "looks like the label. The columns are: qid, f"),
+        ({"label": [1], "qid": [1]}, {"weight": "label", "label": "label"}, "'label' is asked to play two roles"),
         ({"label": [1], "qid": [1], "f": [1]}, {"features": ["f", "f"]}, "'f' is asked to play two roles"),
         ({"label": ["x"], "qid": [1], "f": [1]}, {}, "'label' plays the role 'label' and must hold numbers"),
         ({"label": [1], "qid": [[1]], "f": [1]}, {}, "must hold whole numbers or text"),
@@ -103,7 +126,7 @@ def test_false_means_there_is_none(frame_of):
         ),
         ({"label": [0, 1], "qid": [1, None], "f": [1, 1]}, {}, "'qid' .qid. is empty in row 1"),
         ({"label": [0, 1], "qid": ["a", None], "f": [1, 1]}, {}, "'qid' .qid. is empty in row 1"),
-        ({"label": [0, 1], "qid": [1, 1], "query_weight": [1, 2]}, {}, "Query 1 has several query weights"),
+        ({"label": [0, 1], "qid": [1, 1], "w": [1, 2]}, {"query_weight": "w"}, "Query 1 has several query weights"),
         ({"label": [], "qid": [], "f": []}, {}, "no rows"),
     ],
 )
@@ -212,13 +235,19 @@ def test_categories_decimals_and_nullable_numbers():
 
 def test_regroup_moves_whole_rows(frame_of):
     frame = frame_of({"qid": [1, 2, 1], "label": [0, 1, 2], "query_weight": [3, 4, 3], "f": [7, 8, 9]})
-    data = from_frame(frame, regroup=True)
+    data = from_frame(frame, query_weight="query_weight", regroup=True)
     assert data.labels.tolist() == [0, 2, 1]
     assert data.X[:, 0].tolist() == [7, 9, 8]
     assert data.query_weights.tolist() == [3, 4]
 
 
 # Round trips
+
+
+def weights_of(data):
+    """What has to be said of weights where a table does not remember its roles."""
+    weights = {"weight": data.document_weights, "query_weight": data.query_weights}
+    return {role: role for role, values in weights.items() if values is not None}
 
 
 @given(ranking_data(), st.sampled_from(list(KINDS)))
@@ -229,7 +258,7 @@ def test_to_frame_and_back(data, kind):
         every = [*data.qids.tolist(), *([] if data.document_ids is None else data.document_ids.tolist())]
         assume(all(str(one).strip() for one in every))
     assert type(frame) is {"arrow": pa.Table, "pandas": pd.DataFrame, "polars": pl.DataFrame}[kind]
-    assert from_frame(frame, dtype=data.X.dtype).equals(dense(data))
+    assert from_frame(frame, dtype=data.X.dtype, **weights_of(data)).equals(dense(data))
 
 
 @pytest.mark.parametrize(
@@ -262,8 +291,11 @@ def test_parquet_and_arrow_files_read_back_exactly(tmp_path, data, suffix):
 @file_settings
 def test_csv_files_read_back_exactly(tmp_path, data, suffix):
     path = tmp_path / f"data.{suffix}"
-    write_table(data, path)
-    again = read_table(path, dtype=data.X.dtype)
+    with warnings.catch_warnings(record=True) as records:
+        warnings.simplefilter("always")
+        write_table(data, path)
+    assert [record.category for record in records] == ([WeightsWarning] if weights_of(data) else [])
+    again = read_table(path, dtype=data.X.dtype, **weights_of(data))
     if data.qids.tolist() == ["1"]:  # the one thing that text cannot tell
         again = again.replace(qids=["1"])
     assert again.equals(dense(data))
@@ -280,10 +312,10 @@ def test_strips_of_many_rows_join_seamlessly(tmp_path):
 
 
 def test_files_remember_features_with_the_names_of_roles(tmp_path):
-    data = RankingData([[1.0, 2.0]], [1], feature_names=["weight", "target"])
+    data = RankingData([[1.0, 2.0]], [1], feature_names=["weight", "grade"])
     write_table(data, tmp_path / "data.parquet")
     assert read_table(tmp_path / "data.parquet").equals(data)
-    with pytest.raises(DataError, match="'weight' would be taken for the weight"):
+    with pytest.raises(DataError, match="'grade' would be taken for the label"):
         write_table(data, tmp_path / "data.csv")
     with pytest.raises(DataError, match="A feature is called 'label'"):
         to_frame(data.replace(feature_names=["label", "f"]))
@@ -292,7 +324,9 @@ def test_files_remember_features_with_the_names_of_roles(tmp_path):
 
 def test_remembered_roles_outlive_a_changed_table():
     table = to_frame(RankingData([[1.0, 2.0]], [1], feature_names=["weight", "f"]))
-    renamed = table.rename_columns(["query", "rel", "weight", "f"]).replace_schema_metadata(table.schema.metadata)
+    renamed = table.rename_columns(["query_id", "relevance", "weight", "f"]).replace_schema_metadata(
+        table.schema.metadata
+    )
     data = from_frame(renamed)
     assert data.labels.tolist() == [1]
     assert data.feature_names == ("weight", "f")
@@ -389,7 +423,7 @@ def test_what_is_not_used_of_an_arrow_file_is_not_unpacked(tmp_path):
     table = pa.table({"qid": np.zeros(rows, int), "label": np.zeros(rows)} | wide)
     feather.write_feather(table, tmp_path / "data.feather", compression="zstd")
     [source] = sources.sources_of(tmp_path / "data.feather")
-    layout = sources.common_layout([source], dict.fromkeys(USUAL_NAMES), ["f3"], None)
+    layout = reading.common_layout([source], TableOptions(features=["f3"]))
     assert source.n_rows == rows
     before, unpacked = pa.total_allocated_bytes(), []
     for batch in source.batches(layout):
@@ -404,7 +438,7 @@ def test_a_table_that_becomes_shorter_is_refused(tmp_path, suffix, monkeypatch):
     write_table(from_frame(pa.table({"qid": [1] * 3000, "label": [0] * 3000, "f": [1.0] * 3000})), path)
     monkeypatch.setattr(sources, "_STRIP", 1024)
     [source] = sources.sources_of(path)
-    layout = sources.common_layout([source], dict.fromkeys(USUAL_NAMES), None, None)
+    layout = reading.common_layout([source], TableOptions())
     batches = source.batches(layout)
     assert next(batches).num_rows == 1024
     getsize = sources.os.path.getsize

@@ -14,7 +14,7 @@ from toprank.data.trec import Qrels, Run
 from toprank.errors import DataError, UnknownNameError
 from toprank.fusion import METHODS, NORMALIZATIONS, fuse
 from toprank.fusion.ballots import Ballots
-from toprank.fusion.learning import learnt_weights
+from toprank.fusion.learning import FusionLearning, learned_weights
 from toprank.fusion.normalizing import normalized
 
 
@@ -132,12 +132,13 @@ def test_weights_are_chosen_on_other_queries():
     assert all(weights[0] >= 0.8 for weights in fused.weights)
     # Judgments turned over in one fold change what the others are scored by, and not their own scores.
     ballots, judgments = Ballots.of(runs), Qrels.of(qrels)
-    before = learnt_weights(ballots, judgments, "min-max", "ndcg@10", 5, 0)
+    learning = FusionLearning("LambdaMART", "ndcg@10", 5)
+    before = learned_weights(ballots, judgments, "min-max", learning)
     data = tr.RankingData(np.zeros((len(ballots.qids), 1)), qid=ballots.qids)
     fold = next(iter(tr.folds(data, 5, seed=0)))
     mine = set(fold.test.qids.tolist())
     lied = {q: ({d: 1 - g for d, g in of.items()} if q in mine else of) for q, of in qrels.items()}
-    after = learnt_weights(ballots, Qrels.of(lied), "min-max", "ndcg@10", 5, 0)
+    after = learned_weights(ballots, Qrels.of(lied), "min-max", learning)
     own = np.isin(ballots.qids[ballots.query], list(mine))
     assert np.array_equal(before.scores[own], after.scores[own])
 

@@ -31,7 +31,7 @@ def shop(n_queries, seed):
     brand, price = rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1]), rng.gamma(2.0, 20.0, n)
     return pd.DataFrame(
         {
-            "query": np.repeat([f"search {seed}-{number}" for number in range(n_queries)], 10),
+            "query_id": np.repeat([f"search {seed}-{number}" for number in range(n_queries)], 10),
             "sku": [f"{seed}/{row}" for row in range(n)],
             "title": [f"Thing number {row}" for row in range(n)],
             "brand": pd.Series(brands[brand], dtype="str").where(rng.random(n) > 0.1),
@@ -142,7 +142,7 @@ def test_mixed_parquet_is_trained_compared_reported_and_ranks_new_products_by_co
         tr.write_scores(values, scores[name])
     models = {name: tmp_path / f"{name}.toprank" for name in ("ListNet", "LambdaMART")}
     with pytest.warns(UserWarning, match="'title'"):
-        toprank("train", train, "--system", "ListNet", "--set", "l2=0.01", "--model", models["ListNet"], "-q")
+        toprank("train", train, "--system", "ListNet", "--set", "l2=0.01", "--model", models["ListNet"])
     options = ("--set", "n_trees=40", "--set", "num_leaves=15", "--threads", "1")
     columns = "brand,colour,price,in_stock,added"
     named = ("--features", columns, "--document-id", "sku")
@@ -155,8 +155,7 @@ def test_mixed_parquet_is_trained_compared_reported_and_ranks_new_products_by_co
     for name in ("Ridge", "ListNet"):
         assert told[name]["ndcg@10"] == pytest.approx(mean_ndcg(tr.read_scores(scores[name]), tables[1]), abs=1e-9)
     report = tmp_path / "report.html"
-    with pytest.warns(UserWarning, match="'title'"):
-        toprank(*judged, "--html", report, "--model", models["ListNet"])
+    toprank(*judged, "--html", report, "--model", models["ListNet"])
     assert "brand=Delta" in report.read_text()
     known = json.loads(toprank("inspect", models["ListNet"], "--json"))["features"]["columns"]
     assert {one["name"]: one.get("levels") for one in known}["brand"] == ["Acme", "Borg", "Cola", "Delta"]

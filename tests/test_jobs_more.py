@@ -179,8 +179,8 @@ def test_letor_folds_are_cross_validated_from_a_folder(tmp_path, monkeypatch):
 _SEARCH = """
 import sys
 import toprank as tr
-from toprank.choosing import automatic
-from toprank.showing import progress
+from toprank.model_selection import automatic
+from toprank.display import progress
 
 if __name__ == "__main__":
     automatic.SILENCE = progress.SILENCE = float(sys.argv[1])

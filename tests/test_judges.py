@@ -14,9 +14,9 @@ from sklearn.metrics import cohen_kappa_score
 
 import toprank as tr
 from support import toprank
-from toprank.comparison.judging import judge_of
 from toprank.data.warnings import SameJudgeWarning
 from toprank.errors import DataError, UnknownNameError
+from toprank.evaluation.agreement import judge_of
 from toprank.significance.agreement import coincidences, kappa, krippendorff
 
 
@@ -104,8 +104,8 @@ def test_perfect_opposite_and_empty_agreement():
 @pytest.mark.parametrize(
     ("human", "others", "sentence"),
     [
-        ({"q": {"a": 1}}, {"m": {"q": {"b": 1}}}, "human and m have judged no document in common"),
-        ({"q": {"a": 1}}, {"human": {"q": {"a": 1}}}, "Two judges are called 'human'"),
+        ({"q": {"a": 1}}, {"m": {"q": {"b": 1}}}, "reference and m have judged no document in common"),
+        ({"q": {"a": 1}}, {"reference": {"q": {"a": 1}}}, "Two judges are called 'reference'"),
         ({"q": {"a": 1}}, {}, "There is no other judge"),
         ({"q": {f"d{i}": i / 7 for i in range(30)}}, {"m": {"q": {"d0": 1}}}, "give 30 different grades.*Round"),
     ],

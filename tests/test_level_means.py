@@ -11,11 +11,11 @@ import pytest
 from scipy.stats import binom
 
 import toprank as tr
-from toprank.data import level_means
-from toprank.data.level_means import LevelMean, chosen, out_of_fold
-from toprank.data.seen_columns import SeenColumns
 from toprank.errors import DataError, FormatError, ToprankError
-from toprank.exporting import refusals
+from toprank.exporters import refusals
+from toprank.rankers import target_encoding
+from toprank.rankers.seen_columns import SeenColumns
+from toprank.rankers.target_encoding import TargetEncoding, choose_encodings, out_of_fold
 
 
 def shop(n_queries=60, size=10, levels=200, worth=1.0, seed=0, weights=False):
@@ -69,7 +69,7 @@ def slow_table(data, rows, places, known):
 @pytest.mark.parametrize("weights", [False, True])
 def test_tables_are_the_shrunken_means_of_the_page(weights):
     data = shop(n_queries=25, levels=20, weights=weights)
-    found = chosen(data, None, data.encoding, LISTED, 0).tables
+    found = choose_encodings(data, None, data.encoding, LISTED, 0).tables
     rows = range(data.n_documents)
     sellers, kinds = (slow_table(data, rows, (place,), {}) for place in (SELLER, KIND))
     known = {SELLER: {cell[0]: m for cell, m in sellers.items()}, KIND: {cell[0]: m for cell, m in kinds.items()}}
@@ -87,7 +87,7 @@ def test_shrinkage_is_the_ratio_of_the_variances():
     n, level = 60_000, rng.integers(5000, size=60_000)
     values = np.sqrt(0.5) * rng.normal(size=5000)[level] + np.sqrt(2.0) * rng.normal(size=n)
     counts, sums = (np.bincount(level, of, minlength=5000) for of in (np.ones(n), values))
-    assert level_means._shrinkage(counts, sums, float(values @ values), n) == pytest.approx(4.0, rel=0.1)
+    assert target_encoding._shrinkage(counts, sums, float(values @ values), n) == pytest.approx(4.0, rel=0.1)
 
 
 def own_grades_are_used(data, columns):
@@ -107,7 +107,9 @@ def test_no_grade_of_a_fold_enters_the_numbers_of_that_fold():
     assert not own_grades_are_used(data, lambda one: out_of_fold(one, one.encoding, places, seed=3))
 
     def in_sample(one):  # the mistake that this is about
-        return np.column_stack([table.of(one.X) for table in chosen(one, None, one.encoding, LISTED, 3).tables])
+        return np.column_stack(
+            [table.of(one.X) for table in choose_encodings(one, None, one.encoding, LISTED, 3).tables]
+        )
 
     assert own_grades_are_used(data, in_sample)
 
@@ -127,7 +129,7 @@ def noise(seed, documents_of_a_level):
 def test_levels_of_few_documents_get_no_weight(documents_of_a_level, monkeypatch):
     """Means that hold a document's own grade look like the best of features; out of folds they tell nothing."""
     # The weakest shrinkage there might be; by moments these levels would mostly be taken for no different at all.
-    monkeypatch.setattr(level_means, "_shrinkage", lambda *_: 1.0)
+    monkeypatch.setattr(target_encoding, "_shrinkage", lambda *_: 1.0)
     data = noise(0, documents_of_a_level)
     ranker = tr.LinearRanker("ListNet", l2=0.01, level_means=["level"])
     assert ranker.fit(data).feature_importances_[list(data.feature_names).index("level")] < 0.1
@@ -154,8 +156,8 @@ def test_useless_categories_are_seldom_taken():
     taken = 0
     for seed in range(60):
         data = noise(seed, documents_of_a_level=4)
-        taken += bool(chosen(data, None, data.encoding, "auto", 0).tables)
-    assert taken <= binom.ppf(0.999, 60, level_means.LEVEL)
+        taken += bool(choose_encodings(data, None, data.encoding, "auto", 0).tables)
+    assert taken <= binom.ppf(0.999, 60, target_encoding.LEVEL)
 
 
 def test_many_useless_categories_are_taken_no_more_often_than_one():
@@ -170,11 +172,11 @@ def test_many_useless_categories_are_taken_no_more_often_than_one():
         }
         frame = pd.DataFrame({"qid": np.arange(size) // 10, "label": rng.integers(0, 4, size), **columns})
         data = tr.RankingData.from_frame(frame)
-        places = [mean.places for mean in chosen(data, None, data.encoding, "auto", seed).tables]
+        places = [mean.places for mean in choose_encodings(data, None, data.encoding, "auto", seed).tables]
         taken["single"] += any(len(place) == 1 for place in places)
         taken["pair"] += any(len(place) == 2 for place in places)
     for kind, count in taken.items():
-        assert binom.sf(count - 1, shops, level_means.LEVEL) > 1e-3, (kind, count)
+        assert binom.sf(count - 1, shops, target_encoding.LEVEL) > 1e-3, (kind, count)
 
 
 def test_what_helps_is_taken_and_told():
@@ -240,7 +242,7 @@ def test_engines_without_tables_refuse_in_a_sentence():
 
 def test_unknown_levels_and_missing_cells_have_the_mean_of_all():
     data = shop(levels=140)
-    columns = SeenColumns.of_codes(data.encoding, chosen(data, None, data.encoding, LISTED, 0).tables)
+    columns = SeenColumns.of_codes(data.encoding, choose_encodings(data, None, data.encoding, LISTED, 0).tables)
     rows = np.repeat(data.X[:1], 4, axis=0)
     rows[:, SELLER] = [np.nan, -1, 140, 2.5]
     assert (columns.columns(rows)[:, -2:] == 0).all()
@@ -252,11 +254,11 @@ def test_order_of_queries_and_threads_change_nothing():
     data = shop(levels=140)
     turned = data.select(np.arange(data.n_queries)[::-1])
     folds = [
-        dict(zip(one.qids.tolist(), level_means._folds(one, 0)[one.queries.offsets[:-1]].tolist(), strict=True))
+        [frozenset(one.qids[round.held_out].tolist()) for round in target_encoding._division(one, 0).rounds]
         for one in (data, turned)
     ]
     assert folds[0] == folds[1]
-    assert sorted(np.bincount(list(folds[0].values()))) == [12] * 5
+    assert [len(fold) for fold in folds[0]] == [12] * 5
     one, two = (tr.LinearRanker(level_means=LISTED, threads=threads).fit(data) for threads in (1, 2))
     assert np.array_equal(one.predict(data), two.predict(data))
 
@@ -306,7 +308,7 @@ def test_tables_have_a_million_cells_at_most():
     data = tr.RankingData.from_frame(frame)
     with pytest.raises(DataError, match="1,440,000 cells"):
         tr.LinearRanker(level_means=[("one", "other")]).fit(data)
-    assert level_means._candidates(data.encoding)[1] == []
+    assert target_encoding._candidates(data.encoding)[1] == []
 
 
 # ---- forged files ----
@@ -369,7 +371,7 @@ def test_forged_tables_are_refused_in_a_sentence(name, metadata, arrays, said, t
 
 
 def test_a_table_equals_itself_alone():
-    one, same = (LevelMean((0,), (2,), np.array([1.0, 2.0], np.float32), 1.0) for _ in range(2))
-    other = LevelMean((0,), (2,), np.array([1.0, 3.0], np.float32), 1.0)
+    one, same = (TargetEncoding((0,), (2,), np.array([1.0, 2.0], np.float32), 1.0) for _ in range(2))
+    other = TargetEncoding((0,), (2,), np.array([1.0, 3.0], np.float32), 1.0)
     assert one == same
     assert one != other

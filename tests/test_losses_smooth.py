@@ -17,10 +17,11 @@ from toprank import kernels
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
+from toprank.evaluation import evaluate
 from toprank.losses.base import Want
 from toprank.losses.checking import check_loss
 from toprank.losses.smooth import ApproxMetric, ApproxMRR, ApproxNDCG, NeuralNDCG, SmoothDiscount, SoftRank
-from toprank.metrics import DCG, NDCG, Discount, evaluate
+from toprank.metrics import DCG, NDCG, Discount
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -14,7 +14,7 @@ import toprank as tr
 from support import toprank
 from test_losses_yetirank import mixed
 from toprank import kernels, losses
-from toprank.data.row_hashes import id_hashes
+from toprank.data.hashes import id_hashes
 from toprank.errors import DataError
 from toprank.losses import CalibratedSoftmax, Gumbel, Mix, Multicategory, UniqueSoftmax
 from toprank.losses.base import BoundLoss, Diagonal, Judgments, Loss, Traits

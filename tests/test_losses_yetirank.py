@@ -10,7 +10,7 @@ import pytest
 from scipy.integrate import quad
 
 import toprank as tr
-from toprank.data.row_hashes import id_hashes
+from toprank.data.hashes import id_hashes
 from toprank.errors import DataError
 from toprank.losses import YetiRank
 from toprank.losses.base import Judgments

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import plain_metrics as plain
+import toprank.evaluation as te
 import toprank.metrics as tm
 from strategies import lists, rankings
 from toprank.data.dataset import RankingData
@@ -35,7 +36,7 @@ def test_lightgbm_equals_lightgbm(k, seed):
         train = lightgbm.Dataset(X, data.labels, group=data.queries.sizes, init_score=scores)
         options = {"objective": "lambdarank", "metric": metric, "eval_at": [k], "verbose": -1, "num_threads": 1}
         [(_, _, theirs, _)] = lightgbm.Booster(options, train).eval_train()
-        mine = tm.evaluate(scores, data, ours, convention="lightgbm").mean[ours]
+        mine = te.evaluate(scores, data, ours, convention="lightgbm").mean[ours]
         assert mine == pytest.approx(theirs, rel=1e-9)
 
 
@@ -49,7 +50,7 @@ def test_xgboost_equals_xgboost(name, seed):
     options = {"objective": "rank:ndcg" if "ndcg" in name else "rank:map", "eval_metric": name, "nthread": 1}
     booster = xgboost.Booster(options, [matrix])
     theirs = float(booster.eval(matrix).rsplit(":", 1)[1])
-    mine = tm.evaluate(scores, data, name, convention="xgboost").mean[name]
+    mine = te.evaluate(scores, data, name, convention="xgboost").mean[name]
     assert mine == pytest.approx(theirs, abs=2e-6)
 
 
@@ -60,7 +61,7 @@ def test_sklearn_equals_ndcg_score(problem):
     scores, data = problem
     for k in (1, 3, None):
         name = "ndcg" if k is None else f"ndcg@{k}"
-        mine = tm.evaluate(scores, data, name, convention="sklearn").per_query[name]
+        mine = te.evaluate(scores, data, name, convention="sklearn").per_query[name]
         for value, (s, y) in zip(mine, lists(scores, data), strict=True):
             if len(y) > 1:
                 assert value == pytest.approx(sklearn.ndcg_score([y], [s], k=k), abs=1e-12)
@@ -71,18 +72,18 @@ def test_letor_scripts_by_hand():
     data = RankingData(np.zeros((3, 0)), [0, 2, 1], qid=[1, 1, 1])
     scores = [0.0, 2.0, 1.0]
     for name in ("letor3", "letor4", "letor-clipped"):
-        result = tm.evaluate(scores, data, ["dcg@3", "ndcg@3", "map"], convention=name)
+        result = te.evaluate(scores, data, ["dcg@3", "ndcg@3", "map"], convention=name)
         assert result.mean["dcg@3"] == pytest.approx(3 + 1 + 0)
         assert result.mean["ndcg@3"] == 1.0
         assert result.mean["map"] == 1.0
-    worst = tm.evaluate([2.0, 0.0, 1.0], data, "ndcg@3", convention="letor4").mean["ndcg@3"]
+    worst = te.evaluate([2.0, 0.0, 1.0], data, "ndcg@3", convention="letor4").mean["ndcg@3"]
     assert worst == pytest.approx((0 + 1 + 3 / math.log2(3)) / (3 + 1))
 
 
 def test_letor_beyond_the_list():
     data = RankingData(np.zeros((2, 0)), [1, 0], qid=[1, 1])
     names = ["ndcg@2", "ndcg@3", "p@2", "p@4", "map", "avgndcg", "meanndcg"]
-    values = {c: tm.evaluate([1.0, 0.0], data, names, convention=c).mean for c in ("letor3", "letor4", "letor-clipped")}
+    values = {c: te.evaluate([1.0, 0.0], data, names, convention=c).mean for c in ("letor3", "letor4", "letor-clipped")}
     for convention in values:
         assert values[convention]["ndcg@2"] == 1.0
         assert values[convention]["p@2"] == 0.5
@@ -100,7 +101,7 @@ def test_letor_beyond_the_list():
 @settings(max_examples=50, deadline=None)
 def test_file_order_conventions_take_ties_as_they_stand(problem):
     scores, data = problem
-    result = tm.evaluate(scores, data, ["ndcg@5", "map", "mrr"], convention="letor-clipped")
+    result = te.evaluate(scores, data, ["ndcg@5", "map", "mrr"], convention="letor-clipped")
     for q, (s, y) in enumerate(lists(scores, data)):
         ordered = plain.in_file_order(s, y)
         wanted = plain.ndcg(ordered, 5, discount=plain.letor_discount)
@@ -112,9 +113,9 @@ def test_file_order_conventions_take_ties_as_they_stand(problem):
 def test_blank_queries_under_each_rule():
     data = RankingData(np.zeros((3, 0)), [0, 0, 1], qid=[1, 1, 2])
     names = ["ndcg@10", "map", "dcg", "mrr", "p@1", "recall@1", "err"]
-    standard = tm.evaluate(np.zeros(3), data, names).per_query
-    one = tm.evaluate(np.zeros(3), data, names, convention="lightgbm").per_query
-    skip = tm.evaluate(np.zeros(3), data, names, convention="skip-blank")
+    standard = te.evaluate(np.zeros(3), data, names).per_query
+    one = te.evaluate(np.zeros(3), data, names, convention="lightgbm").per_query
+    skip = te.evaluate(np.zeros(3), data, names, convention="skip-blank")
     for name in names:
         assert standard[name][0] == 0.0
         assert one[name][0] == (1.0 if name in ("ndcg@10", "map", "recall@1") else 0.0)
@@ -135,36 +136,36 @@ def test_unjudged_documents():
     data = RankingData(np.zeros((5, 0)), [-1, 1, 0, np.nan, 1], qid=[1, 1, 1, 2, 2])
     scores = [5.0, 4.0, 3.0, 2.0, 1.0]
     with pytest.raises(DataError, match="2 of 5 documents are not judged"):
-        tm.evaluate(scores, data, "mrr")
+        te.evaluate(scores, data, "mrr")
     with pytest.raises(UnknownNameError):
-        tm.evaluate(scores, data, "mrr", unjudged="condemn")
-    assert tm.evaluate(scores, data, "mrr", unjudged="irrelevant").per_query["mrr"].tolist() == [1 / 2, 1 / 2]
-    assert tm.evaluate(scores, data, "mrr", unjudged="condense").per_query["mrr"].tolist() == [1, 1]
+        te.evaluate(scores, data, "mrr", unjudged="condemn")
+    assert te.evaluate(scores, data, "mrr", unjudged="irrelevant").per_query["mrr"].tolist() == [1 / 2, 1 / 2]
+    assert te.evaluate(scores, data, "mrr", unjudged="condense").per_query["mrr"].tolist() == [1, 1]
     with pytest.raises(DataError, match="Every query has unjudged"):
-        tm.evaluate(scores, data, "mrr", unjudged="drop")
+        te.evaluate(scores, data, "mrr", unjudged="drop")
     whole = RankingData(np.zeros((3, 0)), [-1, 1, 1], qid=["a", "b", "b"])
-    dropped = tm.evaluate(scores[:3], whole, "mrr", unjudged="drop")
+    dropped = te.evaluate(scores[:3], whole, "mrr", unjudged="drop")
     assert dropped.qids.tolist() == ["b"]
 
 
 def test_bad_input_is_a_sentence():
     data = RankingData(np.zeros((2, 0)), [0, 1], qid=[1, 1])
     with pytest.raises(DataError, match="3 scores for 2 documents"):
-        tm.evaluate([1, 2, 3], data)
+        te.evaluate([1, 2, 3], data)
     with pytest.raises(DataError, match=r"score of document 1 .*NaN"):
-        tm.evaluate([1.0, np.nan], data)
+        te.evaluate([1.0, np.nan], data)
     with pytest.raises(DataError, match=r"score of document 1 .*NaN"):
-        tm.evaluate([1.0, np.nan], data, "ndcg@1")
+        te.evaluate([1.0, np.nan], data, "ndcg@1")
     with pytest.raises(UnknownNameError, match="did you mean 'ndcg@10'"):
-        tm.evaluate([1.0, 2.0], data, "ncdg@10")
+        te.evaluate([1.0, 2.0], data, "ncdg@10")
     with pytest.raises(DataError, match="ids"):
-        tm.evaluate([1.0, 2.0], data, convention="trec_eval")
+        te.evaluate([1.0, 2.0], data, convention="trec_eval")
     with pytest.raises(DataError, match="max_grade"):
-        tm.evaluate([1.0, 2.0], data, "err(max_grade=0.5)")
+        te.evaluate([1.0, 2.0], data, "err(max_grade=0.5)")
     with pytest.raises(DataError, match="negative"):
-        tm.evaluate([1.0, 2.0], RankingData(np.zeros((2, 0)), [-2, 1], qid=[1, 1]), "ndcg")
+        te.evaluate([1.0, 2.0], RankingData(np.zeros((2, 0)), [-2, 1], qid=[1, 1]), "ndcg")
     with pytest.raises(DataError, match=r"without a closed form .* a query .* \(labels \[\d\. \d\.\] at one score\)"):
-        tm.evaluate([1.0, 1.0], data, tm.Custom("own", max))
+        te.evaluate([1.0, 1.0], data, tm.Custom("own", max))
 
 
 @pytest.mark.parametrize("convention", ["standard", "letor4"])
@@ -176,7 +177,7 @@ def test_custom_measures_look_at_ranked_documents_alone(convention, k):
     labels, scores = rng.integers(0, 3, sizes.sum()), rng.permutation(sizes.sum()).astype(float)
     data = RankingData(np.zeros((sizes.sum(), 0)), labels, qid=np.repeat(np.arange(40), sizes))
     own = tm.Custom("own", lambda labels: float(labels @ np.arange(1, len(labels) + 1)), k=k)
-    found = tm.evaluate(scores, data, [own], convention=convention).per_query[str(own)]
+    found = te.evaluate(scores, data, [own], convention=convention).per_query[str(own)]
     starts = np.cumsum(sizes) - sizes
     for value, start, size in zip(found, starts, sizes, strict=True):
         of = slice(start, start + size)
@@ -189,22 +190,22 @@ def test_a_tie_that_a_custom_measure_cannot_see_is_none():
     labels, qid = [2, 0, 1, 1, 1, 0], [1, 1, 1, 2, 2, 2]
     data = RankingData(np.zeros((6, 0)), labels, qid=qid)
     alike_or_below = [3.0, 1.0, 1.0, 2.0, 2.0, 0.0]
-    assert tm.evaluate(alike_or_below, data, [first]).per_query["first@1"].tolist() == [2, 1]
+    assert te.evaluate(alike_or_below, data, [first]).per_query["first@1"].tolist() == [2, 1]
     with pytest.raises(DataError, match=r"in 2 queries .* \(labels \[2\. 1\.\] at one score\)"):
-        tm.evaluate([3.0, 1.0, 3.0, 2.0, 1.0, 2.0], data, [first])
+        te.evaluate([3.0, 1.0, 3.0, 2.0, 1.0, 2.0], data, [first])
 
 
 def test_custom_measures_where_ties_are_ordered():
     data = RankingData(np.zeros((4, 0)), [0, 1, 1, 0], qid=[1, 1, 2, 2])
     top = tm.Custom("top", lambda labels: labels[0])
-    result = tm.evaluate([1.0, 1.0, 2.0, 1.0], data, [top], convention="letor4")
+    result = te.evaluate([1.0, 1.0, 2.0, 1.0], data, [top], convention="letor4")
     assert result.per_query["top"].tolist() == [0.0, 1.0]
 
 
 def test_a_custom_measure_says_none_to_leave_a_query_out():
     data = RankingData(np.zeros((4, 0)), [0, 1, 0, 0], qid=[1, 1, 2, 2])
     top = tm.Custom("top", lambda labels: labels[0] if labels.any() else None)
-    result = tm.evaluate([1.0, 2.0, 2.0, 1.0], data, [top], convention="letor4")
+    result = te.evaluate([1.0, 2.0, 2.0, 1.0], data, [top], convention="letor4")
     assert result.mean["top"] == 1.0
     assert result.counted["top"] == 1
 
@@ -213,26 +214,26 @@ def test_a_custom_measure_says_none_to_leave_a_query_out():
 def test_a_custom_measure_must_give_a_number(value, shown):
     data = RankingData(np.zeros((2, 0)), [0, 1], qid=[1, 1])
     with pytest.raises(DataError, match=rf"'own' gives {shown} for a query with the labels \[1\. 0\.\]"):
-        tm.evaluate([1.0, 2.0], data, [tm.Custom("own", lambda labels: value)], convention="letor4")
+        te.evaluate([1.0, 2.0], data, [tm.Custom("own", lambda labels: value)], convention="letor4")
 
 
 @pytest.mark.parametrize(("queries", "words"), [(1, "1 query)"), (2, "2 queries)")])
 def test_an_evaluation_counts_its_queries(queries, words):
-    assert repr(tm.evaluate(np.zeros(queries), np.ones(queries), qid=np.arange(queries))).endswith(words)
+    assert repr(te.evaluate(np.zeros(queries), np.ones(queries), qid=np.arange(queries))).endswith(words)
 
 
 def test_weighted_mean_and_scattered_rows():
     scores, labels = [2.0, 1.0, 1.0, 2.0], [1, 0, 1, 0]
-    grouped = tm.evaluate(scores, labels, "mrr", qid=[1, 1, 2, 2])
-    scattered = tm.evaluate([2.0, 1.0, 1.0, 2.0], [1, 1, 0, 0], "mrr", qid=[1, 2, 1, 2])
+    grouped = te.evaluate(scores, labels, "mrr", qid=[1, 1, 2, 2])
+    scattered = te.evaluate([2.0, 1.0, 1.0, 2.0], [1, 1, 0, 0], "mrr", qid=[1, 2, 1, 2])
     assert grouped.per_query["mrr"].tolist() == scattered.per_query["mrr"].tolist() == [1.0, 0.5]
     data = RankingData(np.zeros((4, 0)), labels, qid=[1, 1, 2, 2], query_weights=[3, 1])
-    assert tm.evaluate(scores, data, "mrr", weighted=True).mean["mrr"] == (3 * 1.0 + 1 * 0.5) / 4
+    assert te.evaluate(scores, data, "mrr", weighted=True).mean["mrr"] == (3 * 1.0 + 1 * 0.5) / 4
 
 
 def test_every_convention_side_by_side():
     scores, data = random_problem(3)
-    results = tm.evaluate_under_all(scores, data, ["ndcg@10"])
+    results = te.evaluate_under_all(scores, data, ["ndcg@10"])
     assert list(results) == list(tm.CONVENTIONS)
     assert isinstance(results["trec_eval"], str)  # no document ids: the reason instead of a number
-    assert isinstance(results["standard"], tm.Evaluation)
+    assert isinstance(results["standard"], te.Evaluation)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import plain_metrics as plain
+import toprank.evaluation as te
 import toprank.metrics as tm
 from strategies import lists, rankings
 from toprank import kernels
@@ -63,7 +64,7 @@ CASES = {
 @settings(max_examples=150, deadline=None)
 def test_metrics_equal_the_mean_over_tied_orders(problem):
     scores, data = problem
-    result = tm.evaluate(scores, data, list(CASES), max_grade=4)
+    result = te.evaluate(scores, data, list(CASES), max_grade=4)
     for name, metric in CASES.items():
         wanted = [plain.expected(metric, s, y) for s, y in lists(scores, data)]
         np.testing.assert_allclose(result.per_query[name], wanted, rtol=1e-12, atol=1e-13, err_msg=name)
@@ -77,7 +78,7 @@ def test_the_order_of_rows_never_leaks_into_a_number(problem, seed):
     shuffle = np.concatenate([rng.permutation(np.arange(rows.start, rows.stop)) for rows in data.queries])
     shuffled = RankingData(data.X, data.labels[shuffle], queries=data.queries)
     names = [*CASES, "pairacc", "tau", "rho", "owa", "owa(weights=top)"]
-    here, there = tm.evaluate(scores, data, names), tm.evaluate(scores[shuffle], shuffled, names)
+    here, there = te.evaluate(scores, data, names), te.evaluate(scores[shuffle], shuffled, names)
     for name in names:
         np.testing.assert_allclose(here.per_query[name], there.per_query[name], rtol=0, atol=1e-12, err_msg=name)
 
@@ -137,7 +138,7 @@ def test_a_score_that_is_no_number_is_named_wherever_it_stands(depth, place):
 def test_long_queries_are_counted_in_full(n_grades):
     rng = np.random.default_rng(n_grades)
     labels, scores = rng.integers(0, n_grades, 3000).astype(float), rng.normal(size=3000)
-    found = tm.evaluate(scores, labels, ["ndcg@1000(gain=linear)", "recall@700"], qid=np.zeros(3000)).mean
+    found = te.evaluate(scores, labels, ["ndcg@1000(gain=linear)", "recall@700"], qid=np.zeros(3000)).mean
     by_score = labels[np.argsort(-scores)]
     discounts = np.log2(np.arange(2, 1002))
     ideal = (np.sort(labels)[::-1][:1000] / discounts).sum()
@@ -148,7 +149,7 @@ def test_long_queries_are_counted_in_full(n_grades):
 def test_many_distinct_real_grades_use_the_same_formulas():
     rng = np.random.default_rng(0)
     labels, scores = rng.uniform(0, 3, 700), rng.integers(0, 5, 700).astype(float)
-    result = tm.evaluate(scores, labels, ["ndcg@5", "avgndcg", "err"], qid=np.repeat([0, 1], 350), max_grade=3)
+    result = te.evaluate(scores, labels, ["ndcg@5", "avgndcg", "err"], qid=np.repeat([0, 1], 350), max_grade=3)
     for q, rows in enumerate((slice(0, 350), slice(350, 700))):
         top = [labels[rows][scores[rows] == value] for value in range(4, -1, -1)]
         means = np.concatenate([np.full(len(group), np.mean(2**group - 1)) for group in top])
@@ -162,7 +163,7 @@ def test_many_distinct_real_grades_use_the_same_formulas():
 def test_err_of_a_large_tied_group_equals_its_sampled_mean():
     rng = np.random.default_rng(1)
     labels = rng.integers(0, 5, 60).astype(float)
-    exact = tm.evaluate(np.zeros(60), labels, "err", max_grade=4).mean["err"]
+    exact = te.evaluate(np.zeros(60), labels, "err", max_grade=4).mean["err"]
     sampled = np.array([plain.err(rng.permutation(labels).tolist()) for _ in range(4000)])
     assert abs(exact - sampled.mean()) < 5 * sampled.std() / math.sqrt(4000)
 
@@ -173,7 +174,7 @@ def test_results_are_the_same_bits_on_any_number_of_threads():
     data = RankingData(np.zeros((queries.n_documents, 0)), rng.integers(0, 5, queries.n_documents), queries=queries)
     scores = rng.integers(0, 200, queries.n_documents).astype(float)
     names = ["ndcg@10", "map", "err", "tau", "avgndcg"]
-    one, two = (tm.evaluate(scores, data, names, threads=threads) for threads in (1, 3))
+    one, two = (te.evaluate(scores, data, names, threads=threads) for threads in (1, 3))
     for name in names:
         assert one.per_query[name].tobytes() == two.per_query[name].tobytes()
 
@@ -190,7 +191,7 @@ def test_results_are_the_same_bits_with_every_set_of_instructions(monkeypatch):
         for y in labels.values():
             data = RankingData(np.zeros((n, 0)), y, queries=queries)
             for s in scores.values():
-                found = tm.evaluate(s, data, [name for name in names if "gain=[" not in name], max_grade=4.0)
+                found = te.evaluate(s, data, [name for name in names if "gain=[" not in name], max_grade=4.0)
                 yield from (found.per_query[name].tobytes() for name in found.names)
 
     best, library = list(values()), kernels.library()
@@ -207,13 +208,13 @@ def test_a_constant_ranking_is_worth_its_random_order():
     discounts = [1 / math.log2(1 + j) for j in range(1, 5)]
     ideal = 3 * discounts[0] + 1 * discounts[1]
     wanted = sum(gains) / 4 * sum(discounts) / ideal
-    assert tm.evaluate(np.zeros(4), labels, "ndcg").mean["ndcg"] == pytest.approx(wanted, rel=1e-14)
+    assert te.evaluate(np.zeros(4), labels, "ndcg").mean["ndcg"] == pytest.approx(wanted, rel=1e-14)
 
 
 def test_err_of_a_huge_tied_list_takes_no_time():
     labels = np.zeros(20_000)
     labels[7] = 2.0
-    value = tm.evaluate(np.zeros(20_000), labels, "err", qid=np.zeros(20_000), max_grade=2).mean["err"]
+    value = te.evaluate(np.zeros(20_000), labels, "err", qid=np.zeros(20_000), max_grade=2).mean["err"]
     stop = 3 / 4
     assert value == pytest.approx(stop * np.mean(1 / np.arange(1, 20_001)), rel=1e-12)
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import toprank.evaluation as te
 import toprank.metrics as tm
 from toprank.errors import DataError, UnknownNameError
 
@@ -126,7 +127,7 @@ def test_lists_of_names():
 
 
 def test_results_answer_to_every_spelling():
-    result = tm.evaluate([1.0, 0.0], [0, 1], ["map", "ndcg_cut_10"])
+    result = te.evaluate([1.0, 0.0], [0, 1], ["map", "ndcg_cut_10"])
     assert result.mean["AP"] == result.mean["map"] == 1 / 2
     assert result.names == ("map", "ndcg_cut_10")
     assert result.mean["nDCG@10"] == result.mean["ndcg_cut_10"]
@@ -140,9 +141,9 @@ def test_names_are_exact_and_never_lose_a_metric():
     assert tm.parse(str(tm.NDCG(10, gain=[0, 1 / 3]))) == tm.NDCG(10, gain=[0, 1 / 3])
     two = [tm.NDCG(10, gain=lambda y: y + 0.5), tm.NDCG(10, gain=lambda y: y)]
     with pytest.raises(DataError, match="both called"):
-        tm.evaluate([1.0, 0.0], [0, 1], two)
+        te.evaluate([1.0, 0.0], [0, 1], two)
     own = tm.Custom("own", lambda labels: float(labels[0]))
-    result = tm.evaluate([1.0, 0.0], [0, 1], [own, "ndcg@10"], convention="letor-clipped")
+    result = te.evaluate([1.0, 0.0], [0, 1], [own, "ndcg@10"], convention="letor-clipped")
     assert result.mean["nDCG@10"] == result.mean["ndcg@10"]
     assert "foo" not in result.mean
     assert result.mean.get("foo") is None

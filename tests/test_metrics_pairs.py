@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from scipy import stats
 
-import toprank.metrics as tm
+import toprank.evaluation as te
 from strategies import lists, rankings
 
 
@@ -47,7 +47,7 @@ GENERATORS = {
 def test_pair_measures(convention, problem):
     scores, data = problem
     names = ["pairacc", "tau", "rho", *GENERATORS]
-    result = tm.evaluate(scores, data, names, convention=convention)
+    result = te.evaluate(scores, data, names, convention=convention)
     for q, (s, y) in enumerate(lists(scores, data)):
         wanted = {"pairacc": plain_pairwise_accuracy(s, y), "tau": math.nan, "rho": math.nan}
         if len(set(s)) > 1 and len(set(y)) > 1:
@@ -66,14 +66,14 @@ def test_equal_and_opposite_orders_are_exactly_one(grades):
         labels = rng.integers(0, grades, m)
         labels[:2] = 0, 1
         for sign in (1, -1):
-            found = tm.evaluate(sign * labels, labels, ["tau", "rho", "pairacc", *GENERATORS], qid=np.zeros(m)).mean
+            found = te.evaluate(sign * labels, labels, ["tau", "rho", "pairacc", *GENERATORS], qid=np.zeros(m)).mean
             assert (found["tau"], found["rho"], found["pairacc"]) == (sign, sign, (1 + sign) / 2)
             assert all(0 <= found[name] <= 1 for name in GENERATORS)
 
 
 def test_undefined_queries_are_left_out_and_counted():
     labels, qid = [1, 0, 1, 1, 2], [1, 1, 2, 2, 3]
-    result = tm.evaluate([2.0, 1.0, 1.0, 2.0, 1.0], labels, ["pairacc", "t"], qid=qid)
+    result = te.evaluate([2.0, 1.0, 1.0, 2.0, 1.0], labels, ["pairacc", "t"], qid=qid)
     for name in ("pairacc", "t"):
         assert result.counted[name] == 1
         assert result.mean[name] == 1.0

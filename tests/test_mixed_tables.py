@@ -18,13 +18,14 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.commands import app
+from toprank.data.concatenation import concatenate
 from toprank.data.converting import convert
-from toprank.data.dataset import RankingData, concatenate
+from toprank.data.dataset import RankingData
 from toprank.data.encoding import FLOOR, Column, Encoding, UnknownLevelsWarning
 from toprank.data.frames import from_frame
-from toprank.data.frames.layout import ColumnsLeftOutWarning
-from toprank.data.seen_columns import SeenColumns
+from toprank.data.frames.categories import ColumnsLeftOutWarning
 from toprank.errors import DataError, FormatError
+from toprank.rankers.seen_columns import SeenColumns
 
 BRANDS = ("acme", "borg", "cola", "delta", "exo")
 

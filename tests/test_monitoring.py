@@ -134,6 +134,20 @@ def false_alarms(kind, n_queries, runs, width=1, resamples=99):
     return alarms
 
 
+def test_with_few_queries_every_significant_shift_is_large_enough_for_an_alarm():
+    """A PSI of 0.1 makes no alarm rarer where chance alone moves a PSI that far."""
+    rng, found = np.random.default_rng(3), []
+    for run in range(120):
+        (of_a, a), (of_b, b) = (of_kind("query", 20, rng) for _ in range(2))
+        cells, draws = counted(a, b, (of_a, of_b), 99, seed=run)
+        [test] = [measure(part, draws, confidence=0.95) for part in cells]
+        if corrected([(test.met, test.by_chance)])[0] <= 0.05:
+            found.append(test.psi.value)
+    assert holds_its_level(len(found), 120)
+    assert found
+    assert min(found) >= 0.1
+
+
 def holds_its_level(alarms, runs):
     """Whether so many alarms are those of a level of 5 %, up to binomial error."""
     return binom.ppf(5e-4, runs, 0.05) <= alarms <= binom.ppf(1 - 5e-4, runs, 0.05)
@@ -205,6 +219,7 @@ def test_what_moved_is_named_and_what_did_not_is_not(calibrated, parts):
 def test_the_expected_dcg_and_its_fall(calibrated, parts):
     _, _, reference, new = parts
     still = tr.monitor(calibrated, reference, new).expected_dcg
+    assert still.p != tr.monitor(calibrated, reference, new).scores.p  # tested by itself, not by the scores
     own = calibrated.expected_dcg(new, calibrated.predict(new))
     assert still.new == pytest.approx(own.overall()[0])
     assert still.interval.low < 0 < still.interval.high

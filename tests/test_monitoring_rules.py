@@ -10,7 +10,8 @@ from scipy.stats import ttest_ind
 import toprank as tr
 from toprank.errors import DataError
 from toprank.monitoring import shifts as module
-from toprank.monitoring.drift import Disagreement, Drift, ExpectedChange, _change
+from toprank.monitoring.drift import Drift
+from toprank.monitoring.forecast import Disagreement, ExpectedChange, expected_change
 from toprank.monitoring.shifts import CellCounts, Draws, Shift, cells_of, corrected, measure, sampled, shifts
 from toprank.significance import Interval
 
@@ -153,13 +154,13 @@ def expectation(values):
 def test_the_interval_of_the_expected_dcg_is_welchs():
     rng = np.random.default_rng(0)
     before, after = rng.normal(3, 1, 12), rng.normal(2, 2, 7)
-    change = _change((expectation(before), expectation(after)), 5, 0.9, 0.01)
+    change = expected_change((expectation(before), expectation(after)), 5, 0.9, 0.01)
     welch = ttest_ind(after, before, equal_var=False).confidence_interval(0.9)
     assert tuple(change.interval) == pytest.approx(tuple(welch))
     assert change.difference == pytest.approx(after.mean() - before.mean())
     assert (change.k, tuple(change.reference_interval), tuple(change.new_interval)) == (5, (0.0, 9.0), (0.0, 9.0))
     assert (change.p, change.reference_interval.value) == (0.01, before.mean())
-    same = _change((expectation([2.0, 2.0]), expectation([2.0, 2.0])), 5, 0.9, 1.0)
+    same = expected_change((expectation([2.0, 2.0]), expectation([2.0, 2.0])), 5, 0.9, 1.0)
     assert (same.difference, tuple(same.interval), same.changed) == (0.0, (0.0, 0.0), False)
 
 
@@ -168,7 +169,7 @@ def test_the_interval_of_the_expected_dcg_is_welchs():
     [(0.25, 1.9, True), (0.25, 2.1, True), (0.25, 1.9375, False), (0.26, 1.0, False), (0.01, 1.0, True)],
 )
 def test_the_expected_dcg_calls_where_it_has_surely_changed_by_a_twentieth(p, new, changed):
-    assert _change((expectation([1.0, 3.0]), expectation([new - 1, new + 1])), 5, 0.75, p).changed is changed
+    assert expected_change((expectation([1.0, 3.0]), expectation([new - 1, new + 1])), 5, 0.75, p).changed is changed
 
 
 def a_shift(name="price", *, drifted=False, psi=0.2, missing=(0.0, 0.0), outside=0.0, ks=0.125):

@@ -219,3 +219,21 @@ def outcome(call, function, given):
         return type(problem), str(problem)
     assert len(function.calls) == before + 1
     return "called", result, repr(function.calls[-1]).replace("True", "1")  # which C takes for 1
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_newest_installs_the_versions_that_weekly_recorded_last(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+
+    def planned(*words):
+        done = subprocess.run(["make", "-n", *words], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return [line for line in done.stdout.splitlines() if ".venv-newest" in line and "pip install" in line]
+
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).touch()
+    assert ["--constraint" in line for line in planned("newest")] == [False]
+    (tmp_path / "constraints-newest.txt").touch()
+    assert ["--constraint constraints-newest.txt" in line for line in planned("newest")] == [True]
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "newest.txt").touch()  # which the first of both installations writes
+    assert ["--constraint build/newest.txt" in line for line in planned("weekly")] == [False, True]

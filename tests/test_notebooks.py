@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import toprank as tr
+from toprank.display import progress
+from toprank.display.pictures import Picture
+from toprank.display.progress import ProgressLine
+from toprank.display.tables import Table, frame_of
 from toprank.errors import DataError, UnknownNameError
-from toprank.rankers.watching import Epoch, TrainingProgress
-from toprank.showing import progress
-from toprank.showing.pictures import Picture
-from toprank.showing.progress import ProgressLine
-from toprank.showing.tables import Table, frame_of
+from toprank.rankers.early_stopping import Epoch, TrainingProgress
 
 NASTY = "<script>alert(1)</script>"
 VOID = {"br", "hr", "meta", "input", "link"}
@@ -120,7 +120,7 @@ def test_plots_are_drawings_that_stand_alone(shown, kind, tmp_path):
     picture.save(tmp_path / "plot.svg")
     assert (tmp_path / "plot.svg").read_text() == picture.svg()
     with pytest.raises(DataError, match=r"ends in \.svg"):
-        picture.save(tmp_path / "plot.png")
+        picture.save(tmp_path / "plot.jpg")
 
 
 @pytest.mark.parametrize("kind", ["Evaluation", "Comparison", "Results", "Content"])
@@ -360,7 +360,7 @@ def test_a_notebook_is_silent_where_that_is_asked_for(outputs):
 
 
 def test_latex_of_every_sign_is_plain_text_and_numbers_are_alike():
-    from toprank.showing.tables import Table
+    from toprank.display.tables import Table
 
     rows = [("a ≤ b", "0.5", "1.91e-05 [-0.00001, 0.00073]*"), ("–", "0.25", "–")]
     table = Table(("system", "ndcg@10", "difference"), rows, names=1, best=frozenset({(0, 1)}), decimals=4)
@@ -375,7 +375,7 @@ def test_latex_of_every_sign_is_plain_text_and_numbers_are_alike():
 
 
 def test_latex_of_greek_letters_is_plain_text():
-    from toprank.showing.tables import latex_text
+    from toprank.display.tables import latex_text
 
     assert latex_text("α·R + β, Λ³") == r"$\alpha$$\cdot$R + $\beta$, $\Lambda$$^3$"
 
@@ -383,7 +383,7 @@ def test_latex_of_greek_letters_is_plain_text():
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_latex_compiles_and_fits_the_page(tmp_path):
     """Every sign that a table may hold, names that look like commands, and a table wider than the page."""
-    from toprank.showing.tables import _LATEX, Table, latex_text
+    from toprank.display.tables import _LATEX, Table, latex_text
 
     signs = latex_text(" ".join(chr(code) for code in _LATEX))
     wide = ("a_b & 50% #1 {x} \\ ~^", *["-0.1234 [-0.5, 0.5]*"] * 9)

@@ -61,7 +61,8 @@ def test_every_statistic_is_that_of_a_plain_loop(data):
 @pytest.mark.parametrize("size", [1e-320, 1e-200, 1e-30, 1e30, 1e200, 1e307])
 def test_tiny_and_enormous_values_have_a_spread(size):
     x = np.array([1.0, 2.0, 6.0, 2.0])
-    mean, std, zscore = tr.PoolFeatures(("mean", "std", "zscore"), keep=False).fit_transform(size * x[:, None]).T
+    pool = tr.PoolFeatures(("mean", "std", "zscore"), keep=False)
+    mean, std, zscore = pool.fit_transform(size * x[:, None], qid=[0, 0, 0, 0]).T
     precision = 0.01 if size < 1e-300 else 1e-12  # the smallest numbers have few digits
     np.testing.assert_allclose(mean, size * x.mean(), rtol=precision)
     np.testing.assert_allclose(std, size * x.std(), rtol=precision)
@@ -71,7 +72,7 @@ def test_tiny_and_enormous_values_have_a_spread(size):
 @pytest.mark.parametrize("values", [[1.7e308, 1.7e308, 1e308], [-1.7e308, 1.7e308]])
 def test_values_whose_mean_or_spread_overflows_are_refused(values):
     with pytest.raises(DataError, match="infinite or enormous values"):
-        tr.PoolFeatures().fit_transform(np.array(values)[:, None])
+        tr.PoolFeatures().fit_transform(np.array(values)[:, None], qid=np.zeros(len(values)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -211,18 +212,29 @@ def test_wrong_data_are_sentences(data):
 
 def test_a_forgotten_qid_is_refused(data):
     pool = tr.PoolFeatures().fit(data.X, qid=data.qid)
-    with pytest.raises(DataError, match=r"here are features without qid\..*enable_metadata_routing"):
-        pool.transform(data.X)
-    one = tr.PoolFeatures(["size"], keep=False)
-    assert set(one.fit_transform(data.X).ravel()) == {data.n_documents}  # without queries from the start: one query
+    for call in (pool.transform, tr.PoolFeatures().fit, tr.PoolFeatures().fit_transform):
+        with pytest.raises(DataError, match=r"needs the query of each row.*enable_metadata_routing"):
+            call(data.X)
+    one = tr.PoolFeatures(["size"], keep=False).fit_transform(data.X, qid=np.zeros(data.n_documents))
+    assert set(one.ravel()) == {data.n_documents}
 
 
 # ---- at home in scikit-learn ----
 
 
+class OneQuery(tr.PoolFeatures):
+    """Takes all rows as one query, since scikit-learn's checks know no queries."""
+
+    def fit(self, X, y=None, qid=None):
+        return super().fit(X, y, qid=True)
+
+    def transform(self, X, qid=None):
+        return super().transform(X, qid=np.zeros(X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))))
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
-    [tr.PoolFeatures()],
+    [OneQuery()],
     expected_failed_checks=lambda _: {
         "check_methods_subset_invariance": "what the pool is, is what the transformer is about"
     },
@@ -255,7 +267,7 @@ def test_qid_is_routed_through_a_pipeline(data, routing):
     pipeline = make_pipeline(tr.PoolFeatures(), trees()).fit(data.X, data.labels, qid=data.qid)
     np.testing.assert_array_equal(pipeline.predict(data.X, qid=data.qid), by_hand.predict(wide))
     assert pipeline.score(data.X, data.labels, qid=data.qid) == by_hand.score(wide)
-    with pytest.raises(DataError, match="without qid"):
+    with pytest.raises(DataError, match="needs the query of each row"):
         pipeline.predict(data.X)
 
 

@@ -9,25 +9,28 @@ import numpy as np
 import pytest
 
 import toprank as tr
-from toprank.choosing import portfolio as module
-from toprank.choosing.automatic import _new_to
-from toprank.choosing.choice import _signed
-from toprank.choosing.decision import (
+from toprank.errors import DataError
+from toprank.evaluation.scores import Judge
+from toprank.model_selection import decision as decision_module
+from toprank.model_selection import portfolio as module
+from toprank.model_selection.automatic import _new_to
+from toprank.model_selection.decision import (
     Decision,
     StoryFacts,
     _blend,
     _caution,
     _data,
+    _default,
     _interval,
     _left_out,
     _winner,
     decide,
-    plausibility,
     rows_of,
 )
-from toprank.choosing.portfolio import NO_TIME, PortfolioEntry, PortfolioSearch, tree_settings
-from toprank.choosing.search import Clock, Refit, Trial, TrialJudge
-from toprank.errors import DataError
+from toprank.model_selection.portfolio import NO_TIME, PortfolioEntry, PortfolioSearch, RefitPlan, tree_settings
+from toprank.model_selection.result import _signed
+from toprank.model_selection.search import Clock, Refit, Trial, TrialJudge
+from toprank.model_selection.weights import paired_gain, plausibility
 from toprank.rankers.blend import BlendRanker
 from toprank.significance import Interval
 
@@ -45,7 +48,7 @@ class Time:
     """A clock that moves when an entry is fitted."""
 
     def __init__(self, budget):
-        self.left = budget
+        self.left = self.budget = budget
 
 
 def tried(budget, plan, monkeypatch, **more):
@@ -76,25 +79,81 @@ def names(search, *states):
     return [trial.name for trial in search.of(*states)]
 
 
-def test_half_of_the_time_is_for_each_and_all_for_the_last(monkeypatch):
-    found, shares = tried(16, [("a", True, 1, 4, ""), ("b", True, 1, 4, ""), ("c", True, 1, 4, "")], monkeypatch)
-    assert shares == {"a": np.inf, "b": 6, "c": 8}
-    assert (names(found, "complete"), found.interrupts.happened, found.budget_bound) == (["a", "b", "c"], False, False)
+def test_the_default_system_may_use_all_of_the_time_and_others_half(monkeypatch):
+    plan = [("a", True, 1, 4, ""), ("b", True, 1, 4, ""), ("c", True, 1, 4, ""), ("d", True, 1, 2, "")]
+    found, shares = tried(16, plan, monkeypatch)
+    assert shares == {"a": np.inf, "b": 12, "c": 4, "d": 4}
+    names_done = names(found, "complete")
+    assert (names_done, found.interrupts.happened, found.budget_bound) == ([*"abcd"], False, False)
     assert found.stopped == "All candidates were tried."
 
 
-def test_what_is_expected_not_to_fit_is_left_out(monkeypatch):
-    plan = [("a", False, 1, 4, ""), ("b", False, 3, 4, ""), ("c", True, 9, 1, ""), ("d", False, 2, 1, ""),
+def test_a_solver_that_is_expected_not_to_fit_is_left_out(monkeypatch):
+    plan = [("a", False, 1, 4, ""), ("b", True, 9, 0, ""), ("c", False, 3, 4, ""), ("d", False, 2, 1, ""),
             ("e", False, 1, 1, "")]  # fmt: skip
     found, _ = tried(10, plan, monkeypatch)
-    # b would take 12 of the 6 that are left; nothing is known of c's kind; d would take 8 of 5; e takes 4
-    assert names(found, "complete") == ["a", "c", "e"]
-    assert names(found, "not tried") == ["b", "d"]
+    # c would take 12 and d 8 of the 6 that are left; e takes 4
+    assert names(found, "complete") == ["a", "b", "e"]
+    assert names(found, "not tried") == ["c", "d"]
     assert found.budget_bound
-    exactly, _ = tried(8, [("a", False, 1, 4, ""), ("b", False, 1, 4, "")], monkeypatch)
+    exactly, _ = tried(8, [("a", False, 1, 4, ""), ("b", True, 1, 0, ""), ("c", False, 1, 4, "")], monkeypatch)
     assert names(exactly, "not tried") == []
     over, shares = tried(4, [("a", False, 1, 4, ""), ("c", True, 1, 1, "")], monkeypatch)
     assert (names(over, "not tried"), list(shares)) == (["c"], ["a"])  # no time is left, whatever its kind
+
+
+def suspending(monkeypatch, budget, rounds, **more):
+    """Search among trees that need so many seconds, and go on where they were cut; return the search and its calls."""
+    clock, calls, done = Time(budget), [], dict.fromkeys(rounds, 0.0)
+    kind = SimpleNamespace(rounds=1, path_=[{"iterations": 1}], history_={})
+    entries = [PortfolioEntry(name, kind, 1.0) for name in rounds]
+
+    def attempt(search, candidate):
+        calls.append((candidate.name, candidate.seconds))
+        seconds = min(candidate.seconds, rounds[candidate.name] - done[candidate.name])
+        done[candidate.name] += seconds
+        clock.left -= seconds
+        cut = done[candidate.name] < rounds[candidate.name]
+        candidate.resumable._trainings.clear()
+        if cut:
+            candidate.resumable._trainings["training"] = None
+        value = ord(candidate.name) / 100
+        values = np.array([value, value + 0.01])
+        return Trial(candidate.name, value=value, values=values, seconds=seconds, fitted=kind,
+                     state="cut short" if cut else "complete")  # fmt: skip
+
+    monkeypatch.setattr(PortfolioSearch, "attempt", attempt)
+    search = PortfolioSearch(TrialJudge(None, "ndcg", "standard", 1), clock, entries, **more)
+    search.run()
+    return search, calls, clock
+
+
+def test_the_best_that_was_cut_goes_on_with_the_time_that_is_left(monkeypatch):
+    rounds = {"a": 10, "b": 10, "c": 30, "d": 100, "e": 100}
+    found, calls, clock = suspending(monkeypatch, 100.0, rounds)
+    assert calls == [("a", np.inf), ("b", 90.0), ("c", 40.0), ("d", 25.0), ("e", 25.0)]
+    assert clock.left == 0.0
+    assert {trial.name: trial.seconds for trial in found.trials} == {"a": 10, "b": 10, "c": 30, "d": 25, "e": 25}
+    more, calls, clock = suspending(monkeypatch, 200.0, {"a": 10, "b": 10, "c": 100, "d": 10, "e": 5})
+    assert calls[2:] == [("c", 90.0), ("d", 45.0), ("e", 80.0), ("c", 75.0)]
+    assert [(trial.name, trial.state, trial.seconds) for trial in more.trials][2] == ("c", "complete", 100)
+    assert [trial.number for trial in more.trials] == [0, 1, 2, 3, 4]
+    assert not more.budget_bound
+
+
+@pytest.mark.parametrize("n_others", [0, 1, 3, 8])
+@pytest.mark.parametrize("refit_factor", [0.0, 4 / 3])
+def test_no_more_than_a_twentieth_of_the_budget_stays_idle(monkeypatch, n_others, refit_factor):
+    """Unless every candidate is fitted to its end; what fitting the choice again takes is spent afterwards."""
+    names_of = "abcdefghijk"[: 2 + n_others]
+    for scale in (0.1, 1.0, 3.0, 10.0, 100.0, 1000.0):
+        rounds = {name: scale * (5.0 + ord(name) % 7) for name in names_of}
+        found, _, clock = suspending(monkeypatch, 100.0, rounds, refit=RefitPlan(refit_factor))
+        again = found.refit_seconds(found._plausible())
+        spent = again if again <= clock.left else 0.0
+        complete = len(found.of("complete")) == len(rounds)
+        assert complete or clock.left - spent <= 5.0 or rounds["a"] > 100.0
+        assert found.trials[0].state == "complete"
 
 
 def test_the_quickest_of_a_kind_tells_what_the_next_will_take(monkeypatch):
@@ -181,6 +240,97 @@ def test_one_alone_or_all_alike_is_taken_without_a_blend():
     unasked = decide([trial("a", 0.5, 0.3), trial("b", 0.3, 0.5)], a_judge(), blend=False)
     assert [member.name for member in unasked.members] == ["a", "b"]
     assert _blend(unasked) == "No blend was asked for, so a is taken, though others may be as good."
+
+
+class Scores(tr.LinearRanker):
+    """A fitted ranker whose scores are given."""
+
+    def __init__(self, scores=()):
+        self.scores = scores
+
+    @classmethod
+    def fitted(cls, data, scores):
+        ranker = cls(tuple(scores))
+        ranker.n_features_in_, ranker.training_ = data.n_features, {}
+        return ranker
+
+    def predict(self, X, qid=None):
+        return np.array(self.scores, dtype=float)
+
+
+def on_queries(n, **placed):
+    """Return a judge of n queries with one relevant document of three, and a trial for each list of its places."""
+    data = tr.RankingData(np.zeros((3 * n, 1)), np.tile([1, 0, 0], n), queries=tr.Queries.from_sizes([3] * n))
+    judge, trials = Judge(data, "mrr"), []
+    for name, places in placed.items():
+        scores = np.concatenate([{1: [2, 1, 0], 2: [1, 2, 0], 3: [0, 1, 2]}[place] for place in places])
+        ranker = Scores.fitted(data, scores)
+        values = judge.per_query(ranker.predict(data))
+        trials.append(Trial(name, value=float(values.mean()), values=values, fitted=ranker))
+    return judge, sorted(trials, key=lambda trial: -trial.value)
+
+
+def test_the_default_system_keeps_half_of_the_weight():
+    rng = np.random.default_rng(0)
+    placed = {name: rng.integers(1, 4, 40) for name in ("one", "two", "three", "four")}
+    judge, trials = on_queries(40, **placed)
+    free = decide(trials, judge, blend=True)
+    alone = decide([trial for trial in trials if trial.name in ("one", "two")], judge, blend=True)
+    kept = decide(trials, judge, blend=True, default=("one", "two"))
+    assert (kept.share, kept.default, kept.blended) == (0.5, ("one", "two"), True)
+    for trial in trials:
+        half = (free.weight_of.get(trial.name, 0) + alone.weight_of.get(trial.name, 0)) / 2
+        assert kept.weight_of.get(trial.name, 0) == pytest.approx(half)
+    assert kept.order == free.order
+    assert kept.intervals == free.intervals
+    assert _default(kept) == "Half of the weight is that of the default system (one, two)."
+
+
+def test_without_other_candidates_the_default_system_is_chosen_as_ever():
+    judge, trials = on_queries(6, one=[1, 2, 1, 3, 1, 2], two=[2, 1, 1, 1, 2, 3])
+    assert decide(trials, judge, blend=True, default=("one", "two")).weights == decide(trials, judge, True).weights
+    assert _default(decide(trials, judge, True, ("one", "two"))) == ""
+
+
+def test_what_is_clearly_better_does_without_the_default_system():
+    judge, trials = on_queries(40, bad=[3] * 38 + [2, 1], worse=[3] * 39 + [2], good=[1] * 38 + [2, 2])
+    decision = decide(trials, judge, blend=True, default=("bad", "worse"))
+    assert ([one.name for one in decision.chosen], decision.share) == (["good"], 0.0)
+    assert _default(decision) == (
+        "That is better than a choice with the default system (bad, worse) in it by more than one standard error."
+    )
+
+
+def test_a_blend_that_is_below_the_default_system_is_not_taken(monkeypatch):
+    """The blend itself is what falls below: its members are level with the default system."""
+    judge, trials = on_queries(20, own=[1] * 10 + [2] * 10, other=[2] * 10 + [1] * 10, also=[1, 2] * 10)
+    worse = Scores.fitted(judge.data, np.tile([0, 1, 2], 20))
+    monkeypatch.setattr(decision_module, "_blended", lambda *_: (worse, judge.per_query(worse.predict(judge.data))))
+    decision = decide(trials, judge, blend=True, default=("own",))
+    assert ([one.name for one in decision.chosen], decision.share, decision.blended) == (["own"], 1.0, False)
+    assert decision.ranker is decision.chosen[0].ranker
+    assert _blend(decision) == "own is taken."
+    assert _default(decision).startswith("That is the default system (own): nothing better was found")
+
+
+def test_without_a_blend_another_is_taken_if_better_by_a_standard_error():
+    rows = {"own": [2] * 20, "little": [2] * 17 + [1, 3, 3], "clear": [2] * 10 + [1] * 10}
+    judge, trials = on_queries(20, **{name: rows[name] for name in ("own", "little")})
+    assert trials[0].name == "little"
+    assert paired_gain(trials[0].values, trials[1].values, 1.0).in_errors < 1
+    assert decide(trials, judge, blend=False, default=("own",)).chosen[0].name == "own"
+    judge, trials = on_queries(20, **{name: rows[name] for name in ("own", "clear")})
+    assert decide(trials, judge, blend=False, default=("own",)).chosen[0].name == "clear"
+
+
+def test_standard_errors_of_paired_differences():
+    values, others = np.array([0.5, 0.25, 0.75, np.nan]), np.array([0.25, 0.25, 0.25, 1.0])
+    wanted = 0.25 / (np.std([0.25, 0, 0.5], ddof=1) / np.sqrt(3))
+    assert paired_gain(values, others, 1.0).in_errors == pytest.approx(wanted)
+    assert paired_gain(values, others, -1.0).in_errors == pytest.approx(-wanted)
+    assert paired_gain(values[:1], others[:1], 1.0).in_errors == 0.0
+    assert paired_gain(others + 1, others, 1.0).in_errors == np.inf
+    assert paired_gain(others, others, 1.0).in_errors == 0.0
 
 
 def test_errors_are_best_where_they_are_least():

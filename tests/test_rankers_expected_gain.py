@@ -12,15 +12,8 @@ from toprank.data.warnings import SameDataWarning
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.conventions import Discount
 from toprank.rankers.base import ConstantScoresWarning
-from toprank.rankers.probabilities import (
-    Calibration,
-    calibration_curve,
-    expected_dcg,
-    fit_calibration,
-    rank_weights,
-    simulate,
-    variances,
-)
+from toprank.rankers.calibration import Calibration, calibration_curve, fit_calibration, variances
+from toprank.rankers.expected_dcg import expected_dcg, rank_weights, simulate
 from toprank.scorers.expected_gain import expected_gains
 
 

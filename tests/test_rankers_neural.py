@@ -22,10 +22,10 @@ from toprank import losses
 from toprank.errors import DataError, FormatError, MissingExtraError, UnknownNameError
 from toprank.losses.triton import gpu_loss_names
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
+from toprank.rankers.early_stopping import EpochStopping
 from toprank.rankers.neural import resident as neural_resident
 from toprank.rankers.neural import training as neural_training
 from toprank.rankers.neural.scoring import chosen_device, threads_for, torch_threads
-from toprank.rankers.watching import EpochWatch
 
 GAINS = np.array([0.0, 1.0, 3.0])
 
@@ -347,7 +347,7 @@ def test_an_epoch_counts_only_with_its_weights():
     def interrupt(now):
         raise KeyboardInterrupt
 
-    watch = EpochWatch(steps=3, callbacks=[interrupt])
+    watch = EpochStopping(steps=3, callbacks=[interrupt])
     with pytest.raises(KeyboardInterrupt):
         watch.note(Interrupting(), "weights", loss=1.0)
     assert not watch.has_something_to_keep

@@ -24,7 +24,7 @@ from toprank.rankers.trees.objective import (
     LikelihoodObjective,
     QuerySample,
     ScoreObjective,
-    Stride,
+    StepScale,
 )
 
 ARGUMENTS = {"ApproxMetric": {"metric": "map"}}
@@ -220,7 +220,7 @@ def test_a_stride_finds_how_loose_a_bound_is(claimed):
     rng, queries = np.random.default_rng(3), tr.Queries([0, 4, 9])
     bound = _Parabola(rng.normal(size=9), queries, claimed)
     start = rng.normal(size=9)
-    stride = Stride(bound, start, factor=2.0)
+    stride = StepScale(bound, start, factor=2.0)
     step = 0.01 * (bound.target - start)  # whichever way a tree goes, and however short its step
     assert stride.share(stride.judge(start + step)) == 2.0 ** -np.floor(np.log2(claimed))
 
@@ -228,7 +228,7 @@ def test_a_stride_finds_how_loose_a_bound_is(claimed):
 def test_a_stride_leaves_alone_what_it_cannot_judge():
     queries = tr.Queries([0, 3])
     bound = _Parabola(np.array([1.0, 2.0, 3.0]), queries, 8.0)
-    fresh = Stride(bound, None, factor=1.0)
+    fresh = StepScale(bound, None, factor=1.0)
     assert fresh.share(fresh.judge(np.zeros(3))) == 1.0  # no tree yet
     assert fresh.share(fresh.judge(np.zeros(3))) == 1.0  # a tree without a split
     assert fresh.share(fresh.judge(-bound.target)) == 1.0  # one that goes uphill, as of another loss

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from toprank import kernels
-from toprank.data.letor.reading import LARGEST_ID
+from toprank.data.letor.faults import LARGEST_ID
 
 LETOR = (
     b"2 qid:10 1:0.5 2:-1e-3 5:NULL #docid = GX1 inc = 1\n0 qid:10 1:1 2:0.123456789012345678 #docid = GX2\r\n"

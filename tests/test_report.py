@@ -18,17 +18,18 @@ import toprank as tr
 from support import invoked
 from toprank.cli import demonstrating
 from toprank.cli.commands import app
-from toprank.comparison import compare_values
-from toprank.drawing import Scale, safe_json, tag, ticks
+from toprank.display.pictures import Chart, Line, curves
+from toprank.display.svg import Scale, safe_json, tag, ticks
 from toprank.errors import DataError, FileError, UnknownNameError
-from toprank.report.content import Content, JudgedComparison, JudgedDocuments, RankedCollection
+from toprank.evaluation import compare_values
+from toprank.evaluation.cutoffs import values_at_cutoffs
+from toprank.report.content import Content, JudgedDocuments, RankedCollection
 from toprank.report.headline import headline, turned_around
 from toprank.report.page import page
 from toprank.report.panels import PANELS
-from toprank.report.panels.curves import at_cutoffs, curves_of_rankers
+from toprank.report.panels.curves import charts_at_cutoffs, curves_of_rankers
 from toprank.report.panels.queries import _rounded, explorer
 from toprank.report.panels.scores import spreads
-from toprank.showing.pictures import Chart, Line, curves
 from toprank.significance.results import number
 
 EVIL = "<script>alert(1)</script>"
@@ -107,7 +108,7 @@ def test_the_numbers_are_those_of_the_comparison(content, data, scores):
     assert "toprank compare a b" in shown.text
     assert f"toprank {tr.__version__}" in shown.text
     assert compared.to_markdown() in "".join(shown.shown)
-    assert compared.to_latex() in "".join(shown.shown)
+    assert compared.latex() in "".join(shown.shown)
 
 
 def test_the_explorer_holds_every_query_and_its_rankings(content, data, scores):
@@ -162,8 +163,7 @@ def test_large_values_that_differ_by_rounding_are_level_everywhere():
     [d] = compared.differences
     assert (d.wins, d.ties, d.losses) == (0, 2, 2)
     assert (np.diff(_rounded(np.array([[50.0], [50.0 + 3e-11]])), axis=0) == 0).all()
-    intervals = {name: {"dcg": d.interval} for name in per_query}
-    part = RankedCollection("set", np.arange(4), (JudgedComparison(compared, per_query, intervals),))
+    part = RankedCollection("set", np.arange(4), (compared,))
     shown = Read(page(Content("report", (part,))))
     assert "better on 2" in shown.text
     assert "4 queries, 2 level" in shown.text
@@ -178,18 +178,18 @@ def test_hardest_queries_are_the_worst_that_can_be_gained(content, data, scores)
 
 
 def test_metric_by_cutoff_ends_at_the_metric(data, scores):
-    def means(name, measures):
-        return tr.evaluate(scores[name], data, measures).mean
-
-    longest = int(data.queries.sizes.max())
-    measures = tr.metrics.parse_all("ndcg@10,ndcg@3,map")
-    [curve] = at_cutoffs(means, longest, measures, {name: i for i, name in enumerate(scores)})
-    for line in curve.lines:
-        assert line.x == tuple(range(1, 11))
-        for k in (1, 10):
-            assert line.y[k - 1] == tr.evaluate(scores[line.name], data, f"ndcg@{k}").mean[f"ndcg@{k}"]
-    [only] = at_cutoffs(means, longest, tr.metrics.parse_all("map"), {"good": 0})
-    assert only.title == "ndcg at k"
+    for metrics in ("ndcg@10,ndcg@3,map", "map"):
+        inputs = tr.compare(scores, data, metrics).inputs
+        [metric] = values_at_cutoffs([inputs], list(scores), int(data.queries.sizes.max()))
+        assert metric.cutoffs == tuple(range(1, 11))
+        for name in scores:
+            for k in (1, 10):
+                evaluation = tr.evaluate(scores[name], data, f"ndcg@{k}")
+                np.testing.assert_array_equal(metric.values.of(name, f"ndcg@{k}"), evaluation.per_query[f"ndcg@{k}"])
+                assert metric.means_of(name)[k - 1] == evaluation.mean[f"ndcg@{k}"]
+        [chart] = charts_at_cutoffs([metric], {"good": 0})
+        assert chart.title == "ndcg at k"
+        assert chart.lines[0].y == metric.means_of("good")
 
 
 def test_scores_by_grade_are_standardised_within_queries(data, scores):
@@ -239,7 +239,8 @@ def test_the_first_sentence_says_who_wins_and_whether_it_is_noise(by, options, k
     [d] = compared.differences
     assert f"{d.mean_a:.4f}" in found.support
     assert number(abs(d.difference)) in found.sentence
-    same = headline(replace(compared, baseline="b"), against_leader=True)
+    against_b = replace(compared, statistics=replace(compared.statistics, baseline="b"))
+    same = headline(against_b, against_leader=True)
     assert "baseline" not in same.sentence
 
 
@@ -390,7 +391,6 @@ def many(n_queries, per_query, n_systems, name):
     systems = [f"system {i}" for i in range(n_systems)]
     values = {s: {"ndcg@10": rng.uniform(size=n_queries)} for s in systems}
     compared = compare_values(values, convention="standard", baseline=systems[0], flips=10, resamples=10)
-    interval = compared.differences[0].interval
     n = n_queries * per_query
     documents = JudgedDocuments(
         rng.integers(0, 5, n).astype(float),
@@ -398,9 +398,8 @@ def many(n_queries, per_query, n_systems, name):
         np.arange(n).astype(str),
         {s: rng.normal(size=n) for s in systems},
     )
-    intervals = {s: {"ndcg@10": interval} for s in systems}
     part = RankedCollection(
-        name, np.array([f"{name} {q}" for q in range(n_queries)]), (JudgedComparison(compared, values, intervals),),
+        name, np.array([f"{name} {q}" for q in range(n_queries)]), (compared,),
         documents=documents, hardest=(n_queries - 1, 7),
     )  # fmt: skip
     return Content("many", (part,))
@@ -421,7 +420,7 @@ def test_thousands_of_queries_stay_under_three_megabytes(n_queries, name):
     assert kept < listed <= n_queries
     assert f"Documents are embedded for {kept:,} of them" in shown.text
     assert (f"{listed:,} of {n_queries:,} queries are listed" in shown.text) == (listed < n_queries)
-    gap = np.abs(np.subtract(*[made.parts[0].judgements[0].per_query[f"system {i}"]["ndcg@10"] for i in (1, 0)]))
+    gap = np.abs(np.subtract(*[made.parts[0].comparison.values.of(f"system {i}", "ndcg@10") for i in (1, 0)]))
     with_documents = [q for q in map(int, found["documents"]) if q not in (n_queries - 1, 7)]
     assert min(gap[with_documents]) >= np.sort(gap)[-kept - 3]
 
@@ -478,8 +477,10 @@ def test_labels_that_are_not_grades(data, scores):
 
 def test_what_does_not_belong_together_is_refused(data, scores):
     compared = tr.compare(scores, data)
-    with pytest.raises(DataError, match="but the comparison says"):
+    with pytest.raises(DataError, match="other data, scores or options"):
         tr.report.from_comparison(compared, data, {**scores, "good": scores["flat"]})
+    with pytest.raises(DataError, match="other data, scores or options"):
+        tr.report.from_comparison(compared, data.replace(labels=data.labels + 1))
     with pytest.raises(UnknownNameError, match="goood"):
         tr.report.from_comparison(compared, data, scores, rankers={"goood": None})
     with pytest.raises(UnknownNameError, match="middling"):
@@ -542,7 +543,7 @@ def test_an_experiment_becomes_a_report(results):
         test = results.test("one", fold)
         assert part.qids[at : at + 15].tolist() == [str(qid) for qid in test.qids]
         values = results.values("ndcg@10", "standard", "one")["least"][fold]
-        np.testing.assert_array_equal(part.judgements[0].per_query["least"]["ndcg@10"][at : at + 15], values)
+        np.testing.assert_array_equal(part.comparison.values.of("least", "ndcg@10")[at : at + 15], values)
         scored = tr.evaluate(results.scores("one", fold, "least"), test, "ndcg@10").per_query["ndcg@10"]
         np.testing.assert_allclose(values, scored)
     assert {one.title for one in part.learning} == {"least", "trees", "net"}
@@ -629,7 +630,7 @@ def test_a_convention_that_does_not_apply_is_told_and_the_others_are_reported(co
     data = tr.synthetic(n_queries=30, n_features=3, seed=0)
     results = tr.Experiment(data, ["LeastSquares", "ListNet"], n_folds=3, conventions=conventions, threads=1).run()
     made = tr.report.from_results(results)
-    assert [one.comparison.convention for one in made.parts[0].judgements] == ["standard"]
+    assert [one.convention for one in made.parts[0].comparisons] == ["standard"]
     assert len(made.parts[0].qids) == 30
     assert "trec_eval does not apply to data" in Read(page(made)).text
 
@@ -695,3 +696,13 @@ def test_the_demo_ends_with_the_report(tmp_path, monkeypatch):
     shown = Read((tmp_path / "toprank-demo.html").read_text())
     assert "Calibration" in shown.text
     assert "Bayes-optimal, the baseline, wins by" in shown.text
+
+
+def test_scores_that_change_after_the_comparison_are_not_reported(data, scores):
+    given = {name: values.copy() for name, values in scores.items()}
+    compared = tr.compare(given, data)
+    given["good"][:] = 0
+    kept = tr.report.from_comparison(compared).parts[0].documents.scores["good"]
+    assert np.array_equal(kept, scores["good"])
+    with pytest.raises(DataError, match="other data, scores or options"):
+        tr.report.from_comparison(compared, data, given)

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from test_comparison_rules import DIFFERENCE, comparison, interval
+from toprank.evaluation.values import Values
 from toprank.report.headline import difference_between, headline, turned_around
+
+
+def with_means(means):
+    """Values of systems that have these means of ndcg, the same on every query."""
+    return Values(tuple(means), ("ndcg",), np.array([[np.full(40, mean)] for mean in means.values()]))
 
 
 def of(*, baseline=None, against_leader=False, means=(0.75, 0.5), correction="holm", **changed):
     """The headline of new against old, or against the baseline old."""
-    known = {"new": {"ndcg": means[0]}, "old": {"ndcg": means[1]}}
-    found = comparison(replace(DIFFERENCE, **changed), means=known, baseline=baseline, correction=correction)
+    values = with_means({"new": means[0], "old": means[1]})
+    found = comparison(replace(DIFFERENCE, **changed), values=values, baseline=baseline, correction=correction)
     return headline(found, against_leader)
 
 
@@ -95,7 +102,9 @@ def test_what_supports_it():
     assert of(**wide, queries_needed=41, equivalent=True).support == ends
     assert of(queries_needed=41, significant=True).support == plain
     error = replace(DIFFERENCE, lower_is_better=True)
-    found = headline(comparison(error, means={"old": {"ndcg": 0.5}, "new": {"ndcg": 0.75}}, lower_is_better=("ndcg",)))
+    found = headline(
+        comparison(error, values=replace(with_means({"old": 0.5, "new": 0.75}), lower_is_better=frozenset({"ndcg"})))
+    )
     assert found.support.startswith("0.5000 against 0.7500, less is better;")
 
 
@@ -112,14 +121,14 @@ def test_why_interval_and_verdict_disagree_is_told():
 
 def several(baseline, *signs, correction="holm"):
     """One system against others that it beats (+), loses to (-), or is not told apart from (0)."""
-    means = {"first": {"ndcg": 0.75}} | {f"s{i}": {"ndcg": 0.5 - 0.01 * i} for i in range(len(signs))}
+    values = with_means({"first": 0.75} | {f"s{i}": 0.5 - 0.01 * i for i in range(len(signs))})
     found = []
     for i, sign in enumerate(signs):
         value = 0.25 * (sign or 1)
         known = {"difference": value, "mean_a": 0.5 + value, "mean_b": 0.5, "significant": sign != 0}
         pair = {"a": f"s{i}", "b": "first"} if baseline else {"a": "first", "b": f"s{i}"}
         found.append(replace(DIFFERENCE, **pair, **known))
-    return headline(comparison(*found, means=means, baseline="first" if baseline else None, correction=correction))
+    return headline(comparison(*found, values=values, baseline="first" if baseline else None, correction=correction))
 
 
 def test_how_many_of_the_others_are_told_apart():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 
 import lightgbm
 import numpy as np
@@ -202,9 +203,9 @@ def test_the_very_array_is_known_by_its_own_data_alone(fitted):
         assert tr.evaluate(given_there, other, order="data").mean == tr.evaluate(scores, data).mean
     part = data.select([1, 0])
     assert tr.evaluate(fitted["linear"].predict(part), part).n_documents == part.n_documents
-    assert not data.__dict__["_returned"].get(id(part))
+    kept = weakref.ref(scores)
     del scores
-    assert len(data.__dict__["_returned"]) == 0  # nothing is kept alive
+    assert kept() is None  # nothing is kept alive
 
 
 def test_a_word_on_the_order_of_an_array_holds_for_one_call():
@@ -439,3 +440,13 @@ def test_scattered_rows_are_grouped_unless_told_otherwise(tmp_path, regroup):
         tr.convert(tmp_path / "d.txt", tmp_path / "d.toprank-data", regroup="no")
     with pytest.raises(tr.ToprankError, match="regroup=True, which holds all data in memory"):
         tr.convert(file, tmp_path / "t.toprank-data", features=FEATURES)
+
+
+@pytest.mark.parametrize("name", ["positions", "document_weights", "teacher"])
+def test_a_column_with_another_index_is_not_taken_row_by_row(name):
+    X = pd.DataFrame({"f": [1.0, 2.0, 3.0, 4.0]}, index=list("abcd"))
+    column = pd.Series([1, 2, 3, 4], index=list("dcba"))
+    with pytest.raises(tr.errors.DataError, match="index"):
+        tr.RankingData(X, [0, 1, 0, 1], qid=[1, 1, 2, 2], **{name: column})
+    same = tr.RankingData(X, [0, 1, 0, 1], qid=[1, 1, 2, 2], **{name: column.set_axis(list("abcd"))})
+    assert np.asarray(getattr(same, name)).tolist() == [1, 2, 3, 4]

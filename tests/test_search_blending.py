@@ -9,7 +9,7 @@ import pytest
 
 import toprank as tr
 from toprank.errors import DataError
-from toprank.fusion.learning import simplex
+from toprank.model_selection.weights import simplex
 from toprank.rankers.linear.ranker import LinearRanker
 from toprank.search import blending
 from toprank.search.blending import blended
@@ -44,7 +44,7 @@ def few_rounds(monkeypatch):
 def fitted():
     """Members, and what they learned from."""
     data = drawn(40, 2.0, seed=5)
-    folds = blending._Folds.of(data, "ndcg@10", 0)
+    folds = blending._HeldOutQueries.of(data, "ndcg@10", 0)
     return data, [*blending._features(folds, [GOOD]), blending._linear(folds, 1), blending._trees(folds, 0, 1)]
 
 
@@ -124,7 +124,7 @@ def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads(few_rounds):
 
 @pytest.mark.parametrize("members", range(1, 12))
 def test_weights_are_tried_on_a_grid_that_stays_small(members):
-    grid = simplex(members, blending._steps(members))
+    grid = simplex(members, blending._n_steps(members))
     assert grid.sum(axis=1) == pytest.approx(1.0)
     assert np.unique(grid, axis=0).shape == grid.shape
     assert all((np.eye(members)[place] == grid).all(axis=1).any() for place in range(members))

@@ -26,7 +26,7 @@ from toprank.search.serving import SearchService
 from toprank.serving.logs import Log
 from toprank.serving.models import Models
 from toprank.serving.service import Service
-from toprank.serving.settings import Limits, LogFiles
+from toprank.serving.settings import Limits, LogFiles, ServiceOptions
 
 WORDS = ["wing", "flow", "heat", "plate", "shock", "wave", "boundary", "layer", "pressure", "lift"]
 
@@ -78,7 +78,9 @@ def asked(service, path, body, token=None):
 
 def served(folder, **options):
     extension = SearchService(folder)
-    return Service(Models({}, may_be_none=True), extension=extension, log=Log(requests=False), **options)
+    return Service(
+        Models({}, may_be_none=True), ServiceOptions(**options), extension=extension, log=Log(requests=False)
+    )
 
 
 @pytest.fixture(scope="module")

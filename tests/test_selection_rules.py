@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from toprank.choosing.choice import Choice, _cell
-from toprank.choosing.grid import GridSearch, _distinct, _key, select
-from toprank.choosing.picture import _best_so_far
-from toprank.choosing.search import Interrupts, Trial, TrialJudge
 from toprank.errors import DataError
+from toprank.model_selection.grid import GridSearch, _distinct, _key, select
+from toprank.model_selection.picture import _best_so_far
+from toprank.model_selection.result import Choice, _cell
+from toprank.model_selection.search import Interrupts, Trial, TrialJudge
 from toprank.significance import Interval
 
 

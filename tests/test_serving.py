@@ -23,7 +23,7 @@ from toprank.serving import application, check_installed, write_check
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, named_files
 from toprank.serving.running import listening, read_token
-from toprank.serving.settings import Limits
+from toprank.serving.settings import Limits, LogFiles
 
 
 @pytest.fixture(scope="module")
@@ -398,7 +398,7 @@ def test_a_token_is_asked_for_everywhere_but_at_probes_and_the_page(folder):
         for scheme in ("Bearer", "bearer", "BEARER", "Bearer "):  # in any case, says RFC 9110
             right = {"authorization": f"{scheme} a-long-random-word"}
             assert client.post("/v1/rank", **asked, headers=right).status_code == 200
-        for path in ("/v1/models", "/metrics", "/openapi.json", "/v1/interleaving"):
+        for path in ("/v1/models", "/metrics", "/openapi.json"):
             assert client.get(path).status_code == 401
         for path in ("/healthz", "/readyz", "/", "/page.js", "/page.css"):
             assert client.get(path).status_code == 200
@@ -531,13 +531,13 @@ def test_a_shadow_of_other_columns_takes_what_it_knows_by_name(folder):
     assert found[f"toprank_shadow_requests_total{pair}"] == found[f"toprank_shadow_failures_total{pair}"] == 1
 
 
-def test_roles_that_make_no_sense_are_refused(folder):
+def test_roles_that_make_no_sense_are_refused(folder, tmp_path):
     with pytest.raises(DataError, match="There is no model called 'x'"):
         application([folder / "linear.toprank"], shadows=("x",))
     with pytest.raises(DataError, match="'linear' is the primary model and cannot be its own shadow"):
         application([folder / "linear.toprank"], shadows=("linear",))
     with pytest.raises(DataError, match="compares two models, but 'linear' was named twice"):
-        application([folder / "linear.toprank", folder / "trees.toprank"], interleave=("linear", "linear"))
+        application(folder / "linear.toprank", interleave=("linear", "linear"), files=LogFiles(tmp_path))
 
 
 def test_a_shadow_that_is_named_twice_counts_once_and_every_failure_of_it_counts(folder, monkeypatch):
@@ -701,7 +701,7 @@ def test_the_openapi_document_names_every_endpoint(client):
             assert method.lower() in told["paths"][path]
 
 
-def explore(folder, examples):
+def explore(folder, log_folder, examples):
     """Ask everything that the OpenAPI document allows, and much that it does not; no answer may be a failure."""
     import schemathesis
     from schemathesis.checks import not_a_server_error
@@ -716,6 +716,7 @@ def explore(folder, examples):
         [folder / "linear.toprank", folder / "trees.toprank"],
         interleave=("linear", "trees"),
         shadows=("trees",),
+        files=LogFiles(log_folder),
         log=Log(io.StringIO()),
     )
     schema = schemathesis.openapi.from_asgi("/openapi.json", service)
@@ -734,10 +735,10 @@ def explore(folder, examples):
     return asked
 
 
-def test_whatever_the_document_allows_is_answered(folder):
-    assert "/v1/rank" in explore(folder, 15)
+def test_whatever_the_document_allows_is_answered(folder, tmp_path):
+    assert "/v1/rank" in explore(folder, tmp_path, 15)
 
 
 @pytest.mark.nightly
-def test_whatever_the_document_allows_is_answered_at_length(folder):
-    assert "/v1/rank" in explore(folder, 1000)
+def test_whatever_the_document_allows_is_answered_at_length(folder, tmp_path):
+    assert "/v1/rank" in explore(folder, tmp_path, 1000)

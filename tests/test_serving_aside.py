@@ -18,7 +18,7 @@ from toprank.serving.aside import Threads
 from toprank.serving.logs import Log
 from toprank.serving.models import Served
 from toprank.serving.requests import RefusedError
-from toprank.serving.settings import Limits
+from toprank.serving.settings import Limits, LogFiles
 
 PATIENCE = 300.0
 
@@ -54,8 +54,8 @@ def aside(seen):
 # ---- who goes aside ----
 
 
-def test_many_documents_go_aside_however_small(folder, where):
-    with serving(folder, "linear", "other", interleave=("linear", "other")) as client:
+def test_many_documents_go_aside_however_small(folder, where, tmp_path):
+    with serving(folder, "linear", "other", interleave=("linear", "other"), files=LogFiles(tmp_path)) as client:
         for path in ("/v1/rank", "/v1/score", "/v1/interleave"):
             for n, wanted in ((200, False), (201, True)):
                 body = {"documents": [{"id": number, "values": [0, 0, 0]} for number in range(n)]}
@@ -72,8 +72,9 @@ def test_large_bodies_go_aside(folder, where, monkeypatch):
             assert aside(where) == wanted
 
 
-def test_models_that_see_the_set_always_go_aside(folder, where, sees_queries):
-    with serving(folder, "trees", "linear", "other", interleave=("trees", "linear")) as client:
+def test_models_that_see_the_set_always_go_aside(folder, where, sees_queries, tmp_path):
+    options = {"interleave": ("trees", "linear"), "files": LogFiles(tmp_path)}
+    with serving(folder, "trees", "linear", "other", **options) as client:
         for model, wanted in (("trees", False), ("linear", True)):
             client.post("/v1/rank", json={"model": model, "query": 1, "documents": documents(rows(2))})
             assert aside(where) == wanted

@@ -79,16 +79,18 @@ def test_the_versions_are_whole():
                 assert needed.specifier.contains(pins[needed.name])
 
 
-def test_five_packages_are_enough_to_serve(folder, small):
+def test_five_packages_are_enough_to_serve(folder, small, tmp_path):
     """Rank, score, explain, interleave, tell: every endpoint, with models of numbers, categories and trees."""
     code = f"""
 import asyncio, importlib.util, json
 from pathlib import Path
 from toprank.serving import application
+from toprank.serving.settings import LogFiles
 for package in ("scipy", "sklearn", "lightgbm", "pyarrow", "rich", "typer", "pandas", "torch", "loky", "threadpoolctl"):
     assert importlib.util.find_spec(package) is None, package
-files = sorted(Path({str(folder)!r}).glob("*.toprank"))
-service = application(files, interleave=("linear", "trees"), shadows=("trees",))
+models = sorted(Path({str(folder)!r}).glob("*.toprank"))
+files = LogFiles(Path({str(tmp_path)!r}))
+service = application(models, interleave=("linear", "trees"), shadows=("trees",), files=files)
 async def ask(path, body=None):
     async def receive(): return {{"type": "http.request", "body": b"" if body is None else json.dumps(body).encode()}}
     async def send(message): answers.append(message)
@@ -107,8 +109,9 @@ async def all_of_it():
         await ask("/v1/rank", given)
         await ask("/v1/explain", {{**given, "a": 1, "b": 2}})
     shown = json.loads(await ask("/v1/interleave", {{"documents": [{{"id": 1, "values": [1, 2, 3]}}]}}))
-    await ask("/v1/clicks", {{"impression": shown["impression"], "clicked": [1]}})
-    for path in ("/v1/interleaving", "/v1/models", "/metrics", "/openapi.json", "/healthz", "/"):
+    click = {{"kind": "click", "document": 1}}
+    await ask("/v1/events", {{"request": shown["impression"], "events": [click]}})
+    for path in ("/v1/models", "/metrics", "/openapi.json", "/healthz", "/"):
         await ask(path)
     print(json.dumps(scores))
 asyncio.run(all_of_it())
@@ -289,3 +292,16 @@ def test_the_dockerfile_copies_what_is_there_and_runs_a_command_that_exists():
     assert ports == [str(told.port)]
     [check] = [words for step, words in steps if step == "HEALTHCHECK"]
     assert f":{told.port}/readyz" in check
+
+
+def test_a_missing_extra_is_one_sentence_before_anything_needs_it(monkeypatch, capsys):
+    from toprank.errors import MissingExtraError
+    from toprank.serving import __main__ as program
+
+    def missing():
+        raise MissingExtraError("The service needs msgspec: pip install 'toprank[serve]'.")
+
+    monkeypatch.setattr(program, "check_installed", missing)
+    monkeypatch.setitem(sys.modules, "toprank.serving.starting", None)  # its import fails, as without the extra
+    assert program.main(["model.toprank"]) == 1
+    assert "pip install 'toprank[serve]'" in capsys.readouterr().err

@@ -7,24 +7,31 @@ import io
 import json
 import math
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import beta, binom, binomtest, t
+from scipy.stats import beta, binomtest, t
 
 import toprank as tr
 from services import counted, documents, refused, rows, save_models, serving
 from toprank.clicks.interleaved import preference, team_draft
 from toprank.errors import DataError, FileError
-from toprank.serving import interleaving as interleaving_module
 from toprank.serving.impressions import Seal
 from toprank.serving.interleaving import InterleavedModels
 from toprank.serving.logs import Log
 from toprank.serving.models import Models
 from toprank.serving.running import read_secret
-from toprank.significance.tails import incomplete_beta, student_quantile
+from toprank.serving.settings import LogFiles
+
+
+def tell(client, request, *clicked):
+    """Send clicks on documents of a list."""
+    events = [{"kind": "click", "document": document} for document in clicked]
+    return client.post("/v1/events", json={"request": request, "events": events})
+
 
 GOOD = {"id": "a", "values": [1, 2, 3]}
 
@@ -72,54 +79,59 @@ def test_each_model_begins_half_of_the_rounds():
     assert abs(first - 2000) < 5 * math.sqrt(1000)
 
 
-def test_interleaved_lists_and_their_clicks(folder):
-    with serving(folder, "linear", "other", interleave=("linear", "other")) as client:
+def test_interleaved_lists_and_their_clicks(folder, tmp_path):
+    options = {"interleave": ("linear", "other"), "files": LogFiles(tmp_path)}
+    with serving(folder, "linear", "other", **options) as client:
         X = rows(6)
         told = client.post("/v1/interleave", json={"query": "q", "documents": documents(X), "top": 4}).json()
         assert [one["rank"] for one in told["ranking"]] == [1, 2, 3, 4]
         ids = [one["id"] for one in told["ranking"]]
-        refused(
-            client.post("/v1/clicks", json={"impression": told["impression"], "clicked": ["x"]}), 422, "not in this"
-        )
-        refused(client.post("/v1/clicks", json={"impression": "x", "clicked": []}), 404, "no interleaved list")
-        for _ in range(2):  # told twice, counted once
-            assert client.post("/v1/clicks", json={"impression": told["impression"], "clicked": ids[:1]}).json()[
-                "counted"
-            ]
-        (comparison,) = client.get("/v1/interleaving").json()["comparisons"]
-        assert comparison["wins"] + comparison["losses"] == comparison["lists"] == 1
+        refused(tell(client, told["impression"], "x"), 422, "not in this")
+        refused(tell(client, "x"), 404, "There is no list")
+        for new in (1, 0):  # sent twice, counted once
+            assert tell(client, told["impression"], ids[0]).json() == {"counted": new, "again": 1 - new}
         assert sum(value for key, value in counted(client).items() if "interleaved_clicks_total" in key) == 1
-        client.post("/v1/clicks", json={"impression": told["impression"], "clicked": ids})
-        (comparison,) = client.get("/v1/interleaving").json()["comparisons"]
-        assert (comparison["ties"], comparison["lists"], comparison["p"]) == (1, 1, None)  # two clicks for each team
         refused(client.post("/v1/interleave", json={"documents": [], "model": "linear"}), 422, "unknown field model")
         assert client.post("/v1/interleave", json={"documents": []}).json()["ranking"] == []
     with serving(folder, "linear") as client:
         refused(client.post("/v1/interleave", json={"documents": []}), 404, "does not interleave")
 
 
-def test_models_of_other_columns_are_not_interleaved(folder):
-    with serving(folder, "linear", "fewer", interleave=("linear", "fewer")) as client:
+def test_interleaving_without_a_log_is_refused(folder):
+    with (
+        pytest.raises(DataError, match="Interleaving needs a log"),
+        serving(folder, "linear", "other", interleave=("linear", "other")),
+    ):
+        pass
+
+
+def test_the_log_tells_which_model_won_each_list(folder, tmp_path):
+    """Lists are counted by hand from teams and clicks; each is of a query of its own, so the test is the sign test."""
+    secret, rng, counts = "a long random word", random.Random(0), Counter()
+    options = {"interleave": ("linear", "other"), "secret": secret, "files": LogFiles(tmp_path)}
+    with serving(folder, "linear", "other", **options) as client:
+        for query in range(60):
+            told = client.post(
+                "/v1/interleave", json={"query": query, "documents": documents(rows(6)), "top": 4}
+            ).json()
+            ids = [one["id"] for one in told["ranking"]]
+            clicked = [one for one in ids if rng.random() < (0.9 if one == "d0" else 0.3)]
+            if clicked:
+                tell(client, told["impression"], *clicked)
+            place = Seal(options["interleave"], secret.encode()).opened(told["impression"]).place
+            votes = sum(1 - 2 * place(one)[1] for one in clicked)
+            counts["unclicked" if not clicked else ("losses", "ties", "wins")[int(np.sign(votes)) + 1]] += 1
+    found = tr.clicks.interleaving(tr.clicks.read(tmp_path))
+    assert found.names == ("linear", "other")
+    assert {name: getattr(found, name) for name in counts} == counts
+    wanted = binomtest(counts["wins"], counts["wins"] + counts["losses"])
+    assert list(found.interval) == pytest.approx(list(wanted.proportion_ci(0.95)), rel=1e-8)
+    assert found.p == pytest.approx(wanted.pvalue, abs=5 * math.sqrt(wanted.pvalue / 100_000) + 1e-5)
+
+
+def test_models_of_other_columns_are_not_interleaved(folder, tmp_path):
+    with serving(folder, "linear", "fewer", interleave=("linear", "fewer"), files=LogFiles(tmp_path)) as client:
         refused(client.post("/v1/interleave", json={"documents": [GOOD]}), 422, "different columns")
-
-
-def test_users_who_prefer_a_model_are_found_out_and_those_who_do_not_are_not(folder):
-    """Simulated users click the better documents, or any; the test's level is kept, and a preference is found."""
-    models = Models({"a": folder / "linear.toprank", "b": folder / "other.toprank"})
-    served = (models.get("a"), models.get("b"))
-    rng, found = random.Random(1), {}
-    for kind in ("prefers a", "any"):
-        interleaving = InterleavedModels("a", "b", random.Random(2))
-        for _ in range(300):
-            good, bad = list(range(10)), random.Random(3).sample(range(10), 10)
-            impression, ids = interleaving.shown(served, (good, bad), list(range(10)), 4)
-            clicked = min(ids) if kind == "prefers a" else rng.choice(list(ids))
-            interleaving.click(impression, [clicked])
-        (found[kind],) = interleaving.analysis()["comparisons"]
-    assert found["prefers a"]["p"] < 1e-3
-    assert found["prefers a"]["interval"][0] > 0.5
-    assert found["prefers a"]["summary"].startswith("Users prefer a (p = ")
-    assert found["any"]["p"] > 1e-3
 
 
 def of_lists(wins, losses, ties=0, unclicked=0):
@@ -156,18 +168,6 @@ def test_lists_of_one_query_are_as_many_as_would_know_as_much():
     assert often.interval.low < alone.interval.low < alone.interval.high < often.interval.high
 
 
-@pytest.mark.parametrize("level", [0.9, 0.975, 0.9999])
-@pytest.mark.parametrize("freedom", [1, 1.5, 3, 30, 1e4, 1e6])
-def test_students_quantile_is_scipys(level, freedom):
-    assert student_quantile(level, freedom) == pytest.approx(t.ppf(level, freedom), rel=1e-8)
-
-
-@pytest.mark.parametrize(("k", "n"), [(1, 1), (1, 7), (4, 7), (7, 7), (30, 50)])
-def test_the_chance_of_so_many_at_least(k, n):
-    for share in (0.0, 1e-9, 0.2, 0.5, 0.7, 1 - 1e-9, 1.0):
-        assert incomplete_beta(share, k, n - k + 1) == pytest.approx(binom.sf(k - 1, n, share), rel=1e-8)
-
-
 def test_a_preference_is_proven_below_five_percent():
     first = next(wins for wins in range(5, 17) if binomtest(wins, wins + 3).pvalue < 0.05)
     assert of_lists(first, 3).summary.startswith("Users prefer new")
@@ -175,63 +175,35 @@ def test_a_preference_is_proven_below_five_percent():
     assert of_lists(first - 1, 3).summary.startswith("No preference is proven")
 
 
-def test_lists_of_one_query_are_one_witness_in_a_service_too(served):
-    """Sixty clicks on lists of one query say nothing of other queries; on lists of sixty queries they do."""
-    told = {}
-    for kind in ("one query", "many queries"):
-        interleaving = InterleavedModels("a", "b", random.Random(0), b"a long random word")
-        for number in range(60):
-            query = "q" if kind == "one query" else f"q{number}"
-            impression, ids = interleaving.shown(served, ([0, 1], [1, 0]), ["x", "y"], 2, query)
-            place = interleaving._seal.opened(impression).place
-            interleaving.click(impression, [next(one for one in ids if place(one)[1] == 0)])
-        (told[kind],) = interleaving.analysis()["comparisons"]
-        assert (told[kind]["wins"], told[kind]["losses"]) == (60, 0)
-    assert (told["one query"]["p"], told["one query"]["interval"]) == (1.0, [0.0, 1.0])
-    assert told["many queries"]["p"] < 1e-4
-    assert told["many queries"]["interval"][0] > 0.9
-
-
-def test_a_query_has_its_group_in_all_replicas_and_lists_without_one_have_any():
-    one, two = (Seal(("a", "b"), b"a long random word") for _ in range(2))
-    assert one.group(b"12345678", "q") == two.group(b"87654321", "q") == two.opened(
-        one.made([("x", 0)], ("0" * 12, "1" * 12), "q")
-    ).group  # fmt: skip
-    assert one.group(b"", 1) != one.group(b"", "1")
-    groups = {one.opened(one.made([("x", 0)], ("0" * 12, "1" * 12))).group for _ in range(50)}
-    assert len(groups) > 40
-
-
 # ---- clicks that reach another process ----
 
 
-def test_any_replica_with_the_secret_takes_clicks_and_no_other_does(folder):
-    options = {"interleave": ("linear", "other"), "secret": "a long random word"}
+def test_any_replica_with_the_secret_takes_clicks_and_no_other_does(folder, tmp_path):
+    options = {"interleave": ("linear", "other"), "secret": "a long random word", "files": LogFiles(tmp_path)}
     with serving(folder, "linear", "other", **options) as one, serving(folder, "linear", "other", **options) as two:
         told = one.post("/v1/interleave", json={"query": "q", "documents": documents(rows(6))}).json()
-        clicks = {"impression": told["impression"], "clicked": [told["ranking"][0]["id"]]}
-        for _ in range(2):  # told twice, counted once
-            assert two.post("/v1/clicks", json=clicks).json() == {"counted": True}
-        refused(two.post("/v1/clicks", json={**clicks, "clicked": ["x"]}), 422, "'x' is not in this list")
-        (here,), (there,) = (client.get("/v1/interleaving").json()["comparisons"] for client in (one, two))
-        assert (here["lists"], here["unclicked"], here["wins"] + here["losses"]) == (1, 1, 0)
-        assert (there["lists"], there["unclicked"], there["wins"] + there["losses"]) == (1, 0, 1)
-        assert here["versions"] == there["versions"]
+        first = told["ranking"][0]["id"]
+        for new in (1, 0):  # sent twice, counted once
+            assert tell(two, told["impression"], first).json() == {"counted": new, "again": 1 - new}
+        refused(tell(two, told["impression"], "x"), 422, "'x' is not in this list")
         assert sum(value for key, value in counted(two).items() if "interleaved_clicks_total" in key) == 1
-    for other in ({**options, "secret": "another random word"}, {**options, "interleave": ("other", "linear")}):
-        with serving(folder, "linear", "other", **other) as three:
-            refused(three.post("/v1/clicks", json=clicks), 404, "another secret")
+    with serving(folder, "linear", "other", **{**options, "secret": "another random word"}) as three:
+        refused(tell(three, told["impression"], first), 404, "another secret")
+    with serving(folder, "linear", "other", **{**options, "interleave": ("other", "linear")}) as four:
+        assert tell(four, told["impression"], first).json() == {"counted": 1, "again": 0}
+        assert not sum(value for key, value in counted(four).items() if "interleaved_clicks_total" in key)
 
 
-def test_without_a_secret_ids_hold_for_one_process_which_is_said(folder):
+def test_without_a_secret_ids_hold_for_one_process_which_is_said(folder, tmp_path):
+    options = {"interleave": ("linear", "other"), "files": LogFiles(tmp_path)}
     lines = {}
     for secret in (None, "a long random word"):
         written = io.StringIO()
-        with serving(folder, "linear", "other", interleave=("linear", "other"), secret=secret, log=Log(written)) as one:
+        with serving(folder, "linear", "other", **options, secret=secret, log=Log(written)) as one:
             told = one.post("/v1/interleave", json={"documents": documents(rows(3))}).json()
         lines[secret] = [json.loads(line) for line in written.getvalue().splitlines()]
-        with serving(folder, "linear", "other", interleave=("linear", "other"), secret=secret) as two:
-            status = two.post("/v1/clicks", json={"impression": told["impression"], "clicked": []}).status_code
+        with serving(folder, "linear", "other", **options, secret=secret) as two:
+            status = tell(two, told["impression"], "d0").status_code
         assert status == (404 if secret is None else 200)
     remarks = [line["says"] for line in lines[None] if line["event"] == "remark"]
     assert len(remarks) == 1
@@ -296,66 +268,18 @@ def test_the_number_1_and_the_word_are_two_documents(served):
     interleaving = InterleavedModels("a", "b")
     impression, ids = made(interleaving, served, [1, "1"])
     assert set(map(type, ids)) == {int, str}
-    assert len(interleaving.click(impression, [1])) == len(interleaving.click(impression, ["1"])) == 1
+    shown = interleaving._seal.opened(impression)
+    assert {interleaving.model_of(shown, one) for one in (1, "1")} == {"a", "b"}
 
 
 def test_long_lists_are_cut_at_a_thousand(served):
     interleaving = InterleavedModels("a", "b")
     for length, wanted in ((999, 999), (1000, 1000), (1001, 1000)):
         impression, ids = made(interleaving, served, list(range(length)), top=length)
+        shown = interleaving._seal.opened(impression)
         assert len(ids) == wanted
-        assert sorted(set(interleaving.click(impression, ids))) == ["a", "b"]
+        assert {interleaving.model_of(shown, one) for one in ids} == {"a", "b"}
         assert len(impression) < 6 * wanted + 100
-
-
-def test_a_million_clicks_that_nobody_made_cost_no_more_than_one(served, monkeypatch):
-    """Clicks are counted between two requests, so nobody may make that last."""
-    interleaving = InterleavedModels("a", "b")
-    impression, _ = made(interleaving, served, ["x", "y"])
-    looked_for = []
-    honest = interleaving._seal.mark
-    monkeypatch.setattr(interleaving._seal, "mark", lambda word, one: looked_for.append(one) or honest(word, one))
-    with pytest.raises(tr.ToprankError, match="0 is not in this list"):
-        interleaving.click(impression, ["x", *range(10_000)])
-    assert looked_for == ["x", 0]
-    assert interleaving.analysis()["comparisons"][0]["unclicked"] == 1
-
-
-def test_lists_without_clicks_are_not_remembered_and_those_with_clicks_up_to_a_limit(served, monkeypatch):
-    monkeypatch.setattr(interleaving_module, "_KEPT", 2)
-    interleaving = InterleavedModels("a", "b")
-    shown = [made(interleaving, served, ["x"])[0] for _ in range(6)]
-    assert not interleaving._clicked
-    assert interleaving.click(shown[0], []) == []  # nothing was clicked: nothing to remember
-    assert not interleaving._clicked
-    for one in shown[1:3]:
-        assert len(interleaving.click(one, ["x"])) == 1
-    assert len(interleaving.click(shown[0], ["x"])) == 1  # older than both, but none was forgotten before it came
-    assert len(interleaving._clicked) == 2
-    for old in (shown[1], "x"):
-        with pytest.raises(tr.ToprankError, match="too old"):
-            interleaving.click(old, ["x"])
-    assert interleaving.click(shown[2], ["x"]) == []  # remembered: counted once
-    assert len(interleaving.click(shown[3], ["x"])) == 1
-    (comparison,) = interleaving.analysis()["comparisons"]
-    assert comparison["wins"] + comparison["losses"] == 4
-    assert comparison["unclicked"] == 2
-
-
-def test_a_list_is_won_by_the_team_with_more_clicks(served):
-    interleaving = InterleavedModels("a", "b")
-    impression, ids = made(interleaving, served, list("wxyz"))
-    teams = {document: interleaving._seal.opened(impression).place(document)[1] for document in ids}
-    first, second = ([one for one in ids if teams[one] == team] for team in (0, 1))
-
-    def counts():
-        (told,) = interleaving.analysis()["comparisons"]
-        return told["wins"], told["losses"], told["ties"], told["unclicked"]
-
-    assert counts() == (0, 0, 0, 1)
-    for clicked, wanted in ((first[0], (1, 0, 0, 0)), (second[0], (0, 0, 1, 0)), (second[1], (0, 1, 0, 0))):
-        interleaving.click(impression, [clicked, clicked])
-        assert counts() == wanted
 
 
 def test_a_secret_is_a_word_of_a_file(tmp_path):

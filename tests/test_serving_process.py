@@ -150,7 +150,7 @@ def test_a_slow_start_writes_nothing_but_lines_of_json(monkeypatch, capsys):
         time.sleep(0.05)
         warnings.warn("A remark.", UserWarning, stacklevel=1)
 
-    monkeypatch.setattr("toprank.showing.progress.SILENCE", 0.0)
+    monkeypatch.setattr("toprank.display.progress.SILENCE", 0.0)
     monkeypatch.setattr("toprank.serving.starting._start", start)
     monkeypatch.setattr(warnings, "filters", [])  # a remark is a remark here, not an error
     assert get_command(app).main(["serve", "m.toprank"], standalone_mode=False) in (None, 0)
@@ -303,10 +303,9 @@ def memory(process):
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
-def test_nothing_is_dropped_and_memory_stays_flat(folder):
-    with started(
-        folder / "a.toprank", folder / "b.toprank", "--shadow", "b", "--interleave", "b", "a", "--quiet"
-    ) as process:
+def test_nothing_is_dropped_and_memory_stays_flat(folder, tmp_path):
+    options = ("--shadow", "b", "--interleave", "b", "a", "--log", tmp_path, "--quiet")
+    with started(folder / "a.toprank", folder / "b.toprank", *options) as process:
         press(process, 1)
         before = memory(process)
         answered, refused = press(process, 2)
@@ -317,8 +316,9 @@ def test_nothing_is_dropped_and_memory_stays_flat(folder):
 
 
 @pytest.mark.nightly
-def test_ten_minutes_of_load_leave_nothing_behind(folder):
-    with started(folder / "a.toprank", folder / "b.toprank", "--shadow", "b", "--interleave", "a", "b") as process:
+def test_ten_minutes_of_load_leave_nothing_behind(folder, tmp_path):
+    options = ("--shadow", "b", "--interleave", "a", "b", "--log", tmp_path)
+    with started(folder / "a.toprank", folder / "b.toprank", *options) as process:
         press(process, 10)
         before = memory(process)
         for minute in range(10):

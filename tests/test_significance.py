@@ -14,8 +14,7 @@ from scipy import stats
 
 from toprank import significance as sig
 from toprank.errors import DataError, UnknownNameError
-from toprank.significance.effects import _resampled
-from toprank.significance.leaving_out import mean_interval
+from toprank.significance.resampling import _resampled, mean_interval
 from toprank.significance.tests import _sampled_hits, column, stream_start
 
 small_integers = st.lists(st.integers(-6, 6), min_size=1, max_size=12)
@@ -712,3 +711,21 @@ def test_two_level_intervals_hold(folds, seeds, n, seed_spread):
     # Satterthwaite's degrees of freedom are an approximation, on the safe side where a level does nothing
     assert held / times > 0.95 - 4 * np.sqrt(0.95 * 0.05 / times) - 0.005
     assert held / times < 0.975
+
+
+def test_every_resample_is_drawn():
+    """The first resamples of a longer run are those of a shorter one, and all lie among the values."""
+    values = np.linspace(3.0, 4.0, 20_000)  # so many that a block holds few resamples
+    weights = np.linspace(1.0, 2.0, 20_000)
+    for weighting in (None, weights):
+        means, variances = _resampled(values, 300, stream_start(0, 1), 1, weighting)
+        assert ((means > 3) & (means < 4)).all()
+        assert (variances > 0).all()
+        few = _resampled(values, 3, stream_start(0, 1), 1, weighting)
+        assert [part.tolist() for part in few] == [means[:3].tolist(), variances[:3].tolist()]
+
+
+def test_tiny_weights_count_by_their_shares():
+    """(Σ w)² / Σ w² = 9 / 5 of weights 2 and 1, however small both are."""
+    for unit in (1e-200, 1e-9, 1.0, 1e200):
+        assert sig.effective_sample([2 * unit, unit]) == pytest.approx(9 / 5, rel=1e-12)

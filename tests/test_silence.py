@@ -135,4 +135,4 @@ def test_further_parameters_that_go_together(capfd):
 def test_the_output_of_the_process_is_left_alone():
     """A child that is started meanwhile would lose its lines; only processes of our own send theirs elsewhere."""
     redirect = {path.name for path in Path(tr.__file__).parent.rglob("*.py") if "dup2(" in path.read_text()}
-    assert redirect == {"training.py", "neural_group.py"}  # a worker of an experiment, a member of a group
+    assert redirect == {"training.py"}  # a worker of an experiment

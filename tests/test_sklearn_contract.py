@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 
 import toprank as tr
+from toprank.data.warnings import OneQueryWarning
 from toprank.rankers.base import ConvergenceWarning
 
 SMALL_TREES = tr.TreeRanker(n_trees=3, threads=1)  # finds no split in the few rows of a check
@@ -37,6 +38,7 @@ RANKERS = [
     tr.RankBoost(max_rounds=3),
     tr.CoordinateAscent(restarts=1, max_cycles=1, steps=2),
     tr.BlendRanker([tr.LinearRanker(), tr.TreeRanker(n_trees=3, threads=1)]),
+    tr.AutoRanker(budget=None, max_trials=2, threads=1),  # falls back to the default system: the checks have one query
 ]
 PROBABILITIES = "the check takes whatever has predict_proba for a classifier and asks for its classifier tags"
 
@@ -73,6 +75,7 @@ with warnings.catch_warnings():  # rankers keep the contract without its base cl
 
 @pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConstantScoresWarning")
+@pytest.mark.filterwarnings("ignore::toprank.model_selection.default.TooFewQueriesWarning")
 @CHECKS
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
@@ -211,7 +214,8 @@ def test_a_forgotten_qid_is_one_error_and_not_a_warning_for_each_fold(scoring):
     with pytest.raises(ValueError, match=r"(?s)All the 6 fits failed.*passes no qid on to fit") as told:
         search.fit(*given)
     assert str(told.value).count("set_config(enable_metadata_routing=True) first") == 1
-    with pytest.raises(ValueError, match=r"(?s)passes no qid on to score"):
+    search.set_params(error_score="raise")
+    with pytest.raises(tr.ToprankError, match=r"was given no qid.*set_config\(enable_metadata_routing=True\)"):
         search.fit(*given, qid=data.qid)
     with pytest.raises(ValueError, match=r"(?s)All the 3 fits failed.*passes no qid on to fit"):
         cross_val_score(tr.LinearRanker(), *given, cv=3, scoring=scoring)
@@ -229,9 +233,30 @@ def test_a_search_warns_once(data, routing):
         hasty.fit(data)
 
 
-def test_frames_are_asked_for_names_of_files_alone():
-    """What scikit-learn's functions hold in their variables is theirs, and changes with its versions."""
-    strays = [path.name for path in Path(tr.__file__).parent.rglob("*.py") if "f_locals" in path.read_text()]
+def test_only_clones_need_the_queries_of_many_rows_and_warn_once():
+    """What a ranker does depends on itself, not on who calls it: no call frame is looked at."""
+    data = tr.synthetic(n_queries=1, n_documents=(201, 201), seed=0)
+    given = (data.X, data.labels)
+    ranker = tr.LinearRanker()
+    for _ in range(2):
+        with pytest.warns(OneQueryWarning):
+            ranker.fit(*given)
+    with pytest.raises(tr.ToprankError, match="passes no qid on to fit"):
+        clone(ranker).fit(*given)
+    assert np.array_equal(clone(ranker).fit(*given, qid=np.zeros(201, dtype=int)).coef_, ranker.coef_)
+    clone(ranker).fit(data.X[:200], data.labels[:200])
+    hasty = tr.BlendRanker([tr.LinearRanker("Logistic", l2=1e-9, max_iterations=1)])
+    many = tr.synthetic(n_queries=30, seed=0)
+    with pytest.warns(ConvergenceWarning):
+        clone(hasty).fit(many)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clone(clone(hasty)).fit(many)
+    with pytest.warns(ConvergenceWarning):
+        hasty.fit(many)
+    strays = [
+        path.name for path in (Path(tr.__file__).parent / "rankers").rglob("*.py") if "_getframe" in path.read_text()
+    ]
     assert not strays
 
 
@@ -253,6 +278,89 @@ print([name for name in sys.modules if name.startswith("sklearn")])
     command = [sys.executable, "-W", "ignore", "-c", code]
     out = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert out.stdout.strip() == "[]", out.stderr
+
+
+NAMED_MODELS = {
+    "linear": tr.LinearRanker("Squared"),
+    "AdaRank": tr.AdaRank(max_rounds=3),
+    "trees": tr.TreeRanker(n_trees=3, threads=1),
+}
+
+
+@pytest.mark.parametrize("name", NAMED_MODELS)
+def test_arrays_are_scored_by_models_of_named_columns_without_scikit_learn(data, name, tmp_path):
+    """An array has no names: its columns are those of training, in their order."""
+    import pandas as pd
+
+    ranker, frame = NAMED_MODELS[name], pd.DataFrame(data.X, columns=list("abcd"))
+    ranker.fit(frame, data.labels, qid=data.qid).save(tmp_path / "m.toprank")
+    np.save(tmp_path / "X.npy", data.X)
+    code = """
+import sys
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "sklearn":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Refused())
+import numpy as np, toprank as tr
+X, ranker = np.load("X.npy"), tr.load("m.toprank")
+np.save("scores.npy", ranker.predict(X))
+for wrong in (X[:, :3], np.hstack([X, X])):
+    try:
+        ranker.predict(wrong)
+    except tr.errors.DataError as problem:
+        assert f"X has {wrong.shape[1]} features, but" in str(problem), problem
+    else:
+        raise AssertionError
+"""
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), ranker.predict(frame))
+
+
+def test_frames_are_scored_by_models_without_names_by_place(data):
+    import pandas as pd
+
+    ranker = tr.LinearRanker().fit(data.X, data.labels, qid=data.qid)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores = ranker.predict(pd.DataFrame(data.X, columns=list("abcd")))
+    np.testing.assert_array_equal(scores, ranker.predict(data.X))
+
+
+def test_permutation_importance_of_scikit_learn_by_a_metric_of_queries(data):
+    """It passes no qid on, so the scorer holds it; a shuffled feature is scored as by hand."""
+    from functools import partial
+
+    from sklearn.inspection import permutation_importance
+
+    ranker = tr.LinearRanker().fit(data.X, data.labels, qid=data.qid)
+    scoring = partial(tr.scorer("ndcg@10"), qid=data.qid)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = permutation_importance(ranker, data.X, data.labels, scoring=scoring, n_repeats=2, random_state=0)
+
+    def value(X):
+        return tr.evaluate(ranker.predict(X), data.labels, "ndcg@10", qid=data.qid).mean["ndcg@10"]
+
+    rng = np.random.RandomState(np.random.RandomState(0).randint(np.iinfo(np.int32).max + 1))
+    shuffled, order = data.X.copy(), np.arange(data.n_documents)
+    for repeat in range(2):
+        rng.shuffle(order)
+        shuffled[:, 0] = shuffled[order, 0]
+        np.testing.assert_allclose(found.importances[0, repeat], value(data.X) - value(shuffled))
+    with pytest.raises(ValueError, match=r"functools\.partial"):
+        permutation_importance(ranker, data.X, data.labels, scoring=tr.scorer("ndcg@10"), n_repeats=2)
+
+
+def test_partial_dependence_of_scikit_learn_refuses_rankers(data):
+    """A ranker is neither of the two kinds that it takes; `tr.explanations.effect` is the function for rankers."""
+    from sklearn.inspection import partial_dependence
+
+    ranker = tr.LinearRanker().fit(data.X, data.labels, qid=data.qid)
+    with pytest.raises(ValueError, match="must be a fitted regressor or classifier"):
+        partial_dependence(ranker, data.X, [0])
 
 
 def test_scattered_rows_train_the_same_model(data):

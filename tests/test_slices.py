@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import toprank as tr
 from toprank.cli.commands import app
-from toprank.comparison import compare_values
+from toprank.evaluation import compare_values
 from toprank.report import from_comparison, from_results, write_html
 from toprank.significance import bonferroni, bootstrap_interval, holm, randomization_test
 

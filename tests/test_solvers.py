@@ -378,3 +378,17 @@ def test_a_limit_within_another_ends_no_later():
             assert compute.out_of_time()
         assert not compute.out_of_time()
     assert (outer.passed, inner.passed) == (False, True)
+
+
+def test_ctrl_c_within_a_draw_ends_the_drawing():
+    class Interrupted(Wandering):
+        def value_and_grad(self, weights):
+            raise KeyboardInterrupt
+
+    class Ends(Wandering):
+        def drawn(self, draw, _):
+            return (Interrupted if draw == 2 else Wandering)([8.0, 0.0, 4.0][draw])
+
+    solution = Redrawn().solve(Ends(), np.zeros(1), Penalty.uniform(1), max_iterations=3)
+    assert solution.interrupted
+    assert solution.weights.tolist() == [0.0]  # of 8 and 0, the later half

@@ -156,3 +156,13 @@ class TestNewton:
 
         with pytest.raises(DataError, match="cholesky_limit = 3"):
             Newton(cholesky_limit=3).solve(MatrixOnly(objective.A, objective.b), np.zeros(6), Penalty.uniform(6))
+
+
+def test_steps_that_succeed_are_those_of_newton_undamped():
+    """w − (H + l2)⁻¹ (g + l2 w), computed here."""
+    objective, l2, weights = Logistic(*classification(0)), 1e-3, np.zeros(4)
+    for steps in range(1, 5):
+        _, grad = objective.value_and_grad(weights)
+        weights = weights - np.linalg.solve(objective.hessian(weights) + l2 * np.eye(4), grad + l2 * weights)
+        solution = Newton().solve(objective, np.zeros(4), Penalty.uniform(4, l2=l2), max_iterations=steps)
+        np.testing.assert_allclose(solution.weights, weights, rtol=1e-6)

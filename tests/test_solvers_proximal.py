@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from objectives import Gradient, Logistic, classification, random_quadratic
 from toprank.errors import DataError, UnknownNameError
 from toprank.solvers import Penalty, Proximal
+from toprank.solvers.proximal import _grown
 
 
 def lasso_by_enumeration(A, b, l1):
@@ -100,3 +101,12 @@ class TestProximal:
             Proximal(method="newtn")
         with pytest.raises(DataError, match="offers no hessian"):
             Proximal(method="newton").solve(Gradient(random_quadratic(0)), np.zeros(6), Penalty.uniform(6, l1=1.0))
+
+
+def test_the_momentum_grows_as_in_fista():
+    """t' solves t'² − t' = t² (Beck and Teboulle 2009)."""
+    momentum = 1.0
+    for _ in range(5):
+        before, momentum = momentum, _grown(momentum)
+        assert momentum > before
+        assert momentum**2 - momentum == pytest.approx(before**2, rel=1e-12)

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.model_selection import KFold, cross_val_score, train_test_split
 
 import toprank as tr
-from toprank.data.row_hashes import KnownQueries, id_hashes, is_numbering
+from toprank.data.hashes import KnownQueries, id_hashes, is_numbering
 from toprank.data.warnings import SplitQueriesWarning
 
 DATA = tr.synthetic(n_queries=200, n_features=4, seed=0)
@@ -102,9 +102,9 @@ def test_ids_have_hashes_of_their_own_whatever_stands_beside_them():
 
 def test_few_queries_are_kept_whole_and_many_as_a_sample():
     few = KnownQueries.of(DATA.select(np.arange(100)))
-    assert few.whole
-    assert len(few.ids) == 100
+    assert few.ids.whole
+    assert len(few.ids.least) == 100
     many = KnownQueries.of(DATA)
-    assert (many.whole, len(many.ids)) == (False, 128)
+    assert (many.ids.whole, len(many.ids.least)) == (False, 128)
     places, told = many.places(DATA.qids)
     assert (places >= 0).sum() == told == 128

@@ -15,7 +15,7 @@ from scipy import sparse
 import toprank as tr
 from support import nightly
 from toprank.compute import each_block
-from toprank.data import checks
+from toprank.data import dataset
 from toprank.data.queries import Queries
 from toprank.data.store import open_store
 from toprank.rankers import source as objectives
@@ -72,7 +72,7 @@ def test_a_stored_copy_trains_the_same_model(both, name):
 def test_the_fingerprint_of_a_stored_copy_reads_nothing(both, monkeypatch):
     memory, mapped = both
     expected = memory.fingerprint
-    monkeypatch.setattr(checks, "digest", lambda array: pytest.fail("the content was read"))
+    monkeypatch.setattr(dataset, "digest", lambda array: pytest.fail("the content was read"))
     assert mapped.fingerprint == expected
 
 

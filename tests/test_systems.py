@@ -16,8 +16,8 @@ import pytest
 import toprank as tr
 from support import toprank
 from toprank import systems
-from toprank.choosing import search as searching
 from toprank.errors import DataError, UnknownNameError
+from toprank.model_selection import search as searching
 from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.rankers.linear.single_feature import _best_threshold
 
@@ -505,9 +505,10 @@ def test_rankboost_takes_the_threshold_with_the_largest_sum():
 def test_the_default_of_the_command_line_is_that_which_was_measured():
     from inspect import signature
 
+    from toprank.cli.options import expanded
     from toprank.cli.training import train
 
-    asked = signature(train, eval_str=True).parameters["system"]
+    asked = signature(expanded(train)).parameters["system"]
     assert asked.default is None
     said = f"Default: a linear ranker and trees, blended; without --valid and with few queries, {systems.DEFAULT}."
     assert said in asked.annotation.__metadata__[0].help

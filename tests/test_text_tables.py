@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 import toprank as tr
-from toprank.data.frames.layout import ColumnsLeftOutWarning
+from toprank.data.frames.categories import ColumnsLeftOutWarning
 from toprank.errors import DataError, FormatError
+from toprank.report.page import page as report_page
 from toprank.text import MatchFeatures, Statistics
 
 ROLES = {"query": "search_term", "document": ["title", "description"]}
@@ -72,12 +73,6 @@ def test_text_is_carried_and_no_feature():
 
 def test_a_query_beside_its_id_is_words_if_that_is_said() -> None:
     frame = FRAME.rename(columns={"qid": "query_id", "search_term": "query"})
-    with pytest.raises(DataError) as refused:
-        tr.RankingData.from_frame(frame)
-    assert str(refused.value) == (
-        "Several columns could be the qid: 'query_id', 'query'. Say which with qid='COLUMN'. If 'query' holds the "
-        "words of the query, say so with text={'query': 'query', 'document': ...}, or it is a feature."
-    )
     data = tr.RankingData.from_frame(frame, text={"query": "query", "document": ["title"]})
     assert data.n_queries == DATA.n_queries
     assert "query" not in data.feature_names
@@ -133,7 +128,10 @@ def test_frames_of_all_kinds(made):
 
 def test_a_query_column_may_be_the_query_id_too():
     frame = FRAME.drop(columns="qid").rename(columns={"search_term": "query"})
-    data = tr.RankingData.from_frame(frame, text={"query": "query", "document": "title"}, features=["price"])
+    words = {"text": {"query": "query", "document": "title"}, "features": ["price"]}
+    with pytest.raises(DataError, match="If rows with equal words are one query, give qid='query'"):
+        tr.RankingData.from_frame(frame, **words)
+    data = tr.RankingData.from_frame(frame, **words, qid="query")
     assert set(data.qids.tolist()) == set(frame["query"])
     assert tr.LinearRanker("ListNet").fit(data).rank(frame)
 
@@ -516,6 +514,8 @@ def test_commands_take_text(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.1\n")
     said = run("train", "a.txt", "--system", "ListNet", *words, "-o", "x.toprank", status=1)
     assert "Columns of words are those of a table" in str(said.exception)
+    run("cv", "train.csv", "--folds", "3", "--system", "LeastSquares,ListNet", *words, "--html", "r.html")
+    assert FRAME.title[0] in (tmp_path / "r.html").read_text()
     run("convert", "train.csv", "train.toprank-data", *words)
     assert tr.read("train.toprank-data").text.document == ("title", "description")
 
@@ -533,3 +533,36 @@ def test_a_cluster_refuses_words(tmp_path):
 
     with pytest.raises(DataError, match="A cluster does not match the words of queries \\('search_term'\\)"):
         _frame_parts(Frame(), {"like": DATA})
+
+
+# ---- reports ----
+
+
+def test_reports_of_text_show_the_words_and_name_the_features_of_texts():
+    results = tr.Experiment(DATA, ["LeastSquares", tr.TreeRanker(n_trees=3, min_data_in_leaf=3)], n_folds=3).run()
+    [part] = tr.report.from_results(results).parts
+    fitted = tr.LinearRanker("Squared").fit(DATA)
+    assert set(part.weights[0].names) <= set(fitted.feature_names_in_.tolist())
+    assert any(name.startswith("title") for name in part.weights[0].names)
+    for number in (0, 7, 20):
+        words = FRAME.search_term[FRAME.qid.astype(str) == part.qids[number]].iloc[0]
+        assert part.query_name(number) == f"{part.qids[number]}: {words}"
+        start, stop = part.documents.queries.offsets[number : number + 2]
+        titles = FRAME.title[FRAME.qid.astype(str) == part.qids[number]].tolist()
+        assert [part.documents.name_of(row).partition(": ")[2] for row in range(start, stop)] == titles
+    page = report_page(tr.report.from_results(results))
+    assert FRAME.search_term[0] in page
+    assert FRAME.title[0] in page
+
+
+def test_reports_of_comparisons_show_the_words():
+    labels = np.random.default_rng(0).integers(0, 3, len(FRAME))  # so that some documents are in the wrong order
+    only_text = tr.RankingData.from_frame(FRAME.drop(columns="price").assign(label=labels), text=ROLES)
+    rankers = {"linear": tr.LinearRanker("ListNet").fit(only_text), "boosted": tr.AdaRank().fit(only_text)}
+    scores = {name: ranker.predict(only_text) for name, ranker in rankers.items()}
+    content = tr.report.from_comparison(tr.compare(scores, only_text), only_text, scores, rankers=rankers)
+    [part] = content.parts
+    assert part.query_name(3) == f"3: {only_text.carried['search_term'][3]}"
+    assert part.documents.name_of(5).endswith(f": {FRAME.title[5]}")
+    assert part.explained.importance is not None
+    assert FRAME.search_term[FRAME.qid == int(part.explained.pair.query)].iloc[0] in part.explained.heading

@@ -15,7 +15,8 @@ from strategies import rankings
 from toprank import theory
 from toprank.data.queries import Queries
 from toprank.errors import DataError
-from toprank.metrics import Discount, evaluate
+from toprank.evaluation import evaluate
+from toprank.metrics import Discount
 
 EXPONENTS = [1.0, 1.25, 2.0, 5.0, math.inf]
 

@@ -8,7 +8,7 @@ import pytest
 
 import toprank as tr
 from toprank.errors import DataError
-from toprank.rankers.trees.directions import held_directions
+from toprank.rankers.trees.directions import verified_monotonicity
 from toprank.rankers.trees.ranker import MonotoneWarning
 
 SMALL = {"min_data_in_leaf": 3, "threads": 1, "early_stopping": None}
@@ -58,7 +58,7 @@ def test_a_single_tree_is_judged_exactly(extra, leaves):
     for seed in range(12):
         ranker = tr.TreeRanker("Squared", n_trees=1, num_leaves=leaves, extra=extra, **SMALL).fit(some_data(seed))
         for asked in ([1, 1, 1], [-1, -1, -1]):
-            held = held_directions(ranker.forest_, asked)
+            held = verified_monotonicity(ranker.forest_, asked)
             assert held == by_trying(ranker, asked)
             outcomes |= set(held)
     assert outcomes == {-1, 0, 1}
@@ -78,7 +78,7 @@ def test_a_split_by_category_above_is_judged_exactly():
         ranker = tr.TreeRanker("Squared", n_trees=1, num_leaves=6, **options, **SMALL).fit(given)
         assert 2 in ranker.forest_.categories
         for asked in ([1, 0, 0], [-1, 0, 0]):
-            assert held_directions(ranker.forest_, asked) == by_trying(ranker, asked, {2})
+            assert verified_monotonicity(ranker.forest_, asked) == by_trying(ranker, asked, {2})
 
 
 @pytest.mark.parametrize("method", ["basic", "intermediate"])

@@ -21,16 +21,17 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import toprank as tr
-from toprank.choosing import tuning
-from toprank.choosing.hold_out import divide
-from toprank.choosing.search import Candidate, TrialJudge
-from toprank.choosing.space import OneOf, Range, default_space, read_space
-from toprank.choosing.study import _began
 from toprank.cli.commands import app
-from toprank.cli.training import _space
+from toprank.cli.tuning import _space
 from toprank.errors import DataError, FileError, FormatError, MissingExtraError, UnknownNameError
+from toprank.model_selection import tuning
+from toprank.model_selection.hold_out import divide
+from toprank.model_selection.search import Candidate, TrialJudge
+from toprank.model_selection.space import OneOf, Range, default_space, read_space
+from toprank.model_selection.study import _began
+from toprank.model_selection.study_search import SearchedSystem, StudySearch
 from toprank.rankers.base import ConvergenceWarning, Ranker
-from toprank.rankers.watching import TrainingWatch
+from toprank.rankers.early_stopping import EarlyStopping
 from toprank.systems import SYSTEMS, System
 
 L2 = {"l2": (1e-4, 100.0, "log")}
@@ -149,12 +150,12 @@ def test_a_query_is_never_divided(n, folds, seed, data):
             divide(whole, None, folds=folds, seed=seed)
         return
     division = divide(whole, None, folds=folds, seed=seed)
-    assert len(division.parts) == (folds or 1)
-    for train, valid in division.parts:
+    assert len(division.rounds) == (folds or 1)
+    for train, valid, _ in division.rounds:
         rows = np.concatenate([train.X[:, 0], valid.X[:, 0]])
         assert sorted(rows) == list(range(len(qid)))
         assert not set(train.qids) & set(valid.qids)
-    judges = [qid for part in division.parts for qid in part.valid.qids.tolist()]
+    judges = [qid for part in division.rounds for qid in part.held_out.qids.tolist()]
     assert len(judges) == len(set(judges))
     assert folds is None or len(judges) == n
 
@@ -165,7 +166,7 @@ def test_rounds_after_folds_are_the_mean_of_the_best(parts):
     tuned = tr.tune("LambdaMART", train, folds=2, trials=1, space={"num_leaves": [4]}, **few)
     best = [
         SYSTEMS["LambdaMART"].make(num_leaves=4, **few).fit(part.train, valid=part.valid).best_iteration_
-        for part in divide(train, None, folds=2).parts
+        for part in divide(train, None, folds=2).rounds
     ]
     assert tuned.ranker.n_trees == round(np.mean(best)) == tuned.ranker.best_iteration_
     assert tuned.ranker.training_["queries"] == train.n_queries
@@ -222,9 +223,9 @@ def test_networks(parts, folds):
 
 def test_trees_behind_the_others_are_pruned(parts, monkeypatch):
     rounds = []
-    tell = TrainingWatch._tell
+    tell = EarlyStopping._tell
     monkeypatch.setattr(
-        TrainingWatch, "_tell", lambda self, *values: (rounds.append(self.done), tell(self, *values))[1]
+        EarlyStopping, "_tell", lambda self, *values: (rounds.append(self.done), tell(self, *values))[1]
     )
     tuned = tr.tune(
         "LambdaMART", *parts, trials=14, n_trees=30, early_stopping=None, min_data_in_leaf=3, threads=1,
@@ -266,7 +267,8 @@ def test_the_time_is_kept_and_the_first_trial_is_made(parts):
     assert tuned.stopped == "The 1e-09 seconds were over after 1 trial."
     judge = TrialJudge(divide(parts[0], None, folds=2), "ndcg@10", "standard", None)
     system = SYSTEMS["LeastSquares"]
-    search = tuning.StudySearch(optuna, system, judge, {}, read_space(system, L2, {}), 0)
+    searched = SearchedSystem(system, {}, read_space(system, L2, {}), 0)
+    search = StudySearch(optuna, judge, searched)
     fits = []
     cut = search.attempt(Candidate("", lambda: fits.append(1) or search.ranker({"l2": 1.0}), {}, seconds=0.0))
     assert (cut.state, len(fits)) == ("cut short", 1)  # the second fold is not begun
@@ -330,7 +332,7 @@ def test_ctrl_c_keeps_the_best_and_can_be_resumed(parts, monkeypatch, tmp_path):
 
 def test_ctrl_c_within_trees_which_answer_it_themselves(parts, monkeypatch):
     few = {"n_trees": 5, "min_data_in_leaf": 3, "threads": 1, "space": {"num_leaves": (2, 8)}}
-    monkeypatch.setattr(TrainingWatch, "_compare", after(13, TrainingWatch._compare, ctrl_c))
+    monkeypatch.setattr(EarlyStopping, "_compare", after(13, EarlyStopping._compare, ctrl_c))
     with pytest.warns(ConvergenceWarning) as said:
         tuned = tr.tune("LambdaMART", *parts, trials=6, **few)
     assert [row["state"] for row in tuned.trials] == ["complete", "complete", "interrupted"]
@@ -340,7 +342,7 @@ def test_ctrl_c_within_trees_which_answer_it_themselves(parts, monkeypatch):
 def test_ctrl_c_while_the_best_of_a_resumed_study_is_fitted_once_more(parts, monkeypatch, tmp_path):
     few = {"n_trees": 5, "min_data_in_leaf": 3, "threads": 1, "space": {"num_leaves": (2, 8)}}
     tr.tune("LambdaMART", *parts, trials=2, storage=tmp_path / "study.db", **few)
-    monkeypatch.setattr(TrainingWatch, "_compare", after(2, TrainingWatch._compare, ctrl_c))
+    monkeypatch.setattr(EarlyStopping, "_compare", after(2, EarlyStopping._compare, ctrl_c))
     with pytest.warns(ConvergenceWarning) as warned:
         tuned = tr.tune("LambdaMART", *parts, trials=2, storage=tmp_path / "study.db", **few)
     assert tuned.ranker.was_interrupted
@@ -754,7 +756,7 @@ def test_the_result_tells_and_draws(parts, tmp_path):
     assert {"l2", "loss.alpha", "trial"} <= set(words)
     assert "http" not in (tmp_path / "study.svg").read_text().replace("http://www.w3.org/2000/svg", "")
     with pytest.raises(DataError, match=r"ends in \.svg"):
-        tuned.plot(tmp_path / "study.png")
+        tuned.plot(tmp_path / "study.jpg")
     with pytest.raises(FileError):
         tuned.plot(tmp_path / "none" / "study.svg")
     one = tr.tune("ListNet", *parts, trials=1)
@@ -808,7 +810,7 @@ def dated(data):
 
 def test_the_latest_fifth_judges_where_time_is_asked_for(parts):
     data = dated(parts[0])
-    [(learned, judged)] = divide(data, None, seed=3, by="day").parts
+    [(learned, judged, _)] = divide(data, None, seed=3, by="day").rounds
     assert learned.carried["day"].max() < judged.carried["day"].min()
     assert judged.n_queries == round(data.n_queries / 5)
     tuned = tr.tune("LeastSquares", data, by="day", space=L2, trials=2, seed=3)
@@ -818,14 +820,14 @@ def test_the_latest_fifth_judges_where_time_is_asked_for(parts):
 def test_folds_by_time_learn_from_the_past_alone_and_the_answer_from_all(parts, fits):
     data = dated(parts[0])
     division = divide(data, None, folds=3, by="day")
-    assert division.folded
+    assert division.is_folded
     later = None
-    for learned, judged in division.parts:
+    for learned, judged, _ in division.rounds:
         assert learned.carried["day"].max() < judged.carried["day"].min()
         assert later is None or judged.carried["day"].min() > later
         later = judged.carried["day"].max()
     assert later == data.carried["day"].max()
-    assert sum(part.valid.n_queries for part in division.parts) == 27  # of four periods the first judges nothing
+    assert sum(part.held_out.n_queries for part in division.rounds) == 27  # of four periods the first judges nothing
     tuned = tr.tune("LeastSquares", data, folds=3, by="day", space=L2, trials=2)
     assert tuned.judged_on == "27 queries in 3 folds by 'day'"
     assert [one for one in fits if one[0] == "fit"][-1][1] == data.qids.tolist()

@@ -8,8 +8,8 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 import toprank as tr
-from toprank.choosing.space import read_space
 from toprank.errors import DataError
+from toprank.model_selection.space import read_space
 from toprank.systems import SYSTEMS
 
 pytest.importorskip("optuna")

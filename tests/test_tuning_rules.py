@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from toprank.choosing.space import (
+from toprank.errors import DataError, ToprankError
+from toprank.model_selection.space import (
     OneOf,
     Range,
     Space,
@@ -18,7 +19,6 @@ from toprank.choosing.space import (
     is_number,
     read_space,
 )
-from toprank.errors import DataError, ToprankError
 from toprank.rankers import LinearRanker, NeuralRanker, TreeRanker
 from toprank.systems import get
 

@@ -6,15 +6,13 @@ import importlib
 import pkgutil
 
 import toprank
+from toprank.display.tables import Shown
 from toprank.rankers.base import Ranker
-from toprank.showing.tables import Shown
 
 CHANGE = {
     "toprank.experiment.running._Place": "where a run stands",
     "toprank.data.pool.PoolFeatures": "an estimator of scikit-learn: fit gives it attributes",
     "toprank.serving.journal._Open": "a file that grows",
-    "toprank.serving.interleaving._Clicked": "counts while the service runs",
-    "toprank.serving.interleaving._Tally": "counts while the service runs",
 }
 """Records that change, with the reason; and rankers, whose `fit` swaps what they have learnt."""
 

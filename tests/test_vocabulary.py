@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 import toprank
-from toprank.showing.tables import Shown, Table
+from toprank.display.tables import Shown, Table
 
 FORMER = {"sentence", "words", "verdicts", "verdict", "remarks", "notes", "untold"}
 """Names that prose had in places; it is `summary` everywhere."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import threading
 import warnings
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import sklearn
 from sklearn.model_selection import GroupKFold, cross_val_score
 
 import toprank as tr
+from toprank.compute import each_block
+from toprank.errors import held_warnings, warn_user
 
 SOURCE = Path(tr.__file__).parent
 HARD = {"max_iterations": 1, "l2": 1e-6}
@@ -64,3 +67,53 @@ def test_every_warning_is_given_by_the_one_function_that_finds_that_line():
             if isinstance(asked, ast.Attribute) and asked.attr == "warn" and ast.unparse(asked.value) == "warnings":
                 strays.append(f"{path.relative_to(SOURCE)}:{node.lineno}")
     assert [stray.partition(":")[0] for stray in strays] == ["errors.py"], strays
+
+
+class OwnWarning(UserWarning):
+    """Of this test."""
+
+
+def test_held_warnings_are_those_of_the_block_and_of_its_threads():
+    both = threading.Barrier(2)
+
+    def warn(number):
+        both.wait(10)  # so that two threads take part
+        warn_user(f"{number}", OwnWarning)
+
+    with held_warnings(OwnWarning) as outer, held_warnings(UnicodeWarning) as inner:
+        each_block(warn, range(2), 2)
+        with held_warnings() as innermost:
+            warn_user("all of ours")
+    assert sorted(str(warning.message) for warning in outer) == ["0", "1"]
+    assert inner == []
+    assert [(str(warning.message), warning.filename) for warning in innermost] == [("all of ours", __file__)]
+    with pytest.warns(OwnWarning, match="shown"), held_warnings(UnicodeWarning):
+        warn_user("shown", OwnWarning)
+
+
+def test_threads_that_hold_warnings_at_a_time_change_no_filter_of_the_process():
+    """Filters of `warnings.catch_warnings` stay changed if the thread that came first leaves first."""
+    before, shows = list(warnings.filters), warnings._showwarnmsg_impl
+    entered, leave = threading.Event(), threading.Event()
+
+    def other():
+        with held_warnings(OwnWarning):
+            entered.set()
+            assert leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    with held_warnings(OwnWarning):
+        thread.start()
+        assert entered.wait(10)
+    leave.set()
+    thread.join(10)
+    assert (list(warnings.filters), warnings._showwarnmsg_impl) == (before, shows)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_search_on_several_threads_keeps_the_filters_of_the_process(data):
+    train, valid = tr.split(data, (0.6, 0.4))
+    before, shows = list(warnings.filters), warnings._showwarnmsg_impl
+    for _ in range(3):
+        tr.select("ListNet", train, valid, threads=4)
+    assert (list(warnings.filters), warnings._showwarnmsg_impl) == (before, shows)

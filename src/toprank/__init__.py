@@ -6,7 +6,7 @@ they live, is said once: by the imports of the stub `__init__.pyi`, one a line.
 
 from __future__ import annotations
 
-from toprank.importing import door
+from toprank.lazy_imports import door
 
 __version__ = "0.1.0"
 _HOMES, __getattr__ = door(__name__)

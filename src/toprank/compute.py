@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import mmap
 import os
 import sys
 import threading
@@ -28,16 +29,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from toprank.errors import DataError
+from toprank.errors import DataError, became_shorter, holder_of_warnings, holding_for
 
 if TYPE_CHECKING:
-    from threadpoolctl import ThreadpoolController
+    from threadpoolctl import LibController, ThreadpoolController
 
+
+Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-
 _ALWAYS = 8  # threads that any machine starts if told to, so that a training on a larger one can be repeated
-
 T = TypeVar("T")
 Block = TypeVar("Block")
 
@@ -62,6 +63,15 @@ def available_threads(threads: int | None = None) -> int:
 def _most_threads() -> int:
     """The largest number of threads; cached, since the system reads a file for it, as slow as a small kernel."""
     return max(os.cpu_count() or 1, _ALWAYS)
+
+
+def offsets_of(sizes: npt.ArrayLike) -> IntArray:
+    """Return where each of several lists begins if they follow one another, and where the last one ends.
+
+    >>> offsets_of([2, 0, 3]).tolist()
+    [0, 2, 2, 5]
+    """
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 def blocks_of(offsets: IntArray, size: int) -> list[tuple[int, int]]:
@@ -102,12 +112,14 @@ def each_block(function: Callable[[Block], T], blocks: Sequence[Block], threads:
         return [function(block) for block in blocks]
     results: dict[int, T] = {}
     failed: list[BaseException] = []
+    holder = holder_of_warnings()  # the caller's: the other threads have contexts of their own
     turn = itertools.count()  # next() on it is one step of the interpreter, so no two threads get the same number
 
     def work() -> None:
         try:  # around the loop as well: an interrupt comes between any two steps of it
-            while (i := next(turn)) < len(blocks):
-                results[i] = function(blocks[i])
+            with holding_for(holder):
+                while (i := next(turn)) < len(blocks):
+                    results[i] = function(blocks[i])
         except BaseException as problem:  # noqa: BLE001 - raised below, when no thread is at work any more
             failed.append(problem)
             for _ in zip(turn, blocks, strict=False):  # nothing is left for the other threads
@@ -229,7 +241,11 @@ class _Borrowed:
 
 
 _REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
 _BORROWED: ContextVar[_Borrowed | None] = ContextVar("toprank_borrowed_threads", default=None)
+
+
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -263,9 +279,83 @@ def on_threads_of(library: ctypes.CDLL, threads: int | None = None) -> Iterator[
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep matrix products to one thread each while we run several: two thread pools on the same cores only compete."""
-    with _thread_pools(len(sys.modules)).limit(limits=1, user_api="blas"):
+    """Keep matrix products to one thread each while we run several: two thread pools on the same cores only compete.
+
+    Most libraries have one limit for the whole process, and several threads may be in here at a time. So the first one
+    to enter saves the numbers of threads, and the last one to leave restores them, in whatever order they leave.
+    """
+    user = _BlasUser()
+    try:
+        _BLAS.limit_for(user)
         yield
+    finally:
+        interrupt: BaseException | None = None
+        while not user.released:
+            try:
+                _BLAS.release(user)
+            except BaseException as problem:  # noqa: BLE001 - raised below: Ctrl-C must not leave the limit in place
+                interrupt = problem
+        if interrupt is not None:
+            raise interrupt
+
+
+class _BlasUser:
+    """A block of `one_blas_thread`, with the limits to restore of libraries that have one for each thread."""
+
+    def __init__(self) -> None:
+        self.own: list[tuple[LibController, int]] = []
+        self.released = False
+
+
+class _BlasLimit:
+    """The limit of one BLAS thread, and the numbers of threads to restore once nobody needs it any more."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.lock = threading.RLock()
+        self.users: set[_BlasUser] = set()
+        self.before: dict[str, tuple[LibController, int]] = {}
+
+    def limit_for(self, user: _BlasUser) -> None:
+        """Limit every BLAS library that is loaded, among them those that were loaded since others entered."""
+        if self.process != os.getpid():  # a forked child inherits users and a lock of threads that it does not have
+            self.process, self.lock, self.users = os.getpid(), threading.RLock(), set()
+        libraries = [
+            library for library in _thread_pools(len(sys.modules)).lib_controllers if library.user_api == "blas"
+        ]
+        with self.lock:
+            self.users.add(user)
+            for library in libraries:
+                if _has_limit_per_thread(library):
+                    user.own.append((library, library.num_threads))
+                elif library.filepath not in self.before:
+                    self.before[library.filepath] = library, library.num_threads
+                library.set_num_threads(1)
+
+    def release(self, user: _BlasUser) -> None:
+        """Restore the numbers of threads if nobody else needs the limit; safe to call again after an interrupt."""
+        with self.lock:
+            restored = list(user.own)
+            if self.users <= {user}:
+                restored += self.before.values()
+            for library, n_threads in restored:
+                library.set_num_threads(n_threads)
+            if self.users <= {user}:
+                self.before.clear()
+            self.users.discard(user)
+            # threadpoolctl 3.8 lets the first thread that sets a limit set others until it gives that right back.
+            for library in _thread_pools(len(sys.modules)).lib_controllers:
+                if hasattr(library, "clear_controlling_thread"):
+                    library.clear_controlling_thread()
+            user.released = True
+
+
+def _has_limit_per_thread(library: LibController) -> bool:
+    """Return whether threadpoolctl limits each thread of a library by itself: OpenBLAS on OpenMP, from 3.8 on."""
+    return hasattr(library, "clear_controlling_thread") and getattr(library, "threading_layer", "") == "openmp"
+
+
+_BLAS = _BlasLimit()
 
 
 @lru_cache(maxsize=1)
@@ -309,7 +399,75 @@ class TimeLimit:
         return self.passed
 
 
+_SUSPENDED: ContextVar[dict[Any, Any] | None] = ContextVar("toprank_suspended_trainings", default=None)
+
+
+class Resumable:
+    """A context that keeps the trainings which a `TimeLimit` ends, so that the same fit within it goes on with them.
+
+    A ranker that is cut by the limit is fitted as far as it came. Fit it again on the same data inside the same context
+    and it continues, with the bits of a fit that was never cut. Rankers that do not support this begin anew.
+    """
+
+    def __init__(self) -> None:
+        self._trainings: dict[Any, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._token = _SUSPENDED.set(self._trainings)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _SUSPENDED.reset(self._token)
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether there is a training to go on with."""
+        return bool(self._trainings)
+
+
+def suspended_trainings() -> dict[Any, Any] | None:
+    """Return the unfinished trainings of the `Resumable` that is open in this thread, to change; None without one."""
+    return _SUSPENDED.get()
+
+
 def out_of_time() -> bool:
     """Return whether the `TimeLimit` of this thread, if there is one, is over."""
     limit = _LIMIT.get()
     return limit is not None and limit.over()
+
+
+_PIECE = 1 << 26  # bytes: with a mask and a copy or two of a piece, still small beside data that need pieces
+Matrix = TypeVar("Matrix")
+
+
+def unshortened(X: Matrix) -> Matrix:
+    """Return the array or sparse matrix; FileError if it is mapped and another program has cut off its file.
+
+    Reading mapped bytes that are gone ends the process. So this is checked before each pass, and before each block of
+    long passes; a file that is cut off between the check and the loop behind it still ends the process.
+    """
+    array = getattr(X, "data", X) if hasattr(X, "tocsr") else X
+    path: Any = "A stored copy"
+    while isinstance(array, np.ndarray):
+        path, array = getattr(array, "filename", None) or path, array.base
+    if isinstance(array, mmap.mmap) and array.size() < len(array):
+        raise became_shorter(path)
+    return X
+
+
+def in_pieces(array: Array) -> Iterator[Array]:
+    """Yield the rows of an array in pieces small enough for temporary copies."""
+    unshortened(array)
+    rows = max(1, _PIECE // max(1, array[:1].nbytes))
+    return (array[first : first + rows] for first in range(0, len(array), rows))
+
+
+def numbers(values: Any, name: str) -> Array:
+    """`values` as an array of real numbers, whatever its shape."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "c":  # NumPy would drop the imaginary part with no more than a warning
+            raise DataError(f"{name} must hold real numbers, not {array.dtype}.")
+        return array if array.dtype.kind in "biuf" else array.astype(np.float64)
+    except (TypeError, ValueError) as problem:
+        raise DataError(f"{name} must hold numbers: {problem}. Encode text and categories as numbers first.") from None

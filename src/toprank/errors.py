@@ -9,17 +9,19 @@ from __future__ import annotations
 import difflib
 import sys
 import warnings
-from collections.abc import Callable, Iterable
-from os import PathLike
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from os import PathLike, fspath
+from typing import Any, NamedTuple
 
-from toprank.importing import first_use
+from toprank.lazy_imports import first_use
 
+_CANDIDATES = 3  # names that are looked at for a misspelling
 _LONGEST = 200  # characters; a longer name is no typo of a known one, and would take long to compare
-
 __all__ = [
     "ClusterError", "DataError", "FileError", "FormatError", "MissingExtraError", "Remedy", "ToprankError",
-    "UnknownNameError", "joined", "nearest", "needs", "retold",
+    "UnknownNameError", "held_warnings", "joined", "nearest", "needs", "refuse_if", "retold",
     "warn_user",
 ]  # fmt: skip
 
@@ -59,6 +61,16 @@ def count_of(n: int, noun: str) -> str:
     """
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{n:,} {noun if n == 1 else plural}"
+
+
+def first_of(words: Sequence[str], most: int) -> str:
+    """Return words for a sentence: the first, and how many more there are.
+
+    >>> first_of(["a", "b"], 2), first_of(["a", "b", "c"], 2)
+    ('a, b', 'a, b and 1 more')
+    """
+    others = len(words) - most
+    return ", ".join(words[:most]) + (f" and {others:,} more" if others > 0 else "")
 
 
 def joined(*parts: str) -> str:
@@ -124,6 +136,15 @@ class DataError(ToprankError, ValueError):
     """Arrays, frames or options that contradict each other or cannot be ranked."""
 
 
+def refuse_if(wrong: Any, problem: str) -> None:
+    """Raise a `DataError` that states the problem if a condition is true.
+
+    For readers of files and other code that checks many conditions. The text of the problem is built in any case.
+    """
+    if wrong:
+        raise DataError(problem)
+
+
 class FileError(ToprankError, OSError):
     """A file that cannot be opened, read, or written."""
 
@@ -180,7 +201,54 @@ def warn_user(message: str | Warning, category: type[Warning] = UserWarning) -> 
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    warning = message if isinstance(message, Warning) else category(message)
+    holder = _HOLDER.get()
+    while holder is not None:
+        if isinstance(warning, holder.categories):
+            found = warnings.WarningMessage(warning, type(warning), frame.f_code.co_filename, frame.f_lineno)
+            holder.warnings.append(found)
+            return
+        holder = holder.outer
+    warnings.warn(warning, stacklevel=level)
+
+
+class _Holder(NamedTuple):
+    """A block of `held_warnings`, and the one around it."""
+
+    categories: tuple[type[Warning], ...]
+    warnings: list[warnings.WarningMessage]
+    outer: _Holder | None
+
+
+_HOLDER: ContextVar[_Holder | None] = ContextVar("toprank_warning_holder", default=None)
+
+
+@contextmanager
+def held_warnings(*categories: type[Warning]) -> Iterator[list[warnings.WarningMessage]]:
+    """Collect our own warnings of these categories instead of showing them; all of ours if no category is given.
+
+    The block holds those of this thread and of the threads that run its blocks (`compute.each_block`). Unlike
+    `warnings.catch_warnings` it changes no filter of the process: several threads may train at a time, and filters that
+    are restored in another order than they were saved stay changed.
+    """
+    with holding_for(_Holder(categories or (Warning,), [], _HOLDER.get())) as holder:
+        assert holder is not None
+        yield holder.warnings
+
+
+def holder_of_warnings() -> _Holder | None:
+    """Return the innermost block of `held_warnings` around the caller, or None."""
+    return _HOLDER.get()
+
+
+@contextmanager
+def holding_for(holder: _Holder | None) -> Iterator[_Holder | None]:
+    """Let this thread's warnings be held by a block of another thread."""
+    token = _HOLDER.set(holder)
+    try:
+        yield holder
+    finally:
+        _HOLDER.reset(token)
 
 
 def needs(module: str, extra: str, subject: str) -> Any:
@@ -199,13 +267,41 @@ def needs(module: str, extra: str, subject: str) -> Any:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most like `name`, or None if none is similar.
+    """Return the known name that `name` is most likely a misspelling of, or None if there is none.
 
-    >>> nearest("ncdg@10", ["ndcg@10", "map"])
-    'ndcg@10'
+    A misspelling differs by at most one slip in three letters (a letter too many, too few or wrong, or two letters
+    exchanged), or is the beginning of the name.
+
+    >>> nearest("ncdg@10", ["ndcg@10", "map"]), nearest("log", ["log1p"]), nearest("bpref", ["prec", "map"])
+    ('ndcg@10', 'log1p', None)
     """
     if len(name) > _LONGEST:
         return None
+    lowered = name.lower()
     by_lower = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[matches[0]] if matches else None
+    matches = difflib.get_close_matches(lowered, by_lower, n=_CANDIDATES, cutoff=0.6)
+    slips = max(1, len(name) // 3)
+    close = (match for match in matches if match.startswith(lowered) or _edit_distance(lowered, match) <= slips)
+    return next((by_lower[match] for match in close), None)
+
+
+def _edit_distance(a: str, b: str) -> int:
+    """Return how many letters must be inserted, deleted, replaced or exchanged with the next to turn `a` into `b`.
+
+    >>> _edit_distance("ncdg", "ndcg"), _edit_distance("bpref", "prec")
+    (1, 2)
+    """
+    before, row = list[int](), list(range(len(b) + 1))
+    for i, letter in enumerate(a):
+        before, above, row = row, before, [i + 1]
+        for j, other in enumerate(b):
+            steps = [before[j + 1] + 1, row[j] + 1, before[j] + (letter != other)]
+            if i and j and letter == b[j - 1] and a[i - 1] == other:
+                steps.append(above[j - 1] + 1)
+            row.append(min(steps))
+    return row[-1]
+
+
+def became_shorter(path: str | PathLike[str]) -> FileError:
+    """The error for a source that lost bytes while it was read."""
+    return FileError(f"{fspath(path)} became shorter while it was read. Read it again when nothing writes to it.")

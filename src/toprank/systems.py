@@ -12,7 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from toprank import losses
-from toprank.data.checks import check_number, plainer
+from toprank.data.arguments import check_number, plainer
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 if TYPE_CHECKING:
@@ -232,6 +232,8 @@ for _name, _ranker, _idea, _grid in (
 DEFAULT = "OWPC-constant"
 """What `toprank train` trains where nobody names a system and there is too little to choose by: untuned, it wins as
 many duels on the validation parts of folds as any, in little time (benchmarks/default_system.py)."""
+RECOMMENDED = "YetiRank"
+"""The single system that `toprank tune` searches if none is named: the trees of the default blend."""
 _BY_KEY = {name.lower().replace("_", "-"): name for name in SYSTEMS}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from toprank.cli import (
     clicks,
     common,
+    comparing,
     demonstrating,
     evaluating,
     experimenting,
@@ -24,6 +26,7 @@ from toprank.cli import (
     searching,
     serving,
     training,
+    tuning,
 )
 
 
@@ -46,13 +49,13 @@ app = _commands(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_GROUPS = {
+_GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (demonstrating.demo,),
     "Data": (preparing.check, preparing.convert, preparing.split),
-    "Train": (training.train, training.tune, training.systems),
+    "Train": (training.train, tuning.tune, training.systems),
     "Judge": (
         evaluating.evaluate,
-        evaluating.compare,
+        comparing.compare,
         judging.judges,
         experimenting.cv,
         evaluating.conventions,
@@ -63,11 +66,18 @@ _GROUPS = {
     "Explain": (explaining.explain, predicting.inspect),
     "Ship": (predicting.predict, predicting.rank, exporting.export, serving.serve, monitoring.monitor),
 }
+
+
+def _completed(command: Callable[..., None]) -> Callable[..., None]:
+    silent = (predicting.inspect, evaluating.conventions, training.systems, searching.query)
+    return options.complete(command, makes_remarks=command not in silent)
+
+
 for _group, _functions in _GROUPS.items():
     for _function in _functions:
-        _kind = common.SeveralRuns if _function is judging.judges else common.Command
+        _kind = judging.SeveralRuns if _function is judging.judges else common.Command
         _settings: dict[str, Any] = {"cls": _kind, "rich_help_panel": _group}
-        app.command(_function.__name__, **_settings)(options.complete(_function))
+        app.command(_function.__name__, **_settings)(_completed(_function))
 
 for _name, _words, _functions in (
     ("clicks", "Train and evaluate on logs of what was shown and clicked.", clicks.COMMANDS),
@@ -79,7 +89,7 @@ for _name, _words, _functions in (
 ):
     _further = _commands(_words)
     for _function in _functions:
-        _further.command(_function.__name__, cls=common.Command)(options.complete(_function))
+        _further.command(_function.__name__, cls=common.Command)(_completed(_function))
     app.add_typer(_further, name=_name, rich_help_panel=_name.capitalize())
 
 app.callback()(common.root)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,19 +20,13 @@ import typer
 
 from toprank import __version__
 from toprank.cli import helping
+from toprank.data.roles import INFERENCE_LISTENER, Roles, is_inferable, known_roles
+from toprank.display.progress import step as step
 from toprank.errors import DataError, FileError, ToprankError, retold
-from toprank.showing.progress import step as step
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
-    from toprank.data.trec import Run
     from toprank.rankers.base import Ranker
-
-
-TABLES = ("parquet", "arrow", "csv")
-"""Formats whose columns have names."""
-_ROLES = ("label", "qid", "document_id")  # a model remembers the columns that have these
-
 
 # Options that name files to write. What `train` writes is --output, too; elsewhere --model names a file to read.
 _WRITTEN = {"--output", "--html", "--naive", "--plot", "target"}
@@ -54,30 +49,35 @@ class Command(helping.GroupedOptions):
         """Run the command, unless it would write onto a file that it reads."""
         quiet = bool(ctx.params.get("quiet")) or ctx.info_name in _JSON_LINES
         options = [option for parameter in self.params for option in parameter.opts]
-        with speaking_of(options), step(f"{_called(ctx)} is at work …", quiet):
+        at_work = step(f"{_called(ctx)} is at work …", quiet)
+        with keeping(quiet), speaking_of(options), reporting_inferred(options), at_work:
             check_outputs(ctx.params, {str(each.name) for each in self.params if _WRITTEN & set(each.opts)})
             return super().invoke(ctx)
+
+
+TABLES = ("parquet", "arrow", "csv")
+"""Formats whose columns have names."""
+_QUIET: ContextVar[bool] = ContextVar("whether the command that runs prints no remarks", default=False)
+
+
+@contextmanager
+def keeping(quiet: bool) -> Iterator[None]:
+    """Print no remarks and no warnings of columns that are left out, if a command is to be quiet."""
+    before = _QUIET.set(quiet)
+    try:
+        with warnings.catch_warnings():
+            if quiet:
+                from toprank.data.frames.categories import ColumnsLeftOutWarning
+
+                warnings.simplefilter("ignore", ColumnsLeftOutWarning)
+            yield
+    finally:
+        _QUIET.reset(before)
 
 
 def _called(ctx: Any) -> str:
     """Return the name of a command as it is typed, with the groups that it is in."""
     return "toprank" if ctx.parent is None else f"{_called(ctx.parent)} {ctx.info_name}"
-
-
-class SeveralRuns(Command):
-    """A command that takes several files behind one --runs, up to the next option."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse the words after giving each file a --runs of its own."""
-        words: list[str] = []
-        within = False
-        for word in args:
-            if word.startswith("-") and word != "-":
-                within = word == "--runs"
-                words += [] if within else [word]
-            else:
-                words += ["--runs", word] if within else [word]
-        return super().parse_args(ctx, words)
 
 
 class Commands(helping.GroupedCommands):
@@ -88,7 +88,7 @@ class Commands(helping.GroupedCommands):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            say(f"toprank: {str(stop) or 'Interrupted.'}", quiet=False)
+            say(f"toprank: {str(stop) or 'Interrupted.'}", always=True)
             raise typer.Exit(130) from None
 
 
@@ -107,6 +107,27 @@ def root(
 
 
 _OPTIONS: ContextVar[Collection[str]] = ContextVar("options of the command that runs", default=())
+
+
+@contextmanager
+def reporting_inferred(options: Collection[str]) -> Iterator[None]:
+    """Print once which columns of tables got their roles from their names, and by which options to decide otherwise."""
+    reported = set[tuple[str, Any]]()
+
+    def report(roles: Roles) -> None:
+        new = tuple(keyword for keyword in roles.inferred if (keyword, roles.of(keyword)) not in reported)
+        reported.update((keyword, roles.of(keyword)) for keyword in new)
+        if new:
+            ways = [_option(keyword) for keyword in new if _option(keyword) in options]
+            remedy = f" ({', '.join(ways)} decide{'s' * (len(ways) == 1)} otherwise)" if ways else ""
+            columns = ", ".join(replace(roles, inferred=new).in_words())
+            say(f"Inferred from column names: {columns}{remedy}.")
+
+    token = INFERENCE_LISTENER.set(report)
+    try:
+        yield
+    finally:
+        INFERENCE_LISTENER.reset(token)
 
 
 @contextmanager
@@ -167,37 +188,6 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
 
 
-def check_form(**forms: bool) -> None:
-    """Refuse two forms of output, such as --json and --latex."""
-    if sum(forms.values()) > 1:
-        *others, last = (f"--{name}" for name in forms)
-        raise typer.BadParameter(f"choose one of {', '.join(others)} and {last}.")
-
-
-def print_result(result: Any, *, json: bool, markdown: bool = False, latex: bool = False) -> None:
-    """Print a result in the form that was asked for."""
-    if json:
-        print_json(result.to_dict())
-    else:
-        typer.echo(result.to_markdown() if markdown else result.to_latex() if latex else str(result))
-
-
-def print_and_report(
-    result: Any, html: Path | None, content: Callable[[], Any], *, json: bool, markdown: bool, latex: bool, quiet: bool
-) -> None:
-    """Print a result in the form that was asked for, and write its report if there is a file for it.
-
-    `content` returns what the report says.
-    """
-    print_result(result, json=json, markdown=markdown, latex=latex)
-    if html is not None:
-        from toprank.report import write_html
-
-        with progress("Writing the report …", quiet):
-            write_html(html, content())
-        say(f"{html}: the report", quiet)
-
-
 def check_outputs(parameters: Mapping[str, Any], outputs: Collection[str]) -> None:
     """Refuse to write (`outputs`) onto a file that the same command reads and that its result would replace."""
     read = [
@@ -234,42 +224,52 @@ def refuse_twice(paths: Sequence[Path]) -> None:
             raise typer.BadParameter(f"{path} is given twice.")
 
 
-def say(message: str, quiet: bool) -> None:
-    """Print a remark on standard error."""
-    if not quiet:
+def say(message: str, *, always: bool = False) -> None:
+    """Print a remark on standard error, unless the command is quiet; `always` is for what must not be missed."""
+    if always or not is_quiet():
         sys.stderr.write(message + "\n")
 
 
-def is_watched(quiet: bool) -> bool:
+def is_quiet() -> bool:
+    """Whether the command that runs prints no remarks."""
+    return _QUIET.get()
+
+
+def is_watched() -> bool:
     """Whether standard error is a terminal, and progress is wanted."""
-    return not quiet and sys.stderr.isatty()
+    return not is_quiet() and sys.stderr.isatty()
 
 
 @contextmanager
-def progress(message: str, quiet: bool) -> Iterator[None]:
+def progress(message: str) -> Iterator[None]:
     """Show a spinner on a terminal while the block runs; elsewhere print the message once if it takes long."""
-    if not is_watched(quiet):
-        with step(message, quiet):
+    if not is_watched():
+        with announced(message):
             yield
         return
     from rich.console import Console
 
-    with step(None, quiet), Console(stderr=True).status(message):
+    with announced(None), Console(stderr=True).status(message):
         yield
 
 
-def read_data(path: Path, quiet: bool, options: Mapping[str, Any]) -> RankingData:
+def announced(message: str | None) -> AbstractContextManager[None]:
+    """Print a message if the block takes long, unless the command is quiet."""
+    return step(message, is_quiet())
+
+
+def read_data(path: Path, options: Mapping[str, Any]) -> RankingData:
     """Read data and show progress."""
     from toprank.data.files import read
 
-    with progress(f"Reading {path} …", quiet):
+    with progress(f"Reading {path} …"):
         return read(path, **options)
 
 
-def read_judgments(path: Path, quiet: bool, options: Mapping[str, Any]) -> RankingData:
+def read_judgments(path: Path, options: Mapping[str, Any]) -> RankingData:
     """Read data for their labels and queries; a table is read without its features."""
     bare: dict[str, Any] = {"features": []} if file_format(path) in TABLES else {}
-    return read_data(path, quiet, {**bare, **options})
+    return read_data(path, {**bare, **options})
 
 
 def carrying(path: Path, by: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,19 +282,17 @@ def carrying(path: Path, by: str | None, options: Mapping[str, Any]) -> dict[str
     return carrying(file_format(path), columns_of(by), options)
 
 
-def read_both(
-    data: Path, valid: Path | None, quiet: bool, options: Mapping[str, Any]
-) -> tuple[RankingData, RankingData | None]:
+def read_both(data: Path, valid: Path | None, options: Mapping[str, Any]) -> tuple[RankingData, RankingData | None]:
     """Read training and validation data with the same features; `options` are keywords of `toprank.read`."""
     from toprank.data.files import in_agreement
 
     files = [file for file in (data, valid) if file is not None]
     if valid is None or any(_is_stream(file) or file_format(file) != "letor" for file in files):
-        documents = read_data(data, quiet, options)
-        return documents, None if valid is None else read_alike(valid, quiet, options, like=documents)
+        documents = read_data(data, options)
+        return documents, None if valid is None else read_alike(valid, options, like=documents)
     documents, held_out = in_agreement(
-        [read_data(file, quiet, options) for file in files],
-        lambda number, further: read_data(files[number], quiet, {**options, **further}),
+        [read_data(file, options) for file in files],
+        lambda number, further: read_data(files[number], {**options, **further}),
     )
     return documents, held_out
 
@@ -306,7 +304,7 @@ def settle(data: RankingData, unjudged: str | None) -> RankingData:
     return data if unjudged is None else settled(data, unjudged)[0]
 
 
-def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -> RankingData:
+def read_alike(path: Path, options: Mapping[str, Any], like: Any) -> RankingData:
     """Read data in the columns of `like`: the training data, or a fitted ranker."""
     from toprank.data.dataset import RankingData
 
@@ -315,7 +313,7 @@ def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -
     kind = file_format(path)
     wanted = dict(options)
     if kind == "letor" and getattr(like, "takes_more_features", False):
-        read = read_data(path, quiet, {"first_feature_id": 1, **options})
+        read = read_data(path, {"first_feature_id": 1, **options})
         if read.n_features >= width:
             return read
     if kind == "letor":
@@ -324,12 +322,12 @@ def read_alike(path: Path, quiet: bool, options: Mapping[str, Any], like: Any) -
         if first is not None:
             wanted["first_feature_id"] = first
     elif kind in TABLES:
-        wanted = {**remembered(path, like), **wanted, "like": like}  # whatever else the table holds, in whatever order
-    return read_data(path, quiet, wanted)
+        wanted["like"] = like  # whatever else the table holds, in whatever order
+    return read_data(path, wanted)
 
 
 def load_both(
-    model: Path, data: Path, quiet: bool, reading: dict[str, Any], labels: bool = False, queries: bool = True
+    model: Path, data: Path, reading: dict[str, Any], labels: bool = False, queries: bool = True
 ) -> tuple[Any, RankingData]:
     """Load a model, and read data in its columns; labels and queries of a table only if they are wanted."""
     from toprank.rankers.model_files import load
@@ -338,11 +336,13 @@ def load_both(
     _use_threads(ranker, reading.get("threads"))
     named = "features" in reading or hasattr(ranker, "feature_names_in_")
     table = file_format(data) in TABLES
-    if table and not labels and "label" not in reading and (named or not has_label(data)):
-        reading["label"] = False
+    if table and not labels:
+        reading = {**dict.fromkeys(("weight", "query_weight", "teacher"), False), **reading}
+        if "label" not in reading and (named or not has_label(data)):
+            reading["label"] = False
     if table and not queries and "qid" not in reading and named and not ranker.sees_queries:
         reading["qid"] = False
-    return ranker, read_alike(data, quiet, reading, like=ranker)
+    return ranker, read_alike(data, reading, like=ranker)
 
 
 def _use_threads(ranker: Ranker, threads: int | None) -> None:
@@ -353,20 +353,9 @@ def _use_threads(ranker: Ranker, threads: int | None) -> None:
         _use_threads(member, threads)
 
 
-def remember_columns(ranker: Any, options: Mapping[str, Any]) -> None:
-    """Keep in a model which columns of a table had labels, queries and ids, so that later commands know."""
-    columns = {role: options[role] for role in _ROLES if isinstance(options.get(role), str)}
-    if columns:
-        ranker.training_["columns"] = columns
-
-
 def remembered(table: Path, ranker: Any) -> dict[str, str]:
     """Return the roles of columns that a model remembers, as far as the table has these columns."""
-    known = getattr(ranker, "training_", {}).get("columns")
-    if not isinstance(known, dict):
-        return {}
-    columns = column_names(table)
-    return {role: known[role] for role in _ROLES if known.get(role) in columns}
+    return (known_roles(ranker) or Roles()).only_in(column_names(table)).columns
 
 
 def column_names(table: Path) -> list[str]:
@@ -384,27 +373,13 @@ def file_format(path: Path) -> str:
     return "letor" if _is_stream(path) else format_of(path)
 
 
-def has_label(table: Path) -> bool:
-    """Whether a column has one of the usual names of labels, so that it must not become a feature."""
-    from toprank.data.frames.layout import USUAL_NAMES
-
-    return any(name.lower() in USUAL_NAMES["label"] for name in column_names(table))
+def has_label(table: Path, ranker: Any = None) -> bool:
+    """Whether a column of a table is taken for the label by its name, or because a ranker learned from it."""
+    names = column_names(table)
+    known = known_roles(ranker)
+    return any(is_inferable("label", name) for name in names) or (known is not None and known.label in names)
 
 
 def _is_stream(path: Path) -> bool:
     """Whether the bytes under this name can be read only once."""
     return path.is_fifo() or path.is_char_device() or path.is_socket()
-
-
-def names_of(paths: Iterable[Path]) -> dict[str, Path]:
-    """Return files by their stems, or by the whole path if stems coincide."""
-    paths = list(dict.fromkeys(paths))
-    stems = Counter(path.stem for path in paths)
-    return {path.stem if stems[path.stem] == 1 else str(path): path for path in paths}
-
-
-def runs_by_name(runs: Mapping[Path, Run]) -> dict[str, Run]:
-    """Return runs by their tags if these differ, else by their files."""
-    tags = [run.tag for run in runs.values()]
-    names = tags if len(set(tags)) == len(tags) else list(names_of(runs))
-    return dict(zip(names, runs.values(), strict=True))

@@ -33,9 +33,8 @@ def demo(
         bool,
         typer.Option("--synthetic", help="Use made-up data instead, whose best possible ranking is known."),
     ] = False,
-    seed: options.Seed = 0,
-    threads: options.Threads = None,
-    quiet: options.Quiet = False,
+    *,
+    running: options.Running,
 ) -> None:
     """Try the whole workflow on the documentation of this Python: index it, learn its order, compare, report.
 
@@ -52,22 +51,22 @@ def demo(
     demonstrate, advice = (_demonstrate, _advice) if synthetic else (searching.demonstrate, searching.advice)
     if output is None:
         with tempfile.TemporaryDirectory() as folder:
-            demonstrate(Path(folder), Path(_REPORT), seed, threads, quiet)
+            demonstrate(Path(folder), Path(_REPORT), running.seed, running.threads)
         return
     output.mkdir(parents=True, exist_ok=True)
-    demonstrate(output, output / "report.html", seed, threads, quiet)
+    demonstrate(output, output / "report.html", running.seed, running.threads)
     command = "toprank" if shutil.which("toprank") else sys.argv[0]  # make demo: the command is in .venv only
-    common.say(f"\n{advice(output, command)}", quiet)
+    common.say(f"\n{advice(output, command)}")
 
 
 def _advice(folder: Path, command: str) -> str:
     return f"The files are in {folder}; try: {command} evaluate {folder}/test.txt {folder}/ListNet.scores -c all"
 
 
-def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quiet: bool) -> None:
+def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> None:
     import toprank as tr
     from toprank.data.typed import typed_command
-    from toprank.metrics.evaluation import evaluate_under_all
+    from toprank.evaluation.scores import evaluate_under_all
 
     title("Data with a known truth: P(grade | x) is given, so the best possible ranking is, too")
     truth = tr.synthetic(n_queries=600, n_documents=(5, 40), n_features=30, irrelevant=20, noise=1.0, seed=seed)
@@ -83,7 +82,7 @@ def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None, qui
     optimal, probabilities = _optimal(truth, test)
     scores, rankers = {"Bayes-optimal": optimal}, {}
     for name in _SYSTEMS:
-        with common.progress(f"Training {name} …", quiet):
+        with common.progress(f"Training {name} …"):
             chosen = tr.select(name, train, valid, threads=threads)
         chosen.ranker.save(folder / f"{name}.toprank")
         rankers[name], scores[name] = chosen.ranker, chosen.ranker.predict(test)
@@ -106,8 +105,6 @@ def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None, qui
     title("The report")
     content = tr.report.from_comparison(
         result,
-        test,
-        scores,
         rankers=rankers,
         probabilities={"Bayes-optimal": probabilities},
         name="test.txt of the demo",

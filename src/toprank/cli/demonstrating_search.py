@@ -22,18 +22,18 @@ _BETTER, _WORSE = 3, 1  # queries whose first page is shown
 _SHOWN = 3  # documents of each
 
 
-def demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quiet: bool) -> None:
+def demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> None:
     """Index the documentation, compare systems on it, train the best, and write a report."""
     import toprank as tr
     from toprank.data.typed import typed_command
 
     title("The documentation of this Python: docstrings of the standard library, read and indexed")
-    with common.progress("Reading the standard library …", quiet):
+    with common.progress("Reading the standard library …"):
         index = tr.search.index("python-docs", folder / INDEX, seed=seed)
     typer.echo(f"{len(index):,} documents.")
 
     title("BM25, LSA and their fusion, and an order that is learned on other queries than it is judged on")
-    with common.progress("Training five times, each time without a fifth of the queries …", quiet):
+    with common.progress("Training five times, each time without a fifth of the queries …"):
         evaluation = index.evaluate(seed=seed, threads=threads)
     typer.echo(str(evaluation))
 
@@ -42,7 +42,7 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quie
         typer.echo(line)
 
     title("The order is learned from all queries, and kept in the index")
-    with common.progress("Training …", quiet):
+    with common.progress("Training …"):
         # One thread unless told otherwise: 300 queries are too few to share a training.
         trained = index.train(seed=seed, threads=threads or 1)
     typer.echo(str(replace(trained, facts=())))  # what is to know about the judgments was printed with the comparison
@@ -51,13 +51,10 @@ def demonstrate(folder: Path, report: Path, seed: int, threads: int | None, quie
     assert evaluation.comparison is not None
     content = tr.report.from_comparison(
         evaluation.comparison,
-        index.judgments["all"],
-        evaluation.runs,
         name=index.name,
         title=f"toprank demo: searching the documentation of {index.name}",
         command=typed_command(),
         threads=threads,
-        complete=True,
     )
     tr.report.write_html(report, _seen_from_the_leader(content))
     typer.echo(f"Open it in a browser: {report.resolve()}")
@@ -93,17 +90,17 @@ def _pages(index: Index, evaluation: SearchEvaluation) -> list[str]:
     import numpy as np
 
     names = list(evaluation.runs)
-    before, after = evaluation.evaluations[names[0]], evaluation.evaluations[names[-1]]
-    gain = after.per_query[_METRIC] - before.per_query[_METRIC]
+    before, after = (evaluation.values.of(name, _METRIC) for name in (names[0], names[-1]))
+    gain = after - before
     order = np.argsort(-gain, kind="stable")
     chosen = [*order[:_BETTER].tolist(), *order[::-1][:_WORSE].tolist()]
     assert index.topics is not None
     texts = dict(zip(index.topics.ids, index.topics.texts, strict=True))
     lines = []
     for place in chosen:
-        qid = str(after.qids[place])
+        qid = str(evaluation.values.units[place])
         verdict = "better" if gain[place] > 0 else "worse"
-        values = f"{before.per_query[_METRIC][place]:.2f} → {after.per_query[_METRIC][place]:.2f}"
+        values = f"{before[place]:.2f} → {after[place]:.2f}"
         lines.append(f"\n{texts[qid]!r}: {_METRIC} {values}, {verdict}")
         columns = [_top(evaluation.runs[name], qid) for name in (names[0], names[-1])]
         width = max(len(text) for text in columns[0])

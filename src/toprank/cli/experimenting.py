@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common, options
+from toprank.cli import common, options, reading
 from toprank.cli.options import numbers_of, refuse_set, value_of, words_of
 from toprank.errors import DataError
 
 if TYPE_CHECKING:
-    from toprank.experiment import Results
-    from toprank.report import Content
+    from toprank.experiment import Experiment, Results
 
 _DECIDED = {"threads": "threads", "metric": "select-by", "convention": "select-convention"}
 
 
-@options.reads_data(*options.LEARNED)
-def cv(
+@dataclass(frozen=True)
+class Cells:
+    """The systems, and the data and rules of their cells."""
+
     data: Annotated[
         list[Path], typer.Argument(help="Folders with folds (Fold1 …, or S1.txt … S5.txt), or data files to divide.")
-    ],
+    ]
     systems: Annotated[
         str,
         typer.Option(
@@ -33,55 +36,55 @@ def cv(
             metavar="A,B,...",
             help="Systems, separated by commas; all-linear, all-trees, all-networks, all; auto chooses in each fold.",
         ),
-    ],
-    metrics: options.Metrics = "ndcg@10,map",
+    ]
+    metrics: options.Metrics = "ndcg@10,map"
     convention: Annotated[
         str,
         typer.Option("--convention", "-c", help="Rules of evaluation, one or several separated by commas, or all."),
-    ] = "standard",
-    folds: Annotated[int, typer.Option(min=3, help="Number of folds that a data file is divided into.")] = 5,
+    ] = "standard"
+    folds: Annotated[int, typer.Option(min=3, help="Number of folds that a data file is divided into.")] = 5
     by: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
             help="Column of dates: folds follow time, and each test part is later than its training part.",
         ),
-    ] = None,
+    ] = None
     seeds: Annotated[
         str | None,
         typer.Option(
             metavar="N,N,...", help="Seeds for systems that use randomness, separated by commas. Default: --seed."
         ),
-    ] = None,
-    unjudged: options.OfUnjudged = None,
+    ] = None
+    unjudged: options.OfUnjudged = None
     select_by: Annotated[
         str | None, typer.Option(metavar="METRIC", help="Metric to choose by. Default: each system's own.")
-    ] = None,
-    select_convention: Annotated[
-        str, typer.Option(metavar="CONVENTION", help="Rules of the metric to choose by.")
-    ] = "standard",
+    ] = None
+    select_convention: Annotated[str, typer.Option(metavar="CONVENTION", help="Rules of the metric to choose by.")] = (
+        "standard"
+    )
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="Compare the others with this one. Default: the best.")
-    ] = None,
+    ] = None
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="SYSTEM.KEY=VALUE", help="Fix a hyper-parameter. May be given several times."),
-    ] = None,
-    slices: options.Slices = None,
-    folder: options.Cells = None,
-    keep_models: Annotated[bool, typer.Option("--keep-models", help="Also keep the fitted models there.")] = False,
+    ] = None
+    slices: options.Slices = None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The files that are written."""
+
+    folder: options.Cells = None
+    keep_models: Annotated[bool, typer.Option("--keep-models", help="Also keep the fitted models there.")] = False
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the per-query results to this Parquet file.")
-    ] = None,
-    html: options.Html = None,
-    json: options.Json = False,
-    markdown: options.Markdown = False,
-    latex: options.Latex = False,
-    reading: options.Reading = options.NOTHING,
-    seed: options.Seed = 0,
-    threads: options.TrainingThreads = None,
-    quiet: options.Quiet = False,
-) -> None:
+    ] = None
+
+
+def cv(cells: Cells, kept: Kept, output: options.Output, read: reading.OfLearned, running: options.Training) -> None:
     """Cross-validate systems: in each fold, choose on validation data and judge on test data.
 
     For example:
@@ -93,62 +96,74 @@ def cv(
       toprank cv judged.parquet --systems LambdaMART,ListNet --slices device
       toprank cv judged.parquet --systems LambdaMART,auto --set auto.budget=60
     """
+    chosen = _check(cells, kept, output)
+    experiment = _experiment(cells, chosen, kept, read, running)
+    with common.announced(_message()):
+        results = experiment.run(verbose=not common.is_quiet())
+    saved = kept.output is not None or kept.folder is not None or not results.cells
+    rescue = (Path() if output.html is None else output.html.parent) / "toprank-results.parquet"
+    with nullcontext() if saved else _rescued(results, rescue):
+        _tell(results, kept, output)
+
+
+def _check(cells: Cells, kept: Kept, output: options.Output) -> dict[str, Any]:
+    """Return the systems; refuse what cannot be written or does not go together before any work."""
+    output.check_form("json", "markdown", "latex")
+    common.check_writable(kept.output)
+    common.check_writable(output.html)
+    if kept.output is not None and kept.output.suffix.lower() not in (".parquet", ".pq"):
+        raise typer.BadParameter(f"--output writes a Parquet file: name it {kept.output.with_suffix('.parquet')}.")
+    if kept.keep_models and kept.folder is None:
+        raise typer.BadParameter("--keep-models needs a --folder to keep them in.")
+    chosen = _systems(cells.systems, cells.setting or [])
+    if output.html is not None and len(chosen) < 2:
+        raise typer.BadParameter("a report compares systems; name two or more for --html.")
+    return chosen
+
+
+def _experiment(
+    cells: Cells, systems: dict[str, Any], kept: Kept, read: reading.ReadOptions, running: options.Running
+) -> Experiment:
     from toprank.experiment import Experiment
 
-    common.check_form(json=json, markdown=markdown, latex=latex)
-    common.check_writable(output)
-    common.check_writable(html)
-    if output is not None and output.suffix.lower() not in (".parquet", ".pq"):
-        raise typer.BadParameter(f"--output writes a Parquet file: name it {output.with_suffix('.parquet')}.")
-    if keep_models and folder is None:
-        raise typer.BadParameter("--keep-models needs a --folder to keep them in.")
-    chosen = _systems(systems, setting or [])
-    if html is not None and len(chosen) < 2:
-        raise typer.BadParameter("a report compares systems; name two or more for --html.")
-    experiment = Experiment(
-        _datasets(data, folds, seed, by, slices, reading, unjudged),
-        chosen,
-        metrics=metrics,
-        conventions=_conventions(convention),
-        seeds=[seed] if seeds is None else numbers_of(seeds, int, "--seeds takes whole numbers separated by commas"),
-        folder=folder,
-        select_by=select_by,
-        select_convention=select_convention,
-        baseline=baseline,
-        slices=slices,
-        split_seed=seed,
-        keep_models=keep_models,
-        threads=threads,
+    wanted = "--seeds takes whole numbers separated by commas"
+    return Experiment(
+        _datasets(cells, options.keywords_of(read), running.seed),
+        systems,
+        metrics=cells.metrics,
+        conventions=_conventions(cells.convention),
+        seeds=[running.seed] if cells.seeds is None else numbers_of(cells.seeds, int, wanted),
+        folder=kept.folder,
+        select_by=cells.select_by,
+        select_convention=cells.select_convention,
+        baseline=cells.baseline,
+        slices=cells.slices,
+        split_seed=running.seed,
+        keep_models=kept.keep_models,
+        threads=running.threads,
     )
-    with _computing(quiet):
-        results = experiment.run(verbose=not quiet)
-    kept = output is not None or folder is not None or not results.cells
-    rescue = (Path() if html is None else html.parent) / "toprank-results.parquet"
-    with nullcontext() if kept else _rescued(results, rescue):
-        _tell(results, output, html, json, markdown, latex, quiet)
 
 
-def _tell(
-    results: Results, output: Path | None, html: Path | None, json: bool, markdown: bool, latex: bool, quiet: bool
-) -> None:
+def _tell(results: Results, kept: Kept, output: options.Output) -> None:
     if not results.cells:
         raise DataError("Every cell failed; the first:", remedy=results.failures[0].error)
-    if output is not None:
-        results.save(output)
-        common.say(f"{output}: {results.per_query.num_rows:,} rows", quiet)
-
-    def content() -> Content:
-        from toprank.report import from_results
-
-        return from_results(results)
-
-    common.print_and_report(results, html, content, json=json, markdown=markdown, latex=latex, quiet=quiet)
+    if kept.output is not None:
+        results.save(kept.output)
+        common.say(f"{kept.output}: {results.per_query.num_rows:,} rows")
+    output.show(results)
+    output.write(partial(_write, results))
 
 
-def _computing(quiet: bool) -> AbstractContextManager[None]:
-    """Say what takes so long if no progress of cells is shown."""
-    watched = common.is_watched(quiet)
-    return common.step(None if watched else "Reading the folds, and training the first systems on them …", quiet)
+def _write(results: Results, html: Path) -> None:
+    from toprank.report import from_results, write_html
+
+    with common.progress("Writing the report …"):
+        write_html(html, from_results(results))
+
+
+def _message() -> str | None:
+    """Return what takes so long, unless a terminal shows the progress of cells."""
+    return None if common.is_watched() else "Reading the folds, and training the first systems on them …"
 
 
 @contextmanager
@@ -163,46 +178,38 @@ def _rescued(results: Results, place: Path) -> Iterator[None]:
         common.say(
             f"toprank: The results could not all be printed or written; they are in {place}. "
             f'Read them: toprank.experiment.Results.read("{place}").',
-            quiet=False,
+            always=True,
         )
         raise
 
 
-def _datasets(
-    paths: list[Path],
-    k: int,
-    seed: int,
-    by: str | None,
-    slices: str | None,
-    reading: dict[str, Any],
-    unjudged: options.Unjudged | None,
-) -> dict[str, Any]:
+def _datasets(cells: Cells, read: dict[str, Any], seed: int) -> dict[str, Any]:
     """Return the folds of every path by its name; names that coincide begin with the folders above."""
     from toprank.data.files import is_readable_folder
     from toprank.data.folds import folds
     from toprank.data.unjudged import settled_folds
 
     datasets: dict[str, Any] = {}
-    common.refuse_twice(paths)
-    for path in paths:
+    common.refuse_twice(cells.data)
+    for path in cells.data:
         own = path.is_dir() and not is_readable_folder(path)
         name = path.resolve().name if own else path.name.split(".")[0]
         for above in path.resolve().parents:
             if name not in datasets:
                 break
             name = f"{above.name}/{name}"
-        division = {"seed": seed} if by is None else {"by": by}  # the seed is the systems', too
+        division = {"seed": seed} if cells.by is None else {"by": cells.by}  # the seed is the systems', too
         if own:
-            divided = folds(path, by=by, **reading)
+            divided = folds(path, by=cells.by, **read)
         else:
-            divided = folds(path, k, **division, **common.carrying(path, slices, reading))
-        datasets[name] = divided if unjudged is None else settled_folds(divided, unjudged)
+            divided = folds(path, cells.folds, **division, **common.carrying(path, cells.slices, read))
+        datasets[name] = divided if cells.unjudged is None else settled_folds(divided, cells.unjudged)
     return datasets
 
 
 def _systems(text: str, settings: list[str]) -> dict[str, Any]:
     """Return the systems by name, each with the hyper-parameters to fix."""
-    from toprank.choosing import AUTO
+    from toprank.model_selection import AUTO
     from toprank.systems import SYSTEMS, get
 
     def name_of(word: str) -> str:
@@ -250,6 +257,7 @@ def reproduce(
             help="Folder with the LETOR sets. Default: $TOPRANK_DATA.",
         ),
     ],
+    output: Annotated[options.Output, options.only("json", "markdown")],
     sets: Annotated[
         str | None,
         typer.Option(
@@ -257,10 +265,7 @@ def reproduce(
         ),
     ] = None,
     folder: options.Cells = None,
-    json: options.Json = False,
-    markdown: options.Markdown = False,
     threads: options.Threads = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Rerun a paper's protocol and put our figures beside the published ones.
 
@@ -272,8 +277,8 @@ def reproduce(
     """
     from toprank.reproduce import reproduce as run
 
-    common.check_form(json=json, markdown=markdown)
+    output.check_form("json", "markdown")
     wanted = None if sets is None else words_of(sets)
-    with _computing(quiet):
-        reproduction = run(study, data, wanted, folder=folder, threads=threads, verbose=not quiet)
-    common.print_result(reproduction, json=json, markdown=markdown)
+    with common.announced(_message()):
+        reproduction = run(study, data, wanted, folder=folder, threads=threads, verbose=not common.is_quiet())
+    output.show(reproduction)

@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common, options
+from toprank.cli import common, options, reading
 from toprank.cli.predicting import Model
 
 if TYPE_CHECKING:
-    from toprank.exporting import Parity
+    from toprank.exporters import Parity
 
 
-@options.reads_data(*options.DOCUMENTS)
-def export(
-    model: Model,
+@dataclass(frozen=True)
+class Export:
+    """The file that is written, and the data that it is checked on."""
+
     to: Annotated[
         str,
         typer.Option(
             metavar="FORMAT",
             help="Format: onnx, elasticsearch, opensearch, solr, vespa, xgboost, lightgbm, ranklib, c, python, json.",
         ),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    ]
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")]
     check: Annotated[
         Path | None, typer.Option(help="Also compare on this data, and write a self-test next to the file.")
-    ] = None,
+    ] = None
     server_version: Annotated[
         str | None,
         typer.Option(metavar="VERSION", help="Version of the server that will read the file, such as 3.8.0."),
-    ] = None,
+    ] = None
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Write the file even if its scores differ from the model's.")
-    ] = False,
-    json: options.Json = False,
-    reading: options.Reading = options.NOTHING,
+    ] = False
+
+
+def export(
+    model: Model,
+    file: Export,
+    form: options.JsonOutput,
+    read: reading.OfDocuments,
     threads: options.Threads = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Write a model in the format of another system, checked to score as `predict` does.
 
@@ -53,27 +59,26 @@ def export(
       toprank export m.toprank --to opensearch --server-version 3.8.0 -o m.json
       toprank export m.toprank --to c -o ranker.c
     """
-    from toprank.exporting import DifferenceError, format_named
-    from toprank.exporting import export as write
+    from toprank.exporters import DifferenceError, format_named
+    from toprank.exporters import export as write
     from toprank.rankers.model_files import load
 
-    format_named(to)
-    common.check_writable(output, f"model{format_named(to).suffix}")
-    if check is None:
+    suffix = format_named(file.to).suffix
+    common.check_writable(file.output, f"model{suffix}")
+    if file.check is None:
         ranker, documents = load(model), None
     else:
-        ranker, documents = common.load_both(model, check, quiet, {**reading, "threads": threads})
+        ranker, documents = common.load_both(model, file.check, {**options.keywords_of(read), "threads": threads})
+    further: dict[str, Any] = {"server_version": file.server_version, "allow_changes": file.allow_changes}
     try:
-        with common.progress(f"Exporting {model} …", quiet):
-            parity = write(
-                ranker, to, output, check=documents, server_version=server_version, allow_changes=allow_changes
-            )
+        with common.progress(f"Exporting {model} …"):
+            parity = write(ranker, file.to, file.output, check=documents, **further)
     except DifferenceError as problem:
-        _show(problem.parity, None, json)
+        _show(problem.parity, None, form.json)
         raise
-    _show(parity, output, json)
-    if not json:
-        common.say(f"{output}: written", quiet)
+    _show(parity, file.output, form.json)
+    if not form.json:
+        common.say(f"{file.output}: written")
 
 
 def _show(parity: Parity, output: Path | None, json: bool) -> None:

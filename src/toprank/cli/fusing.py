@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -10,40 +11,45 @@ import typer
 from toprank.cli import common, options
 
 
+@dataclass(frozen=True)
+class Fusion:
+    """How runs are fused."""
+
+    method: Annotated[
+        str,
+        typer.Option(help="How to fuse: rrf, combsum, combmnz, combmax, combmin, weighted, borda, condorcet, learned."),
+    ] = "rrf"
+    normalization: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW", help="How to normalise scores: none, min-max, max, sum, z-score or rank. Default: min-max."
+        ),
+    ] = None
+    weights: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="With weighted: a weight per run. Default: chosen on --qrels.")
+    ] = None
+    k: Annotated[float, typer.Option("-k", help="With rrf: a document at RANK gets 1 / (k + RANK).")] = 60.0
+    depth: Annotated[int | None, typer.Option(min=1, help="Use only this many documents per run and query.")] = None
+    qrels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Judgments in TREC format, for weighted and learned; each fold is scored by what the others taught."
+        ),
+    ] = None
+    system: Annotated[str, typer.Option(help="With learned: which system; `toprank systems` lists them.")] = (
+        "LambdaMART"
+    )
+    metric: Annotated[str, typer.Option(help="Metric to choose weights and hyper-parameters by.")] = "ndcg@10"
+
+
 def fuse(
     runs: Annotated[
         list[Path],
         typer.Argument(help="Two or more TREC runs, named by their tags where these differ, else by their files."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The run to write.")],
-    method: Annotated[
-        str,
-        typer.Option(help="How to fuse: rrf, combsum, combmnz, combmax, combmin, weighted, borda, condorcet, learned."),
-    ] = "rrf",
-    normalization: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOW", help="How to normalise scores: none, min-max, max, sum, z-score or rank. Default: min-max."
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="With weighted: a weight per run. Default: chosen on --qrels.")
-    ] = None,
-    k: Annotated[float, typer.Option("-k", help="With rrf: a document at RANK gets 1 / (k + RANK).")] = 60.0,
-    depth: Annotated[int | None, typer.Option(min=1, help="Use only this many documents per run and query.")] = None,
-    qrels: Annotated[
-        Path | None,
-        typer.Option(
-            help="Judgments in TREC format, for weighted and learned; each fold is scored by what the others taught."
-        ),
-    ] = None,
-    system: Annotated[
-        str, typer.Option(help="With learned: which system; `toprank systems` lists them.")
-    ] = "LambdaMART",
-    metric: Annotated[str, typer.Option(help="Metric to choose weights and hyper-parameters by.")] = "ndcg@10",
-    seed: options.Seed = 0,
-    threads: options.TrainingThreads = None,
-    quiet: options.Quiet = False,
+    fusion: Fusion,
+    running: options.Training,
 ) -> None:
     """Fuse several runs into one: by ranks, by normalised scores, or by what judgments teach.
 
@@ -61,20 +67,20 @@ def fuse(
         raise typer.BadParameter("give at least two runs.")
     common.refuse_twice(runs)
     common.check_writable(output, "fused.run")
-    read = common.runs_by_name({path: read_run(path) for path in runs})
-    with common.progress("Fusing …", quiet):
+    read = options.runs_by_name({path: read_run(path) for path in runs})
+    with common.progress("Fusing …"):
         run = fused(
             read,
-            method,
-            normalization=normalization,
-            weights=options.numbers_of(weights, float, "--weights takes numbers") if weights else None,
-            k=k,
-            depth=depth,
-            qrels=qrels,
-            ranker=system,
-            metric=metric,
-            seed=seed,
-            threads=threads,
+            fusion.method,
+            normalization=fusion.normalization,
+            weights=options.numbers_of(fusion.weights, float, "--weights takes numbers") if fusion.weights else None,
+            k=fusion.k,
+            depth=fusion.depth,
+            qrels=fusion.qrels,
+            ranker=fusion.system,
+            metric=fusion.metric,
+            seed=running.seed,
+            threads=running.threads,
         )
     write_run(run, output)
-    common.say(f"{output}: {run.summary}", quiet)
+    common.say(f"{output}: {run.summary}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,29 +15,48 @@ Weights = StrEnum("Weights", ["quadratic", "linear"])
 Level = StrEnum("Level", ["ordinal", "nominal", "interval"])
 
 
-def judges(
-    human: Annotated[Path, typer.Argument(help="Judgments in TREC format that the others are compared with.")],
-    others: Annotated[list[Path], typer.Argument(help="Judgments of the other judges, each named after its file.")],
+class SeveralRuns(common.Command):
+    """A command that takes several files behind one --runs, up to the next option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse the words after giving each file a --runs of its own."""
+        words: list[str] = []
+        within = False
+        for word in args:
+            if word.startswith("-") and word != "-":
+                within = word == "--runs"
+                words += [] if within else [word]
+            else:
+                words += ["--runs", word] if within else [word]
+        return super().parse_args(ctx, words)
+
+
+@dataclass(frozen=True)
+class JudgedFiles:
+    """The judgments that are compared, and the runs that are ordered under each judge."""
+
+    reference: Annotated[Path, typer.Argument(help="Judgments in TREC format that the others are compared with.")]
+    others: Annotated[list[Path], typer.Argument(help="Judgments of the other judges, each named after its file.")]
     runs: Annotated[
         list[Path] | None,
         typer.Option("--runs", metavar="RUN ...", help="Two or more runs, to be ordered under each judge."),
-    ] = None,
-    metrics: options.Metrics = "ndcg@10",
+    ] = None
+    metrics: options.Metrics = "ndcg@10"
     model: Annotated[
         list[Path] | None,
         typer.Option(
             help="The model behind a run, its file named like the run: warns if it was trained on a judge's labels."
         ),
-    ] = None,
+    ] = None
+
+
+def judges(
+    files: JudgedFiles,
+    output: Annotated[options.Output, options.only("json", "markdown", "latex")],
+    running: options.Running,
     weights: Annotated[Weights, typer.Option(help="Weights of the weighted kappa.")] = Weights.quadratic,
     level: Annotated[Level, typer.Option(help="Level of measurement for Krippendorff's alpha.")] = Level.ordinal,
     confidence: options.Confidence = 0.95,
-    json: options.Json = False,
-    markdown: options.Markdown = False,
-    latex: options.Latex = False,
-    seed: options.Seed = 0,
-    threads: options.Threads = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Measure how far judges agree, and whether systems come out in the same order under each.
 
@@ -47,37 +67,37 @@ def judges(
       toprank judges human.qrels gpt.qrels clicks.qrels --runs bm25.run dense.run -m ndcg@10,map
       toprank judges human.qrels gpt.qrels --runs bm25.run dense.run --model dense.toprank --json
     """
-    from toprank.comparison.judging import judge_of
-    from toprank.comparison.judging import judges as compared
     from toprank.data.trec import read_qrels, read_run
+    from toprank.evaluation.agreement import judge_of
+    from toprank.evaluation.agreement import judges as compared
     from toprank.rankers.model_files import load
 
-    common.check_form(json=json, markdown=markdown, latex=latex)
-    common.refuse_twice([human, *others])
-    if runs is not None and len(runs) < 2:
+    output.check_form("json", "markdown", "latex")
+    common.refuse_twice([files.reference, *files.others])
+    if files.runs is not None and len(files.runs) < 2:
         raise typer.BadParameter("give at least two runs.")
-    common.refuse_twice(runs or [])
-    with common.progress("Reading judgments …", quiet):
-        first, known = read_qrels(human), {}
-        for path in others:
+    common.refuse_twice(files.runs or [])
+    with common.progress("Reading judgments …"):
+        first, known = read_qrels(files.reference), {}
+        for path in files.others:
             name = judge_of(path)
-            if name in known or name == judge_of(human):
+            if name in known or name == judge_of(files.reference):
                 raise typer.BadParameter(f"two files name the same judge, {name}; rename one.")
             known[name] = read_qrels(path)
-        systems = {name: read_run(path) for name, path in common.names_of(runs or []).items()}
-        rankers = {name: load(path) for name, path in common.names_of(model or []).items()}
-    with common.progress("Comparing …", quiet):
+        systems = {name: read_run(path) for name, path in options.names_of(files.runs or []).items()}
+        rankers = {name: load(path) for name, path in options.names_of(files.model or []).items()}
+    with common.progress("Comparing …"):
         agreement = compared(
             first,
             known,
             runs=systems or None,
-            metrics=metrics,
+            metrics=files.metrics,
             trained=rankers,
             weights=weights.value,
             level=level.value,
             confidence=confidence,
-            name=judge_of(human),
-            seed=seed,
-            threads=threads,
+            name=judge_of(files.reference),
+            seed=running.seed,
+            threads=running.threads,
         )
-    common.print_result(agreement, json=json, markdown=markdown, latex=latex)
+    output.show(agreement)

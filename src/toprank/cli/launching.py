@@ -2,70 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common, helping, options
-from toprank.cli.clicks import (
-    Clip,
-    Context,
-    HalfLife,
-    Holdout,
-    Latest,
-    Offsets,
-    OneLog,
-    Propensities,
-    Window,
-    context_of,
-    curves_of,
-    labels_are_read,
-    read_log,
-    reads_log,
-)
+from toprank.cli import common, helping, options, reading
+from toprank.cli.click_training import Bias, LogColumns, OneLog, SessionArguments, labels_are_read, read_log
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
 
-@reads_log
-@options.reads_data(*options.DOCUMENTS)
-def launch(
-    log: OneLog,
-    data: Annotated[Path, typer.Argument(help="The documents, with the features of both models.")],
-    new: Annotated[Path, typer.Option(help="The model to decide about.")],
-    current: Annotated[Path, typer.Option(help="The model that serves now.")],
-    metric: Annotated[str, typer.Option(help="What to count: click or value.")] = "click",
+@dataclass(frozen=True)
+class LaunchModels:
+    """The models, and the log and documents that decide between them."""
+
+    log: OneLog
+    data: Annotated[Path, typer.Argument(help="The documents, with the features of both models.")]
+    new: Annotated[
+        list[Path],
+        typer.Option(
+            help="The model to decide about. Give --new once for each model to choose from: the best is judged."
+        ),
+    ]
+    current: Annotated[Path, typer.Option(help="The model that serves now.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionOptions:
+    """The numbers that decide."""
+
+    metric: Annotated[str, typer.Option(help="What to count: click or value.")] = "click"
     k: Annotated[
         int | None,
         typer.Option(min=1, help="Count only the first N positions. Default: 10, or as many as the log has."),
-    ] = None,
-    estimator: Annotated[str, typer.Option(help="The estimator that decides: ips, snips or dr.")] = "snips",
-    propensities: Propensities = None,
-    offsets: Offsets = None,
-    context: Context = None,
-    clip: Clip = None,
+    ] = None
+    estimator: Annotated[str, typer.Option(help="The estimator that decides: ips, snips or dr.")] = "snips"
+    bias: Bias
     most: Annotated[
         float | None,
         typer.Option(
             min=0.0, help="The most that a document that was never shown can be worth. Default: 1 for clicks."
         ),
-    ] = None,
+    ] = None
     minimum: Annotated[
         int, typer.Option(min=1, help="Decide only from an effective sample of at least this many impressions.")
-    ] = 1000,
+    ] = 1000
     slices: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN", help="Also report by slice: a column of the data, or head:COLUMN for head and tail."
         ),
-    ] = None,
+    ] = None
+    n_candidates: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of new models that were compared on these sessions, with earlier ones; intervals widen with "
+            "it. Default: the number of --new.",
+            show_default=False,
+        ),
+    ] = None
     reference: Annotated[
         Path | None, typer.Option(help="Data the new model was trained for, to report what has drifted since.")
-    ] = None,
+    ] = None
     since: Annotated[
         str | None,
         typer.Option(
@@ -73,20 +76,23 @@ def launch(
             help="Use only sessions since this time: a date such as 2026-11-18, or seconds since 1970.",
             rich_help_panel=helping.AGE,
         ),
-    ] = None,
-    by: Latest = None,
-    holdout: Holdout = 0.2,
-    half_life: HalfLife = None,
-    window: Window = None,
-    confidence: options.Confidence = 0.95,
-    html: options.Html = None,
-    json: options.Json = False,
-    columns: options.Reading = options.NOTHING,
-    reading: options.Reading = options.NOTHING,
+    ] = None
+    sessions: SessionArguments
+    confidence: options.Confidence = 0.95
+
+
+def launch(
+    models: LaunchModels,
+    decision: DecisionOptions,
+    output: Annotated[options.Output, options.only("html", "json")],
+    columns: LogColumns,
+    read: reading.OfDocuments,
     seed: options.Seed = 0,
-    quiet: options.Quiet = False,
 ) -> None:
-    """Decide whether to launch a new model, before users see it; exit status 0: launch, 3: do not, 4: cannot say.
+    """Decide whether to launch a new model, before users see it.
+
+    Exit status 0: launch; 3: do not; 4: cannot say; 5: a caveat blocks the decision, such as propensities that the log
+    contradicts.
 
     LOG must hold sessions that neither model learned from, and some of its lists must have been explored. With --by
     time only the latest sessions count: the ones that `toprank clicks train --by time` held out.
@@ -98,44 +104,71 @@ def launch(
       toprank launch log.parquet test.txt --new next.toprank --current m.toprank --propensities 1,0.5,0.3 --k 3
       toprank launch log/ products.parquet --new a.toprank --current b.toprank --metric value --values purchase=value
       toprank launch log/ products.parquet --new next.toprank --current m.toprank --by time --half-life 14d
+      toprank launch log/ products.parquet --new linear.toprank --new trees.toprank --current m.toprank
     """
     from toprank.clicks import launch as launched
-    from toprank.rankers.model_files import digest_of, load
+    from toprank.rankers.model_files import digest_of
 
-    common.check_writable(html, "launch.html")
-    start = None if since is None else _seconds(since)
-    curves, crossed = curves_of(propensities, offsets), context_of(context)
-    models = [load(path) for path in (new, current)]
-    click_log = read_log([log], quiet, columns, crossed)
-    reading = common.carrying(data, slices, reading)
-    documents = _documents(data, quiet, reading, models[0])
-    others = (
-        None if _columns_read(models[0]) == _columns_read(models[1]) else _documents(data, quiet, reading, models[1])
-    )
-    past = None if reference is None else _documents(reference, quiet, reading, models[0])
-    names = (new.stem, current.stem) if new.stem != current.stem else (str(new), str(current))
-    with common.progress("Comparing …", quiet):
+    common.check_writable(output.html, "launch.html")
+    bias = decision.bias.keywords
+    further: dict[str, Any] = {"since": None if decision.since is None else _seconds(decision.since)}
+    loaded, others_read = _loaded(models)
+    *candidates, served = loaded.values()
+    *new_names, current_name = loaded
+    click_log = read_log([models.log], columns, bias["context"])
+    keywords = common.carrying(models.data, decision.slices, options.keywords_of(read))
+    documents = _documents(models.data, keywords, candidates[0])
+    further["current_data"] = _documents(models.data, keywords, served) if others_read else None
+    past = None if decision.reference is None else _documents(decision.reference, keywords, candidates[0])
+    further |= {"reference": past, "names": ("new", current_name), "seed": seed}
+    with common.progress("Comparing …"):
         decided = launched(
-            click_log, documents, models[0], models[1], metric, k=k, estimator=estimator, propensities=curves,
-            context=crossed, clip=clip, most=most, minimum=minimum, slices=slices, reference=past, since=start, by=by,
-            holdout=holdout, half_life=half_life, window=window, version=digest_of(current),
-            current_data=others, names=names, confidence=confidence, seed=seed,
+            click_log, documents, dict(zip(new_names, candidates, strict=True)), served, decision.metric, k=decision.k,
+            estimator=decision.estimator, most=decision.most, minimum=decision.minimum, slices=decision.slices,
+            n_candidates=decision.n_candidates, version=digest_of(models.current), confidence=decision.confidence,
+            **bias, **vars(decision.sessions), **further,
         )  # fmt: skip
     decided = replace(decided, no_answer=common.with_options(decided.no_answer))
-    if html is not None:
+
+    def write(html: Path) -> None:
         from toprank.report.launching import launch_page
         from toprank.report.page import write_page
 
-        write_page(html, launch_page(decided, f"{names[0]} against {names[1]}"))
-        common.say(f"{html}: the report", quiet)
-    common.print_result(decided, json=json)
+        write_page(html, launch_page(decided, " against ".join(decided.names)))
+
+    output.write(write)
+    output.show(decided)
     raise typer.Exit(decided.status)
 
 
-def _documents(path: Path, quiet: bool, reading: options.Reading, ranker: Any) -> RankingData:
+def _loaded(models: LaunchModels) -> tuple[dict[str, Any], bool]:
+    """Return the models by name, the current one last, and whether it reads other columns than the new ones."""
+    from toprank.rankers.model_files import load
+
+    loaded = {name: load(path) for name, path in _names([*models.new, models.current]).items()}
+    first, *_ = loaded
+    others_read = [name for name, model in loaded.items() if _columns_read(model) != _columns_read(loaded[first])]
+    if set(others_read) - {[*loaded][-1]}:
+        raise typer.BadParameter(
+            f"The models of --new must read the same columns, but '{others_read[0]}' reads other columns than "
+            f"'{first}'. Run the command once for each, with --n-candidates {len(models.new)}."
+        )
+    return loaded, bool(others_read)
+
+
+def _names(paths: list[Path]) -> dict[str, Path]:
+    """Return the models by name: the stems of their files, or the paths if two stems are equal."""
+    stems = [path.stem for path in paths]
+    names = stems if len(set(stems)) == len(paths) else [str(path) for path in paths]
+    if len(set(names)) < len(paths):
+        raise typer.BadParameter("--new and --current name the same file twice; give each model once.")
+    return dict(zip(names, paths, strict=True))
+
+
+def _documents(path: Path, read: dict[str, Any], ranker: Any) -> RankingData:
     """Read documents in the columns of a model, with labels if there are any."""
-    unlabelled = {} if labels_are_read(path, reading) else {"label": False}
-    return common.read_alike(path, quiet, {**reading, **unlabelled}, like=ranker)
+    unlabelled = {} if labels_are_read(path, read, ranker) else {"label": False}
+    return common.read_alike(path, {**read, **unlabelled}, like=ranker)
 
 
 def _columns_read(ranker: Any) -> tuple[Any, ...]:

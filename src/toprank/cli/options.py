@@ -1,21 +1,155 @@
-"""The options that commands share, each declared once; and the values that are typed behind them."""
+"""Groups of options: a parameter of a command whose type is a frozen dataclass becomes one option for each field.
+
+The dataclass declares name, default and help of its options once, and the command receives one value:
+
+    @dataclass(frozen=True)
+    class Running:
+        seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0
+        quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes.")] = False
+
+    def evaluate(data: Annotated[Path, typer.Argument()], running: Running) -> None: ...
+
+`expanded(evaluate)` takes `data`, `seed` and `quiet`, which typer declares, and calls `evaluate` with a `Running`. A
+group may hold other groups. Rooms that know no command line declare fields by `toprank.data.options.Option`; fields
+that are declared by neither are no options. A command with some of the options, or with another order in its help,
+says so: ``running: Annotated[Running, only("quiet")]``; the other fields keep their defaults.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import ParameterInfo
 
-from toprank.cli import helping
+from toprank.cli import common, helping
+from toprank.data.options import Option
 
-# ---- what means the same everywhere ----
+if TYPE_CHECKING:
+    from toprank.cli.reading import ReadOptions
+    from toprank.data.trec import Run
+
+_KIND = inspect.Parameter.KEYWORD_ONLY  # an option without a default may follow one with a default
+
+
+class WordChoice(StrEnum):
+    """A value of a field that takes one of several words."""
+
+
+_one_of: Callable[[str, dict[str, str]], type[WordChoice]] = WordChoice  # type: ignore[assignment]  # the functional form
+
+
+@dataclass(frozen=True)
+class Only:
+    """The fields of a group that are options of a command, in this order; empty for all."""
+
+    names: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+def only(*names: str) -> Only:
+    """Declare that a command has these options of a group."""
+    return Only(names)
+
+
+def without(*names: str) -> Only:
+    """Declare that a command has all options of a group but these."""
+    return Only(without=names)
+
+
+class _Group(NamedTuple):
+    """A group among the parameters of a command."""
+
+    made: type
+    parts: dict[str, inspect.Parameter | _Group]
+
+    @classmethod
+    def of(cls, made: type, chosen: Only) -> _Group:
+        hints = get_type_hints(made, include_extras=True)
+        defaults = {field.name: field.default for field in fields(made)}
+        parts: dict[str, inspect.Parameter | _Group] = {}
+        for name in chosen.names or defaults:
+            default = inspect.Parameter.empty if defaults[name] is MISSING else defaults[name]
+            part = _part(name, hints[name], default)
+            if part is not None and name not in chosen.without:
+                parts[name] = part
+        return cls(made, parts)
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """Return the options of the group, and of those in it."""
+        for part in self.parts.values():
+            yield from part.parameters() if isinstance(part, _Group) else [part]
+
+    def value(self, given: dict[str, Any]) -> Any:
+        """Return the group with the options that were given."""
+        return self.made(**{name: _value(name, part, given) for name, part in self.parts.items()})
+
+
+def _part(name: str, hint: Any, default: Any) -> inspect.Parameter | _Group | None:
+    """Return a group or an option; None for a field that is neither."""
+    kind, *metadata = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _Group.of(kind, next((each for each in metadata if isinstance(each, Only)), Only()))
+    declared = next((each for each in metadata if isinstance(each, ParameterInfo | Option)), None)
+    if declared is None:
+        return None
+    if isinstance(declared, Option):
+        declared = typer.Option(
+            min=declared.least, max=declared.most, help=declared.help, metavar=declared.metavar,
+            rich_help_panel=declared.group,
+        )  # fmt: skip
+    if get_origin(kind) is Literal:
+        kind = _one_of(name, {word: word for word in get_args(kind)})
+    return inspect.Parameter(name, _KIND, default=default, annotation=Annotated[kind, declared])
+
+
+def _value(name: str, part: inspect.Parameter | _Group, given: dict[str, Any]) -> Any:
+    if isinstance(part, _Group):
+        return part.value(given)
+    return given[name].value if isinstance(given[name], WordChoice) else given[name]
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with an option for each field of the groups that it takes.
+
+    >>> @dataclass(frozen=True)
+    ... class Depth:
+    ...     k: Annotated[int, Option("Number of documents.")] = 10
+    ...     label: str = "no option"
+    >>> def show(name: Annotated[str, typer.Argument()], depth: Depth) -> None:
+    ...     print(name, depth)
+    >>> list(inspect.signature(expanded(show)).parameters)
+    ['name', 'k']
+    >>> expanded(show)(name="a", k=3)
+    a Depth(k=3, label='no option')
+    """
+    signature = inspect.signature(command, eval_str=True)
+    parts: dict[str, inspect.Parameter | _Group] = {
+        own.name: _part(own.name, own.annotation, own.default) or own.replace(kind=_KIND)
+        for own in signature.parameters.values()
+    }
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        command(
+            **{name: part.value(given) if isinstance(part, _Group) else given[name] for name, part in parts.items()}
+        )
+
+    everything = _Group(dict, parts)
+    run.__signature__ = signature.replace(parameters=list(everything.parameters()))  # type: ignore[attr-defined]
+    return run
+
+
+# ---- options that mean the same everywhere ----
 
 _of_running = partial(typer.Option, rich_help_panel=helping.RUNNING)
 _of_output = partial(typer.Option, rich_help_panel=helping.OUTPUT)
@@ -33,9 +167,6 @@ TrainingThreads = Annotated[
 Seed = Annotated[int, _of_running(min=0, help="Random seed; the same seed gives the same bits.")]
 Quiet = Annotated[bool, _of_running("--quiet", "-q", help="Print no progress or notes on standard error.")]
 Json = Annotated[bool, _of_output("--json", help="Print one JSON object and nothing else on standard output.")]
-Markdown = Annotated[bool, _of_output("--markdown", help="Print Markdown tables.")]
-Latex = Annotated[bool, _of_output("--latex", help="Print LaTeX tables.")]
-Html = Annotated[Path | None, _of_output(help="Write a report that opens in any browser.")]
 Metrics = Annotated[
     str, typer.Option("--metrics", "--metric", "-m", help="Metrics, separated by commas: ndcg@10,map,err@20.")
 ]
@@ -66,169 +197,82 @@ Settings = Annotated[
 Unjudged = StrEnum("Unjudged", ["refuse", "irrelevant", "condense", "drop"])
 OfUnjudged = Annotated[Unjudged | None, typer.Option(help="What labels of -1 or NaN mean. Default: refuse them.")]
 
-# ---- how data are read ----
+
+@dataclass(frozen=True)
+class Running:
+    """How a command runs."""
+
+    seed: Seed = 0
+    threads: Threads = None
 
 
-Missing = StrEnum("Missing", ["nan", "zero"])
-Precision = StrEnum("Precision", ["float32", "float64"])
+@dataclass(frozen=True)
+class Training(Running):
+    """How a command runs that trains."""
+
+    threads: TrainingThreads = None
 
 
-def _column(role: str) -> Any:
-    words = f"Column with {role}; '' for none."
-    return typer.Option(metavar="COLUMN", help=words, show_default=False, rich_help_panel=helping.COLUMNS)
+@dataclass(frozen=True)
+class Output:
+    """The form of a result on standard output, and the file of its report."""
 
-
-def _reading(words: str, *names: str, **settings: Any) -> Any:
-    return typer.Option(*names, help=words, rich_help_panel=helping.READING, **settings)
-
-
-class _Keywords:
-    """Keywords of `toprank.read` that are options, with their defaults."""
-
-    label: Annotated[str | None, _column("labels")] = None
-    qid: Annotated[str | None, _column("query ids")] = None
-    document_id: Annotated[str | None, _column("document ids")] = None
-    weight: Annotated[str | None, _column("document weights")] = None
-    query_weight: Annotated[str | None, _column("query weights")] = None
-    position: Annotated[str | None, _column("positions")] = None
-    teacher: Annotated[str | None, _column("a teacher's scores, to learn from")] = None
-    features: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,...", help="Columns that are features, in this order.", rich_help_panel=helping.COLUMNS
-        ),
-    ] = None
-    carry: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="A,B,...",
-            help="Columns to keep for slices and splits by time, but not use as features.",
-            rich_help_panel=helping.COLUMNS,
-        ),
-    ] = None
-    query_text: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column with the words of the query.", rich_help_panel=helping.COLUMNS),
-    ] = None
-    document_text: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="A,B,...",
-            help="Columns with the words of the documents; what they share with the query becomes features.",
-            rich_help_panel=helping.COLUMNS,
-        ),
-    ] = None
-    missing: Annotated[Missing, _reading("What NULL and absent features in a text file mean.")] = Missing.nan
-    layout: Annotated[
-        str | None, _reading("How to store the features of a text file. Default: dense.", metavar="dense|sparse")
-    ] = None
-    regroup: Annotated[
-        bool | None,
-        _reading("Group scattered rows of a query, or refuse them. Default: group in tables, refuse in text."),
-    ] = None
-    cache: Annotated[bool, _reading("Keep a binary copy next to a text file and open that next time.")] = False
-    verify: Annotated[
-        bool, _reading("With --cache or a stored copy: check the contents against their hashes.", "--verify")
+    html: Annotated[Path | None, _of_output(help="Write a report that opens in any browser.")] = None
+    json: Json = False
+    markdown: Annotated[bool, _of_output("--markdown", help="Print Markdown tables.")] = False
+    latex: Annotated[
+        bool, _of_output("--latex", help="Print LaTeX tables, for the packages booktabs and graphicx.")
     ] = False
-    dtype: Annotated[Precision | None, _reading("Precision of the features of text or a table.")] = None
-    n_features: Annotated[int | None, _reading("Number of features in text, if more than occur in it.", min=1)] = None
+
+    def check_form(self, *forms: str) -> None:
+        """Refuse two forms of output, such as --json and --latex."""
+        if self.json + self.markdown + self.latex > 1:
+            *others, last = (f"--{name}" for name in forms)
+            raise typer.BadParameter(f"choose one of {', '.join(others)} and {last}.")
+
+    def show(self, result: Any) -> None:
+        """Print a result in the form that was asked for."""
+        if self.json:
+            common.print_json(result.to_dict())
+        else:
+            typer.echo(result.to_markdown() if self.markdown else result.to_latex() if self.latex else str(result))
+
+    def write(self, page: Callable[[Path], None]) -> None:
+        """Write the report by `page`, if there is a file for it."""
+        if self.html is not None:
+            page(self.html)
+            common.say(f"{self.html}: the report")
 
 
-COLUMNS = ("label", "qid", "features", "document_id", "carry", "query_text", "document_text")
-"""Which column is what: options of every command that reads data."""
-DOCUMENTS = (*COLUMNS, "missing", "layout", "regroup")
-"""How to read documents with their features."""
-LABELLED = (*DOCUMENTS, "cache", "verify")
-"""How to read documents to evaluate rankings of them."""
-LEARNED = (*DOCUMENTS, "teacher", "cache")
-"""How to read documents to learn from."""
-Reading = dict[str, Any]
-"""How to read data, as keywords of `toprank.read`: those that were given. Not every format has all."""
-NOTHING: Reading = {}
+JsonOutput = Annotated[Output, only("json")]
 
 
-def reads_data(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of these names in the place of its parameter `reading`."""
-    return in_place_of("reading", _Keywords, names, _chosen)
+def complete(command: Callable[..., None], *, makes_remarks: bool = True) -> Callable[..., None]:
+    """Return a command with its options in the place of groups; it also takes --threads, --seed and --quiet.
 
-
-def in_place_of(
-    parameter: str, declared: type, names: Sequence[str], chosen: Callable[[dict[str, Any]], Any]
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command options, declared as attributes of a class, in the place of one parameter.
-
-    What was given comes to the command as `chosen` makes it.
+    Help shows --threads and --seed if the command names them, and --quiet if it has progress or notes to print.
     """
-    annotations = get_type_hints(declared, include_extras=True)
-
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command, eval_str=True)
-        parameters: list[inspect.Parameter] = []
-        for own in signature.parameters.values():
-            if own.name != parameter:
-                parameters.append(own)
-                continue
-            parameters += [
-                inspect.Parameter(name, own.kind, default=getattr(declared, name), annotation=annotations[name])
-                for name in names
-            ]
-
-        @wraps(command)
-        def run(**given: Any) -> None:
-            made = chosen({name: given.pop(name) for name in names})
-            command(**given, **{parameter: made})
-
-        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        return run
-
-    return decorated
-
-
-def complete(command: Callable[..., None]) -> Callable[..., None]:
-    """Every command takes --threads, --seed and --quiet; one that has no use for them need not name or show them."""
-    own = inspect.signature(command, eval_str=True)
-    taken = [
-        declared.replace(annotation=helping.named(declared.name, declared.annotation))
-        for declared in own.parameters.values()
-    ]
+    command = expanded(command)
+    own = inspect.signature(command).parameters
+    taken = [each.replace(annotation=helping.named(each.name, each.annotation)) for each in own.values()]
+    alike = (("threads", Threads, None), ("seed", Seed, 0), ("quiet", Quiet, False))
     taken += [
         inspect.Parameter(
-            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=helping.hidden(annotation)
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=annotation if name == "quiet" and makes_remarks else helping.hidden(annotation),
         )
-        for name, annotation, default in (("threads", Threads, None), ("seed", Seed, 0), ("quiet", Quiet, False))
-        if name not in own.parameters
+        for name, annotation, default in alike
+        if name not in own
     ]
 
     @wraps(command)
     def run(**given: Any) -> None:
-        command(**{name: value for name, value in given.items() if name in own.parameters})
+        command(**{name: value for name, value in given.items() if name in own})
 
-    run.__signature__ = own.replace(parameters=taken)  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
     return run
-
-
-def _chosen(given: dict[str, Any]) -> Reading:
-    """What was given, as `toprank.read` takes it.
-
-    >>> _chosen({"label": "clicks", "qid": "", "features": "bm25, age", "carry": ["day,device", "shop"]})
-    {'label': 'clicks', 'qid': False, 'features': ['bm25', 'age'], 'carry': ['day', 'device', 'shop']}
-    """
-    chosen: Reading = {}
-    for name, value in given.items():
-        if value == getattr(_Keywords, name):
-            continue
-        if name in ("features", "carry", "document_text"):
-            chosen[name] = words_of(value if isinstance(value, str) else ",".join(value))
-            if not chosen[name]:
-                raise typer.BadParameter(f"--{name.replace('_', '-')} takes names of columns, separated by commas.")
-        else:
-            chosen[name] = value.value if isinstance(value, StrEnum) else value or False  # '': there is no such column
-    query, document = chosen.pop("query_text", None), chosen.pop("document_text", None)
-    if (query is None) != (document is None) or query is False:
-        raise typer.BadParameter("--query-text and --document-text go together: what do their words have in common?")
-    if query is not None:
-        chosen["text"] = {"query": query, "document": document}
-    return chosen
 
 
 # ---- values that are typed behind options ----
@@ -291,3 +335,46 @@ def numbers_of(text: str, kind: Callable[[str], Number], wanted: str) -> list[Nu
 def refuse_set(name: str, why: str, instead: str | None = None) -> typer.BadParameter:
     """The refusal to fix what the command itself decides."""
     return typer.BadParameter(f"{name} {why}: use --{instead or name}, not --set {name}=.")
+
+
+def names_of(paths: Iterable[Path]) -> dict[str, Path]:
+    """Return files by their stems, or by the whole path if stems coincide."""
+    paths = list(dict.fromkeys(paths))
+    stems = Counter(path.stem for path in paths)
+    return {path.stem if stems[path.stem] == 1 else str(path): path for path in paths}
+
+
+def runs_by_name(runs: Mapping[Path, Run]) -> dict[str, Run]:
+    """Return runs by their tags if these differ, else by their files."""
+    tags = [run.tag for run in runs.values()]
+    names = tags if len(set(tags)) == len(tags) else list(names_of(runs))
+    return dict(zip(names, runs.values(), strict=True))
+
+
+def keywords_of(read: ReadOptions) -> dict[str, Any]:
+    """Return what was given, as `toprank.read` takes it.
+
+    >>> from toprank.cli.reading import ReadOptions
+    >>> keywords_of(ReadOptions(label="clicks", qid="", features="bm25, age", carry=["day,device", "shop"]))
+    {'label': 'clicks', 'qid': False, 'features': ['bm25', 'age'], 'carry': ['day', 'device', 'shop']}
+    """
+    chosen: dict[str, Any] = {}
+    for field in fields(read):
+        value = getattr(read, field.name)
+        if value == field.default:
+            continue
+        if field.name in ("features", "carry", "document_text"):
+            chosen[field.name] = _column_list(field.name, value)
+        else:  # '': there is no such column
+            chosen[field.name] = value.value if isinstance(value, StrEnum) else value or False
+    query, document = chosen.pop("query_text", None), chosen.pop("document_text", None)
+    if (query is None) != (document is None) or query is False:
+        raise typer.BadParameter("--query-text and --document-text go together: what do their words have in common?")
+    return chosen if query is None else {**chosen, "text": {"query": query, "document": document}}
+
+
+def _column_list(name: str, value: str | list[str]) -> list[str]:
+    words = words_of(value if isinstance(value, str) else ",".join(value))
+    if not words:
+        raise typer.BadParameter(f"--{name.replace('_', '-')} takes names of columns, separated by commas.")
+    return words

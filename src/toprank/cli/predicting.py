@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common, options
+from toprank.cli import common, options, reading
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -19,16 +19,14 @@ Model = Annotated[
 Data = Annotated[Path, typer.Argument(help="Documents to score; labels are ignored.")]
 
 
-@options.reads_data(*options.DOCUMENTS)
 def predict(
     model: Model,
     data: Data,
+    read: reading.OfDocuments,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write. Default: standard output.")
     ] = None,
-    reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Score documents: one number per line, in the order of DATA. A table needs no column of query ids.
 
@@ -40,26 +38,24 @@ def predict(
     from toprank.data.scores import write_scores
 
     common.check_writable(output, "model.scores")
-    ranker, documents = common.load_both(model, data, quiet, {**reading, "threads": threads}, queries=False)
-    with common.progress(f"Scoring {data} …", quiet):
+    ranker, documents = common.load_both(model, data, {**options.keywords_of(read), "threads": threads}, queries=False)
+    with common.progress(f"Scoring {data} …"):
         scores = documents.in_source_order(ranker.predict(documents))  # a file of scores follows the file of data
     if output is not None:
         write_scores(scores, output)
-        common.say(f"{output}: {len(scores):,} scores", quiet)
+        common.say(f"{output}: {len(scores):,} scores")
     else:
         typer.echo("\n".join(repr(score) for score in scores.tolist()))
 
 
-@options.reads_data(*options.DOCUMENTS)
 def rank(
     model: Model,
     data: Data,
+    read: reading.OfDocuments,
     top: Annotated[int, typer.Option(min=1, help="Number of documents per query.")] = 10,
     trec: Annotated[bool, typer.Option("--trec", help="Print a TREC run.")] = False,
     json: options.Json = False,
-    reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Print the best documents of each query, best first.
 
@@ -69,11 +65,13 @@ def rank(
       toprank rank m.toprank test.txt --top 10
       toprank rank m.toprank test.txt --top 1000 --trec > run.txt
     """
-    ranker, documents = common.load_both(model, data, quiet, {**reading, "threads": threads})
-    with common.progress(f"Scoring {data} …", quiet):
+    ranker, documents = common.load_both(model, data, {**options.keywords_of(read), "threads": threads})
+    with common.progress(f"Scoring {data} …"):
         scores = ranker.predict(documents)
     if len(scores) > 1 and (scores == scores[0]).all():
-        common.say("All documents have the same score: the order printed is that of the rows, not a ranking.", False)
+        common.say(
+            "All documents have the same score: the order printed is that of the rows, not a ranking.", always=True
+        )
     lists = _ranked(scores, documents, top)
     if json:
         common.print_json({str(qid): [name for name, _ in rows] for qid, rows in lists.items()})

@@ -5,26 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toprank.cli import common, options
+from toprank.cli import common, options, reading
 
 
-@options.reads_data(*options.COLUMNS, "missing", "layout")
 def check(
     data: Annotated[list[Path], typer.Argument(help="Data to examine; several files are taken as splits of one set.")],
+    read: Annotated[reading.ReadOptions, options.only(*reading.COLUMNS, "missing", "layout")],
+    output: options.JsonOutput,
     cutoffs: Annotated[
         str, typer.Option(metavar="N,N,...", help="Cut-offs that you evaluate at, separated by commas.")
     ] = "10",
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if anything is found.")] = False,
-    json: options.Json = False,
-    reading: options.Reading = options.NOTHING,
     threads: options.Threads = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Say what is wrong with data, and how to fix it.
 
@@ -40,39 +38,47 @@ def check(
     depths = tuple(options.numbers_of(cutoffs, int, wanted))
     if not depths or min(depths) < 1:
         raise typer.BadParameter(f"{wanted}, not '{cutoffs}'.")
-    with common.progress(f"Examining {data[0]} …", quiet):
-        report = check_file(data, cutoffs=depths, threads=threads, **reading)
+    with common.progress(f"Examining {data[0]} …"):
+        report = check_file(data, cutoffs=depths, threads=threads, **options.keywords_of(read))
     report = replace(
         report, findings=tuple(replace(each, remedy=common.with_options(each.remedy)) for each in report.findings)
     )
-    common.print_result(report, json=json)
+    output.show(report)
     if strict and report.findings:
         raise typer.Exit(1)
 
 
-@options.reads_data(
+_CONVERTED = (
     *("missing", "layout", "regroup", "label", "qid", "document_id", "weight", "query_weight", "position", "teacher"),
     *("features", "carry", "query_text", "document_text", "dtype", "n_features"),
 )
+
+
+@dataclass(frozen=True)
+class Formats:
+    """The formats of both files, and what TREC files need beside them."""
+
+    source_format: Annotated[
+        str | None, typer.Option("--from", metavar="FORMAT", help="Format of IN. Default: by content.")
+    ] = None
+    target_format: Annotated[
+        str | None, typer.Option("--to", metavar="FORMAT", help="Format of OUT. Default: by suffix.")
+    ] = None
+    scores: Annotated[
+        Path | None, typer.Option(help="With a TREC run as OUT: scores of the documents, one per line; or .npy.")
+    ] = None
+    qrels: Annotated[Path | None, typer.Option(help="With a TREC run as IN: judgments that give its labels.")] = None
+    verify: Annotated[bool, typer.Option("--verify", help="Check the hashes of a stored copy on reading.")] = False
+
+
 def convert(
     source: Annotated[
         list[Path], typer.Argument(metavar="IN...", help="Files that make one data set, or folders of Parquet files.")
     ],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write; the suffix tells the format.")],
-    source_format: Annotated[
-        str | None, typer.Option("--from", metavar="FORMAT", help="Format of IN. Default: by content.")
-    ] = None,
-    target_format: Annotated[
-        str | None, typer.Option("--to", metavar="FORMAT", help="Format of OUT. Default: by suffix.")
-    ] = None,
-    scores: Annotated[
-        Path | None, typer.Option(help="With a TREC run as OUT: scores of the documents, one per line; or .npy.")
-    ] = None,
-    qrels: Annotated[Path | None, typer.Option(help="With a TREC run as IN: judgments that give its labels.")] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Check the hashes of a stored copy on reading.")] = False,
-    reading: options.Reading = options.NOTHING,
+    formats: Formats,
+    read: Annotated[reading.ReadOptions, options.only(*_CONVERTED)],
     threads: options.Threads = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Convert between LETOR text, Parquet, Arrow, CSV, TREC files and the stored copy.
 
@@ -90,18 +96,19 @@ def convert(
       toprank convert run.txt candidates.csv --qrels qrels.txt
       toprank convert test.txt test.run --scores model.scores
     """
-    wants_run = target_format == "run" or (target_format is None and ".run" in target.suffixes)
-    if (scores is not None) != wants_run:
+    wants_run = formats.target_format == "run" or (formats.target_format is None and ".run" in target.suffixes)
+    if (formats.scores is not None) != wants_run:
         raise typer.BadParameter("a TREC run as OUT (suffix .run, or --to run) needs --scores, and only that does.")
-    keywords: dict[str, Any] = {**reading, "format": source_format, "threads": threads, "verify": verify}
-    keywords |= {"to": "run" if wants_run else target_format, "scores": scores}
-    if qrels is not None:
-        keywords["qrels"] = qrels
+    keywords: dict[str, Any] = {**options.keywords_of(read), "format": formats.source_format, "threads": threads}
+    keywords |= {"verify": formats.verify, "scores": formats.scores}
+    keywords["to"] = "run" if wants_run else formats.target_format
+    if formats.qrels is not None:
+        keywords["qrels"] = formats.qrels
     from toprank.data.converting import convert as converted
 
-    with _interrupt_told(target), common.progress(f"Converting {source[0]} to {target} …", quiet):
+    with _interrupt_told(target), common.progress(f"Converting {source[0]} to {target} …"):
         data = converted(source if len(source) > 1 else source[0], target, **keywords)
-    common.say(f"{target}: {data}", quiet)
+    common.say(f"{target}: {data}")
 
 
 @contextmanager
@@ -115,7 +122,7 @@ def _interrupt_told(target: Path) -> Iterator[None]:
         state = f"Interrupted: {target} is as it was before." if same else f"Interrupted, but {target} is complete."
         if target.exists() and not target.is_file() and not target.is_dir():  # a pipe or a device
             state = f"Interrupted: {target} may have taken a part."
-        common.say(state, quiet=False)
+        common.say(state, always=True)
         raise typer.Exit(130) from None
 
 
@@ -127,25 +134,29 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-@options.reads_data("qid", "layout", "regroup")
-def split(
-    data: Annotated[Path, typer.Argument(help="LETOR text, a table, a folder of Parquet files or a stored copy.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write into.")],
+@dataclass(frozen=True)
+class SplitOptions:
+    """How queries are split."""
+
     by: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="A column of dates or numbers: the test file is the latest.")
-    ] = None,
+    ] = None
     fractions: Annotated[
         str,
         typer.Option(metavar="N,N,...", help="Shares of the queries: train, vali and test, or train and test."),
-    ] = "0.6,0.2,0.2",
+    ] = "0.6,0.2,0.2"
     stable: Annotated[
         bool,
         typer.Option("--stable", help="Keep each query in its part as the file grows; sizes are then approximate."),
-    ] = False,
-    reading: options.Reading = options.NOTHING,
-    seed: options.Seed = 0,
-    threads: options.Threads = None,
-    quiet: options.Quiet = False,
+    ] = False
+
+
+def split(
+    data: Annotated[Path, typer.Argument(help="LETOR text, a table, a folder of Parquet files or a stored copy.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write into.")],
+    parts: SplitOptions,
+    read: Annotated[reading.ReadOptions, options.only("qid", "layout", "regroup")],
+    running: options.Running,
 ) -> None:
     """Split the queries of a file into train, vali and test; rows of a table keep all their columns.
 
@@ -158,11 +169,12 @@ def split(
     """
     from toprank.data.splitting import split_file
 
-    shares = options.numbers_of(fractions, float, "--fractions takes numbers such as 0.6,0.2,0.2")
-    if by is not None and (seed or stable):
-        idle = "--seed" if seed else "--stable"
+    shares = options.numbers_of(parts.fractions, float, "--fractions takes numbers such as 0.6,0.2,0.2")
+    if parts.by is not None and (running.seed or parts.stable):
+        idle = "--seed" if running.seed else "--stable"
         raise typer.BadParameter(f"--by divides by time, so {idle} has no effect; leave one of them out.")
-    with common.progress(f"Dividing {data} …", quiet):
-        parts = split_file(data, output, shares, by=by, seed=seed, stable=stable, threads=threads, **reading)
-    for path, part in parts.items():
-        common.say(f"{path}: {part.n_queries:,} queries, {part.n_documents:,} documents", quiet)
+    further: dict[str, Any] = {**options.keywords_of(read), "seed": running.seed, "threads": running.threads}
+    with common.progress(f"Dividing {data} …"):
+        written = split_file(data, output, shares, by=parts.by, stable=parts.stable, **further)
+    for path, part in written.items():
+        common.say(f"{path}: {part.n_queries:,} queries, {part.n_documents:,} documents")

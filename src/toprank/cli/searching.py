@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from toprank.cli import common, options, serving
+from toprank.cli.vectors import QueryVectors, vectors_of_documents, vectors_of_queries
 from toprank.errors import count_of
 from toprank.serving.settings import Settings
 
@@ -26,18 +29,40 @@ Qrels = Annotated[
     ),
 ]
 Pool = Annotated[int | None, typer.Option(min=1, help="Candidates per query. Default: as the index was made.")]
-QueryVectors = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--query-vectors",
-        metavar="[NAME=]FILE",
-        help="Vectors of the queries: .npy with one row per query, in order, or .npz with ids and vectors. NAME says "
-        "which vectors of documents they go with, where the index has several.",
-    ),
-]
-
 _OF_MODELS = ("shadow", "interleave", "split", "log_features", "max_documents")
 """Settings of a service that do nothing here, where requests bring no documents to be ranked by a model."""
+
+
+@dataclass(frozen=True)
+class Indexing:
+    """What is indexed, and how candidates are found."""
+
+    fields: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Fields to index. Default: all text fields.")
+    ] = None
+    weights: Annotated[
+        str | None, typer.Option(metavar="FIELD=N,...", help="How much a word counts in these fields; 1 in all others.")
+    ] = None
+    first_stage: Annotated[
+        str, typer.Option(help="The engine that finds candidates: sqlite, or tantivy (needs toprank[search]).")
+    ] = "sqlite"
+    run: Annotated[
+        list[Path] | None,
+        typer.Option(help="Use a run of another engine as the first stage instead. May be given several times."),
+    ] = None
+    pool: Annotated[int, typer.Option(min=1, help="Candidates per query, which the learned order ranks.")] = 200
+    vectors: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FILE",
+            help="Vectors of the documents, from any model: .npy with one row per document, in order, or .npz with ids "
+            "and vectors. NAME is the file's name by default. May be given several times.",
+        ),
+    ] = None
+    language: Annotated[
+        str | None,
+        typer.Option(help="Language for stemming and stop words, by its Snowball name, or none. Default: detected."),
+    ] = None
 
 
 def index(
@@ -55,34 +80,9 @@ def index(
             "--output", "-o", metavar="INDEX", help="The folder to write; an index that is there is replaced."
         ),
     ] = Path("search-index"),
-    fields: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Fields to index. Default: all text fields.")
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(metavar="FIELD=N,...", help="How much a word counts in these fields; 1 in all others.")
-    ] = None,
-    first_stage: Annotated[
-        str, typer.Option(help="The engine that finds candidates: sqlite, or tantivy (needs toprank[search]).")
-    ] = "sqlite",
-    run: Annotated[
-        list[Path] | None,
-        typer.Option(help="Use a run of another engine as the first stage instead. May be given several times."),
-    ] = None,
-    pool: Annotated[int, typer.Option(min=1, help="Candidates per query, which the learned order ranks.")] = 200,
-    vectors: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]FILE",
-            help="Vectors of the documents, from any model: .npy with one row per document, in order, or .npz with ids "
-            "and vectors. NAME is the file's name by default. May be given several times.",
-        ),
-    ] = None,
-    language: Annotated[
-        str | None,
-        typer.Option(help="Language for stemming and stop words, by its Snowball name, or none. Default: detected."),
-    ] = None,
+    *,
+    indexing: Indexing,
     seed: options.Seed = 0,
-    quiet: options.Quiet = False,
 ) -> None:
     """Index a collection of documents: one folder that can be searched, trained and evaluated.
 
@@ -99,35 +99,33 @@ def index(
     from toprank.search.storage import MODEL
 
     runs = None
-    if run:
+    if indexing.run:
         from toprank.data.trec import read_run
 
-        common.refuse_twice(run)
-        runs = common.runs_by_name({path: read_run(path) for path in run})
+        common.refuse_twice(indexing.run)
+        runs = options.runs_by_name({path: read_run(path) for path in indexing.run})
     trained = (output / MODEL).exists()
-    with common.progress(f"Indexing {source} …", quiet):
+    with common.progress(f"Indexing {source} …"):
         made = make(
             source,
             output,
-            fields=options.words_of(fields) if fields else None,
-            weights=dict(map(_weight_of, options.words_of(weights or ""))),
-            first_stage=first_stage if runs is None else runs,
-            pool=pool,
-            vectors=_vectors_of_documents(vectors),
-            language=language,
+            fields=options.words_of(indexing.fields) if indexing.fields else None,
+            weights=dict(map(_weight_of, options.words_of(indexing.weights or ""))),
+            first_stage=indexing.first_stage if runs is None else runs,
+            pool=indexing.pool,
+            vectors=vectors_of_documents(indexing.vectors),
+            language=indexing.language,
             seed=seed,
         )
     typer.echo(
         f"{output}: {count_of(len(made), 'document')} of {made.name}, fields {', '.join(made.documents.fields)}."
     )
     for note in made.notes:
-        common.say(note, quiet)
+        common.say(note)
     if trained:
-        common.say(
-            "The model of the index that was there is gone with it, since it knew other documents. Train again.", quiet
-        )
+        common.say("The model of the index that was there is gone with it, since it knew other documents. Train again.")
     if made.topics is not None and made.judgments:
-        common.say(f"It brings {len(made.topics):,} queries and their judgments: toprank search train {output}", quiet)
+        common.say(f"It brings {len(made.topics):,} queries and their judgments: toprank search train {output}")
 
 
 def _weight_of(part: str) -> tuple[str, float]:
@@ -139,31 +137,39 @@ def _weight_of(part: str) -> tuple[str, float]:
         raise typer.BadParameter(f"--weights takes FIELD=N, not '{part}'.") from None
 
 
-def train(
-    folder: Folder,
-    queries: Queries = None,
-    qrels: Qrels = None,
+@dataclass(frozen=True)
+class QueryOptions:
+    """Queries and their judgments."""
+
+    queries: Queries = None
+    qrels: Qrels = None
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The system that learns, and the clicks that may take the place of judgments."""
+
     clicks: Annotated[
         Path | None,
         typer.Option(help="Learn from a log of clicks instead, whose queries are words, or ids of --queries."),
-    ] = None,
+    ] = None
     values: Annotated[
         str | None,
         typer.Option(
             help="What each kind of event of --clicks counts, such as click=1,like=3,dislike=-1. Default: clicks alone."
         ),
-    ] = None,
+    ] = None
     system: Annotated[
         str,
         typer.Option(
             help="What to train: blend (a linear ranker and small trees; ListNet with --clicks), or any of `toprank "
             "systems`."
         ),
-    ] = "blend",
+    ] = "blend"
     metric: Annotated[
         str | None,
         typer.Option(help="Metric to choose hyper-parameters by; not with --clicks. Default: ndcg@10."),
-    ] = None,
+    ] = None
     pool: Annotated[
         int | None,
         typer.Option(
@@ -171,13 +177,29 @@ def train(
             help="Candidates per query, now and in every later search. Default: as the index was made; with "
             "--clicks, as deep as the log's lists reach.",
         ),
-    ] = None,
-    query_vectors: QueryVectors = None,
-    settings: options.Settings = None,
-    json: options.Json = False,
-    seed: options.Seed = 0,
-    threads: options.TrainingThreads = None,
-    quiet: options.Quiet = False,
+    ] = None
+    query_vectors: QueryVectors = None
+    settings: options.Settings = None
+
+    def check(self, qrels: str | None) -> None:
+        """Refuse options of judgments beside clicks."""
+        if self.clicks is not None:
+            given = (("--qrels", qrels), ("--metric", self.metric), ("--query-vectors", self.query_vectors))
+            for name, value in given:
+                if value is not None:
+                    raise typer.BadParameter(
+                        f"{name} goes with judgments, and --clicks are none; leave one of them out."
+                    )
+        elif self.values is not None:
+            raise typer.BadParameter("--values say what the events of a log count; give the log by --clicks.")
+
+
+def train(
+    folder: Folder,
+    judgments: QueryOptions,
+    learned: Learned,
+    output: options.JsonOutput,
+    running: options.Training,
 ) -> None:
     """Learn the order of candidates from judgments or clicks; the model is kept in the index.
 
@@ -190,41 +212,41 @@ def train(
       toprank search train python.index --clicks used/ --values click=1,like=3,dislike=-1
       toprank search train corpus.index --queries q.jsonl --qrels q.qrels --query-vectors queries.npy
     """
-    if clicks is not None:
-        for name, given in (("--qrels", qrels), ("--metric", metric), ("--query-vectors", query_vectors)):
-            if given is not None:
-                raise typer.BadParameter(f"{name} goes with judgments, and --clicks are none; leave one of them out.")
-    elif values is not None:
-        raise typer.BadParameter("--values say what the events of a log count; give the log by --clicks.")
+    learned.check(judgments.qrels)
     opened = _opened(folder)
-    fixed = options.settings_of(settings)
-    with common.progress("Training …", quiet):
-        if clicks is None:
-            trained = opened.train(
-                queries,
-                qrels,
-                system,
-                metric=metric or "ndcg@10",
-                pool=pool,
-                vectors=_vectors_of_queries(opened, query_vectors),
-                seed=seed,
-                threads=threads,
-                **fixed,
-            )
-        else:
-            from toprank.clicks import read
-
-            ranker = _for_clicks("ListNet" if system == "blend" else system, fixed, seed, threads)
-            log, reward = read(clicks, values=values), "click" if values is None else "value"
-            trained = opened.train_on_clicks(log, queries, system=ranker, pool=pool, reward=reward)
-    common.print_result(trained, json=json)
-    common.say(f"{folder}: the model is in the index; toprank search query {folder} WORDS", quiet)
+    with common.progress("Training …"):
+        trained = (_train if learned.clicks is None else _train_on_clicks)(opened, judgments, learned, running)
+    output.show(trained)
+    common.say(f"{folder}: the model is in the index; toprank search query {folder} WORDS")
 
 
-def evaluate(
-    folder: Folder,
-    queries: Queries = None,
-    qrels: Qrels = None,
+def _train(opened: Any, judgments: QueryOptions, learned: Learned, running: options.Running) -> Any:
+    return opened.train(
+        judgments.queries,
+        judgments.qrels,
+        learned.system,
+        metric=learned.metric or "ndcg@10",
+        pool=learned.pool,
+        vectors=vectors_of_queries(opened, learned.query_vectors),
+        seed=running.seed,
+        threads=running.threads,
+        **options.settings_of(learned.settings),
+    )
+
+
+def _train_on_clicks(opened: Any, judgments: QueryOptions, learned: Learned, running: options.Running) -> Any:
+    from toprank.clicks import read
+
+    fixed = options.settings_of(learned.settings)
+    ranker = _for_clicks("ListNet" if learned.system == "blend" else learned.system, fixed, running)
+    log, reward = read(learned.clicks, values=learned.values), "click" if learned.values is None else "value"
+    return opened.train_on_clicks(log, judgments.queries, system=ranker, pool=learned.pool, reward=reward)
+
+
+@dataclass(frozen=True)
+class ComparedSystems:
+    """The systems that are compared, and how."""
+
     systems: Annotated[
         str | None,
         typer.Option(
@@ -232,22 +254,26 @@ def evaluate(
             help="bm25 (the first stage), lsa, rrf, blend, model, the name of a run, or any of `toprank systems`. "
             "Default: bm25,lsa,rrf,blend.",
         ),
-    ] = None,
-    metrics: options.Metrics = "ndcg@10,map",
-    convention: options.ConventionName = "trec_eval",
+    ] = None
+    metrics: options.Metrics = "ndcg@10,map"
+    convention: options.ConventionName = "trec_eval"
     baseline: Annotated[
         str | None, typer.Option(help="Compare the others with this one. Default: the last system with all others.")
-    ] = None,
-    pool: Pool = None,
-    query_vectors: QueryVectors = None,
-    folds: Annotated[int, typer.Option(min=3, help="Number of folds of queries, for learned systems.")] = 5,
+    ] = None
+    pool: Pool = None
+    query_vectors: QueryVectors = None
+    folds: Annotated[int, typer.Option(min=3, help="Number of folds of queries, for learned systems.")] = 5
     runs: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the run of each system here.")
-    ] = None,
-    json: options.Json = False,
-    seed: options.Seed = 0,
-    threads: options.TrainingThreads = None,
-    quiet: options.Quiet = False,
+    ] = None
+
+
+def evaluate(
+    folder: Folder,
+    judgments: QueryOptions,
+    compared: ComparedSystems,
+    output: options.JsonOutput,
+    running: options.Training,
 ) -> None:
     """Compare systems on judged queries, with statistics; learned systems rank queries that they have not seen.
 
@@ -258,28 +284,27 @@ def evaluate(
       toprank search evaluate cran.index --queries cran.qry --qrels cranqrel --systems bm25,lsa,rrf,LambdaMART --json
     """
     opened = _opened(folder)
-    wanted = options.words_of(systems) if systems is not None else None
-    with common.progress("Evaluating …", quiet):
+    with common.progress("Evaluating …"):
         evaluation = opened.evaluate(
-            queries,
-            qrels,
-            wanted,
-            metrics=metrics,
-            convention=convention,
-            baseline=baseline,
-            pool=pool,
-            vectors=_vectors_of_queries(opened, query_vectors),
-            folds=folds,
-            seed=seed,
-            threads=threads,
+            judgments.queries,
+            judgments.qrels,
+            None if compared.systems is None else options.words_of(compared.systems),
+            metrics=compared.metrics,
+            convention=compared.convention,
+            baseline=compared.baseline,
+            pool=compared.pool,
+            vectors=vectors_of_queries(opened, compared.query_vectors),
+            folds=compared.folds,
+            seed=running.seed,
+            threads=running.threads,
         )
-    if runs is not None:
+    if compared.runs is not None:
         from toprank.data.trec import write_run
 
-        runs.mkdir(parents=True, exist_ok=True)
+        compared.runs.mkdir(parents=True, exist_ok=True)
         for name, run in evaluation.runs.items():
-            write_run(run, runs / f"{name}.run")
-    common.print_result(evaluation, json=json)
+            write_run(run, compared.runs / f"{name}.run")
+    output.show(evaluation)
 
 
 def query(
@@ -290,7 +315,8 @@ def query(
         bool, typer.Option("--first-stage", help="Keep the order of the first stage, even if a model is trained.")
     ] = False,
     query_vectors: QueryVectors = None,
-    json: options.Json = False,
+    *,
+    output: options.JsonOutput,
 ) -> None:
     """Search an index: the best documents for a query, with the passage that says why.
 
@@ -300,14 +326,13 @@ def query(
       toprank search query python.index read a csv file
     """
     opened = _opened(folder)
-    vectors = _vectors_of_queries(opened, query_vectors)
-    common.print_result(opened.search(" ".join(words), k, learned=not first_stage, vectors=vectors), json=json)
+    vectors = vectors_of_queries(opened, query_vectors)
+    output.show(opened.search(" ".join(words), k, learned=not first_stage, vectors=vectors))
 
 
-@serving.of_a_service(without=_OF_MODELS)
 def serve(
     folder: Folder,
-    settings: Settings = Settings(),  # noqa: B008 - a frozen value
+    settings: Annotated[Settings, options.without(*_OF_MODELS)],
     quiet: serving.Quiet = False,
 ) -> None:
     """Open the search page of an index on this machine, until SIGTERM or Ctrl-C.
@@ -332,44 +357,12 @@ def serve(
     start([], settings, requests=not quiet, extension=lambda: SearchService(folder))
 
 
-def _vectors_of_documents(given: list[str] | None) -> dict[str, str] | None:
-    """Files of vectors by name."""
-    pairs = [_named_file(text) for text in given or ()]
-    return _by_name([(name or Path(file).stem, file) for name, file in pairs], "--vectors")
-
-
-def _vectors_of_queries(opened: Any, given: list[str] | None) -> dict[str, str] | None:
-    """Files of vectors, by the names of those of documents."""
-    known = list(opened.vectors)
-    if given and not known:
-        raise typer.BadParameter("the index holds no vectors of documents; index them with --vectors.")
-    pairs = [_named_file(text) for text in given or ()]
-    if len(known) > 1 and not all(name for name, _ in pairs):
-        raise typer.BadParameter(
-            f"the index holds the vectors {' and '.join(known)}; say whose these are: --query-vectors {known[0]}=FILE."
-        )
-    return _by_name([(name or known[0], file) for name, file in pairs], "--query-vectors")
-
-
-def _named_file(given: str) -> tuple[str, str]:
-    """NAME=FILE; a file that is there may have an equals sign in its own name."""
-    name, equals, file = given.partition("=")
-    return ("", given) if not equals or Path(given).exists() else (name.strip(), file)
-
-
-def _by_name(pairs: list[tuple[str, str]], option: str) -> dict[str, str] | None:
-    for place, (name, _) in enumerate(pairs):
-        if name in [other for other, _ in pairs[:place]]:
-            raise typer.BadParameter(f"{option} names '{name}' twice; give each file its own name, as in NAME=FILE.")
-    return dict(pairs) or None
-
-
-def _for_clicks(name: str, fixed: dict[str, Any], seed: int, threads: int | None) -> Any:
+def _for_clicks(name: str, fixed: dict[str, Any], running: options.Running) -> Any:
     """Return a system that learns from clicks, with seed and threads if it has these parameters."""
     from toprank import systems
 
     known = systems.get(name).kind().get_params(deep=False)
-    shared = {"seed": seed, "threads": threads}
+    shared = {"seed": running.seed, "threads": running.threads}
     return systems.make(name, **{option: value for option, value in shared.items() if option in known} | fixed)
 
 
@@ -379,4 +372,4 @@ def _opened(folder: Path) -> Any:
     return open_index(folder)
 
 
-COMMANDS = (index, train, evaluate, query, serve)
+COMMANDS: tuple[Callable[..., None], ...] = (index, train, evaluate, query, serve)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toprank.cli import common, helping, options
+from toprank.cli import common, helping
 from toprank.serving.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,36 +21,11 @@ Quiet = Annotated[
 ]
 
 
-def _declared() -> type:
-    """The settings of a service as options."""
-    hints: dict[str, Any] = {}
-    for name, hint in get_type_hints(Settings, include_extras=True).items():
-        kind, option = get_args(hint)
-        hints[name] = Annotated[
-            kind,
-            typer.Option(
-                min=option.least,
-                max=option.most,
-                help=option.help,
-                metavar=option.metavar,
-                rich_help_panel=option.group,
-            ),
-        ]
-    return type("Declared", (), {"__annotations__": hints, **{field.name: field.default for field in fields(Settings)}})
-
-
-def of_a_service(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of a service, as its argument `settings`, but for those that do nothing there."""
-    names = [field.name for field in fields(Settings) if field.name not in without]
-    return options.in_place_of("settings", _declared(), names, lambda given: Settings(**given))
-
-
-@of_a_service()
 def serve(
     models: Annotated[
         list[str], typer.Argument(metavar="MODEL...", help="Model files, or NAME=FILE; the first is primary.")
     ],
-    settings: Settings = Settings(),  # noqa: B008 - a frozen value
+    settings: Settings,
     reference: Annotated[
         Path | None, typer.Option(help="Reference data for the primary model; /metrics then reports drift from them.")
     ] = None,
@@ -81,5 +54,6 @@ def serve(
 
 
 def _reference(path: Path, models: Models) -> RankingData:
-    reading: options.Reading = {"label": False} if common.file_format(path) in common.TABLES else {}
-    return common.read_alike(path, True, reading, like=models.get(None).ranker)
+    read: dict[str, Any] = {"label": False} if common.file_format(path) in common.TABLES else {}
+    with common.keeping(quiet=True):  # standard error is read by programs
+        return common.read_alike(path, read, like=models.get(None).ranker)

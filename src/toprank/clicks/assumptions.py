@@ -8,36 +8,38 @@ a position the likelier the further down they clicked: like users who stop. So w
 context, the models are compared within each context.
 
 **Who click what stands first because it stands there.** P(click) is α_k R + β_k then (`toprank.clicks.trust`), and
-otherwise a multiple of R. So β is fitted to a part of the log; where that of any position is surely not 0, propensities
-alone mislead.
+otherwise a multiple of R. So propensities of documents of high and low relevance are compared; if they surely differ,
+and β is not small, propensities alone mislead.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from toprank.clicks.cascades import DBN, DCM
-from toprank.clicks.contexts import Context, contexts_of
-from toprank.clicks.corrections import sessions_of
-from toprank.clicks.estimators import propensities
-from toprank.clicks.held_out import ComparedModels, compare_models, joint_gain, model_named
+from toprank.clicks.contexts import Context, Contexts, contexts_of, differ
+from toprank.clicks.corrections import session_queries
+from toprank.clicks.estimators import point_estimate
+from toprank.clicks.evidence import Evidence
+from toprank.clicks.intervention_harvesting import prepared
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, some_queries, sums
-from toprank.clicks.models import PBM, ClickModel
+from toprank.clicks.model_comparison import ComparedModels, compare_models, joint_gain, model_named
+from toprank.clicks.models import ClickModel
+from toprank.clicks.products import PBM
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError
+from toprank.errors import DataError, held_warnings
 from toprank.significance import Interval
-from toprank.significance.leaving_out import mean_interval
+from toprank.significance.resampling import mean_interval
 
 _SESSIONS = 20_000  # that models are compared on: enough to tell users apart, and seconds rather than minutes
-_LEAST = 200  # sessions, below which nothing is said of users
+_MIN_SESSIONS = 200  # sessions, below which nothing is said of users
 _DEEPEST = 10  # what stands lower is clicked too rarely to tell slopes from offsets
-_LEVEL = 0.002  # of the doubt that any position is found by chance: 50 draws do not know the far ends well
+_LEVEL = 0.002  # of the test for trust in positions
 _SMALL = 0.05  # clicks, beside those at the first position: less would hardly turn a decision
 
 
@@ -66,8 +68,8 @@ class CascadeUsers:
         return (
             f"Users read from the top and stop: {self.model} fits better than the position-based model {where}by "
             f"{self.gain.value:.3g} a session [{self.gain.low:.3g}, {self.gain.high:.3g}], natural logarithm, so the "
-            f"estimates by propensities may mislead. By {self.model} the difference is {self.difference.value:+.4f} "
-            f"[{low:+.4f}, {high:+.4f}]; the decision needs both.{'' if self.by else hint}"
+            f"estimates by propensities do not decide alone. By {self.model} the difference is "
+            f"{self.difference.value:+.4f} [{low:+.4f}, {high:+.4f}]; the decision needs both.{'' if self.by else hint}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,15 +80,36 @@ class CascadeUsers:
         }  # fmt: skip
 
 
-def cascade_users(
-    ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, k: int, reward: str, confidence: float, seed: int,
-    context: Context | None = None,
-) -> CascadeUsers | None:  # fmt: skip
-    """Return what follows if the log surely has users who stop, else None; `ranks` are those of two rankers, by name.
+class ReadersQuestion(NamedTuple):
+    """Two rankers to compare if users read from the top and stop.
+
+    Attributes:
+        evidence: clicks and documents.
+        ranks: rank of each document, by the names of the two rankers.
+        k: number of positions that count.
+        reward: ``click`` or ``value``.
+        confidence: confidence level of the interval.
+        seed: seed of the random draws.
+        context: columns within whose contexts the models are compared.
+    """
+
+    evidence: Evidence
+    ranks: Mapping[str, IntArray]
+    k: int
+    reward: str
+    confidence: float
+    seed: int
+    context: Context | None = None
+
+
+def cascade_users(question: ReadersQuestion) -> CascadeUsers | None:
+    """Return what follows if the log surely has users who stop, else None.
 
     The interval takes the parameters that all documents share for right, but not what is learned of each document. The
     model's prior draws documents towards each other, so the difference tends to be too small: only its sign is used.
     """
+    evidence, ranks, k, reward, confidence, seed, context = question
+    log = evidence.log
     single_lists = log.select(~log.doubled) if log.doubled.any() else log
     compared = _compared(some_queries(single_lists, _SESSIONS, seed), context, confidence, seed)
     if not compared:
@@ -96,10 +119,9 @@ def cascade_users(
     gain = gains[likeliest]
     if not gain.low > 0:
         return None
-    with warnings.catch_warnings():  # positions are not told apart by such users, and need not be
-        warnings.simplefilter("ignore", UnidentifiedWarning)
+    with held_warnings(UnidentifiedWarning):  # cascades leave the order of positions open, which changes nothing here
         model = model_named(likeliest)().fit(single_lists)
-    values, weights = _brought(model, ranks, single_lists, data, k, reward)
+    values, weights = _brought(model, ranks, single_lists, evidence.data, (k, reward))
     shares, (first, second) = weights / weights.sum(), values
     difference = mean_interval(values[first] - values[second], weights, confidence)
     called = "" if context is None else contexts_of(log, context).called
@@ -116,15 +138,17 @@ def _compared(log: ClickLog, context: Context | None, confidence: float, seed: i
     return [
         compare_models(part, models, resamples=2, confidence=confidence, seed=seed)
         for part in parts
-        if part.n_sessions >= _LEAST
+        if part.n_sessions >= _MIN_SESSIONS
     ]
 
 
 def _brought(
-    model: ClickModel, ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, k: int, reward: str
+    model: ClickModel, ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData, top: tuple[int, str]
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """Return what the top of each ranker would bring to a session of each query, and the queries' sessions."""
-    sessions, _ = sessions_of(log, data)
+    query_of = session_queries(log, data)
+    k, reward = top
+    sessions = sums(query_of[query_of >= 0], log.session_weights[query_of >= 0], data.n_queries)
     in_log = sessions > 0
     if not in_log.any():
         raise DataError("No query of the log is in the data.")
@@ -156,28 +180,53 @@ def _per_click(log: ClickLog, data: RankingData) -> FloatArray:
 
 
 def trusting_users(log: ClickLog, seed: int) -> list[str]:
-    """Return a sentence on users who trust positions, if the log surely has them."""
+    """Return a sentence on users who trust positions, if the log surely has them.
+
+    The score test decides, since its level depends neither on how few clicks a document has nor on weights or changes
+    over time, which a fit of P(click) = α_k R + β_k takes for trust. The fit says at which positions, and how much.
+    """
     if log.position.min() > 1:  # nothing to compare with
         return []
     part = some_queries(log.top(_DEEPEST), _SESSIONS, seed)
-    if part.n_sessions < _LEAST or part.depth < 2:
+    if part.n_sessions < _MIN_SESSIONS or part.depth < 2 or not _curves_differ(part, seed):
         return []
-    with warnings.catch_warnings():  # what cannot be told apart, or does not come to rest, is not found
-        warnings.simplefilter("ignore")
-        estimate = propensities(part, "trust", resamples=2, seed=seed)
-        if estimate.offsets is None or not (np.abs(estimate.offsets) > _SMALL).any():  # intervals are dear
-            return []
-        estimate = propensities(part, "trust", confidence=1 - _LEVEL / (part.depth - 1), seed=seed)
-    if estimate.offsets is None or estimate.offset_intervals is None:
+    with held_warnings(), np.errstate(all="ignore"):  # an estimate that fails finds nothing
+        offsets = point_estimate(part, "trust").offsets
+    assert offsets is not None
+    large = np.flatnonzero(np.abs(offsets) > _SMALL)
+    if not len(large):
         return []
-    low, high = estimate.offset_intervals
-    with np.errstate(invalid="ignore"):
-        sure = np.flatnonzero(((low > 0) | (high < 0)) & (np.abs(estimate.offsets) > _SMALL))
-    if not len(sure):
-        return []
-    places = ", ".join(str(place + 1) for place in sure.tolist())
-    noun = "position" if len(sure) == 1 else "positions"
+    places = ", ".join(str(place + 1) for place in large.tolist())
+    noun = "position" if len(large) == 1 else "positions"
     return [
         f"Users trust positions: at {noun} {places} clicks depend on what documents are worth in another way than at "
         "the first. The estimates may mislead; propensities by the method 'trust' allow for such users."
     ]
+
+
+def _curves_differ(log: ClickLog, seed: int) -> bool:
+    """Test whether documents of high and of low relevance have the same propensities, as they do without trust.
+
+    One half of the sessions divides the documents, the clicks of the other half are tested, and vice versa.
+    """
+    half = np.random.default_rng(seed).permutation(log.n_sessions) % 2
+    p = [differ(tested, _by_relevance(log.select(half != side), tested), seed).p
+         for side in (0, 1) for tested in (log.select(half == side),)]  # fmt: skip
+    return bool(2 * np.nanmin([1.0, *p]) <= _LEVEL)  # Bonferroni
+
+
+def _by_relevance(log: ClickLog, tested: ClickLog) -> Contexts:
+    """Divide the documents of tested sessions into two classes, by the clicks of other sessions.
+
+    Both classes have half of the clicks that are expected.
+    """
+    place, n = log.position - 1, log.n_pairs
+    with held_warnings():
+        slope = np.nan_to_num(prepared(log, "all-pairs").estimate(np.ones(log.n_queries)))
+    exposure = sums(log.pair, slope[place] * log.impression_weights, n)
+    clicks = sums(log.pair, log.clicks * log.impression_weights, n)
+    rate = np.divide(clicks, exposure, out=np.zeros(n), where=exposure > 0)
+    order = np.argsort(rate, kind="stable")
+    total = np.cumsum(clicks[order])
+    high = rate >= rate[order[np.searchsorted(total, total[-1] / 2)]]
+    return Contexts(("relevance",), ("low", "high"), True, tested.depth, high[tested.pair].astype(np.int64))

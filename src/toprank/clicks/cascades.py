@@ -26,9 +26,9 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank import kernels
-from toprank.clicks.fitting import climb, inside, maximise, product
+from toprank.clicks.em import blocks, climb, inside, maximise, product, rate_prior
 from toprank.clicks.log import ClickLog, sums
-from toprank.clicks.models import ClickModel, blocks, by_rank, check_depth, rate_prior
+from toprank.clicks.models import ClickModel, by_rank, check_depth
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
 
 _SESSIONS = 1 << 14  # that a thread takes at a time, where their sums belong to the pairs of whole queries
@@ -39,26 +39,25 @@ class Expected(NamedTuple):
 
     examined: FloatArray
     onward: FloatArray
-    value: float
 
 
 class _Chain(ClickModel):
     """A user who reads from the top: how likely clicks are, and how they are drawn."""
 
-    skip_: float = 1.0
-    """P(look at the next one | looked, and did not click)."""
+    skip_: float = 1.0  # p(look at the next one | looked, and did not click)
 
     def _kinds(self, log: ClickLog) -> IntArray:
         """Which probability of going on after a click belongs to each impression: its document's, by default."""
         return log.pair
 
-    @abstractmethod
     def _after(self, log: ClickLog) -> FloatArray:
-        """P(go on after a click) of each kind of `log`, as they were learnt."""
+        """Return the fitted P(go on after a click) of each kind of `log`; by default for each pair."""
+        name = "satisfaction_" if hasattr(self, "satisfaction_") else "attraction_"
+        return self._goes_on(log.pair_query, self._of_pairs("attraction_", log), self._of_pairs(name, log))
 
     @abstractmethod
     def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
-        """P(go on after a click) at positions, of documents with given attraction and satisfaction."""
+        """Return P(go on after a click) at positions, of documents with given attraction and satisfaction."""
 
     def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
         """Attraction times the probability that the user has come so far."""
@@ -113,12 +112,9 @@ class Cascade(_Chain):
         self.attraction_ = self._liked(clicked, sums(log.pair, seen, log.n_pairs))
         self.impossible_ = int((log.session_clicks > 1).sum())
 
-    def _after(self, log: ClickLog) -> FloatArray:
-        return np.zeros(log.n_pairs)
-
     @override
     def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
-        return np.zeros(len(position))
+        return np.zeros(len(attraction))
 
 
 def _down_to_the_first_click(log: ClickLog) -> npt.NDArray[np.bool_]:
@@ -169,15 +165,11 @@ class _Fitted(_Chain):
         inner = np.ones(log.n_impressions, dtype=bool)
         inner[log.offsets[1:] - 1] = False  # nothing is known of what would have come after the last document
         a, b = self.prior_
-        same = (
-            weight,
-            inner,
-            weight * inner,
-            sums(log.pair, weight * log.clicks, n),
-            of_session,
-            _whole_queries(log),
-            threads,
-        )
+        clicked = sums(log.pair, weight * log.clicks, n)
+        now = Now(
+            attraction=np.empty(0), own=np.empty(0), weight=weight, inner=inner, below=weight * inner, clicked=clicked,
+            of_session=of_session, parts=_whole_queries(log), threads=threads,
+        )  # fmt: skip
 
         def step(both: FloatArray) -> tuple[FloatArray, float]:
             after, skip = self._steps(both[:n], both[n:])
@@ -190,21 +182,17 @@ class _Fitted(_Chain):
             )
             shrunk = both if self._learner is None else both[n:]
             value = product(values, of_session) + float((a * np.log(shrunk) + b * np.log1p(-shrunk)).sum())
-            now = Now(both[:n], both[n:], *same)
-            return inside(np.concatenate(self._better(log, now, Expected(examined, onward, value)))), value
+            better = self._better(log, now._replace(attraction=both[:n], own=both[n:]), Expected(examined, onward))
+            return inside(np.concatenate(better)), value
 
         start = self._closed_form(log, weight) if self._begin is None else self._begin
         if self._learner is None:
-            climb_end = maximise(step, start, *limits, lambda both: both[n:])
+            self._end(maximise(step, start, *limits, lambda both: both[n:]))
         else:
-            climb_end = climb(step, start, *limits)
-        self.steps_, self.converged_, self._rest, self.attraction_ = (
-            climb_end.steps,
-            climb_end.converged,
-            climb_end.at,
-            climb_end.at[:n],
-        )
-        self._keep(climb_end.at[n:])
+            self._end(climb(step, start, *limits))
+        assert self._rest is not None
+        self.attraction_ = self._rest[:n]
+        self._keep(self._rest[n:])
 
     def _closed_form(self, log: ClickLog, weight: FloatArray) -> FloatArray:
         """All parameters, as if users had looked at nothing below their last click, and at all above."""
@@ -213,28 +201,18 @@ class _Fitted(_Chain):
         last = np.where(log.clicks, np.arange(log.n_impressions), -1) == _last_clicks(log)
         return np.concatenate([attraction, self._start(log, weight, last)])
 
-    def _attraction(self, log: ClickLog, now: Now, expected: Expected) -> FloatArray:
-        """Clicks over looks."""
-        return self._liked(now.clicked, sums(log.pair, now.weight * expected.examined, log.n_pairs))
-
 
 class Now(NamedTuple):
     """The parameters of a step, and what is the same in all of them."""
 
     attraction: FloatArray
     own: FloatArray
-    weight: FloatArray
-    """Of each impression."""
-    inner: npt.NDArray[np.bool_]
-    """Which impressions have one below them."""
-    below: FloatArray
-    """The weights of these; 0 for the others."""
-    clicked: FloatArray
-    """How often each pair was clicked."""
-    of_session: FloatArray
-    """The weight of each session."""
-    parts: list[tuple[int, int]]
-    """Sessions of whole queries, so that no two parts have a pair in common."""
+    weight: FloatArray  # of each impression
+    inner: npt.NDArray[np.bool_]  # which impressions have one below them
+    below: FloatArray  # the weights of these; 0 for the others
+    clicked: FloatArray  # how often each pair was clicked
+    of_session: FloatArray  # the weight of each session
+    parts: list[tuple[int, int]]  # sessions of whole queries, so that no two parts have a pair in common
     threads: int | None
 
 
@@ -247,18 +225,25 @@ def _whole_queries(log: ClickLog) -> list[tuple[int, int]]:
     return [(int(begins[first]), int(begins[last])) for first, last in blocks_of(begins, _SESSIONS)]
 
 
-class DCM(_Fitted):
-    """The dependent click model: after a click at position k the user goes on with `continuation_[k - 1]`."""
+class _Continued(_Fitted):
+    """A chain whose own parameters are continuations."""
 
     shared: ClassVar[tuple[str, ...]] = ("continuation",)
     continuation_: FloatArray
 
     @classmethod
     def known(cls, continuation: npt.ArrayLike) -> Self:
-        """A model whose continuations are given, to simulate with."""
+        """Return a model with known continuations, to simulate with."""
         model = cls()
-        model.continuation_ = np.asarray(continuation, dtype=np.float64)
+        model._keep(np.asarray(continuation, dtype=np.float64))
         return model
+
+    def _keep(self, own: FloatArray) -> None:
+        self.continuation_ = own
+
+
+class DCM(_Continued):
+    """The dependent click model: after a click at position k the user goes on with `continuation_[k - 1]`."""
 
     def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
         return rate_prior(log, looked_at=_down_to_the_last_click(log))
@@ -278,10 +263,7 @@ class DCM(_Fitted):
         counted = now.below * log.clicks
         on = sums(log.position - 1, counted * expected.onward, log.depth)
         own = self._share(on, sums(log.position - 1, counted, log.depth))
-        return self._attraction(log, now, expected), own
-
-    def _keep(self, own: FloatArray) -> None:
-        self.continuation_ = own
+        return self._liked(now.clicked, sums(log.pair, now.weight * expected.examined, log.n_pairs)), own
 
     def _after(self, log: ClickLog) -> FloatArray:
         check_depth(self, log, len(self.continuation_))
@@ -317,14 +299,13 @@ class SDBN(_Fitted):
         return 1 - own[: len(attraction)], 1.0
 
     def _better(self, log: ClickLog, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
-        looked, enough, _ = _satisfaction_sums(log, now, expected, 1.0)
-        return self._liked(now.clicked, looked), self._share(enough, now.clicked)
+        patience = self._steps(now.attraction, now.own)[1]
+        looked, enough, (went, unsatisfied) = _satisfaction_sums(log, now, expected, patience)
+        own = np.append(self._share(enough, now.clicked), self._share(went, unsatisfied))
+        return self._liked(now.clicked, looked), own[: len(now.own)]  # only `DBN` learns its patience
 
     def _keep(self, own: FloatArray) -> None:
         self.satisfaction_ = own
-
-    def _after(self, log: ClickLog) -> FloatArray:
-        return self.skip_ * (1 - self._of_pairs("satisfaction_", log))
 
     @override
     def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:
@@ -340,8 +321,7 @@ def _satisfaction_sums(
 
     def part(number: int) -> None:
         sessions = now.parts[number]
-        expectations = expected.examined, expected.onward, *sessions
-        kernels.satisfaction_sums(*shown, patience, *expectations, looked, enough, totals[number])
+        kernels.satisfaction_sums(*shown, patience, *expected, *sessions, looked, enough, totals[number])
 
     each_block(part, range(len(now.parts)), now.threads)
     return looked, enough, totals.sum(axis=0)
@@ -374,31 +354,16 @@ class DBN(SDBN):
         patience = float(own[-1])
         return patience * (1 - own[: len(attraction)]), patience
 
-    def _better(self, log: ClickLog, now: Now, expected: Expected) -> tuple[FloatArray, FloatArray]:
-        looked, enough, (went, unsatisfied) = _satisfaction_sums(log, now, expected, float(now.own[-1]))
-        own = np.append(self._share(enough, now.clicked), self._share(went, unsatisfied))
-        return self._liked(now.clicked, looked), own
-
     def _keep(self, own: FloatArray) -> None:
         self.satisfaction_, self.skip_ = own[:-1], float(own[-1])
 
 
-class CCM(_Fitted):
+class CCM(_Continued):
     """The click chain model: after a skip the user goes on with τ₁, after a click with τ₂ or, where satisfied, τ₃.
 
     A clicked document satisfies with its attraction, so that one number is learnt of each; `continuation_` = (τ₁, τ₂,
     τ₃). With the satisfaction as a hidden variable of its own every step has a closed form.
     """
-
-    shared: ClassVar[tuple[str, ...]] = ("continuation",)
-    continuation_: FloatArray
-
-    @classmethod
-    def known(cls, continuation: npt.ArrayLike) -> Self:
-        """A model whose three continuations are given, to simulate with; satisfaction is then attraction."""
-        model = cls()
-        model._keep(np.asarray(continuation, dtype=np.float64))
-        return model
 
     @override
     def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
@@ -428,12 +393,6 @@ class CCM(_Fitted):
     def skip_(self) -> float:  # type: ignore[override]
         """P(look at the next one | looked, and did not click): τ₁."""
         return float(self.continuation_[0])
-
-    def _keep(self, own: FloatArray) -> None:
-        self.continuation_ = own
-
-    def _after(self, log: ClickLog) -> FloatArray:
-        return self._steps(self._of_pairs("attraction_", log), self.continuation_)[0]
 
     @override
     def _goes_on(self, position: IntArray, attraction: FloatArray, satisfaction: FloatArray) -> FloatArray:

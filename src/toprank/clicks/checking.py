@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from toprank.clicks.context_curves import by_context
+from toprank.clicks.context_estimation import by_context
 from toprank.clicks.context_propensities import ContextPropensities
 from toprank.clicks.contexts import Context
-from toprank.clicks.findings import found_in, sessions_needed
-from toprank.clicks.harvests import Graph, Propensities, graph, harvested
+from toprank.clicks.findings import click_rates, of_features, of_log
+from toprank.clicks.intervention_harvesting import SWAP, Graph, Propensities, graph, harvested
 from toprank.clicks.log import COMPARED, ClickLog, check_log
 from toprank.compute import IntArray
-from toprank.data.checks import check_number, check_whole
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.doctor.findings import Finding
-from toprank.errors import DataError, count_of
-from toprank.showing.pictures import Picture
-from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, json_rows, percent
+from toprank.display.pictures import Picture
+from toprank.display.record import Record, to_json
+from toprank.display.tables import Part, Table, bracketed, json_numbers, json_rows, percent
+from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
+from toprank.errors import DataError, Remedy, count_of, joined
 
 _ALL_SHOWN = 15  # pairs of positions that a table shows; of more,
 _TOP_SHOWN = 10  # those of neighbours and with the first, down to here
 
+_SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
+_WIDE = 0.5  # an interval wider than this share of its propensity tells little
+_FEW = 10  # queries, which tell little of how queries differ
+
 
 @dataclass(frozen=True, repr=False)
-class LogReport(Shown):
+class LogReport(Record):
     """What was found, worst first; and how far the log can tell positions apart.
 
     Attributes:
@@ -56,16 +61,12 @@ class LogReport(Shown):
             "summary": self.summary,
             "log": self.sizes,
             "sessions_needed": self.sessions_needed,
-            "findings": [asdict(finding) | {"examples": list(finding.examples)} for finding in self.findings],
+            "findings": to_json(self.findings),
             "positions": json_rows(self._columns()),
-            "components": [list(component) for component in self.graph.components],
-            "edges": [edge._asdict() for edge in self.graph.edges],
-            "contexts": None if self.contexts is None else self.contexts.to_dict(),
+            "components": to_json(self.graph.components),
+            "edges": to_json(self.graph.edges),
+            "contexts": to_json(self.contexts),
         }
-
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each position; a frame of pandas or polars, or Arrow's."""
-        return frame_of(self._columns(), kind)
 
     def _columns(self) -> dict[str, Sequence[Any]]:
         depth, known = self.graph.depth, self.propensities
@@ -132,15 +133,15 @@ class LogReport(Shown):
         if not self.graph.edges:
             return parts
         groups, edges = self.graph.components, len(self.graph.edges)
-        joined = "Documents that stood at several positions connect all positions."
+        words = "Documents that stood at several positions connect all positions."
         if len(groups) > 1:
             in_words = "; ".join(_in_words(group) for group in groups)
-            joined = f"Positions fall into {len(groups)} groups that no document connects: {in_words}."
+            words = f"Positions fall into {len(groups)} groups that no document connects: {in_words}."
         if edges > _ALL_SHOWN:
-            joined += (
+            words += (
                 f" Of {edges:,} pairs, those of neighbours and those with the first, down to position {_TOP_SHOWN}:"
             )
-        return [*parts, joined, self.edges_table()]
+        return [*parts, words, self.edges_table()]
 
 
 def _in_words(positions: Sequence[int]) -> str:
@@ -182,23 +183,110 @@ def check(
     estimate = harvested(shallow, resamples=resamples, seed=seed) if log.clicks.any() else None
     positions = graph(shallow) if estimate is None else estimate.graph
     estimate = estimate if positions.edges else None
-    impressions = np.bincount(log.position, minlength=log.depth + 1)[1:]
-    clicks = np.bincount(log.position[log.clicks], minlength=log.depth + 1)[1:]
     sizes = {"sessions": log.n_sessions, "impressions": log.n_impressions, "clicks": int(log.clicks.sum())}
     sizes |= {"queries": _different(log.session_query), "documents": _different(log.pair), "positions": log.depth}
-    depth = positions.depth
-    contexts = None if context is None else by_context(shallow, context, resamples=resamples, seed=seed)
+    found = [*of_log(log, context, seed), *_of_positions(log, positions, estimate, width)]
+    found += of_features(log, data) if data is not None else ()
     return LogReport(
-        sizes,
-        found_in(log, data, positions, estimate, width, context, seed),
-        positions,
-        impressions[:depth],
-        clicks[:depth],
-        estimate,
-        sessions_needed(log, estimate, width),
-        contexts,
+        sizes=sizes,
+        findings=tuple(sorted(found, key=lambda finding: _SEVERITIES.index(finding.severity))),
+        graph=positions,
+        impressions=np.bincount(log.position, minlength=log.depth + 1)[1 : positions.depth + 1],
+        clicks=np.bincount(log.position[log.clicks], minlength=log.depth + 1)[1 : positions.depth + 1],
+        propensities=estimate,
+        sessions_needed=sessions_needed(log, estimate, width),
+        contexts=None if context is None else by_context(shallow, context, resamples=resamples, seed=seed),
     )
 
 
 def _different(numbers: IntArray) -> int:
     return int(np.count_nonzero(np.bincount(numbers)))
+
+
+def sessions_needed(log: ClickLog, estimate: Propensities | None, width: float) -> int | None:
+    """Return about how many sessions make all intervals narrower than this share of their propensity; None if unknown.
+
+    Where the log tells propensities, their intervals shrink as 1/√sessions. Where it does not, as many as with
+    neighbours swapped among the first ten in one list of twenty: the logarithm of the ratio of two neighbours has then
+    the variance ¼ (1/clicks of the one + 1/clicks of the other) of swapped lists, and ratios add up to the last place.
+    """
+    if estimate is None or not estimate.identified[1:].any():
+        rates = click_rates(log)[1 : _SWAPPED + 1]
+        if len(rates) < 2 or not (rates > 0).all():
+            return None
+        steps = 0.25 * (1 / rates[:-1] + 1 / rates[1:])
+        return round((len(rates) - 1) / _SHARE * float(steps.sum()) * (2 * _NORMAL / width) ** 2)
+    low, high = estimate.intervals
+    with np.errstate(invalid="ignore", divide="ignore"):
+        wider = ((high - low) / (width * estimate.values))[estimate.identified]
+    wider = wider[np.isfinite(wider)]
+    return round(log.n_sessions * float(wider.max()) ** 2) if len(wider) and wider.max() > 0 else None
+
+
+_SWAPPED, _SHARE, _NORMAL = 10, 0.05, 1.96  # as `serve` explores, and the quantile of 95 %
+
+
+def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, width: float) -> Iterator[Finding]:
+    """Which positions can be compared, and how well."""
+    shown, clicked = (
+        np.bincount(where, minlength=log.depth + 1)[1:] for where in (log.position, log.position[log.clicks])
+    )
+    if log.clicks.any():
+        never = np.flatnonzero((shown > 0) & (clicked == 0)) + 1
+        remedy = joined(
+            "As far as the log can say nobody looks there, and nothing can be divided by a propensity of 0: log more "
+            "sessions, or train with a least propensity,",
+            Remedy("{clip}.", clip=...),
+        )
+        yield from about_some(
+            "unclicked-positions", "warning", len(never), log.depth, "position|positions was|were never clicked",
+            (f"position {k}" for k in never), remedy,
+        )  # fmt: skip
+    if log.depth == 1:
+        return
+    yield from about_some(
+        "deep-positions", "warning", int(shown[graph.depth :].sum()), log.n_impressions,
+        f"impression|impressions stands|stand below position {graph.depth:,}", (),
+        "They stay in the log, but are not compared with others here.",
+    )  # fmt: skip
+    if not graph.edges:
+        sentence = "No document was shown at two positions: one ranker showed the same order every time."
+        needed = sessions_needed(log, None, width)
+        remedy = f"The effects of position and relevance cannot be separated. {SWAP}"
+        if needed:
+            remedy += (
+                f" With neighbours swapped in {_SHARE:.0%} of the lists, about {needed:,} sessions make intervals of "
+                f"propensities narrower than {width:.0%} of them."
+            )
+        yield Finding("one-order", "problem", sentence, log.n_pairs, (), remedy)
+    else:
+        apart = np.flatnonzero(~graph.identified & (shown[: graph.depth] > 0)) + 1
+        yield from about_some(
+            "unjoined-positions", "warning", len(apart), log.depth,
+            "position|positions shares|share no document with those that are connected to the first",
+            (f"position {k}" for k in apart), f"The log does not say how likely users look at them. {SWAP}",
+        )  # fmt: skip
+    if estimate is not None:
+        yield from _of_intervals(log, estimate, width)
+
+
+def _of_intervals(log: ClickLog, estimate: Propensities, width: float) -> Iterator[Finding]:
+    """Few queries, and wide intervals of propensities."""
+    count = len(np.unique(log.session_query))
+    if count < _FEW:
+        sentence = f"The log has {count} {agreeing(count, 'query|queries')}."
+        effect = ", so there are none" if count == 1 else ", and so few queries make them wide"
+        remedy = f"Intervals come from the differences between queries{effect}. Log more queries."
+        yield Finding("few-queries", "warning", sentence, count, (), remedy)
+    low, high = estimate.intervals
+    with np.errstate(invalid="ignore"):
+        wide = estimate.identified & (high - low > width * estimate.values)
+    count = int(wide.sum())
+    if count:
+        ends = (f"position {k + 1}: {bracketed(low[k], high[k])}" for k in np.flatnonzero(wide))
+        noun = agreeing(count, "position|positions")
+        part = "half" if width == _WIDE else f"{width:.0%}"
+        sentence = f"The propensity of {count} {noun} has an interval that is wider than {part} of it."
+        needed = sessions_needed(log, estimate, width)
+        more = f" About {needed:,} sessions like these would be enough." if needed else ""
+        yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), SWAP + more)

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.clicks.context_differences import ContextTest, changes_looks
-from toprank.clicks.contexts import ContextCells
+from toprank.clicks.contexts import ContextCells, ContextTest, changes_looks
 from toprank.clicks.curves import Curves, Shrinkage
-from toprank.clicks.harvests import Propensities
+from toprank.clicks.intervention_harvesting import Propensities
 from toprank.clicks.recency import Recency
 from toprank.compute import FloatArray, IntArray
+from toprank.display.pictures import Chart, Line, Picture, curves
+from toprank.display.record import Record, to_json
+from toprank.display.tables import Part, Table, bracketed, json_rows, percent
 from toprank.errors import DataError, UnknownNameError
-from toprank.showing.pictures import Chart, Line, Picture, curves
-from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_rows, percent
 from toprank.significance import Interval
 
 _LEVEL = 0.05  # of the sentence that says whether contexts differ
@@ -25,7 +25,7 @@ _DRAWN = 10  # curves in a picture: more cannot be told apart
 
 
 @dataclass(frozen=True, repr=False)
-class ContextPropensities(Shown):
+class ContextPropensities(Record):
     """P(look at a position) by context.
 
     Attributes:
@@ -102,18 +102,12 @@ class ContextPropensities(Shown):
             return np.ones(self.values.shape, dtype=bool)
         return np.asarray(self.own > 0)
 
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each context and position."""
-        return frame_of(self._columns(), kind)
-
     def to_dict(self) -> dict[str, Any]:
         """For JSON; what the log cannot tell is None."""
-        difference = self.difference
         return {
             "summary": self.summary, "method": self.method, "columns": list(self.layout.columns),
             "varies_within_sessions": self.layout.varies, "confidence": self.confidence,
-            "recency": None if self.recency is None else self.recency.to_dict(),
-            "p": difference.p if difference.is_known else None, "queries": difference.queries,
+            "recency": to_json(self.recency), "p": to_json(self.difference.p), "queries": self.difference.queries,
             "spread": float(np.sqrt(self.between)),
             "contexts": json_rows({
                 "context": self.names, "sessions": self.sizes.tolist(), "clicks": self.clicks.tolist(),

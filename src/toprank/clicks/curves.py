@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.contexts import ContextCells
-from toprank.clicks.harvests import HARVESTED, harvested, least_noise, prepared
+from toprank.clicks.intervention_harvesting import HARVESTED, harvested, least_noise, prepared
 from toprank.clicks.log import ClickLog, UnidentifiedError, some_queries
 from toprank.compute import FloatArray, IntArray
-from toprank.showing.tables import bracketed
+from toprank.display.tables import bracketed
+from toprank.errors import held_warnings
 
+BLOCKED = 5  # exit status of a command whose decision a caveat blocks, such as propensities that the log contradicts
 _SESSIONS = 20_000  # that a curve is held against
 _LEAST = 200  # sessions, below which nothing is said of one
 _DEEPEST = 10
@@ -25,7 +26,7 @@ _FAR = 0.1  # of the logarithm: less would hardly turn a decision
 
 
 class Shrinkage(NamedTuple):
-    """How curves were drawn towards the whole (`shrinking`): how much is their own, and what they vary by."""
+    """How curves were drawn towards the whole (`empirical_bayes`): how much is their own, and what they vary by."""
 
     own: FloatArray
     variance: FloatArray
@@ -137,8 +138,8 @@ def contradiction(curves: Curves, log: ClickLog, seed: int = 0) -> str:
     if part.n_sessions < _LEAST or part.depth < 2:
         return ""
     claimed, level = curves.slope[: part.depth] / curves.slope[0], _LEVEL / (part.depth - 1)
-    with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
-        warnings.simplefilter("ignore")  # what does not come to rest contradicts nothing
+    # An estimate that does not converge contradicts nothing.
+    with held_warnings(), np.errstate(divide="ignore", invalid="ignore"):
         ready = prepared(part, "all-pairs")
         values = np.where(ready.identified, ready.estimate(np.ones(part.n_queries)), np.nan)
         apart = np.abs(np.log(values / claimed))

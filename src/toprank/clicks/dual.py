@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from toprank.clicks.em import FittedPositions
 from toprank.clicks.features import rows_of_all, under
-from toprank.clicks.fitting import FittedPositions
 from toprank.clicks.log import ClickLog, sums
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData

@@ -3,56 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, overload
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank.clicks.context_curves import by_context
+from toprank.clicks.context_estimation import by_context
 from toprank.clicks.context_propensities import ContextPropensities
 from toprank.clicks.contexts import Context
 from toprank.clicks.curves import Curves, contradiction
 from toprank.clicks.dual import Dual
+from toprank.clicks.em import FittedPositions
 from toprank.clicks.features import AttractionByFeatures, same_features
-from toprank.clicks.fitting import FittedPositions
-from toprank.clicks.harvests import HARVESTED, Graph, Propensities, assumed, graph, harvested
+from toprank.clicks.intervention_harvesting import HARVESTED, Graph, Propensities, assumed, graph, harvested
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, redrawn
-from toprank.clicks.models import ProductCells
-from toprank.clicks.recency import Span, recent
+from toprank.clicks.products import ProductCells
+from toprank.clicks.recency import Sessions, Span, options_of
 from toprank.clicks.trust import affine
 from toprank.compute import FloatArray
-from toprank.data.checks import check_number, check_whole
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.rankers.base import ConvergenceWarning
-from toprank.significance import redrawn_interval
+from toprank.significance import Interval, redrawn_interval
 
 METHODS: dict[str, int] = {**dict.fromkeys(HARVESTED, 200), "regression-em": 20, "dual": 20, "trust": 50}
 """How often each method draws queries again by default: training again is expensive."""
 _PRIOR = (0.01, 0.01)  # of the relevances under trust, which a larger one would draw together
-
-
 Mask = npt.NDArray[np.bool_]
 Estimator = Callable[[FloatArray, FloatArray | None], FittedPositions]
 """From how often each query counts, and where to begin, to propensities."""
 
 
+class PropensityOptions(TypedDict, total=False):
+    """Keywords of `propensities`."""
+
+    resamples: int | None
+    confidence: float
+    seed: int
+    clip: float
+    tolerance: float | None
+    max_steps: int | None
+    half_life: Span | None
+    window: Span | None
+
+
+@dataclass(frozen=True)
+class _EstimationSettings:
+    """Keywords of `propensities` that say how to estimate, with their defaults."""
+
+    resamples: int | None = None
+    confidence: float = 0.95
+    seed: int = 0
+    clip: float = 0.01
+    tolerance: float | None = None
+    max_steps: int | None = None
+
+    def limits(self, method: str) -> tuple[float, float, int]:
+        """Return the least ratio, the tolerance and the number of steps of a method that fits a model."""
+        check_number("clip", self.clip, above=0, most=1)
+        tolerance = {"trust": 1e-9, "dual": 1e-4}.get(method, 1e-7) if self.tolerance is None else self.tolerance
+        check_number("tolerance", tolerance, above=0)
+        max_steps = (5_000 if method == "trust" else 200) if self.max_steps is None else self.max_steps
+        check_whole("max_steps", max_steps, 1)
+        return self.clip, tolerance, max_steps
+
+
 @overload
 def propensities(
     log: ClickLog, method: str = ..., data: RankingData | None = ..., ranker: Any = ..., *, context: None = ...,
-    resamples: int | None = ..., confidence: float = ..., seed: int = ..., clip: float = ...,
-    tolerance: float | None = ..., max_steps: int | None = ..., half_life: Span | None = ...,
-    window: Span | None = ...,
+    **options: Unpack[PropensityOptions],
 ) -> Propensities: ...  # fmt: skip
 
 
 @overload
 def propensities(
     log: ClickLog, method: str = ..., data: RankingData | None = ..., ranker: Any = ..., *, context: Context,
-    resamples: int | None = ..., confidence: float = ..., seed: int = ..., clip: float = ...,
-    tolerance: float | None = ..., max_steps: int | None = ..., half_life: Span | None = ...,
-    window: Span | None = ...,
+    **options: Unpack[PropensityOptions],
 ) -> ContextPropensities: ...  # fmt: skip
 
 
@@ -63,14 +91,7 @@ def propensities(
     ranker: Any = None,
     *,
     context: Context | None = None,
-    resamples: int | None = None,
-    confidence: float = 0.95,
-    seed: int = 0,
-    clip: float = 0.01,
-    tolerance: float | None = None,
-    max_steps: int | None = None,
-    half_life: Span | None = None,
-    window: Span | None = None,
+    **options: Unpack[PropensityOptions],
 ) -> Propensities | ContextPropensities:
     """How likely each position is looked at, relative to the first, with intervals over queries.
 
@@ -114,41 +135,111 @@ def propensities(
     if method not in METHODS:
         raise UnknownNameError("method of propensities", method, METHODS)
     check_log(log)
-    log, recency = recent(log, half_life, window)
-    count = METHODS[method] if resamples is None else resamples
+    settings, sessions = options_of("propensities", options, PropensityOptions, _EstimationSettings, Sessions)
+    log, recency, _ = sessions.evaluation(log)
+    draws = {
+        "resamples": METHODS[method] if settings.resamples is None else settings.resamples,
+        "confidence": settings.confidence, "seed": settings.seed,
+    }  # fmt: skip
     if context is not None:
-        crossed = by_context(log, context, method, resamples=count, confidence=confidence, seed=seed)
-        return replace(crossed, recency=recency)
+        return replace(by_context(log, context, method, **draws), recency=recency)
     if method in HARVESTED:
         if data is not None or ranker is not None:
             raise DataError(f"The method {method} uses no features; leave out data= and ranker=.")
-        estimated = harvested(log, method, resamples=count, confidence=confidence, seed=seed)
-        return replace(estimated, recency=recency)
-    check_whole("resamples", count, 2)
-    check_number("confidence", confidence, above=0, below=1)
-    check_number("clip", clip, above=0, most=1)
-    tolerance = {"trust": 1e-9, "dual": 1e-4}.get(method, 1e-7) if tolerance is None else tolerance
-    check_number("tolerance", tolerance, above=0)
-    max_steps = (5_000 if method == "trust" else 200) if max_steps is None else max_steps
-    check_whole("max_steps", max_steps, 1)
-    if method == "trust":
-        learner = AttractionByFeatures(ranker, log, data) if ranker is not None or data is not None else None
-        estimate, of_log = _trust(log, learner, tolerance, max_steps), graph(log)
-        identified = of_log.joined(2)  # two documents tell a slope and an offset
-    else:
-        limits = tolerance, max_steps
-        estimate = (
-            _dual(log, data, ranker, clip, *limits) if method == "dual" else _regression(log, data, ranker, *limits)
-        )
+        return replace(harvested(log, method, **draws), recency=recency)
+    check_whole("resamples", draws["resamples"], 2)
+    check_number("confidence", settings.confidence, above=0, below=1)
+    fit = _Fit.of(log, method, data, ranker, settings)
+    best = fit.best()
+    fit.warn(best, settings.seed)
+    return replace(fit.with_intervals(best, **draws), recency=recency)
+
+
+def point_estimate(log: ClickLog, method: str, data: RankingData | None = None, ranker: Any = None) -> Propensities:
+    """Return the propensities of a method that fits a model, without intervals (NaN)."""
+    if method not in METHODS:
+        raise UnknownNameError("method of propensities", method, METHODS)
+    fit = _Fit.of(log, method, data, ranker)
+    best = fit.best()
+    fit.warn(best, 0)
+    return fit.with_intervals(best, 0, 0.95, 0)
+
+
+class _Fit(NamedTuple):
+    """A log made ready for a method that fits a model."""
+
+    log: ClickLog
+    method: str
+    estimate: Estimator
+    graph: Graph
+    identified: Mask
+
+    @classmethod
+    def of(
+        cls,
+        log: ClickLog,
+        method: str,
+        data: RankingData | None,
+        ranker: Any,
+        settings: _EstimationSettings | None = None,
+    ) -> Self:
+        clip, tolerance, max_steps = (settings or _EstimationSettings()).limits(method)
+        if method == "trust":
+            learner = AttractionByFeatures(ranker, log, data) if ranker is not None or data is not None else None
+            of_log = graph(log)
+            # Two documents tell a slope and an offset.
+            return cls(log, method, _trust(log, learner, tolerance, max_steps), of_log, of_log.joined(2))
+        if method == "dual":
+            estimate = _dual(log, data, ranker, clip, tolerance, max_steps)
+        else:
+            estimate = _regression(log, data, ranker, tolerance, max_steps)
         of_log = _graph_of_features(log, data)
-        identified = of_log.identified
-    estimated = _with_intervals(log, estimate, method, of_log, identified, (count, confidence, seed))
-    if method != "trust" and not identified.all():
-        lost = [str(k + 1) for k in np.flatnonzero(~identified)]
-        warn_user(assumed(method, lost), UnidentifiedWarning)
-    if method != "trust" and (problem := contradiction(Curves.of(estimated.values, method), log, seed)):
-        warn_user(problem, UnidentifiedWarning)
-    return replace(estimated, recency=recency)
+        return cls(log, method, estimate, of_log, of_log.identified)
+
+    def best(self) -> FittedPositions:
+        """Fit the model to the log."""
+        best = self.estimate(np.ones(self.log.n_queries), None)
+        if not best.converged:
+            warn_user(
+                f"The fit of {self.method} had not converged when it ended; raise max_steps, or the tolerance.",
+                ConvergenceWarning,
+            )
+        return best
+
+    def warn(self, best: FittedPositions, seed: int) -> None:
+        """Warn of positions that only the ranker identifies, and of documents that contradict the propensities."""
+        if self.method == "trust":
+            return
+        if not self.identified.all():
+            lost = [str(k + 1) for k in np.flatnonzero(~self.identified)]
+            warn_user(assumed(self.method, lost), UnidentifiedWarning)
+        if problem := contradiction(Curves.of(best.values, self.method), self.log, seed):
+            warn_user(problem, UnidentifiedWarning)
+
+    def with_intervals(self, best: FittedPositions, resamples: int, confidence: float, seed: int) -> Propensities:
+        """Return propensities and offsets, with intervals from a bootstrap of the queries."""
+        log, n = self.log, len(np.unique(self.log.session_query))
+        draws = [
+            self.estimate(weights, best.at) for weights in redrawn(log, resamples, seed)
+        ]  # close to where they end
+        unknown = np.where(self.identified | (best.offsets is None), 0.0, np.nan)
+
+        def interval(value: FloatArray, drawn: list[FloatArray], ratios: bool = False) -> Interval[FloatArray]:
+            if not resamples:
+                nothing = np.full(len(value), np.nan)
+                return Interval(value, nothing, nothing, confidence, n, "no interval", "estimate")
+            return redrawn_interval(value, drawn, n, confidence, ratios=ratios)
+
+        values = best.values + unknown
+        result = Propensities(
+            values, interval(values, [draw.values for draw in draws], best.offsets is None), self.identified,
+            self.graph, self.method, confidence, resamples, ranker=best.ranker,
+        )  # fmt: skip
+        if best.offsets is None:
+            return result
+        offsets = best.offsets + unknown
+        drawn = [draw.offsets for draw in draws if draw.offsets is not None]
+        return replace(result, offsets=offsets, offset_intervals=interval(offsets, drawn))
 
 
 def _graph_of_features(log: ClickLog, data: RankingData | None) -> Graph:
@@ -187,27 +278,3 @@ def _trust(log: ClickLog, learner: AttractionByFeatures | None, tolerance: float
         return affine(log, weights, _PRIOR, tolerance, max_steps, start, learner)
 
     return estimate
-
-
-def _with_intervals(
-    log: ClickLog, estimate: Estimator, method: str, of_log: Graph, identified: Mask, ask: tuple[int, float, int]
-) -> Propensities:
-    """The estimate, and the intervals of propensities and offsets."""
-    resamples, confidence, seed = ask
-    best = estimate(np.ones(log.n_queries), None)
-    if not best.converged:
-        warn_user(
-            f"The fit of {method} had not converged when it ended; raise max_steps, or the tolerance.",
-            ConvergenceWarning,
-        )
-    draws = [estimate(weights, best.at) for weights in redrawn(log, resamples, seed)]  # close to where they end
-    unknown, queries = np.where(identified | (best.offsets is None), 0.0, np.nan), len(np.unique(log.session_query))
-    values = best.values + unknown
-    ratios = best.offsets is None
-    over_queries = redrawn_interval(values, [draw.values for draw in draws], queries, confidence, ratios=ratios)
-    result = Propensities(values, over_queries, identified, of_log, method, confidence, resamples, ranker=best.ranker)
-    if best.offsets is None:
-        return result
-    offsets = best.offsets + unknown
-    drawn = [draw.offsets for draw in draws if draw.offsets is not None]
-    return replace(result, offsets=offsets, offset_intervals=redrawn_interval(offsets, drawn, queries, confidence))

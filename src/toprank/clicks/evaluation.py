@@ -1,74 +1,53 @@
-"""What a ranker would be worth, from clicks on the lists of others: off-policy evaluation.
+"""Off-policy evaluation: metrics of a ranker, from clicks on the lists of others.
 
-Each document is worth what its clicks say, corrected for where it stood (`toprank.clicks.corrections`); the new ranker
-puts it at a rank of its own. DCG and the rate of clicks are sums over documents, so an estimate of each that is right
-in expectation gives an estimate of the sum that is. What was never shown is not known: counted, and worth nothing
-(under ``dr``: what the regression says).
+Relevance is estimated from clicks, corrected for position (`toprank.clicks.corrections`); the new ranker puts each
+document at a rank of its own. DCG and the rate of clicks are sums over documents, so an unbiased estimate of relevance
+gives an unbiased estimate of the sum. Documents that were never shown are counted, and count 0 (under ``dr``: the value
+of the regression).
 """
 
 from __future__ import annotations
 
-import re
-import warnings
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from toprank.clicks.contexts import Context
-from toprank.clicks.corrections import CORRECTIONS, Corrected, correct, curves_of, session_queries
-from toprank.clicks.curves import Curves, contradiction
-from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, left_out_in_turn
-from toprank.clicks.recency import Recency, Span, latest, recent
+from toprank.clicks.corrections import CORRECTIONS, Correction
+from toprank.clicks.curves import contradiction
+from toprank.clicks.evidence import Evidence, bind
+from toprank.clicks.intervention_harvesting import HARVESTED
+from toprank.clicks.log import ClickLog, UnidentifiedWarning, check_log, sums_by
+from toprank.clicks.policies import Metric, PolicyValues, ranks_of
+from toprank.clicks.recency import Recency, SessionOptions, Sessions, options_of
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_data, check_number
-from toprank.data.dataset import RankingData
+from toprank.data.arguments import check_number
+from toprank.data.dataset import RankingData, check_data
 from toprank.data.row_order import Order
-from toprank.errors import DataError, UnknownNameError, warn_user
-from toprank.metrics.conventions import Discount
-from toprank.metrics.sorting import ranking
-from toprank.rankers.linear.ranker import LinearRanker
-from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, percent
-from toprank.significance import Interval, effective_sample, means_without
-from toprank.significance.leaving_out import jackknife_interval
+from toprank.display.record import Record, to_json
+from toprank.display.tables import Part, Table, bracketed, percent
+from toprank.errors import DataError, UnknownNameError, held_warnings, warn_user
+from toprank.significance import Interval, means_without
+from toprank.significance.resampling import jackknife_interval, second_order_interval
 
-_GROUPS = 20  # of queries, each left out once where propensities are found from the log
-_SMALL = 0.1  # an estimate that rests on a smaller share of the impressions that count is a few of them
+MIN_LISTS = 30  # that inform the propensities: with fewer, their errors are far from normal
+_MIN_EFFECTIVE = 0.1  # of the impressions that count
 
 
 class SmallSampleWarning(UserWarning):
     """An estimate rests on a few impressions that weigh more than all others."""
 
 
-class Metric(NamedTuple):
-    """``dcg@10``, ``ctr@10``, ``clicks@10``, ``value@10`` or ``value-dcg@10``, taken apart."""
-
-    name: str
-    kind: str
-    depth: int | None
-    reward: str = "click"
-
-    @classmethod
-    def of(cls, name: str) -> Metric:
-        """Read the name of a metric, such as "dcg@10" or "value-ctr"."""
-        match = re.fullmatch(r"(value-)?(dcg|ctr|clicks|value)(?:@(\d+))?", name.strip().lower())
-        kind = "" if match is None else match[2]
-        if match is None or match[3] == "0" or (kind != "dcg" and (match[1] or match[3] is None)):
-            known = ("dcg@10", "dcg", "ctr@10", "clicks@10", "value@10", "value-dcg@10")
-            raise UnknownNameError("metric of clicks", name, known)
-        depth = None if match[3] is None else int(match[3])
-        return cls(name.strip().lower(), kind, depth, "value" if match[1] or kind == "value" else "click")
-
-
 @dataclass(frozen=True, repr=False)
-class Estimates(Shown):
+class Estimates(Record):
     """Metrics of a ranker as a log of clicks tells them; a session of the log counts once, whatever its query.
 
     Attributes:
-        mean: of each metric, the estimate.
+        mean: of each metric, the estimate; if propensities are estimated, corrected for the bias that this causes,
+            which `per_query` is not.
         intervals: of each metric, over queries, as if those of the log had been drawn from many of their kind.
         per_query: of each metric, a value for each query of the log that the data have.
         effective_sample_size: of each metric, how many impressions of equal weight would tell as much: (Σw)² / Σw², w
@@ -87,6 +66,8 @@ class Estimates(Shown):
         held_out: the latest sessions, if only these judge, in words; empty if all do.
         contradiction: how documents that stood at several positions contradict the propensities, in words; empty if
             they do not.
+        informing_lists: effective number of lists that inform the propensities (`informing_lists`); None if these were
+            given, or learned from features.
     """
 
     mean: dict[str, float]
@@ -106,6 +87,7 @@ class Estimates(Shown):
     recency: Recency | None = None
     held_out: str = ""
     contradiction: str = ""
+    informing_lists: float | None = None
 
     @property
     def value(self) -> float:
@@ -120,29 +102,21 @@ class Estimates(Shown):
         _ = self.value
         return next(iter(self.intervals.values()))
 
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each metric."""
-        names = list(self.mean)
-        ends = list(zip(*self.intervals.values(), strict=True))
-        return frame_of(
-            {
-                "metric": names, "estimate": list(self.mean.values()), "low": list(ends[0]),
-                "high": list(ends[1]), "effective_sample_size": list(self.effective_sample_size.values()),
-                "counted": list(self.counted.values()), "unseen": [self.unseen[name] for name in names],
-            },
-            kind,
-        )  # fmt: skip
+    json_hidden = frozenset({"per_query"})
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; an end that is not known is None."""
+        ends = {name: list(interval) for name, interval in self.intervals.items()}
+        words = {"held_out": self.held_out or None, "contradiction": self.contradiction or None}
+        return super().to_dict() | {"intervals": to_json(ends)} | words
+
+    def _columns(self) -> Mapping[str, Sequence[Any]]:
+        """One row for each metric."""
+        low, high = zip(*self.intervals.values(), strict=True)
         return {
-            "summary": self.summary, "estimator": self.estimator, "mean": self.mean, "confidence": self.confidence,
-            "intervals": {name: json_numbers(list(interval)) for name, interval in self.intervals.items()},
-            "effective_sample_size": self.effective_sample_size, "counted": self.counted,
-            "impressions": self.impressions, "unseen": self.unseen, "ranked": self.ranked, "unknown": self.unknown,
-            "uncorrected": self.uncorrected, "clip": self.clip, "clipped": self.clipped,
-            "recency": None if self.recency is None else self.recency.to_dict(), "held_out": self.held_out or None,
-            "contradiction": self.contradiction or None,
+            "metric": list(self.mean), "estimate": list(self.mean.values()), "low": low, "high": high,
+            "effective_sample_size": list(self.effective_sample_size.values()),
+            "counted": list(self.counted.values()), "unseen": [self.unseen[name] for name in self.mean],
         }  # fmt: skip
 
     @property
@@ -160,12 +134,17 @@ class Estimates(Shown):
             for name, size in self.counted.items()
             if size == 0 and name not in empty
         ]
+        if self.informing_lists is not None and self.informing_lists < MIN_LISTS:
+            sentences.append(
+                f"Only about {self.informing_lists:,.0f} lists inform the propensities ({MIN_LISTS} are needed), so "
+                "neither the estimates nor their intervals can be trusted. Explore more lists, or give propensities."
+            )
         return sentences + [
             f"{name} rests on few impressions: {size:,.0f} of equal weight would say as much as the "
             f"{self.counted[name]:,} that count. A few clicks far down the list decide it; a least propensity (clip) "
             "or dr helps."
             for name, size in self.effective_sample_size.items()
-            if size < _SMALL * usual * self.counted[name]
+            if size < _MIN_EFFECTIVE * usual * self.counted[name]
         ]
 
     def _parts(self) -> Sequence[Part]:
@@ -217,23 +196,43 @@ def clipped(clip: float, impressions: int, correction: str) -> list[str]:
     ]
 
 
+class OffPolicyOptions(SessionOptions, total=False):
+    """Keywords of `evaluate`."""
+
+    estimator: str
+    context: Context | None
+    clip: float | None
+    regression: Any
+    confidence: float
+    order: Order | None
+
+
+@dataclass(frozen=True)
+class _EvaluationSettings:
+    """Keywords of `evaluate` that say how to estimate, with their defaults."""
+
+    estimator: str = "snips"
+    context: Context | None = None
+    clip: float | None = None
+    regression: Any = None
+    confidence: float = 0.95
+    order: Order | None = None
+
+    def check(self) -> None:
+        """Refuse an unknown estimator and a bad confidence level."""
+        if self.estimator not in CORRECTIONS:
+            raise UnknownNameError("estimator", self.estimator, CORRECTIONS)
+        check_number("confidence", self.confidence, above=0, below=1)
+
+
 def evaluate(
     scores: Any,
     log: ClickLog,
     data: RankingData,
     metrics: str | Sequence[str] = "dcg@10",
     *,
-    estimator: str = "snips",
     propensities: Any = None,
-    context: Context | None = None,
-    clip: float | None = None,
-    regression: Any = None,
-    confidence: float = 0.95,
-    order: Order | None = None,
-    by: str | None = None,
-    holdout: float = 0.2,
-    half_life: Span | None = None,
-    window: Span | None = None,
+    **options: Unpack[OffPolicyOptions],
 ) -> Estimates:
     """Estimate a ranker's metrics from a log of clicks on other lists.
 
@@ -245,16 +244,19 @@ def evaluate(
             the top k documents), ``clicks@k`` (clicks of a session on them), ``value@k`` (their value in a session) and
             ``value-dcg@k`` (gains are what documents bring to a user who looks).
         estimator: ``ips``, ``snips``, ``affine``, ``dr``, or ``none``: clicks as they are.
-        propensities: as in `train`; None or the name of a method: found from the log, and intervals are as wide as that
-            makes them. Others are taken for right.
+        propensities: as in `train`; None or the name of a method: estimated from the log. Estimates are then corrected
+            for the bias that this causes, and intervals contain the uncertainty of the propensities. Given ones are
+            taken for exact.
         context: column of the log (or several, crossed) whose contexts have propensities of their own, as in
             `propensities`. How many clicks a rank gets is then the mean over the contexts that its query is asked in;
             where contexts vary within sessions, ranks fill the cells that a session had, by position and then context.
-        clip: the least propensity to divide by, as in `train`.
+        clip: the smallest propensity to divide by. Default 0, but for ``dr`` as in `train`: a larger one hides how
+            uncertain small propensities are, and intervals become too short.
         regression: R̂ of ``dr``, as in `train`.
         confidence: confidence level of the intervals, by Student's t with the jackknife's standard error over queries;
             the degrees of freedom are those of so many queries with equal numbers of sessions (1/Σh² − 1, h a query's
-            share of them).
+            share of them). If propensities are estimated, 20 groups of queries take the place of queries, and the ends
+            are corrected for curvature (`toprank.significance.resampling.second_order_interval`).
         order: how the scores stand, where grouping moved the rows of the data: see `RankingData.aligned`.
         by: a column of the log with times, such as ``time``: judge by the latest sessions alone, those that `train`
             holds out of the same log.
@@ -275,21 +277,22 @@ def evaluate(
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     if not names:
         raise DataError("Name a metric or several, such as dcg@10 and ctr@3.")
-    if estimator not in CORRECTIONS:
-        raise UnknownNameError("estimator", estimator, CORRECTIONS)
-    check_number("confidence", confidence, above=0, below=1)
-    values = scores.predict(data) if hasattr(scores, "predict") else data.aligned(scores, order)
+    settings, sessions = options_of("evaluate", options, OffPolicyOptions, _EvaluationSettings, Sessions)
+    settings.check()
+    wanted, estimator = list(dict.fromkeys(map(Metric.of, names))), settings.estimator
+    values = scores.predict(data) if hasattr(scores, "predict") else data.aligned(scores, settings.order)
     ranks = {"": ranks_of(np.asarray(values, dtype=np.float64), data)}
-    cut = None if by is None else latest(log, by, holdout)
-    log, recency = recent(log if cut is None else cut.late, half_life, window)
-    judged = judge_by(
-        (estimator,), ranks, log, data, names, propensities=propensities, context=context, clip=clip,
-        regression=regression, confidence=confidence,
-    )[estimator]  # fmt: skip
-    problem = "" if judged.curves is None else contradiction(judged.curves, log)
+    evidence = bind(
+        log, data, reward=tuple({metric.reward for metric in wanted}), propensities=propensities, sessions=sessions,
+        context=settings.context, regression=settings.regression if estimator == "dr" else None,
+    )  # fmt: skip
+    judged = judge(evidence, [Correction(estimator, settings.clip)], ranks, wanted, settings.confidence)[estimator]
+    problem = "" if judged.curves is None else contradiction(judged.curves, evidence.log)
     estimate = replace(
-        judged.estimates[""], recency=recency, held_out="" if cut is None else str(cut), contradiction=problem
-    )
+        judged.estimates[""], recency=evidence.chosen.recency, held_out=evidence.chosen.held_out,
+        contradiction=problem,
+        informing_lists=min((judged.informing_lists(each.name, "") for each in wanted), key=_or_infinity),
+    )  # fmt: skip
     if problem:
         warn_user(problem, UnidentifiedWarning)
     for doubt in estimate.doubts:
@@ -297,199 +300,182 @@ def evaluate(
     return estimate
 
 
-class JudgedRankers(NamedTuple):
-    """Estimates of rankers by name, and what compares every two of them on the same clicks.
+class JackknifedMeans(NamedTuple):
+    """Means by ranker, metric and query (or group of queries) that is left out; and its fraction of the sessions."""
 
-    Of each ranker and metric `rests` has the estimates without each query (or group of them), and `shares` how much of
-    the sessions these have; `weights` says what a unit of worth of each document adds to a session of its query.
+    means: FloatArray
+    shares: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedRankers:
+    """Estimates of rankers by one estimator, and what compares every two of them on the same clicks.
+
+    Attributes:
+        evidence: the clicks.
+        policies: the metrics of each ranker, for each query.
+        correction: the estimator.
+        ranks: the rank of each document, by ranker.
+        metrics: the metrics.
+        without: the means without each query, or group of queries.
+        confidence: confidence level of the intervals.
     """
 
-    estimates: dict[str, Estimates]
-    rests: dict[str, dict[str, FloatArray]]
-    shares: FloatArray
-    weights: dict[str, dict[str, FloatArray]]
-    known: dict[str, Corrected]
-    """For each metric, what the log says about each document."""
-    curves: Curves | None
-    """What clicks were corrected by; None if nothing."""
+    evidence: Evidence
+    policies: PolicyValues
+    correction: Correction
+    ranks: Mapping[str, IntArray]
+    metrics: Sequence[Metric]
+    without: JackknifedMeans
+    confidence: float
+
+    @cached_property
+    def estimates(self) -> dict[str, Estimates]:
+        """The estimates of each ranker."""
+        return {name: self._estimates_of(name) for name in self.ranks}
+
+    @property
+    def reestimates(self) -> bool:
+        """Whether intervals contain the uncertainty of propensities that were estimated from the log."""
+        return self.curves is not None and self.evidence.source.is_log
+
+    @property
+    def curves(self) -> Any:
+        """The propensities; None if clicks are not corrected."""
+        needed = self.correction.name != "none" or any(metric.needs_curves for metric in self.metrics)
+        return self.evidence.curves if needed else None
+
+    def looks(self, metric: str, one: str, other: str | None = None) -> FloatArray:
+        """Return the weight of each document in a metric of one ranker, less that for another."""
+        looks = self.policies.parts[one][metric].weights
+        return looks if other is None else looks - self.policies.parts[other][metric].weights
+
+    def added(self, metric: str, one: str, other: str | None = None) -> FloatArray:
+        """Return the weight of each document in the sum of a metric, or of a difference, over sessions."""
+        sessions: FloatArray = self.evidence.queries.spread(self.evidence.sessions)
+        return self.looks(metric, one, other) * sessions
 
     def gain(self, one: str, other: str, metric: str) -> Interval:
-        """By how much one ranker is better than another, with the interval of that: what is hard is hard for both."""
-        value = self.estimates[one].mean[metric] - self.estimates[other].mean[metric]
-        rests = [self.rests[name][metric] for name in (one, other)]
-        confidence = self.estimates[one].confidence
-        return jackknife_interval(value, rests[0] - rests[1], self.shares, confidence)
+        """Return the paired difference of two rankers and its confidence interval."""
+        place, (first, second) = self._place(metric), (list(self.ranks).index(name) for name in (one, other))
+
+        def difference(means: FloatArray) -> FloatArray:
+            return np.asarray(means[first, place] - means[second, place])
+
+        return self._interval(difference)
+
+    def informing_lists(self, metric: str, one: str, other: str | None = None) -> float | None:
+        """Return the effective number of lists that inform the propensities of the documents that decide a metric.
+
+        None if propensities do not come from documents that were shown at several positions.
+        """
+        evidence, curves = self.evidence, self.curves
+        if not self.reestimates or evidence.source.method not in (*HARVESTED, "trust"):
+            return None
+        in_cells = curves.layout is not None and curves.layout.varies
+        known, cells = self.policies.relevance[metric], evidence.cells
+        index = evidence.index_of(curves) if in_cells else cells.position - 1
+        adds = np.abs(known.added(np.abs(self.added(metric, one, other)))) * cells.weight
+        return informing_lists(cells.pair, index, cells.weight * evidence.effective_share, adds)
+
+    def _place(self, metric: str) -> int:
+        return [known.name for known in self.metrics].index(metric)
+
+    def _interval(self, of: Callable[[FloatArray], FloatArray]) -> Interval:
+        """Return the interval of a number that means by ranker and metric give."""
+        value, rests, shares = float(of(self.policies.means)), of(self.without.means), self.without.shares
+        if not self.reestimates:
+            return jackknife_interval(value, rests, shares, self.confidence)
+        return second_order_interval(value, rests, shares, lambda w: float(of(self._means(w))), self.confidence)
+
+    def _means(self, group_weights: FloatArray) -> FloatArray:
+        """Return the means if groups of queries have other weights, with propensities estimated anew."""
+        group = np.argmin(self.evidence.groups[0], axis=0)
+        with held_warnings():
+            part = self.evidence.reweighted(group_weights[group])
+            return part.policy_values(self.correction, self.ranks, self.metrics).means
+
+    def _estimates_of(self, ranker: str) -> Estimates:
+        parts, policies = self.policies.parts[ranker], self.policies
+        number, known = list(self.ranks).index(ranker), next(iter(policies.relevance.values()))
+
+        def interval(place: int) -> Interval:
+            return self._interval(lambda means: means[number, place])
+
+        intervals = {metric.name: interval(place) for place, metric in enumerate(self.metrics)}
+        return Estimates(
+            mean={name: float(of.value) for name, of in intervals.items()}, intervals=intervals,
+            per_query={name: part.values for name, part in parts.items()},
+            effective_sample_size={name: part.effective for name, part in parts.items()},
+            counted={name: part.counted for name, part in parts.items()}, estimator=self.correction.name,
+            impressions=known.impressions, unseen={name: part.unseen for name, part in parts.items()},
+            ranked={name: part.ranked for name, part in parts.items()}, unknown=known.unknown,
+            uncorrected=known.uncorrected, confidence=self.confidence, clip=known.clip, clipped=known.clipped,
+        )  # fmt: skip
 
 
-def judge_by(
-    estimators: Sequence[str], ranks: Mapping[str, IntArray], log: ClickLog, data: RankingData,
-    metrics: Sequence[str], *, propensities: Any = None, context: Context | None = None,
-    clip: float | None = None, regression: Any = None, confidence: float = 0.95,
+def judge(
+    evidence: Evidence, corrections: Sequence[Correction], ranks: Mapping[str, IntArray], metrics: Sequence[Metric],
+    confidence: float = 0.95,
 ) -> dict[str, JudgedRankers]:  # fmt: skip
-    """Evaluate several rankers at once, from the ranks that they give to the documents of `data`.
+    """Evaluate rankers by several estimators at once, from the ranks that they give to the documents.
 
-    Several estimators share the propensities, which are estimated once for all.
+    If propensities are estimated from the log, they are estimated anew without each group of queries. If a part of the
+    log does not identify them, there are no estimates without groups, and intervals are infinite.
     """
-    wanted = [Metric.of(name) for name in metrics]
-    needed = set(estimators) != {"none"} or any(metric.kind != "dcg" for metric in wanted)
-
-    curves_of_all = curves_of(propensities, log, data, LinearRanker(), context) if needed else None
-
-    def parts_of(part: ClickLog) -> dict[str, tuple[dict[str, Corrected], Parts]]:
-        curves = curves_of_all
-        if needed and part is not log:
-            curves = curves_of(propensities, part, data, LinearRanker(), context, curves_of_all)
-        parts = {}
-        for estimator in estimators:
-            of_reward = {
-                reward: correct(part, data, estimator, curves, clip, regression, reward)
-                for reward in dict.fromkeys(metric.reward for metric in wanted)
-            }
-            of_metric = {metric.name: of_reward[metric.reward] for metric in wanted}
-            parts[estimator] = (
-                of_metric,
-                {
-                    ranker: {
-                        metric.name: _of_metric(metric, of, of_metric[metric.name], part, data, curves)
-                        for metric in wanted
-                    }
-                    for ranker, of in ranks.items()
-                },
-            )
-        return parts
-
-    whole, means = parts_of(log), None
-    if needed and (propensities is None or isinstance(propensities, str)):
-        means = _without_groups(log, parts_of)
-    return {
-        estimator: _joined(
-            estimator, known, parts, None if means is None else means[estimator], confidence, curves_of_all
-        )
-        for estimator, (known, parts) in whole.items()
-    }
-
-
-def _joined(
-    estimator: str, of_metric: dict[str, Corrected], parts: Parts, without: _Without | None, confidence: float,
-    curves: Curves | None,
-) -> JudgedRankers:  # fmt: skip
-    """Estimates with what they rest on; `without`: of groups of queries, where propensities were found anew."""
-    known = next(iter(of_metric.values()))
-    weights = known.sessions[known.asked]
-    if without is not None:
-        shares, means = without
-        rests = {
-            ranker: {name: np.array([rest[ranker][name] for rest in means]) for name in of}
-            for ranker, of in parts.items()
-        }
-    else:
-        shares = weights / weights.sum()
-        rests = {
-            ranker: {name: means_without(part.values, weights) for name, part in of.items()}
-            for ranker, of in parts.items()
-        }
-    estimates = {
-        ranker: Estimates(
-            {name: part.mean(weights) for name, part in of.items()},
-            {
-                name: jackknife_interval(part.mean(weights), rests[ranker][name], shares, confidence)
-                for name, part in of.items()
-            },
-            {name: part.values for name, part in of.items()}, {name: part.effective for name, part in of.items()},
-            {name: part.counted for name, part in of.items()}, estimator, int((known.weight > 0).sum()),
-            {name: part.unseen for name, part in of.items()}, {name: part.ranked for name, part in of.items()},
-            known.unknown, known.uncorrected, confidence, known.clip, known.clipped,
-        )
-        for ranker, of in parts.items()
-    }  # fmt: skip
-    looks = {ranker: {name: part.weights for name, part in of.items()} for ranker, of in parts.items()}
-    return JudgedRankers(estimates, rests, shares, looks, of_metric, curves)
-
-
-_Without = tuple[FloatArray, list[dict[str, dict[str, float]]]]
-
-
-def _without_groups(
-    log: ClickLog, parts_of: Callable[[ClickLog], dict[str, tuple[dict[str, Corrected], Parts]]]
-) -> dict[str, _Without]:
-    """The shares of groups of queries, and the means without each: the propensities are found anew every time.
-
-    So what these add to the spread is among it. Where the others cannot tell them it is not known: no means.
-    """
-    weights, shares = left_out_in_turn(log, _GROUPS, 0)
-
-    by_estimator: dict[str, list[dict[str, dict[str, float]]]] = defaultdict(list)
+    source = evidence.source
+    if source.is_log:  # the least propensity is the same for every part of the log
+        corrections = [
+            of
+            if of.clip is not None or of.name == "none"
+            else of._replace(clip=evidence.curves.least if of.name == "dr" else 0.0)
+            for of in corrections
+        ]
+    needed = any(metric.needs_curves for metric in metrics)
+    depends = [source.is_log and (needed or of.name != "none") for of in corrections]
+    groups, shares = evidence.groups if any(depends) else (np.empty((0, 0)), np.empty(0))
+    without: list[list[FloatArray]] = []
     try:
-        for kept in weights:
-            with warnings.catch_warnings():  # what is worth saying was said of the whole
-                warnings.simplefilter("ignore", UnidentifiedWarning)
-                of_part = parts_of(log.select(kept[log.session_query] > 0))
-            for estimator, (of_metric, parts) in of_part.items():
-                known = next(iter(of_metric.values()))
-                sessions = known.sessions[known.asked]
-                means = {
-                    ranker: {name: part.mean(sessions) for name, part in of.items()} for ranker, of in parts.items()
-                }
-                by_estimator[estimator].append(means)
+        for group in range(len(groups)):
+            with held_warnings():  # warnings about the whole log were given before
+                part = evidence.without(group)
+                without.append([part.policy_values(of, ranks, metrics).means for of in corrections])
     except DataError:
-        return defaultdict(lambda: (shares, []))
-    return {estimator: (shares, means) for estimator, means in by_estimator.items()}
+        without = []
+    judged = {}
+    for number, correction in enumerate(corrections):
+        policies = evidence.policy_values(correction, ranks, metrics)
+        if depends[number]:
+            rests = [of[number] for of in without] or [np.empty((len(ranks), len(metrics), 0))]
+            left_out = JackknifedMeans(np.stack(rests, axis=-1) if without else rests[0], shares)
+        else:
+            weights = policies.queries.weights
+            values = [[means_without(part.values, weights) for part in of.values()] for of in policies.parts.values()]
+            left_out = JackknifedMeans(np.array(values), weights / weights.sum())
+        judged[correction.name] = JudgedRankers(evidence, policies, correction, ranks, metrics, left_out, confidence)
+    return judged
 
 
-class _OfMetric(NamedTuple):
-    values: FloatArray
-    effective: float
-    counted: int
-    unseen: int
-    ranked: int
-    weights: FloatArray
-
-    def mean(self, weights: FloatArray) -> float:
-        """Over sessions."""
-        return float(self.values @ weights / weights.sum())
+def _or_infinity(number: float | None) -> float:
+    return np.inf if number is None else number
 
 
-Parts = dict[str, dict[str, _OfMetric]]
-"""The metrics of each ranker, by name."""
+def informing_lists(document: IntArray, position: IntArray, shown: FloatArray, counts: FloatArray) -> float:
+    """Return the effective number of lists that inform the propensities.
 
+    A document shown n_k times in cell k (a position) and N times in all compares the cell with others as well as
+    n_k (N - n_k) / N impressions in each would. A list that swaps two documents adds 2 to both of their positions, so
+    half the sum over documents is the number of such lists at each position. Returned is the harmonic mean over
+    impressions that count `counts`.
 
-def ranks_of(scores: FloatArray, data: RankingData) -> IntArray:
-    """The rank of each document among those of its query, from 1."""
-    ranked = ranking(scores, data.queries)
-    rank = np.empty(len(scores), dtype=np.int64)
-    rank[ranked.order] = data.queries.places + 1
-    return rank
-
-
-def added_by_clicks(looks: FloatArray, known: Corrected, data: RankingData) -> FloatArray:
-    """For each impression, what a click adds to the sum over sessions of what documents are worth × their looks."""
-    of_row: FloatArray = looks * data.queries.spread(known.sessions)
-    return known.weight * of_row[known.row] * (known.row >= 0)
-
-
-def _of_metric(
-    metric: Metric, ranks: IntArray, known: Corrected, log: ClickLog, data: RankingData, curves: Curves | None
-) -> _OfMetric:
-    """Values of the queries that were asked for: Σ weight of the rank × relevance (+ what is clicked anyway)."""
-    in_log, longest = known.asked, int(data.queries.sizes.max())
-    clicked_anyway: FloatArray | float = 0.0
-    within = ranks <= (metric.depth or longest)
-    if metric.kind == "dcg":
-        weights = np.where(within, Discount.of("log2").weights(longest)[ranks - 1], 0.0)
-    else:
-        assert curves is not None
-        assert metric.depth is not None
-        lists = np.minimum(data.queries.sizes, metric.depth)
-        shared = data.queries.spread(lists) if metric.kind == "ctr" else 1.0  # others are of the list as a whole
-        asked_by, query = partial(session_queries, log, data), data.queries.document_query
-        slope, trust = curves.at_ranks(log, asked_by, query, ranks, int(lists.max()), metric.name)
-        slope = slope + (trust if metric.reward == "value" else 0.0)  # as `correct` has it by ips
-        weights = np.where(within, slope, 0.0) / shared
-        clicked_anyway = 0.0 if metric.reward == "value" else np.where(within, trust, 0.0) / shared
-    judged = np.isfinite(known.relevance)
-    values = data.queries.sum(weights * np.where(judged, known.relevance, 0.0) + clicked_anyway)[in_log]
-    adds = added_by_clicks(weights, known, data)
-    counted, ranked = int((adds > 0).sum()), within & data.queries.spread(in_log)
-    unseen = int((ranked & (known.shown == 0)).sum())
-    # With β below -α, which an estimate may have, a click adds less than nothing.
-    return _OfMetric(values, effective_sample(np.abs(adds)), counted, unseen, int(ranked.sum()), weights)
+    >>> document, position = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])  # ten of 1,000 lists were swapped
+    >>> round(informing_lists(document, position, np.array([990.0, 10, 10, 990]), np.ones(4)), 2)
+    9.9
+    """
+    n_cells = int(position.max()) + 1
+    key, (shown,) = sums_by(document * np.int64(n_cells) + position, shown)
+    whole = np.bincount(key // n_cells, shown)[key // n_cells]
+    lists = np.bincount(key % n_cells, shown * (whole - shown) / whole, n_cells) / 2
+    used = counts > 0
+    with np.errstate(divide="ignore"):
+        return float(counts[used].sum() / (counts[used] / lists[position[used]]).sum()) if used.any() else 0.0

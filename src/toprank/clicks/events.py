@@ -6,13 +6,19 @@ in `ClickLog.left_out`, as is everything else that cannot be used.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from toprank.clicks.assembly import plain
 from toprank.clicks.log import Array, Numbered, numbered
-from toprank.compute import IntArray
+from toprank.clicks.values import NO_NUMBER, RETURN, action_of
+from toprank.compute import FloatArray, IntArray
 
 UNSHOWN = "clicks on documents that no earlier list showed"
 
@@ -64,13 +70,13 @@ def first_shown(lists: tuple[IntArray, IntArray], events: tuple[IntArray, IntArr
 class Pieces:
     """Columns that grow a strip at a time."""
 
-    def __init__(self, *names: str) -> None:
-        self.parts: dict[str, list[Any]] = {name: [] for name in names}
+    def __init__(self) -> None:
+        self.parts: defaultdict[str, list[Any]] = defaultdict(list)
 
     def add(self, **values: Any) -> None:
         """A strip of each column."""
         for name, column in values.items():
-            self.parts.setdefault(name, []).append(column)
+            self.parts[name].append(column)
 
     def __contains__(self, name: str) -> bool:
         """Whether the column has a strip."""
@@ -78,9 +84,13 @@ class Pieces:
 
     def text(self, name: str) -> list[Any]:
         """The strips of a column of text."""
-        import pyarrow as pa
-
         return self.parts.get(name) or [pa.array([], pa.string()).dictionary_encode()]
+
+    def given_up_text(self, name: str) -> list[Any]:
+        """Return the strips of a column of text, which are not needed again."""
+        strips = self.text(name)
+        self.parts[name] = []
+        return strips
 
     def array(self, name: str, kind: npt.DTypeLike) -> Array:
         """A column of numbers."""
@@ -97,3 +107,80 @@ def present(ids: Array, number: IntArray) -> Numbered:
     """Number only the ids that occur."""
     kept = numbered(number)
     return Numbered(ids[kept.ids], kept.number)
+
+
+class EventKinds:
+    """The kinds of events that count for anything, by number: clicks are 0."""
+
+    def __init__(self, click: str | None, weights: Mapping[str, float | None], served: bool) -> None:
+        self.click, self.weights, self.served = click, weights, served
+        others = [name for name in weights if name not in ("click", click)]
+        returned = [RETURN] if "purchase" in others else []
+        self.names = ["click", *others, *returned, *(["dwell"] if served else [])]
+
+    def of(self, actions: Any) -> Any:
+        """The number of each action, null where it counts for nothing."""
+        coded = actions.dictionary_encode()
+        known = coded.dictionary.to_pylist()
+        numbers = [self._number(name) for name in known]
+        return pc.take(pa.array(numbers, pa.int8()), coded.indices)
+
+    def _number(self, action: str | None) -> int | None:
+        if action is None:
+            return None
+        is_click = action == self.click if self.click else action.lower().endswith("click")
+        name = action_of(action)
+        return 0 if is_click else self.names.index(name) if name in self.names[1:] else None
+
+
+def seconds_in(times: Any, n: int) -> FloatArray:
+    """Times as seconds since 1970: milliseconds, or as ISO 8601 has them; NaN where there is none."""
+    if times is None or pa.types.is_null(times.type):
+        return np.full(n, np.nan)
+    times = plain(times)
+    if pa.types.is_string(times.type):
+        try:
+            times = pc.cast(times, pa.timestamp("ms", "UTC"))
+        except pa.ArrowInvalid:
+            try:
+                times = pc.cast(times, pa.timestamp("ms"))
+            except pa.ArrowInvalid:
+                return np.full(n, np.nan)
+    if pa.types.is_timestamp(times.type) or pa.types.is_date(times.type):
+        times = times.cast(pa.timestamp("ms", getattr(times.type, "tz", None))).cast(pa.int64())
+    if not (pa.types.is_integer(times.type) or pa.types.is_floating(times.type)):
+        return np.full(n, np.nan)
+    return np.asarray(times.cast("double").fill_null(np.nan).to_numpy(zero_copy_only=False)) / 1000.0
+
+
+def amounts_in(values: Any, n: int, missing: Counter[str]) -> FloatArray:
+    """Return what events say that they were worth; NaN if they say nothing, or no number."""
+    if values is None or pa.types.is_null(values.type):
+        return np.full(n, np.nan)
+    values = plain(values)
+    if pa.types.is_string(values.type):
+        amounts = np.array([_number(value) for value in values.to_pylist()])
+        missing[NO_NUMBER] += int((np.isnan(amounts) & ~np.asarray(values.is_null())).sum())
+        return amounts
+    amounts = np.asarray(values.cast("double").fill_null(np.nan).to_numpy(zero_copy_only=False))
+    missing[NO_NUMBER] += int(np.isinf(amounts).sum())
+    return np.where(np.isinf(amounts), np.nan, amounts)
+
+
+def _number(text: str | None) -> float:
+    try:
+        number = float(text or "nan")
+    except ValueError:
+        number = np.nan
+    return number if np.isfinite(number) else np.nan
+
+
+def numbered_together(name: str, *sides: Pieces) -> tuple[Array, list[IntArray]]:
+    """One numbering for columns of several tables, whose strips are not needed again."""
+    parts = [side.given_up_text(name) for side in sides]
+    all_of_it = numbered(pa.chunked_array([piece for part in parts for piece in part]))
+    ends = np.cumsum([sum(map(len, part)) for part in parts])[:-1]
+    number = all_of_it.number
+    if len(all_of_it.ids) < 2**31:
+        number = number.astype(np.int32)  # half the memory, of columns of which several are held at once
+    return all_of_it.ids, np.split(number, ends)

@@ -12,8 +12,7 @@ import numpy as np
 
 from toprank.clicks.log import ClickLog
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_data
-from toprank.data.dataset import RankingData, dense_rows
+from toprank.data.dataset import RankingData, check_data, dense_rows
 from toprank.errors import DataError
 from toprank.losses import CrossEntropy, Loss
 from toprank.rankers.base import Ranker

@@ -8,25 +8,28 @@ from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
-from toprank.clicks.log import Array, ClickLog, Numbered, RowOf, assembled, clicks_of, numbered, positions_of
-from toprank.clicks.sources import (
-    LogRows,
+from toprank.clicks.assembly import (
+    RowOf,
+    assembled,
+    clicks_of,
+    exploded,
     ids_in,
-    is_ubi,
-    kind_of,
+    is_list,
     numbers_of,
-    opened,
     plain,
+    positions_of,
     refuse_nulls,
 )
+from toprank.clicks.log import Array, ClickLog, Numbered, numbered
+from toprank.clicks.sources import LogRows, is_ubi, kind_of, opened
 from toprank.clicks.values import numbers_in
 from toprank.compute import IntArray
+from toprank.data.arrays import refuse_repeated
 from toprank.data.bytesource import PathLike, promised_format
-from toprank.data.checks import refuse_repeated
 from toprank.data.files import as_plain_files
-from toprank.data.frames.layout import in_short
-from toprank.data.queries import places_within
+from toprank.data.roles import in_short
 from toprank.data.tables.writing import write_batches
 from toprank.errors import DataError, Remedy, UnknownNameError
 
@@ -187,7 +190,7 @@ class _Strips:
                 if name not in names:
                     raise UnknownNameError("column", name, names)
             self._roles = _roles(names, choices, carry)
-            self._lists = _is_list(tables[0].schema.field(self._roles["document"]).type)
+            self._lists = is_list(tables[0].schema.field(self._roles["document"]).type)
             if "position" not in self._roles and not self._lists:
                 raise _no_column("position", names)
         kept = [name for name in names if name.lower() in (*_OURS, *_CONTEXTS) and name not in self._roles.values()]
@@ -215,13 +218,11 @@ class _Strips:
             return self._assembled()
 
     def _take(self, batch: Any, first_row: int) -> None:
-        import pyarrow as pa
-
         columns = {role: batch.column(name) for role, name in {**self._columns, **self._roles}.items()}
         row_of: RowOf = first_row.__add__
         places: IntArray | None = None
         if self._lists:
-            columns, row, places = _exploded(columns, first_row)
+            columns, row, places = exploded(columns, first_row)
             columns = {"session": pa.array(self._n + row), **columns}
             row_of = (first_row + row).__getitem__
             self._empty += batch.num_rows - len(np.unique(row))
@@ -246,8 +247,6 @@ class _Strips:
             self._pieces[name].append(values.dictionary_encode() if pa.types.is_string(values.type) else values)
 
     def _assembled(self) -> ClickLog:
-        import pyarrow as pa
-
         from_text = any(table.from_text for table in self._tables)
         if not sum(map(len, self._pieces["click"])):
             raise DataError("The table has no rows." if not self._n else "All lists are empty.")
@@ -301,42 +300,8 @@ def _no_column(role: str, names: Sequence[str]) -> DataError:
     return DataError(f"No column looks like the {role}. The columns are: {in_short(names)}.", remedy=give)
 
 
-def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _exploded(columns: dict[str, Any], first_row: int) -> tuple[dict[str, Any], IntArray, IntArray]:
-    """Rows that hold lists as impressions; and of each its row and its rank."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    sizes = pc.list_value_length(columns["document"]).fill_null(0)
-    lengths = np.asarray(sizes.to_numpy(zero_copy_only=False), dtype=np.int64)
-    parent = np.repeat(np.arange(len(lengths)), lengths)
-    rank = places_within(lengths) + 1
-    if not _is_list(columns["click"].type):
-        raise DataError("Documents come in lists, and clicks do not: give a list of clicks for each list of documents.")
-    exploded = {}
-    for role, values in columns.items():
-        if not _is_list(values.type):
-            exploded[role] = values.take(pa.array(parent))
-            continue
-        other = pc.list_value_length(values).fill_null(0)
-        differs = pc.index(pc.not_equal(other, sizes), True).as_py()
-        if differs >= 0:
-            raise DataError(
-                f"Row {first_row + differs} has {lengths[differs]} documents, but {other[differs]} values of {role}."
-            )
-        exploded[role] = pc.list_flatten(values)
-    return exploded, parent, rank
-
-
 def _alike(pieces: list[Any]) -> list[Any]:
     """Pieces of one type, so that they are one column; files may differ in how they number categories."""
-    import pyarrow as pa
-
     kinds = {piece.type.value_type for piece in pieces}
     inside = kinds.pop() if len(kinds) == 1 else pa.string()
     wanted = pa.dictionary(pa.int32(), inside)
@@ -345,8 +310,6 @@ def _alike(pieces: list[Any]) -> list[Any]:
 
 def _whole(name: str, pieces: list[Any]) -> Any:
     """Pieces of a column that is kept, as one; files of one log may hold whole numbers here and others there."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(pieces[0].type):
         pieces = _alike(pieces)
     try:
@@ -357,8 +320,6 @@ def _whole(name: str, pieces: list[Any]) -> Any:
 
 def _values(column: Any, from_text: bool) -> Array:
     """A column that is kept as it is; of text, every word once."""
-    import pyarrow as pa
-
     if not pa.types.is_dictionary(column.type):
         if column.null_count and pa.types.is_integer(column.type):
             column = column.cast(pa.float64())
@@ -414,8 +375,6 @@ def written_as(path: PathLike) -> str:
 
 def _strips_of(log: ClickLog) -> Callable[[int], Any]:
     """Return a function from the first row of a strip to its impressions, as a record batch."""
-    import pyarrow as pa
-
     ids_of_roles = zip(_IDS, (log.qids, log.document_ids, log.session_names), strict=True)
     ids = {name: _as_arrow(name, column) for name, column in ids_of_roles}
     carried = {name: _as_arrow(name, values) for name, values in log.columns.items()}
@@ -434,8 +393,6 @@ def _strips_of(log: ClickLog) -> Callable[[int], Any]:
 
 
 def _as_arrow(name: str, values: Array) -> Any:
-    import pyarrow as pa
-
     try:
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError) as problem:

@@ -11,92 +11,47 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from toprank.clicks.context_findings import of_contexts, resolved
-from toprank.clicks.contexts import Context, filled
+from toprank.clicks.contexts import Context, Contexts, changes_looks, columns_of, contexts_of, differ, filled
 from toprank.clicks.events import UNSHOWN
-from toprank.clicks.harvests import SWAP, Graph, Propensities
-from toprank.clicks.log import TOLD_AGAIN, ClickLog, numbered, sums
+from toprank.clicks.log import TOLD_AGAIN, TORN, ClickLog, numbered, sums
 from toprank.clicks.models import WITHOUT_DOUBLED
 from toprank.clicks.recency import moment, seconds_of
-from toprank.clicks.sources import TORN
 from toprank.clicks.values import AGAIN, EARLY, OVERRETURNED, UNCLICKED, UNVALUED
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
-from toprank.errors import DataError, Remedy, joined
-from toprank.showing.tables import bracketed
+from toprank.errors import DataError, Remedy, UnknownNameError, joined
 
 Mask = npt.NDArray[np.bool_]
-_SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
 _LEAST_CLICKS = 5  # of a session or user that is suspected
 _UNLIKELY = 1e-6
-_WIDE = 0.5  # an interval wider than this share of its propensity tells little
-_FEW = 10  # queries, which tell little of how queries differ
 _SOME = 20  # lists that end alike by design and not by chance
 _ODD, _DAY = 1000, 86_400.0  # one session in so many may be dated wrong; and a log may pause for a day
 
 
-def sessions_needed(log: ClickLog, estimate: Propensities | None, width: float) -> int | None:
-    """Return about how many sessions make all intervals narrower than this share of their propensity; None if unknown.
-
-    Where the log tells propensities, their intervals shrink as 1/√sessions. Where it does not, as many as with
-    neighbours swapped among the first ten in one list of twenty: the logarithm of the ratio of two neighbours has then
-    the variance ¼ (1/clicks of the one + 1/clicks of the other) of swapped lists, and ratios add up to the last place.
-    """
-    if estimate is None or not estimate.identified[1:].any():
-        rates = _rates(log)[1 : _SWAPPED + 1]
-        if len(rates) < 2 or not (rates > 0).all():
-            return None
-        steps = 0.25 * (1 / rates[:-1] + 1 / rates[1:])
-        return round((len(rates) - 1) / _SHARE * float(steps.sum()) * (2 * _NORMAL / width) ** 2)
-    low, high = estimate.intervals
-    with np.errstate(invalid="ignore", divide="ignore"):
-        wider = ((high - low) / (width * estimate.values))[estimate.identified]
-    wider = wider[np.isfinite(wider)]
-    return round(log.n_sessions * float(wider.max()) ** 2) if len(wider) and wider.max() > 0 else None
-
-
-_SWAPPED, _SHARE, _NORMAL = 10, 0.05, 1.96  # as `serve` explores, and the quantile of 95 %
-
-
-def found_in(
-    log: ClickLog, data: RankingData | None, graph: Graph, estimate: Propensities | None, width: float = _WIDE,
-    context: Context | None = None, seed: int = 0,
-) -> tuple[Finding, ...]:  # fmt: skip
-    """Everything, worst first."""
-    findings = [
-        *_of_reading(log),
-        *_of_lists(log, resolved(log, context)),
-        *_of_clicks(log),
-        *_one_sided(log),
-        *_of_robots(log),
-        *_of_versions(log),
-        *_of_times(log),
-        *of_contexts(log, context, seed),
-    ]
-    findings += [*_of_positions(log, graph, estimate, width), *(_of_features(log, data) if data is not None else ())]
-    return tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity)))
-
-
-def _names(log: ClickLog, sessions: Mask) -> Iterator[str]:
-    chosen = np.flatnonzero(sessions)
-    return (f"session {name}" for name in log.session_names[chosen[:10]].tolist())
+def of_log(log: ClickLog, context: Context | None, seed: int) -> Iterator[Finding]:
+    """Examine the log itself."""
+    yield from _of_reading(log)
+    yield from _of_lists(log, context is not None and _told_apart(log, contexts_of(log, columns_of(context))))
+    yield from _of_clicks(log)
+    yield from _one_sided(log)
+    yield from _of_robots(log)
+    yield from _of_versions(log)
+    yield from _of_times(log)
+    yield from _of_contexts(log, context, seed)
 
 
 def _some_sessions(
     log: ClickLog, which: Mask, code: str, severity: Severity, predicate: str, remedy: str
 ) -> Iterator[Finding]:
-    count = int(np.count_nonzero(which))
-    return about_some(
-        code, severity, count, log.n_sessions, f"session|sessions {predicate}", _names(log, which), remedy
-    )
+    chosen = np.flatnonzero(which)
+    names = (f"session {name}" for name in log.session_names[chosen[:10]].tolist())
+    return about_some(code, severity, len(chosen), log.n_sessions, f"session|sessions {predicate}", names, remedy)
 
 
-def _any(log: ClickLog, impressions: Mask) -> Mask:
-    """The sessions of some impressions."""
-    sessions = np.zeros(log.n_sessions, dtype=bool)
-    sessions[log.session[impressions]] = True
-    return sessions
+def _members(numbers: IntArray, n: int) -> Mask:
+    """Return whether each of n numbers occurs."""
+    return np.bincount(numbers, minlength=n) > 0
 
 
 _RETURNS = "Look at what writes returns: each must say how much comes back, as a number above 0."
@@ -127,58 +82,66 @@ def _of_reading(log: ClickLog) -> Iterator[Finding]:
 
 def _of_lists(log: ClickLog, told_apart: bool) -> Iterator[Finding]:
     """Positions that are doubled or missing, and documents that are repeated."""
-    predicate = "has|have several documents at one position"
-    remedy = joined("Models refuse them:", WITHOUT_DOUBLED)
     if not told_apart:
-        yield from _some_sessions(log, log.doubled, "doubled-positions", "problem", predicate, remedy)
+        yield from _some_sessions(
+            log, log.doubled, "doubled-positions", "problem", "has|have several documents at one position",
+            joined("Models refuse them:", WITHOUT_DOUBLED),
+        )  # fmt: skip
     inside = np.diff(log.session) == 0
     jump = np.append(inside & (np.diff(log.position) > 1), False)
-    predicate = "has|have gaps between positions"
-    remedy = "Positions are kept as they are; click models assume that nothing was shown in the gaps."
-    yield from _some_sessions(log, _any(log, jump), "gaps", "warning", predicate, remedy)
-    late = log.position[log.offsets[:-1]] > 1
-    predicate = "begins|begin below the first position"
-    remedy = (
-        "These are later pages, or lists logged in part; cascade models assume that their first document was looked at."
-    )
-    yield from _some_sessions(log, late, "late-start", "warning", predicate, remedy)
+    yield from _some_sessions(
+        log, _members(log.session[jump], log.n_sessions), "gaps", "warning", "has|have gaps between positions",
+        "Positions are kept as they are; click models assume that nothing was shown in the gaps.",
+    )  # fmt: skip
+    yield from _some_sessions(
+        log, log.position[log.offsets[:-1]] > 1, "late-start", "warning", "begins|begin below the first position",
+        "These are later pages, or lists logged in part; cascade models assume that their first document was looked "
+        "at.",
+    )  # fmt: skip
     key = np.sort(log.session * np.int64(log.n_pairs) + log.pair)
     repeated = key[1:][np.diff(key) == 0] // log.n_pairs
-    sessions = np.zeros(log.n_sessions, dtype=bool)
-    sessions[repeated] = True
-    predicate = "shows|show a document at several positions"
-    remedy = "Each counts as an impression of its own; no model knows that the user has seen it above."
-    yield from _some_sessions(log, sessions, "repeated-documents", "warning", predicate, remedy)
+    yield from _some_sessions(
+        log, _members(repeated, log.n_sessions), "repeated-documents", "warning",
+        "shows|show a document at several positions",
+        "Each counts as an impression of its own; no model knows that the user has seen it above.",
+    )  # fmt: skip
 
 
 def _of_clicks(log: ClickLog) -> Iterator[Finding]:
     """Too few, too many, or without anything that could have been clicked."""
     total = int(log.clicks.sum())
     if total == 0:
-        remedy = "Check that the right column was read as the click; nothing can be learnt without clicks."
-        yield Finding("no-clicks", "problem", "Nothing was clicked.", log.n_impressions, (), remedy)
+        yield Finding(
+            "no-clicks", "problem", "Nothing was clicked.", log.n_impressions, (),
+            "Check that the right column was read as the click; nothing can be learnt without clicks.",
+        )  # fmt: skip
         return
     if total == log.n_impressions:
-        remedy = "Also log what was shown and not clicked; without it no click rate can be known."
-        yield Finding("only-clicks", "problem", "Everything that was shown was clicked.", total, (), remedy)
+        yield Finding(
+            "only-clicks", "problem", "Everything that was shown was clicked.", total, (),
+            "Also log what was shown and not clicked; without it no click rate can be known.",
+        )  # fmt: skip
         return
-    predicate = "is|are without a click"
-    remedy = "Keep them: a list that nobody clicks says as much as one that is clicked."
-    count = int((log.session_clicks == 0).sum())
-    words = f"session|sessions {predicate}"
-    yield from about_some("sessions-without-clicks", "note", count, log.n_sessions, words, (), remedy)
-    predicate = "has|have several clicks"
-    remedy = "The cascade model allows one click per list and ends the list there; use a model that allows several."
-    yield from _some_sessions(log, log.session_clicks > 1, "several-clicks", "note", predicate, remedy)
+    yield from about_some(
+        "sessions-without-clicks", "note", int((log.session_clicks == 0).sum()), log.n_sessions,
+        "session|sessions is|are without a click", (),
+        "Keep them: a list that nobody clicks says as much as one that is clicked.",
+    )  # fmt: skip
+    yield from _some_sessions(
+        log, log.session_clicks > 1, "several-clicks", "note", "has|have several clicks",
+        "The cascade model allows one click per list and ends the list there; use a model that allows several.",
+    )  # fmt: skip
     if "dwell" in log.columns and log.columns["dwell"].dtype.kind in "iuf":
         with np.errstate(invalid="ignore"):
             dwell = np.nan_to_num(log.columns["dwell"].astype(np.float64))
-        wrong = _any(log, (dwell < 0) | ((dwell > 0) & ~log.clicks))
-        predicate = "has|have a dwell time that is negative, or without a click"
-        yield from _some_sessions(log, wrong, "dwell", "warning", predicate, "Check the column of dwell times.")
+        wrong = (dwell < 0) | ((dwell > 0) & ~log.clicks)
+        yield from _some_sessions(
+            log, _members(log.session[wrong], log.n_sessions), "dwell", "warning",
+            "has|have a dwell time that is negative, or without a click", "Check the column of dwell times.",
+        )  # fmt: skip
 
 
-def _rates(log: ClickLog) -> FloatArray:
+def click_rates(log: ClickLog) -> FloatArray:
     """Return the rate of clicks of each position; there is none at 0."""
     return sums(log.position, log.clicks, log.depth + 1) / np.maximum(sums(log.position, None, log.depth + 1), 1)
 
@@ -189,16 +152,19 @@ def _one_sided(log: ClickLog) -> Iterator[Finding]:
     if log.clicks.all() or not clicked.any():
         return
     with np.errstate(divide="ignore"):
-        unclicked = np.exp(sums(log.session, np.log1p(-_rates(log))[log.position], log.n_sessions))
+        unclicked = np.exp(sums(log.session, np.log1p(-click_rates(log))[log.position], log.n_sessions))
     if clicked.all() and unclicked.sum() > -np.log(_UNLIKELY):
         sentence = f"Every session has a click, where {unclicked.sum():,.0f} without one would be expected."
-        remedy = "Also log lists that nobody clicked; without them all click rates are too high."
-        yield Finding("clicked-sessions-alone", "warning", sentence, log.n_sessions, (), remedy)
+        yield Finding(
+            "clicked-sessions-alone", "warning", sentence, log.n_sessions, (),
+            "Also log lists that nobody clicked; without them all click rates are too high.",
+        )  # fmt: skip
     count = int(clicked.sum())
     if log.depth > 1 and count >= _SOME and log.clicks[log.offsets[1:] - 1][clicked].all():
-        sentence = f"All {count:,} lists with a click end with a click."
-        remedy = "Also log what stood below the last click: users may have looked at it without clicking."
-        yield Finding("cut-lists", "warning", sentence, count, (), remedy)
+        yield Finding(
+            "cut-lists", "warning", f"All {count:,} lists with a click end with a click.", count, (),
+            "Also log what stood below the last click: users may have looked at it without clicking.",
+        )  # fmt: skip
 
 
 def unlikely(log: ClickLog, group: IntArray, n: int) -> Mask:
@@ -208,7 +174,7 @@ def unlikely(log: ClickLog, group: IntArray, n: int) -> Mask:
     exp(-n KL(clicks / n, p)), if every impression were clicked independently at twice the rate of its position (p is
     the mean of these; n the number of impressions).
     """
-    expected = np.minimum(2 * _rates(log), 1 - 1e-9)[log.position]
+    expected = np.minimum(2 * click_rates(log), 1 - 1e-9)[log.position]
     shown, clicked = sums(group, None, n), sums(group, log.clicks, n)
     p = sums(group, expected, n) / np.maximum(shown, 1)
     share = clicked / np.maximum(shown, 1)
@@ -230,9 +196,10 @@ def _of_robots(log: ClickLog) -> Iterator[Finding]:
         group = np.full(log.n_impressions, len(users.ids))  # rows of nobody are no user
         group[known] = users.number
         which = unlikely(log, group, len(users.ids) + 1)[:-1]
-        count, examples = int(which.sum()), (f"user {user}" for user in users.ids[which])
-        words = f"user|users {rule}"
-        yield from about_some("suspect-users", "warning", count, len(users.ids), words, examples, remedy)
+        yield from about_some(
+            "suspect-users", "warning", int(which.sum()), len(users.ids), f"user|users {rule}",
+            (f"user {user}" for user in users.ids[which]), remedy,
+        )  # fmt: skip
 
 
 def _of_versions(log: ClickLog) -> Iterator[Finding]:
@@ -249,12 +216,11 @@ def _of_versions(log: ClickLog) -> Iterator[Finding]:
         f"{versions.ids[version]}: {sessions[version]:,} {agreeing(int(sessions[version]), 'session|sessions')}"
         for version in often
     )
-    sentence = f"Lists were ranked by {len(often):,} versions of models."
-    remedy = (
+    yield Finding(
+        "several-versions", "note", f"Lists were ranked by {len(often):,} versions of models.", len(often), examples,
         "Several orders help to separate positions from documents. To see what one model brought, keep only the "
-        "sessions of its version, by the column 'version'."
-    )
-    yield Finding("several-versions", "note", sentence, len(often), examples, remedy)
+        "sessions of its version, by the column 'version'.",
+    )  # fmt: skip
 
 
 def _of_times(log: ClickLog) -> Iterator[Finding]:
@@ -268,97 +234,102 @@ def _of_times(log: ClickLog) -> Iterator[Finding]:
         yield Finding("times", "warning", str(problem), log.n_sessions, (), remedy)
         return
     dated = np.isfinite(times)
-    remedy = "Commands and methods that go by time refuse them: leave them out, or give them a time."
-    if dated.any():
-        yield from _some_sessions(log, ~dated, "times", "warning", "has|have no time", remedy)
+    yield from _some_sessions(
+        log, ~dated, "times", "warning", "has|have no time",
+        "Commands and methods that go by time refuse them: leave them out, or give them a time.",
+    )  # fmt: skip
     order = np.sort(times[dated])
     most = len(order) // _ODD
     if most:
         gaps = np.diff(order[-most - 1 :])
         if gaps.max() > order[-most - 1] - order[0] + _DAY:
             border = order[-most - 1 + int(np.argmax(gaps)) + 1]
-            predicate = f"is|are dated {moment(float(border))} or later, far ahead of all others"
-            remedy = (
-                "A clock was probably wrong: leave them out, otherwise all others count as old wherever age matters."
-            )
-            yield from _some_sessions(log, dated & (times >= border), "clocks", "warning", predicate, remedy)
+            yield from _some_sessions(
+                log, dated & (times >= border), "clocks", "warning",
+                f"is|are dated {moment(float(border))} or later, far ahead of all others",
+                "A clock was probably wrong: leave them out, otherwise all others count as old wherever age matters.",
+            )  # fmt: skip
     if log.session_ids is None:
-        earlier = np.append(False, np.diff(times) < 0)
-        predicate = "is|are earlier than the one before in the log"
-        remedy = (
+        yield from _some_sessions(
+            log, np.append(False, np.diff(times) < 0), "clocks", "note",
+            "is|are earlier than the one before in the log",
             "A clock went back, or the log is not in order of time. This does no harm: whatever goes by time uses the "
-            "column."
-        )
-        yield from _some_sessions(log, earlier, "clocks", "note", predicate, remedy)
+            "column.",
+        )  # fmt: skip
 
 
-def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, width: float) -> Iterator[Finding]:
-    """Which positions can be compared, and how well."""
-    shown, clicked = (
-        np.bincount(where, minlength=log.depth + 1)[1:] for where in (log.position, log.position[log.clicks])
-    )
-    if log.clicks.any():
-        never = np.flatnonzero((shown > 0) & (clicked == 0)) + 1
-        remedy = (
-            "As far as the log can say nobody looks there, and nothing can be divided by a propensity of 0: log more "
-        )
-        remedy = joined(f"{remedy}sessions, or train with a least propensity,", Remedy("{clip}.", clip=...))
-        words, names = "position|positions was|were never clicked", (f"position {k}" for k in never)
-        yield from about_some("unclicked-positions", "warning", len(never), log.depth, words, names, remedy)
-    if log.depth == 1:
-        return
-    below = int(shown[graph.depth :].sum())
-    remedy = "They stay in the log, but are not compared with others here."
-    words = f"impression|impressions stands|stand below position {graph.depth:,}"
-    yield from about_some("deep-positions", "warning", below, log.n_impressions, words, (), remedy)
-    if not graph.edges:
-        sentence = "No document was shown at two positions: one ranker showed the same order every time."
-        needed = sessions_needed(log, None, width)
-        remedy = f"The effects of position and relevance cannot be separated. {SWAP}"
-        if needed:
-            remedy += (
-                f" With neighbours swapped in {_SHARE:.0%} of the lists, about {needed:,} sessions make intervals of "
-                f"propensities narrower than {width:.0%} of them."
-            )
-        yield Finding("one-order", "problem", sentence, log.n_pairs, (), remedy)
-    else:
-        apart = np.flatnonzero(~graph.identified & (shown[: graph.depth] > 0)) + 1
-        words = "position|positions shares|share no document with those that are connected to the first"
-        remedy = f"The log does not say how likely users look at them. {SWAP}"
-        names = (f"position {k}" for k in apart)
-        yield from about_some("unjoined-positions", "warning", len(apart), log.depth, words, names, remedy)
-    if estimate is None:
-        return
-    count = len(np.unique(log.session_query))
-    if count < _FEW:
-        sentence = f"The log has {count} {agreeing(count, 'query|queries')}."
-        remedy = (
-            "Intervals come from the differences between queries, and so few queries make them wide. Log more queries."
-        )
-        if count == 1:
-            remedy = "Intervals come from the differences between queries, so there are none. Log more queries."
-        yield Finding("few-queries", "warning", sentence, count, (), remedy)
-    low, high = estimate.intervals
-    with np.errstate(invalid="ignore"):
-        wide = estimate.identified & (high - low > width * estimate.values)
-    count = int(wide.sum())
-    if count:
-        ends = (f"position {k + 1}: {bracketed(low[k], high[k])}" for k in np.flatnonzero(wide))
-        noun = agreeing(count, "position|positions")
-        part = "half" if width == _WIDE else f"{width:.0%}"
-        sentence = f"The propensity of {count} {noun} has an interval that is wider than {part} of it."
-        needed = sessions_needed(log, estimate, width)
-        more = f" About {needed:,} sessions like these would be enough." if needed else ""
-        yield Finding("wide-intervals", "warning", sentence, count, examples_of(ends), SWAP + more)
-
-
-def _of_features(log: ClickLog, data: RankingData) -> Iterable[Finding]:
+def of_features(log: ClickLog, data: RankingData) -> Iterable[Finding]:
+    """Find documents of the log that have no row in the data."""
     shown = np.bincount(log.pair, minlength=log.n_pairs) > 0
     missing = shown & (log.rows(data) < 0)
     queries = log.qids[log.pair_query[missing]][:10].tolist()
     documents = log.document_ids[missing][:10].tolist()
     examples = (f"{document} of query {query}" for query, document in zip(queries, documents, strict=True))
     lost = int(missing[log.pair].sum())
-    words = f"document|documents of the log has|have no row in the data, {lost:,} impressions of them"
-    remedy = "Nothing can be learnt from them; check that queries and documents have the same ids on both sides."
-    return about_some("no-features", "warning", int(missing.sum()), int(shown.sum()), words, examples, remedy)
+    return about_some(
+        "no-features", "warning", int(missing.sum()), int(shown.sum()),
+        f"document|documents of the log has|have no row in the data, {lost:,} impressions of them", examples,
+        "Nothing can be learnt from them; check that queries and documents have the same ids on both sides.",
+    )  # fmt: skip
+
+
+# ---- contexts: columns that change propensities, and modules whose positions are mixed up ----
+
+_NO_CONTEXTS = frozenset({
+    "ranker", "explored", "time", "dwell", "user", "value", "team", "arm", "share", "propensity", "version", "score",
+    "query", "document", "session", "position", "click",
+})  # fmt: skip
+_FAMILYWISE_LEVEL = 0.01  # of the test over all columns
+
+
+def _of_contexts(log: ClickLog, context: Context | None, seed: int = 0) -> Iterator[Finding]:
+    """What columns of the log say of where documents stood, or the one that is asked for."""
+    if not log.clicks.any():
+        return
+    columns = [column for column in log.columns if column not in _NO_CONTEXTS] if context is None else [context]
+    examined = [contexts for column in columns if (contexts := _contexts(log, column, context is not None)) is not None]
+    for contexts in examined:
+        yield from _mixed(log, contexts)
+    for contexts in examined:
+        difference = differ(log, contexts, seed)
+        if difference.is_known and difference.p <= _FAMILYWISE_LEVEL / len(examined):
+            yield Finding(
+                "contexts", "warning", changes_looks(contexts.called, difference.p), len(contexts.names),
+                examples_of(contexts.names), joined("A single curve would mislead there:", _give(contexts)),
+            )  # fmt: skip
+
+
+def _contexts(log: ClickLog, column: Context, asked: bool) -> Contexts | None:
+    """The contexts of a column; None where it is none, unless it was asked for."""
+    try:
+        contexts = contexts_of(log, column)
+    except (DataError, UnknownNameError):
+        if asked:
+            raise
+        return None
+    return contexts if len(contexts.names) > 1 else None
+
+
+def _told_apart(log: ClickLog, contexts: Contexts) -> bool:
+    """Whether documents at one position of a session stood in different contexts, wherever there are several."""
+    several = np.int64(len(contexts.names))
+    place = log.session * np.int64(log.depth) + log.position - 1
+    return bool(log.doubled.any()) and len(np.unique(place * several + contexts.number)) == log.n_impressions
+
+
+def _mixed(log: ClickLog, contexts: Contexts) -> Iterator[Finding]:
+    """Modules that count from 1 each, told as positions of one list."""
+    if not contexts.varies or not _told_apart(log, contexts):
+        return
+    count = int(log.doubled.sum())
+    sentence = (
+        f"In {count:,} of {log.n_sessions:,} sessions several documents stand at one position, one for each "
+        f"{contexts.called}: positions start over in each, so they are not positions of one list."
+    )
+    remedy = joined("The same position is a different place in each:", _give(contexts))
+    yield Finding("mixed-positions", "warning", sentence, count, examples_of(contexts.names), remedy)
+
+
+def _give(contexts: Contexts) -> Remedy:
+    column = contexts.columns[0] if len(contexts.columns) == 1 else list(contexts.columns)
+    return Remedy("train and estimate with {context}.", context=column)

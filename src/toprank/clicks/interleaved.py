@@ -20,18 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.clicks.corrections import rows_of
-from toprank.clicks.log import ClickLog, check_log, named, sums
+from toprank.clicks.log import ClickLog, check_log, sums, unclicked
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_data, check_number, check_whole
-from toprank.data.dataset import RankingData
-from toprank.data.queries import Queries
+from toprank.data.arguments import check_number, check_whole
+from toprank.data.dataset import RankingData, check_data
 from toprank.data.row_order import Order
+from toprank.display.record import Record
+from toprank.display.tables import Part, Table, percent
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, percent
 from toprank.significance import Interval, effective_sample, means_without, randomization_test
-from toprank.significance.leaving_out import jackknife_variance, mean_interval
-from toprank.significance.tails import beta_quantile, student_quantile
+from toprank.significance.resampling import jackknife_variance, mean_interval
 
 METHODS = ("team-draft", "probabilistic")
 _FALL = 3.0  # chances fall as 1/rank³
@@ -77,7 +76,7 @@ def interleave(
     orders = [
         ranking(np.asarray(data.aligned(scores, order), dtype=np.float64), data.queries).order for scores in (a, b)
     ]
-    query, data = rng.integers(0, data.n_queries, sessions), named(data)
+    query = rng.integers(0, data.n_queries, sessions)
     draft = _drafted if method == "team-draft" else _probabilistic
     lists, teams = [], []
     for number in query.tolist():
@@ -85,11 +84,8 @@ def interleave(
         listed, team = draft(orders[0][part], orders[1][part], k, rng)
         lists.append(listed)
         teams.append(team)
-    shown, rows = Queries.from_sizes([len(listed) for listed in lists]), np.concatenate(lists)
-    return ClickLog(
-        shown.offsets, query, data.qids, rows, data.queries.document_query, np.asarray(data.document_ids),
-        shown.places + 1, np.zeros(len(rows), dtype=bool), {"team": np.array(["a", "b"])[np.concatenate(teams)]},
-    )  # fmt: skip
+    columns = {"team": np.array(["a", "b"])[np.concatenate(teams)]}
+    return unclicked(data, query, np.array([len(listed) for listed in lists]), np.concatenate(lists), columns)
 
 
 def team_draft(a: Sequence[int], b: Sequence[int], k: int, coin: Callable[[], int]) -> dict[int, int]:
@@ -130,7 +126,7 @@ def _probabilistic(a: IntArray, b: IntArray, k: int, rng: np.random.Generator) -
 
 
 @dataclass(frozen=True, repr=False)
-class Interleaving(Shown):
+class Interleaving(Record):
     """What clicks on interleaved lists say about two rankers.
 
     Attributes:
@@ -172,7 +168,7 @@ class Interleaving(Shown):
         return f"{words} (p = {self.p:.2g}, {self.method})."
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; share, interval and p are None where no list had a winner."""
+        """Return the result as values that JSON can hold; share, interval and p are None if no list had a winner."""
         counts = {name: getattr(self, name) for name in ("wins", "losses", "ties", "unclicked")}
         decided = self.wins + self.losses > 0
         return {
@@ -182,13 +178,10 @@ class Interleaving(Shown):
             "summary": self.summary,
         }  # fmt: skip
 
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row: the counts, the share with the ends of its interval, and p."""
+    def _columns(self) -> dict[str, Sequence[Any]]:
         facts = self.to_dict()
-        a, b = facts.pop("names")
-        low, high = facts.pop("interval") or (None, None)
-        columns = {"a": a, "b": b, **facts, "low": low, "high": high}
-        return frame_of({name: [value] for name, value in columns.items()}, kind)
+        (a, b), (low, high) = facts.pop("names"), facts.pop("interval") or (None, None)
+        return {name: [value] for name, value in {"a": a, "b": b, **facts, "low": low, "high": high}.items()}
 
     def _parts(self) -> Sequence[Part]:
         a, b = self.names
@@ -272,17 +265,24 @@ def preference(
     (0.146, [0.428, 0.945], 'No preference is proven (p = 0.15, team-draft).')
     """
     wins, losses = float(for_a.sum()), float(for_b.sum())
-    lists = round(wins + losses) + ties + unclicked
-    credit = (wins - losses) / max(lists, 1)
-    open_ended = Interval(float("nan"), float("nan"), float("nan"), confidence, 0, "no list had a winner", "share")
-    if wins + losses == 0:
-        return Interleaving(0, 0, ties, unclicked, open_ended.value, open_ended, 1.0, credit, method, names, confidence)
+    interval, p = Interval(np.nan, np.nan, np.nan, confidence, 0, "no list had a winner", "share"), 1.0
     decided = for_a + for_b
-    for_a, decided = for_a[decided > 0], decided[decided > 0]
-    interval = (_share_of_counts if method == "team-draft" else _share_of_credit)(for_a, decided, confidence)
-    p = randomization_test(2 * for_a - decided).p
+    if wins + losses > 0:
+        share_of = _share_of_counts if method == "team-draft" else _share_of_credit
+        interval = share_of(for_a[decided > 0], decided[decided > 0], confidence)
+        p = randomization_test((2 * for_a - decided)[decided > 0]).p
     return Interleaving(
-        round(wins), round(losses), ties, unclicked, interval.value, interval, p, credit, method, names, confidence
+        wins=round(wins),
+        losses=round(losses),
+        ties=ties,
+        unclicked=unclicked,
+        share=interval.value,
+        interval=interval,
+        p=p,
+        credit=(wins - losses) / max(round(wins + losses) + ties + unclicked, 1),
+        method=method,
+        names=names,
+        confidence=confidence,
     )
 
 
@@ -298,8 +298,10 @@ def _share_of_counts(part: FloatArray, whole: FloatArray, confidence: float) -> 
 
     How much less the lists tell than so many of different queries is the ratio of the jackknife's variance to theirs
     (Korn and Graubard 1998, who also make up for how little few queries know of that ratio). Where all agree there is
-    no such ratio, and each query is one witness. SciPy is not asked: a service may run without it.
+    no such ratio, and each query is one witness.
     """
+    from scipy.special import betaincinv, stdtrit  # here: a service draws lists without SciPy
+
     n, lists, share = len(whole), float(whole.sum()), float(part.sum() / whole.sum())
     if n == 1:
         return Interval(share, 0.0, 1.0, confidence, 1, "one query says nothing about others", "share")
@@ -308,11 +310,11 @@ def _share_of_counts(part: FloatArray, whole: FloatArray, confidence: float) -> 
     level, enough = (1 + confidence) / 2, float(n)
     if variance > 1e-24 and lists > 1:  # below is the rounding of equal shares
         free = max(effective_sample(whole) - 1, 1.0)
-        few = student_quantile(level, lists - 1) / student_quantile(level, free)
+        few = float(stdtrit(lists - 1, level) / stdtrit(free, level))
         enough = min(lists, lists * share * (1 - share) / (lists - 1) / variance * few**2)
     won, lost = share * enough, (1 - share) * enough
-    low = beta_quantile(1 - level, won, lost + 1) if won > 0 else 0.0
-    high = beta_quantile(level, won + 1, lost) if lost > 0 else 1.0
+    low = float(betaincinv(won, lost + 1, 1 - level)) if won > 0 else 0.0
+    high = float(betaincinv(won + 1, lost, level)) if lost > 0 else 1.0
     return Interval(share, low, high, confidence, n, f"Clopper and Pearson, {enough:.1f} lists effective", "share")
 
 

@@ -1,364 +1,103 @@
-"""Whether to launch a ranker: what it would bring beside the current one, from a log, and one sentence under one rule.
+"""The launch report: what a ranker would bring beside the current one, from a log.
 
-Both rankers are judged by the same clicks, so what is hard is hard for both, and the interval is that of their paired
-difference. The rule: **launch** if all of it lies above 0, **do not** if all of it lies below, else it **cannot be
-told**. "All of it" holds with whatever the documents may be worth that the log never showed where it tells something:
-from nothing to the most that is possible. And the difference must rest on enough: an effective sample of impressions,
-and queries whose lists differ. Where users read from the top and stop, the model of such users must say the same.
+Both rankers are judged by the same clicks, so the interval is that of their paired difference. The rule that decides is
+that of `Launch`.
+
+The estimand is the mean difference over sessions in the population of queries that the log is a sample of, not over a
+fixed list of queries. If several new rankers are compared on one log, each interval has the confidence level 1 - α/m
+for m rankers (Bonferroni), which is Holm's first step: the level that the best of them is tested at. Intervals of
+slices are simultaneous in the same way.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Unpack
 
 import numpy as np
 
-from toprank.clicks.assumptions import CascadeUsers, cascade_users, trusting_users
+from toprank.clicks.assumptions import ReadersQuestion, cascade_users, trusting_users
 from toprank.clicks.contexts import Context, ContextCells, contexts_of
-from toprank.clicks.corrections import correct, curves_of
+from toprank.clicks.corrections import Correction, Relevance
 from toprank.clicks.curves import contradiction
-from toprank.clicks.evaluation import JudgedRankers, added_by_clicks, clipped, judge_by, left_out, ranks_of
+from toprank.clicks.evaluation import JudgedRankers, judge, left_out
+from toprank.clicks.evidence import Evidence, bind
 from toprank.clicks.known_sessions import KnownSessions
+from toprank.clicks.launch_report import (
+    DO_NOT_LAUNCH,
+    LAUNCH,
+    Cost,
+    Launch,
+    SliceGain,
+    side_of,
+)
 from toprank.clicks.log import REWARDS, ClickLog, UnidentifiedError, check_log, named
-from toprank.clicks.recency import Recency, Span, latest, moment, recent, times_of
-from toprank.clicks.reordering import Reordered, reordered
-from toprank.comparison import Comparison, compare
+from toprank.clicks.policies import Metric, ranks_of
+from toprank.clicks.recency import SessionOptions, Sessions, options_of
+from toprank.clicks.reordering import RankChanges, reordered
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_data, check_number, check_whole
-from toprank.data.dataset import RankingData
+from toprank.data.arguments import check_number, check_whole
+from toprank.data.dataset import RankingData, check_data
 from toprank.data.slices import LEAST, By, Sliceable
 from toprank.errors import DataError, Remedy, UnknownNameError, joined
-from toprank.monitoring import Drift, monitor
-from toprank.rankers.linear.ranker import LinearRanker
-from toprank.showing.pictures import Picture, signed_bars
-from toprank.showing.tables import Kind, Part, Shown, Table, bracketed, frame_of, json_numbers, percent
-from toprank.significance import Interval, effective_sample
-from toprank.significance.leaving_out import mean_interval
+from toprank.evaluation import Comparison, compare
+from toprank.monitoring import monitor
+from toprank.significance import Interval
+from toprank.significance.resampling import mean_interval
 
-LAUNCH, DO_NOT_LAUNCH, CANNOT_BE_TOLD = "launch", "do not launch", "cannot be told"
 ESTIMATORS = ("ips", "snips", "dr")
-_QUERIES = 30  # with lists that differ: means of fewer are not near enough to normal for an interval
 _DEPTH = 10
-_POWER = 0.8  # the chance that so many sessions would tell
-_MOST_SESSIONS = 1000.0  # times as many as there are: beyond that, the difference is nothing for a log to tell
 
 
-class SliceGain(NamedTuple):
-    """The difference in some of the queries; of few there is no interval."""
+class LaunchOptions(SessionOptions, total=False):
+    """Keywords of `launch`."""
 
-    name: str
-    queries: int
-    sessions: int
-    gain: Interval
-
-
-class Cost(NamedTuple):
-    """What a ranker costs: bytes of its model file, and seconds of a processor for a query; None if unknown."""
-
-    bytes: int | None
-    seconds: float | None
-
-
-@dataclass(frozen=True, repr=False)
-class Launch(Shown):
-    """What is known before a launch, and what follows from it.
-
-    Attributes:
-        names: names of the new and the current ranker.
-        metric: what is estimated, such as ``clicks@10``.
-        estimator: the one that decides; the others stand beside it.
-        estimates: of each estimator, that of the new ranker, of the current one, and the difference of both.
-        reach: how far documents that were never shown where it tells something can move the difference, down and up.
-        effective: impressions of equal weight that would tell as much about the difference.
-        minimum: how many such impressions a decision needs.
-        sessions: number of sessions of the log whose query is in the data.
-        queries: number of queries that are in the log and the data, and of those among them whose lists differ.
-        unseen: of the documents at the depth of the metric, those never shown, of the new ranker and the current one.
-        clip: the least propensity, and how many impressions were divided by it.
-        users: that users read from the top and stop, and what follows; None: nothing says so.
-        reordered: what changes for users.
-        slices: the difference by slices.
-        offline: metrics by labels, where there are any.
-        drift: how the data differ from `reference`, if that was given.
-        costs: what both rankers cost.
-        doubts: sentences on what the numbers rest on.
-        recency: how sessions were weighed by their age; None if all count alike.
-        learned: of the new ranker and the current one, the share of these sessions that it learned from; None: that is
-            not known.
-        no_answer: why the log tells nothing of the difference; empty where it tells something.
-    """
-
-    names: tuple[str, str]
-    metric: str
-    estimator: str
-    estimates: dict[str, tuple[Interval, Interval, Interval]]
-    reach: tuple[float, float]
-    effective: float
+    k: int | None
+    context: Context | None
+    clip: float | None
+    most: float | None
     minimum: int
-    sessions: int
-    queries: tuple[int, int]
-    unseen: tuple[int, int]
-    clip: tuple[float, int]
-    users: CascadeUsers | None
-    reordered: Reordered
-    slices: tuple[SliceGain, ...]
-    offline: Comparison | None
-    drift: Drift | None
-    costs: tuple[Cost, Cost]
-    doubts: tuple[str, ...] = ()
-    recency: Recency | None = None
-    learned: tuple[float | None, float | None] = (None, None)
-    no_answer: str = ""
-    _by: str = field(default="", repr=False)
-
-    @property
-    def difference(self) -> Interval:
-        """New less current, by the estimator that decides."""
-        return self.estimates[self.estimator][2]
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The interval that decides: it allows for whatever documents that were never shown may be worth."""
-        low, high = self.difference
-        return low + self.reach[0], high + self.reach[1]
-
-    @property
-    def decision(self) -> str:
-        """``launch``, ``do not launch`` or ``cannot be told``."""
-        sides = {_side(*self.ends)} | (set() if self.users is None else {_side(*self.users.difference)})
-        if self._thin or len(sides) > 1 or sides <= self._flattered:
-            return CANNOT_BE_TOLD
-        return sides.pop()
-
-    @property
-    def _flattered(self) -> set[str]:
-        """The decisions that speak for a ranker which learned from these sessions."""
-        return {side for side, share in zip((LAUNCH, DO_NOT_LAUNCH), self.learned, strict=True) if share}
-
-    @property
-    def status(self) -> int:
-        """The exit status of the command: 0 launch, 3 do not, 4 cannot be told."""
-        return {LAUNCH: 0, DO_NOT_LAUNCH: 3, CANNOT_BE_TOLD: 4}[self.decision]
-
-    @property
-    def _thin(self) -> bool:
-        return self.effective < self.minimum or self.queries[1] < _QUERIES
-
-    @property
-    def sessions_needed(self) -> int | None:
-        """Sessions like these, of as many more queries, that would tell 8 times of 10, were the difference as it seems.
-
-        None: no number would, as where the difference hangs on documents that are never shown.
-        """
-        from scipy.special import ndtri
-
-        half = (self.difference.high - self.difference.low) / 2
-        value = self.difference.value
-        margin = max(value + self.reach[0], -(value + self.reach[1]))
-        if not np.isfinite(half) or margin <= 0:
-            return None
-        more = (half / margin) ** 2 * (1 + ndtri(_POWER) / ndtri((1 + self.difference.confidence) / 2)) ** 2
-        enough = max(more, self.minimum / max(self.effective, 1e-9), _QUERIES / max(self.queries[1], 1e-9))
-        return int(np.ceil(enough * self.sessions)) if enough <= _MOST_SESSIONS else None
-
-    @property
-    def summary(self) -> str:
-        """The decision in one sentence, and, where it cannot be told, what would tell."""
-        new, current = self.names
-        gain, (low, high) = self.difference, self.difference
-        unit = "of value a session" if self.metric.startswith("value") else "clicks a session"
-        rests = f"on an effective sample of {self.effective:,.0f} impressions (minimum {self.minimum:,})"
-        bracket = bracketed(low, high, 4) if np.isfinite(low) else "[not known]"
-        if self.decision == LAUNCH:
-            return f"Launch {new}: it brings {gain.value:.4f} {unit} more than {current} {bracket}, {rests}."
-        if self.decision == DO_NOT_LAUNCH:
-            return f"Do not launch {new}: it brings {-gain.value:.4f} {unit} less than {current} {bracket}, {rests}."
-        if self.no_answer:
-            tell = "" if self.reordered.changed else f" {self._tell}"  # else the reason says it
-            return f"This log cannot say whether {new} is better than {current}: {self._why_not}{tell}"
-        figures = f"{gain.value:+.4f} {unit} {bracket}"
-        return (
-            f"This log cannot say whether {new} is better than {current} ({figures}, {rests}): {self._why_not} "
-            f"{self._tell}"
-        )
-
-    @property
-    def _why_not(self) -> str:
-        if not self.reordered.changed:
-            return f"both show the same top {self.reordered.k} to every session of the log."
-        if self.no_answer:
-            return self.no_answer[0].lower() + self.no_answer[1:]
-        if self.effective < self.minimum:
-            return "the effective sample is too small."
-        if self.queries[1] < _QUERIES:
-            return f"only {self.queries[1]:,} queries have lists that differ, and {_QUERIES} are needed."
-        if _side(*self.difference) == CANNOT_BE_TOLD:
-            return "the interval holds 0."
-        if _side(*self.ends) == CANNOT_BE_TOLD:
-            return "documents that the log never showed could reverse it."
-        if _side(*self.ends) in self._flattered:
-            return "the ranker that looks better learned from these very sessions."
-        assert self.users is not None
-        return f"users read from the top and stop, and {self.users.model}, which models such users, does not agree."
-
-    @property
-    def _tell(self) -> str:
-        if not self.reordered.changed:
-            return "There is nothing to launch."
-        needed = self.sessions_needed
-        if not self._thin and _side(*self.ends) in self._flattered:
-            return "Use sessions that it did not learn from: later ones, or those that training held out."
-        if self.users is not None and _side(*self.ends) != CANNOT_BE_TOLD:
-            return "An A/B test or interleaving would settle it."
-        if needed is not None and needed > self.sessions:
-            return f"About {needed:,} sessions like these would be enough (there are {self.sessions:,})."
-        if self.reach != (0.0, 0.0) and not needed:
-            return "Show these documents to users: explore, run an A/B test, or interleave."
-        return "No log of a realistic size would be enough: the two are about equally good."
-
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each estimator."""
-        parts = list(self.estimates.values())
-        return frame_of(
-            {
-                "estimator": list(self.estimates), "new": [part[0].value for part in parts],
-                "current": [part[1].value for part in parts], "difference": [part[2].value for part in parts],
-                "low": [part[2].low for part in parts], "high": [part[2].high for part in parts],
-                "decides": [name == self.estimator for name in self.estimates],
-            },
-            kind,
-        )  # fmt: skip
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON; an end that is not known is None."""
-        names = ("new", "current", "difference")
-        return {
-            "decision": self.decision, "summary": self.summary, "names": list(self.names), "metric": self.metric,
-            "estimator": self.estimator, "confidence": self.difference.confidence,
-            "estimates": {
-                name: {side: interval.to_dict() for side, interval in zip(names, of, strict=True)}
-                for name, of in self.estimates.items()
-            },
-            "ends": json_numbers(list(self.ends)), "reach": json_numbers(list(self.reach)),
-            "effective_sample_size": self.effective, "minimum": self.minimum, "sessions": self.sessions,
-            "sessions_needed": self.sessions_needed, "queries": self.queries[0], "queries_that_differ": self.queries[1],
-            "unseen": list(self.unseen), "clip": self.clip[0], "clipped": self.clip[1],
-            "users": None if self.users is None else self.users.to_dict(), "reordered": self.reordered.to_dict(),
-            "slices": [
-                {"slice": row.name, "queries": row.queries, "sessions": row.sessions, "difference": row.gain.to_dict()}
-                for row in self.slices
-            ],
-            "offline": None if self.offline is None else self.offline.to_dict(),
-            "drift": None if self.drift is None else self.drift.to_dict(),
-            "costs": [cost._asdict() for cost in self.costs], "doubts": list(self.doubts),
-            "recency": None if self.recency is None else self.recency.to_dict(), "learned": list(self.learned),
-        }  # fmt: skip
-
-    def table(self) -> Table:
-        """What each estimator says."""
-        rows = [
-            (f"{name} (decides)" if name == self.estimator else name, _number(new), _number(current),
-             _number(gain, "+.4f"), _ends(gain))
-            for name, (new, current, gain) in self.estimates.items()
-        ]  # fmt: skip
-        if self.users is not None:
-            values = [f"{value:.4f}" for value in self.users.estimates.values()]
-            gain = self.users.difference
-            rows.append((f"{self.users.model} (must agree)", values[0], values[1], f"{gain.value:+.4f}", _ends(gain)))
-        head = ("estimator", *self.names, "difference", f"{percent(self.difference.confidence)} interval")
-        return Table(head, rows, names=1)
-
-    def slices_table(self) -> Table:
-        """The difference in slices."""
-        rows = [
-            (row.name, f"{row.queries:,}", f"{row.sessions:,}", f"{row.gain.value:+.4f}", _ends(row.gain))
-            for row in self.slices
-        ]
-        head = (self._by, "queries", "sessions", "difference", f"{percent(self.difference.confidence)} interval")
-        return Table(head, rows, names=1)
-
-    def costs_table(self) -> Table:
-        """Size and time of both models."""
-        rows = [
-            (name, "not known" if cost.bytes is None else f"{cost.bytes:,}",
-             "not known" if cost.seconds is None else f"{cost.seconds * 1e6:.3g}")
-            for name, cost in zip(self.names, self.costs, strict=True)
-        ]  # fmt: skip
-        return Table(("model", "bytes", "µs of a processor a query"), rows, names=1)
-
-    def plot(self) -> Picture:
-        """The difference by each estimator, and in slices."""
-        if self.no_answer:
-            raise DataError(f"There is nothing to draw. {self.no_answer}")
-        rows = [(name, f"{name}: {gain.value:+.4f} {_ends(gain)}", gain.value, gain.low, gain.high)
-                for name, (_, _, gain) in self.estimates.items()]  # fmt: skip
-        if self.users is not None:
-            gain = self.users.difference
-            rows.append((self.users.model, str(self.users), gain.value, gain.low, gain.high))
-        rows += [(row.name, f"{self._by} {row.name}: {row.gain.value:+.4f} {_ends(row.gain)}", row.gain.value,
-                  row.gain.low, row.gain.high) for row in self.slices]  # fmt: skip
-        return signed_bars("Gain of the new ranker", rows, f"{self.metric}, new less current")
-
-    @property
-    def grounds(self) -> list[str]:
-        """Sentences on what the decision goes by, and on what it rests."""
-        words = [
-            f"{self.metric} of {self.sessions:,} sessions of {self.queries[0]:,} queries, of which {self.queries[1]:,} "
-            "get different lists from the two."
-        ]
-        words += [] if self.recency is None else [str(self.recency)]
-        if any(self.unseen) and not self.no_answer:
-            low, high = self.ends
-            words.append(
-                f"{self.unseen[0]:,} documents that {self.names[0]} would show and {self.unseen[1]:,} of "
-                f"{self.names[1]} were never shown at a position that counts; whatever they are worth, the difference "
-                f"lies within {bracketed(low, high, 4)}, and the decision is based on that."
-            )
-        words += clipped(*self.clip, self.estimator)
-        words += [
-            f"{name} learned from about {share:.0%} of these sessions, so it looks better on them than it is."
-            for name, share in zip(self.names, self.learned, strict=True)
-            if share
-        ]
-        unknown = [name for name, share in zip(self.names, self.learned, strict=True) if share is None]
-        if unknown:
-            words.append(
-                f"Whether {' or '.join(unknown)} learned from these sessions is not known; the estimates are right "
-                "only if not. Models trained by `clicks train` record this, if the log has session ids or times."
-            )
-        return [*words, *([] if self.users is None else [str(self.users)]), *self.doubts]
-
-    def _parts(self) -> Sequence[Part]:
-        parts: list[Part] = [self.summary, self.table(), *self.grounds, str(self.reordered)]
-        if self.slices:
-            parts += [self.slices_table()]
-        for affected in self.reordered.affected[:1]:
-            parts += [
-                f"Most affected: query {affected.query}, {affected.sessions:,} sessions. {affected.why}".strip(),
-                affected.table(),
-            ]
-        if self.offline is not None:
-            parts.append(f"By labels: {self.offline.summary}")
-        if self.drift is not None:
-            parts.append(f"Drift: {self.drift.summary}")
-        return [*parts, self.costs_table()]
+    slices: By | None
+    reference: RankingData | None
+    since: float | None
+    version: str | None
+    current_data: RankingData | None
+    names: tuple[str, str]
+    n_candidates: int | None
+    shown: int
+    confidence: float
+    seed: int
 
 
-def _number(interval: Interval, form: str = ".4f") -> str:
-    return "not known" if np.isnan(interval.value) else format(interval.value, form)
+@dataclass(frozen=True)
+class _LaunchSettings:
+    """Keywords of `launch` that say what to compare, with their defaults."""
 
+    k: int | None = None
+    context: Context | None = None
+    clip: float | None = None
+    most: float | None = None
+    minimum: int = 1000
+    slices: By | None = None
+    reference: RankingData | None = None
+    version: str | None = None
+    current_data: RankingData | None = None
+    names: tuple[str, str] = ("new", "current")
+    n_candidates: int | None = None
+    shown: int = 5
+    confidence: float = 0.95
+    seed: int = 0
 
-def _ends(gain: Interval) -> str:
-    return bracketed(gain.low, gain.high, 4) if np.isfinite(gain.low) and np.isfinite(gain.high) else "not known"
-
-
-def _side(low: float, high: float) -> str:
-    return LAUNCH if low > 0 else DO_NOT_LAUNCH if high < 0 else CANNOT_BE_TOLD
+    def check(self) -> None:
+        """Refuse numbers that no report can have."""
+        check_whole("minimum", self.minimum, 1)
+        check_number("confidence", self.confidence, above=0, below=1)
+        if self.most is not None:
+            check_number("most", self.most, least=0)
 
 
 def launch(
@@ -368,61 +107,51 @@ def launch(
     current: Any,
     metric: str = "click",
     *,
-    k: int | None = None,
     estimator: str = "snips",
     propensities: Any = None,
-    context: Context | None = None,
-    clip: float | None = None,
-    most: float | None = None,
-    minimum: int = 1000,
-    slices: By | None = None,
-    reference: RankingData | None = None,
-    since: float | None = None,
-    by: str | None = None,
-    holdout: float = 0.2,
-    half_life: Span | None = None,
-    window: Span | None = None,
-    version: str | None = None,
-    current_data: RankingData | None = None,
-    names: tuple[str, str] = ("new", "current"),
-    shown: int = 5,
-    confidence: float = 0.95,
-    seed: int = 0,
+    **options: Unpack[LaunchOptions],
 ) -> Launch:
     """Say whether to launch a new ranker, from a log of what users did with lists of any rankers.
 
     The sessions must be ones that neither ranker learned from: give a log of later days, or `since`, or `by`. A ranker
     that is known to have learned from them does not win: its file says so where `train` made it.
 
+    The best of several new rankers looks better than it is. Give all of them to one call, as a mapping, or count them
+    in `n_candidates`: intervals are then as wide as the number of comparisons requires. Rankers that were compared on
+    these sessions in any other way (`evaluate`, earlier reports) count too.
+
     Args:
         log: sessions of queries of `data`. Some lists must have been explored, or made by several rankers.
         data: documents; labels are only used for metrics beside the estimates.
-        new: a fitted ranker, or its scores of the documents.
+        new: a fitted ranker, or its scores of the documents; or a mapping from names to several of these. The report is
+            then on the one with the largest estimated difference, and `Launch.candidates` has all differences.
         current: the ranker that serves now, or its scores.
         metric: ``click`` or ``value``: what a session brings at the top `k`.
         k: None: 10, or the depth of the log where that is less.
         estimator: the one that decides: ``ips``, ``snips`` or ``dr``. Choose it before you look.
-        propensities: as in `evaluate`; None: found from the log, and intervals are as wide as that makes them.
+        propensities: as in `evaluate`; None: estimated from the log; the difference is then corrected for the bias
+            that this causes, and its interval contains their uncertainty.
         context: column of the log whose contexts have propensities of their own, as in `evaluate`.
         clip: the least propensity to divide by, as in `evaluate`.
         most: what a document that was never shown can be worth to a user who looks at it; None: 1 for clicks, for
             values the most that any document of the log seems to be worth.
         minimum: the effective sample that a decision needs.
-        slices: also tell the difference in slices of the queries: a column that the data carry, or as `compare` has it.
+        slices: also report the difference by slice of the queries: a column that the data carry, or as `compare` has
+            it. The intervals of the slices are simultaneous (Bonferroni).
         reference: data like those that the new ranker was trained for, to see what has drifted.
         since: leave out sessions before this time of the log, in seconds since 1970.
         by: a column of the log with times, such as ``time``: judge by the latest sessions alone, those that `train`
             holds out of the same log.
         holdout: the share of sessions to hold out.
-        half_life: a session counts half for every such time that it is older than the newest: ``"14d"``, ``"36h"``, or
-            seconds; what is estimated is then a mean over the last while (`toprank.clicks.recency`).
+        half_life: age at which a session counts half as much as the newest: ``"14d"``, ``"36h"``, or seconds.
         window: leave out sessions that are older than this.
-        version: of the current model as the service calls it, or the SHA-256 of its file; sessions that other versions
-            served are counted and reported.
+        version: version of the current model, or the SHA-256 of its file; sessions served by others are reported.
         current_data: the same documents in the columns of the current ranker, where the new one takes others.
         names: names of the new ranker and the current one.
+        n_candidates: number of new rankers compared with the current one on these sessions. Default: as many as `new`
+            has. Intervals have the confidence level 1 - (1 - confidence) / n_candidates (Bonferroni).
         shown: queries to show side by side.
-        confidence: confidence level of the intervals.
+        confidence: confidence level of the intervals, of all new rankers together.
         seed: seed of the random draws.
 
     >>> import toprank as tr
@@ -433,142 +162,249 @@ def launch(
     >>> report.decision, report.status
     ('do not launch', 3)
     """
-    _check(log, data, metric, estimator, minimum, confidence, most)
-    if names[0] == names[1]:
-        raise DataError(f"The new ranker and the current one are both called '{names[0]}'; give two different names.")
-    log = _later(log, since)
-    log, recency = recent(log if by is None else latest(log, by, holdout).late, half_life, window)
-    layout = _layout_of(propensities, context, log)
-    in_cells = (
-        layout is not None and layout.varies
-    )  # positions are places within contexts: nobody knows what is read when
-    k = min(_DEPTH, int(np.diff(log.offsets).max()) if in_cells else log.depth) if k is None else k
-    check_whole("k", k, 1)
-    wanted = f"{'clicks' if metric == 'click' else 'value'}@{k}"
-    data_of_rankers = (data, data if current_data is None else _alike(current_data, data))
-    scores, costs = zip(
-        *(_scored(model, rows, name) for model, rows, name in zip((new, current), data_of_rankers, names, strict=True)),
-        strict=True,
-    )
-    ranks = {name: ranks_of(of_model, data) for name, of_model in zip(names, scores, strict=True)}
-    curves = propensities
-    if not (propensities is None or isinstance(propensities, str)):
-        curves, context = curves_of(propensities, log, data, LinearRanker(), context), None
-        if metric == "value" and curves.has_offsets and estimator != "ips":
-            raise DataError("With trust in positions, values have one estimator only,", remedy=_BY_IPS)
-    trusting = metric == "value" and estimator == "ips"
-    estimators = (estimator,) if trusting else ESTIMATORS
-    facts: dict[str, Any] = {
-        "recency": recency, "learned": (_learned(new, log), _learned(current, log)),
-        "offline": _offline(dict(zip(names, scores, strict=True)), data, seed),
-        "drift": None if reference is None else monitor(new, reference, data, confidence=confidence, seed=seed),
-        "costs": costs,
-    }  # fmt: skip
+    check_log(log)
+    check_data("launch", data)
+    _check_names(log, metric, estimator)
+    settings, sessions = options_of("launch", options, LaunchOptions, _LaunchSettings, Sessions)
+    settings.check()
+    rivals = _Rivals.of(new, current, data, settings)
+    evidence = bind(log, data, reward=metric, sessions=sessions, propensities=propensities, context=settings.context)
+    question = _Question.of(evidence, metric, estimator, settings, rivals.n_candidates)
+    if metric == "value" and estimator != "ips":
+        _refuse_trust(evidence)
     try:
-        judged = judge_by(
-            estimators,
-            ranks,
-            log,
-            data,
-            [wanted],
-            propensities=curves,
-            context=context,
-            clip=clip,
-            confidence=confidence,
-        )
+        judged = judge(evidence, question.corrections, rivals.ranks, [question.metric], question.level)
     except UnidentifiedError as reason:
-        unknown = Interval(np.nan, -np.inf, np.inf, confidence, 0, "not known", "difference")
-        return _without_answer(
-            reason.args[0], log, data, ranks, k, new, shown, names=names, metric=wanted, estimator=estimator,
-            minimum=minimum, estimates=dict.fromkeys(estimators, (unknown, unknown, unknown)), **facts,
+        return _without_answer(question, rivals, reason.args[0])
+    deciding, metric_name = judged[estimator], question.metric.name
+    gains = {name: deciding.gain(name, rivals.current, metric_name) for name in rivals.new}
+    names = (max(gains, key=lambda name: gains[name].value), rivals.current)
+    return _report(question, rivals, judged, gains, names)
+
+
+def _refuse_trust(evidence: Evidence) -> None:
+    """Refuse given propensities with offsets, which estimators of values other than ips do not take."""
+    if not evidence.source.is_log and evidence.curves.has_offsets:
+        raise DataError("With trust in positions, values have one estimator only,", remedy=_BY_IPS)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rivals:
+    """The new rankers and the current one: their scores, costs and ranks by name."""
+
+    new: Mapping[str, Any]
+    current: str
+    current_ranker: Any
+    scores: Mapping[str, FloatArray]
+    costs: Mapping[str, Cost]
+    ranks: Mapping[str, IntArray]
+    n_candidates: int
+
+    @classmethod
+    def of(cls, new: Any, current: Any, data: RankingData, settings: _LaunchSettings) -> _Rivals:
+        names, other = settings.names, settings.current_data
+        candidates = _candidates(new, names)
+        n_candidates = _n_candidates(settings.n_candidates, len(candidates))
+        scored = {name: _scored(ranker, data, name) for name, ranker in candidates.items()}
+        scored[names[1]] = _scored(current, data if other is None else _alike(other, data), names[1])
+        scores = {name: of for name, (of, _) in scored.items()}
+        return cls(
+            new=candidates, current=names[1], current_ranker=current, scores=scores,
+            costs={name: cost for name, (_, cost) in scored.items()},
+            ranks={name: ranks_of(of, data) for name, of in scores.items()}, n_candidates=n_candidates,
         )  # fmt: skip
-    deciding = judged[estimator]
-    known = deciding.known[wanted]
-    looks = deciding.weights[names[0]][wanted] - deciding.weights[names[1]][wanted]
-    differ = np.bincount(data.queries.document_query, looks != 0, data.n_queries) > 0
-    read_by = None if layout is None else layout.columns
-    users = None if in_cells else cascade_users(ranks, log, data, k, metric, confidence, seed, read_by)
-    estimates = deciding.estimates
-    examined = layout is None and users is None and not _know_trust(curves)
-    trust = trusting_users(log, seed) if examined else []
-    contradictions = [] if deciding.curves is None else list(filter(None, [contradiction(deciding.curves, log, seed)]))
-    sliced_by, gains = _in_slices(deciding, wanted, names, data, slices, confidence) if slices is not None else ("", ())
-    return Launch(
-        names=names, metric=wanted, estimator=estimator,
-        estimates={name: _three(estimate, names, wanted) for name, estimate in judged.items()},
-        reach=_reach(looks, known, data, _possible(log, known, metric, most), estimator),
-        effective=effective_sample(added_by_clicks(np.abs(looks), known, data)), minimum=minimum,
-        sessions=int(known.counts.sum()),
-        queries=(int(known.asked.sum()), int((differ & known.asked).sum())),
-        unseen=(estimates[names[0]].unseen[wanted], estimates[names[1]].unseen[wanted]),
-        clip=(known.clip, known.clipped), users=users,
-        reordered=reordered(ranks[names[0]], ranks[names[1]], data, known.counts, k, looks, new, shown),
-        slices=gains,
-        doubts=(*_by_context(layout), *trust, *contradictions,
-                *_doubts(log, known, judged, names, wanted, version)),
-        _by=sliced_by, **facts,
-    )  # fmt: skip
+
+    def facts(self, name: str, evidence: Evidence, settings: _LaunchSettings) -> dict[str, Any]:
+        """Return what is known of a new ranker beside the current one, whatever the clicks say."""
+        ranker, pair, data = self.new[name], (name, self.current), evidence.data
+        seed, reference = settings.seed, settings.reference
+        drift = None
+        if reference is not None:
+            drift = monitor(ranker, reference, data, confidence=settings.confidence, seed=seed)
+        return {
+            "names": pair, "recency": evidence.chosen.recency, "n_candidates": self.n_candidates, "drift": drift,
+            "learned": (_learned(ranker, evidence.log), _learned(self.current_ranker, evidence.log)),
+            "offline": _offline({one: self.scores[one] for one in pair}, data, seed),
+            "costs": tuple(self.costs[one] for one in pair), "minimum": settings.minimum,
+        }  # fmt: skip
 
 
-def _without_answer(
-    reason: str, log: ClickLog, data: RankingData, ranks: dict[str, IntArray], k: int, new: Any, shown: int,
-    **facts: Any,
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """What is asked of the evidence: the metric, the estimators, and the confidence level of each interval."""
+
+    evidence: Evidence
+    reward: str
+    metric: Metric
+    estimator: str
+    settings: _LaunchSettings
+    level: float
+    k: int
+    layout: ContextCells | None
+
+    @classmethod
+    def of(
+        cls, evidence: Evidence, reward: str, estimator: str, settings: _LaunchSettings, n_candidates: int
+    ) -> _Question:
+        log = evidence.log
+        layout = _layout_of(evidence)
+        k = settings.k
+        if k is None:
+            k = min(_DEPTH, int(np.diff(log.offsets).max()) if _in_cells(layout) else log.depth)
+        check_whole("k", k, 1)
+        return cls(
+            evidence=evidence, reward=reward, metric=Metric.of(f"{'clicks' if reward == 'click' else 'value'}@{k}"),
+            estimator=estimator, settings=settings, level=1 - (1 - settings.confidence) / n_candidates, k=k,
+            layout=layout,
+        )  # fmt: skip
+
+    @property
+    def corrections(self) -> list[Correction]:
+        """The estimators."""
+        alone = self.reward == "value" and self.estimator == "ips"
+        return [Correction(name, self.settings.clip) for name in ((self.estimator,) if alone else ESTIMATORS)]
+
+
+def _in_cells(layout: ContextCells | None) -> bool:
+    """Whether positions are places within contexts, so that nobody knows the order in which they are read."""
+    return layout is not None and layout.varies
+
+
+def _report(
+    question: _Question, rivals: _Rivals, judged: dict[str, JudgedRankers], gains: dict[str, Interval],
+    names: tuple[str, str],
 ) -> Launch:  # fmt: skip
-    """The report where the log tells nothing of the difference: what changes for users is known all the same."""
-    names = facts["names"]
-    known = correct(log, data, "none", None)
-    first, second = (np.where(ranks[name] <= k, 1 / np.log2(ranks[name] + 1), 0.0) for name in names)
-    differ = np.bincount(data.queries.document_query, first != second, data.n_queries) > 0
-    among = data.queries.spread(known.asked) & (known.shown == 0)
+    """Return the report on the best of the new rankers."""
+    evidence, settings, wanted, layout = question.evidence, question.settings, question.metric.name, question.layout
+    deciding = judged[question.estimator]
+    known, looks = deciding.policies.relevance[wanted], deciding.looks(wanted, *names)
+    three = {name: _three(of, names, wanted) for name, of in judged.items()}
+    unseen = (deciding.estimates[names[0]].unseen[wanted], deciding.estimates[names[1]].unseen[wanted])
+    caveats = _Caveats.of(question, {name: rivals.ranks[name] for name in names}, deciding, three)
+    sliced_by, slices = "", tuple[SliceGain, ...]()
+    if settings.slices is not None:
+        sliced_by, slices = _in_slices(deciding, wanted, names, settings.slices, question.level)
     return Launch(
-        reach=(0.0, 0.0), effective=0.0, sessions=int(known.counts.sum()),
-        queries=(int(known.asked.sum()), int((differ & known.asked).sum())),
-        unseen=(int((among & (first > 0)).sum()), int((among & (second > 0)).sum())), clip=(0.0, 0), users=None,
-        reordered=reordered(ranks[names[0]], ranks[names[1]], data, known.counts, k, first - second, new, shown),
-        slices=(), no_answer=reason, **facts,
+        metric=wanted, estimator=question.estimator, estimates=three,
+        reach=_reach(deciding, names, wanted, _possible(evidence.log, known, question.reward, settings.most)),
+        effective=known.effective(deciding.added(wanted, *names)), sessions=int(evidence.n_sessions.sum()),
+        queries=_queries(evidence, looks), unseen=unseen, clip=(known.clip, known.clipped), users=caveats.users,
+        reordered=_reordered(question, rivals, names, looks),
+        slices=slices, informing_lists=deciding.informing_lists(wanted, *names),
+        from_propensities=_from_propensities(deciding, three[question.estimator][2], wanted, names),
+        doubts=(*_by_context(layout), *caveats.certain, *caveats.disagreement,
+                *_doubts(evidence.log, known, settings.version)),
+        # Estimators value documents that were never shown differently; `reach` bounds these.
+        blocking=(*caveats.certain, *([] if any(unseen) else caveats.disagreement)),
+        candidates=gains, _by=sliced_by, **rivals.facts(names[0], evidence, settings),
     )  # fmt: skip
 
 
-def _know_trust(curves: Any) -> bool:
-    """Whether propensities have offsets, or are found by the method that gives them some."""
-    return curves == "trust" if curves is None or isinstance(curves, str) else bool(curves.has_offsets)
+def _queries(evidence: Evidence, looks: FloatArray) -> tuple[int, int]:
+    """Return the number of queries of the log and the data, and of those whose lists differ."""
+    differ = evidence.queries.sum((looks != 0) * 1) > 0
+    return int(evidence.asked.sum()), int((differ & evidence.asked).sum())
 
 
-def _layout_of(propensities: Any, context: Context | None, log: ClickLog) -> ContextCells | None:
-    """The contexts that propensities belong to."""
-    if context is None:
-        return getattr(propensities, "layout", None)
-    contexts = contexts_of(log, context)
-    return ContextCells(contexts.columns, contexts.names, contexts.varies, log.depth)
+def _reordered(question: _Question, rivals: _Rivals, names: tuple[str, str], looks: FloatArray) -> Any:
+    evidence = question.evidence
+    changes = RankChanges(evidence.data, rivals.ranks[names[0]], rivals.ranks[names[1]], looks, question.k)
+    return reordered(changes, evidence.n_sessions, rivals.new[names[0]], question.settings.shown)
+
+
+def _without_answer(question: _Question, rivals: _Rivals, reason: str) -> Launch:
+    """Return the report if the log says nothing about the difference: what changes for users is known all the same."""
+    evidence, names = question.evidence, (next(iter(rivals.new)), rivals.current)
+    unknown = Interval(np.nan, -np.inf, np.inf, question.level, 0, "not known", "difference")
+    shown = evidence.relevance(Correction("none"), question.reward).shown
+    first, second = (
+        np.where(of <= question.k, 1 / np.log2(of + 1), 0.0) for of in (rivals.ranks[name] for name in names)
+    )
+    among = evidence.queries.spread(evidence.asked) & (shown == 0)
+    return Launch(
+        metric=question.metric.name, estimator=question.estimator,
+        estimates={of.name: (unknown, unknown, unknown) for of in question.corrections},
+        reach=(0.0, 0.0), effective=0.0, sessions=int(evidence.n_sessions.sum()),
+        queries=_queries(evidence, first - second),
+        unseen=(int((among & (first > 0)).sum()), int((among & (second > 0)).sum())), clip=(0.0, 0), users=None,
+        reordered=_reordered(question, rivals, names, first - second), slices=(), no_answer=reason,
+        **rivals.facts(names[0], evidence, question.settings),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Caveats:
+    """Assumptions of the estimates that the log contradicts, and estimators that contradict each other."""
+
+    users: Any
+    certain: tuple[str, ...]
+    disagreement: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, question: _Question, ranks: dict[str, IntArray], deciding: JudgedRankers,
+        three: dict[str, tuple[Interval, Interval, Interval]],
+    ) -> _Caveats:  # fmt: skip
+        evidence, layout, settings = question.evidence, question.layout, question.settings
+        users = None
+        if not _in_cells(layout):
+            read_by = None if layout is None else layout.columns
+            readers = ReadersQuestion(
+                evidence, ranks, question.k, question.reward, settings.confidence, settings.seed, read_by
+            )
+            users = cascade_users(readers)
+        source = evidence.source
+        knows_trust = source.method == "trust" if source.is_log else bool(evidence.curves.has_offsets)
+        examined = layout is None and users is None and not knows_trust
+        trust = trusting_users(evidence.log, settings.seed) if examined else []
+        problem = "" if deciding.curves is None else contradiction(deciding.curves, evidence.log, settings.seed)
+        gains = {name: gain for name, (_, _, gain) in three.items()}
+        return cls(users, (*trust, *filter(None, [problem])), tuple(_disagreement(gains)))
+
+
+def _layout_of(evidence: Evidence) -> ContextCells | None:
+    """Return the contexts that propensities belong to."""
+    source, log = evidence.source, evidence.log
+    if source.context is None:
+        return getattr(source.propensities, "layout", None)
+    return contexts_of(log, source.context)
 
 
 _BY_IPS = Remedy("{estimator}: a click out of trust brings no value.", estimator="ips")
 
 
-def _check(
-    log: ClickLog, data: RankingData, metric: str, estimator: str, minimum: int, confidence: float, most: float | None
-) -> None:
-    check_log(log)
-    check_data("launch", data)
+def _check_names(log: ClickLog, metric: str, estimator: str) -> None:
     if metric not in REWARDS:
         raise UnknownNameError("metric of a launch", metric, REWARDS)
     if estimator not in ESTIMATORS:
         raise UnknownNameError("estimator of a launch", estimator, ESTIMATORS)
-    check_whole("minimum", minimum, 1)
-    check_number("confidence", confidence, above=0, below=1)
-    if most is not None:
-        check_number("most", most, least=0)
     if metric == "value":
         log.rewards("value")
 
 
-def _later(log: ClickLog, since: float | None) -> ClickLog:
-    if since is None:
-        return log
-    kept = times_of(log) >= since
-    if not kept.any():
-        raise DataError(f"The log has no session from {moment(since)} or later.")
-    return log.select(kept)
+def _three(judged: JudgedRankers, names: tuple[str, str], metric: str) -> tuple[Interval, Interval, Interval]:
+    new, current = (judged.estimates[name].intervals[metric] for name in names)
+    return new, current, judged.gain(*names, metric)
+
+
+def _candidates(new: Any, names: tuple[str, str]) -> dict[str, Any]:
+    """Return the new rankers by name."""
+    candidates = {str(name): ranker for name, ranker in new.items()} if isinstance(new, Mapping) else {names[0]: new}
+    if not candidates:
+        raise DataError("new is an empty mapping; give at least one new ranker.")
+    if names[1] in candidates:
+        raise DataError(f"The new ranker and the current one are both called '{names[1]}'; give two different names.")
+    return candidates
+
+
+def _n_candidates(n_candidates: int | None, given: int) -> int:
+    """Return how many new rankers were compared, at least those that were given."""
+    if n_candidates is None:
+        return given
+    check_whole("n_candidates", n_candidates, 1)
+    if n_candidates < given:
+        raise DataError(f"n_candidates is {n_candidates}, but {given} new rankers were given; count all of them.")
+    return n_candidates
 
 
 def _alike(other: RankingData, data: RankingData) -> RankingData:
@@ -611,12 +447,21 @@ def _size(ranker: Any) -> int | None:
         return path.stat().st_size
 
 
-def _three(judged: JudgedRankers, names: tuple[str, str], metric: str) -> tuple[Interval, Interval, Interval]:
-    new, current = (judged.estimates[name].intervals[metric] for name in names)
-    return new, current, judged.gain(*names, metric)
+def _from_propensities(judged: JudgedRankers, whole: Interval, metric: str, names: tuple[str, str]) -> float:
+    """Return the fraction of the variance of the difference that vanishes if propensities are taken for exact."""
+    if not judged.reestimates or not np.isfinite(whole.low) or whole.high <= whole.low:
+        return 0.0
+    given = mean_interval(_each(judged, names, metric), judged.policies.queries.weights, whole.confidence)
+    return max(0.0, 1 - ((given.high - given.low) / (whole.high - whole.low)) ** 2)
 
 
-def _possible(log: ClickLog, known: Any, metric: str, most: float | None) -> tuple[float, float]:
+def _each(judged: JudgedRankers, names: tuple[str, str], metric: str) -> FloatArray:
+    """Return the difference of two rankers for each query."""
+    values = judged.policies.values
+    return values.of(names[0], metric) - values.of(names[1], metric)
+
+
+def _possible(log: ClickLog, known: Relevance, metric: str, most: float | None) -> tuple[float, float]:
     """Return the least and the most that a document that was never shown may bring to a user who looks at it."""
     seen = known.relevance[(known.shown > 0) & np.isfinite(known.relevance)]
     least = float(seen.min(initial=0.0)) if (log.rewards(metric) < 0).any() else 0.0
@@ -626,32 +471,38 @@ def _possible(log: ClickLog, known: Any, metric: str, most: float | None) -> tup
 
 
 def _reach(
-    looks: FloatArray, known: Any, data: RankingData, possible: tuple[float, float], estimator: str
+    judged: JudgedRankers, names: tuple[str, str], metric: str, possible: tuple[float, float]
 ) -> tuple[float, float]:
     """Return how far the difference moves, down and up, if what was never shown is worth the least or most possible."""
-    unseen, shares = known.shown == 0, data.queries.spread(known.sessions / known.sessions.sum())
-    weight = (looks * shares)[unseen]
-    counted = np.nan_to_num(known.relevance)[unseen] if estimator == "dr" else np.zeros(len(weight))
+    known, sessions = judged.policies.relevance[metric], judged.evidence.sessions
+    unseen, shares = known.shown == 0, judged.evidence.queries.spread(sessions / sessions.sum())
+    weight = (judged.looks(metric, *names) * shares)[unseen]
+    is_regressed = judged.correction.name == "dr"
+    counted = np.nan_to_num(known.relevance)[unseen] if is_regressed else np.zeros(len(weight))
     sides = np.stack([weight * (end - counted) for end in possible])
     return min(float(sides.min(axis=0).sum()), 0.0), max(float(sides.max(axis=0).sum()), 0.0)
 
 
 def _in_slices(
-    judged: JudgedRankers, metric: str, names: tuple[str, str], data: RankingData, by: By, confidence: float
+    judged: JudgedRankers, metric: str, names: tuple[str, str], by: By, confidence: float
 ) -> tuple[str, tuple[SliceGain, ...]]:
-    """Return what the slices are by, and the difference in each; propensities are taken for right here."""
-    known = judged.known[metric]
-    in_log, slices = known.asked, Sliceable.of(data).slices(by)
-    each = judged.estimates[names[0]].per_query[metric] - judged.estimates[names[1]].per_query[metric]
-    codes, weights, gains = slices.codes[in_log], known.sessions[in_log], []
+    """Return the name of the slicing and the difference by slice, with simultaneous intervals (Bonferroni).
+
+    Propensities are assumed to be exact.
+    """
+    evidence = judged.evidence
+    in_log, slices = evidence.asked, Sliceable.of(evidence.data).slices(by)
+    codes, weights, gains = slices.codes[in_log], judged.policies.queries.weights, []
+    each, sizes = _each(judged, names, metric), np.bincount(codes[codes >= 0], minlength=len(slices.names))
+    level = 1 - (1 - confidence) / max(int((sizes >= LEAST).sum()), 1)
     for number, name in enumerate(slices.names):
         of_slice = codes == number
         if not of_slice.any():
             continue
-        n_queries, gain = int(of_slice.sum()), mean_interval(each[of_slice], weights[of_slice], confidence)
+        n_queries, gain = int(of_slice.sum()), mean_interval(each[of_slice], weights[of_slice], level)
         if n_queries < LEAST:
             gain = replace(gain, low=-np.inf, high=np.inf)
-        gains.append(SliceGain(name, n_queries, int(known.counts[in_log][of_slice].sum()), gain))
+        gains.append(SliceGain(name, n_queries, int(evidence.n_sessions[in_log][of_slice].sum()), gain))
     return slices.by, tuple(gains)
 
 
@@ -673,15 +524,17 @@ def _by_context(layout: ContextCells | None) -> list[str]:
     ]
 
 
-def _doubts(
-    log: ClickLog, known: Any, judged: dict[str, JudgedRankers], names: tuple[str, str], metric: str,
-    version: str | None,
-) -> list[str]:  # fmt: skip
+def _disagreement(gains: dict[str, Interval]) -> list[str]:
+    """Return a sentence if estimators decide in opposite ways."""
+    sides = {name: side_of(*gain) for name, gain in gains.items()}
+    if not {LAUNCH, DO_NOT_LAUNCH} <= set(sides.values()):
+        return []
+    listed = ", ".join(f"{name}: {side}" for name, side in sides.items())
+    return [f"The estimators contradict each other ({listed}): do not trust any of them."]
+
+
+def _doubts(log: ClickLog, known: Relevance, version: str | None) -> list[str]:
     doubts = left_out(known.unknown, known.uncorrected)
-    sides = {name: _side(*estimate.gain(*names, metric)) for name, estimate in judged.items()}
-    if {LAUNCH, DO_NOT_LAUNCH} <= set(sides.values()):
-        listed = ", ".join(f"{name}: {side}" for name, side in sides.items())
-        doubts.append(f"The estimators contradict each other ({listed}): do not trust any of them.")
     n_other = _of_other_versions(log, version)
     if n_other:
         doubts.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,22 +12,18 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_data
-from toprank.data.dataset import RankingData
+from toprank.data.dataset import RankingData, check_data
 from toprank.data.queries import Queries, places_within
 from toprank.errors import DataError, Remedy, UnknownNameError
 
 Array = npt.NDArray[Any]
-RowOf = Callable[[int], int]
-"""The row of the table that a place in an array is of."""
-COMPARED = 1_000
-"""The most positions that are compared with each other: of every two there is a number, or several."""
-DEEPEST = 10_000
-"""The last position that may be: what is deeper is a mistake, and would cost memory for all that lie above."""
+COMPARED = 1_000  # the most positions that are compared with each other: every pair has a number, or several
+DEEPEST = 10_000  # the last position: lower ones are mistakes, and would cost memory for all above them
 REWARDS = ("click", "value")
 TOLD_AGAIN = "impressions that were logged twice, and count once"
+TORN = "lines that were cut off when the service was killed"
 _SPARSE = 4  # a table of all numbers between the ids may be so many times as long as the log
-_LONGEST = 32  # letters of ids that NumPy holds side by side; of longer ones it holds references
+_MAX_LETTERS = 32  # of ids that NumPy holds side by side; of longer ones it holds references
 
 
 class UnidentifiedWarning(UserWarning):
@@ -48,15 +44,14 @@ class ClickLog:
         offsets: where each session begins, and the end.
         session_query: the number of each session's query.
         qids: the ids of the queries.
-        pair: of each impression, the number of its pair.
-        pair_query: of each pair, the number of its query.
-        document_ids: of each pair, the id of its document.
+        pair: the number of each impression's pair.
+        pair_query, document_ids: the number of each pair's query, and the id of its document.
         position: of each impression, from 1, rising within a session.
-        clicks: of each impression.
-        columns: what else is known of each impression: ``dwell``, ``time``, ``ranker`` …
-        session_ids: of each session, the id that it had in its source; None: they are numbered.
-        left_out: what could not become an impression or a click when the log was made, in words, and how often.
-        weights: of each session, how much it counts (`toprank.clicks.recency`); None: all count alike.
+        clicks: whether each impression was clicked.
+        columns: further columns of impressions: ``dwell``, ``time``, ``ranker`` …
+        session_ids: the ids that sessions had in their source; None if they are numbered.
+        left_out: how often something could not become an impression or a click, in words.
+        weights: how much each session counts (`toprank.clicks.recency`); None if all count alike.
     """
 
     offsets: IntArray
@@ -74,14 +69,9 @@ class ClickLog:
 
     @classmethod
     def of(
-        cls,
-        query: npt.ArrayLike,
-        document: npt.ArrayLike,
-        position: npt.ArrayLike,
-        click: npt.ArrayLike,
-        session: npt.ArrayLike | None = None,
-        **columns: npt.ArrayLike,
-    ) -> ClickLog:
+        cls, query: npt.ArrayLike, document: npt.ArrayLike, position: npt.ArrayLike, click: npt.ArrayLike,
+        session: npt.ArrayLike | None = None, **columns: npt.ArrayLike,
+    ) -> ClickLog:  # fmt: skip
         """A log of impressions, one row each, in any order; the rows of a session become neighbours.
 
         Without `session`, rows stand in the order of the log, and a session ends where the query changes or the
@@ -92,16 +82,9 @@ class ClickLog:
         >>> log.n_sessions, log.n_pairs, log.clicks.tolist()
         (2, 2, [False, True, True, False])
         """
-        places = positions_of(position)
-        n = len(places)
-        return assembled(
-            numbered(_ids("query", query, n)),
-            numbered(_ids("document", document, n)),
-            None if session is None else numbered(_ids("session", session, n)),
-            places,
-            clicks_of(_column("click", click, n)),
-            {name: _column(name, values, n) for name, values in columns.items()},
-        )
+        from toprank.clicks.assembly import from_columns  # which imports this module
+
+        return from_columns(query, document, position, click, session, columns)
 
     @property
     def n_impressions(self) -> int:
@@ -130,7 +113,7 @@ class ClickLog:
 
     @cached_property
     def sessions(self) -> Queries:
-        """The sessions as ragged arrays are split."""
+        """Impressions split into sessions."""
         return Queries(self.offsets)
 
     @cached_property
@@ -230,12 +213,26 @@ class ClickLog:
         sizes = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         rows = np.repeat(self.offsets[chosen], sizes) + places_within(sizes)
-        return ClickLog(
-            offsets, self.session_query[chosen], self.qids, self.pair[rows], self.pair_query, self.document_ids,
-            self.position[rows], self.clicks[rows], {name: values[rows] for name, values in self.columns.items()},
-            None if self.session_ids is None else self.session_ids[chosen],
-            weights=None if self.weights is None else self.weights[chosen],
-        )  # fmt: skip
+        ids, weights = (None if values is None else values[chosen] for values in (self.session_ids, self.weights))
+        return self.take(
+            rows,
+            offsets=offsets,
+            session_query=self.session_query[chosen],
+            session_ids=ids,
+            weights=weights,
+            left_out={},
+        )
+
+    def take(self, rows: IntArray | npt.NDArray[np.bool_], **changes: Any) -> ClickLog:
+        """Return the log of some impressions, in this order, with further fields replaced; sessions must stay together.
+
+        >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [0, 1])
+        >>> log.take(np.array([1, 0]), position=log.position).clicks.tolist()
+        [True, False]
+        """
+        taken = {name: getattr(self, name)[rows] for name in ("pair", "position", "clicks")}
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return replace(self, **{**taken, "columns": columns, **changes})
 
     def top(self, k: int) -> ClickLog:
         """The log of the first k positions; sessions that show nothing there are left out.
@@ -250,10 +247,7 @@ class ClickLog:
                 "position."
             )
         sizes = np.bincount(self.session[kept], minlength=self.n_sessions)
-        return replace(
-            self, offsets=np.concatenate([[0], np.cumsum(sizes)]), pair=self.pair[kept], position=self.position[kept],
-            clicks=self.clicks[kept], columns={name: values[kept] for name, values in self.columns.items()},
-        ).select(sizes > 0)  # fmt: skip
+        return self.take(kept, offsets=np.concatenate([[0], np.cumsum(sizes)])).select(sizes > 0)
 
     def rows(self, data: RankingData) -> IntArray:
         """Return for each pair the row of `data` that has its query and document, by ids; -1 if there is none.
@@ -265,7 +259,7 @@ class ClickLog:
         [1, -1]
         """
         check_data("the join with a click log", data)
-        return self._places_of(data.qids, data.queries.document_query, data.row_names)
+        return rows_of_pairs(self._pairs, (data.qids, data.queries.document_query, data.row_names))
 
     def data(self, features: Sequence[str]) -> RankingData:
         """Return what was shown as ranking data without labels: a row for each pair, columns of the log as features.
@@ -288,10 +282,8 @@ class ClickLog:
                 X[:, place] = self.columns[name][last[pairs]]
             except (TypeError, ValueError):
                 raise DataError(f"Column '{name}' of the log must hold numbers to be a feature.") from None
-        names, query = (
-            [str(document) for document in self.document_ids[pairs].tolist()],
-            self.qids[self.pair_query[pairs]],
-        )
+        names = [str(document) for document in self.document_ids[pairs].tolist()]
+        query = self.qids[self.pair_query[pairs]]
         return RankingData(X, qid=query, document_ids=names, feature_names=list(features))
 
     def pairs_in(self, other: ClickLog) -> IntArray:
@@ -301,39 +293,16 @@ class ClickLog:
         >>> log.pairs_in(ClickLog.of(["q", "r"], ["b", "a"], [1, 1], [0, 0])).tolist()
         [-1, 0]
         """
-        return self._places_of(other.qids, other.pair_query, other.document_ids)
+        return rows_of_pairs(self._pairs, other._pairs)
 
-    def _places_of(self, qids: Array, query: IntArray, documents: Array) -> IntArray:
-        """Return for each pair the place of its query (a number among `qids`) with its document; -1 if nowhere."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        def index(wanted: Any, known: Any) -> IntArray:
-            places = pc.index_in(wanted, value_set=known).fill_null(-1)
-            return np.asarray(places.to_numpy(zero_copy_only=False), dtype=np.int64)
-
-        names = words_of(documents).dictionary_encode()
-        document = np.asarray(names.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
-        span = np.int64(len(names.dictionary) + 1)  # one more: what is not among the names
-        of_query = index(words_of(self.qids), words_of(qids))[self.pair_query]
-        of_document = index(words_of(self.document_ids), names.dictionary)
-        wanted = np.where((of_query >= 0) & (of_document >= 0), of_query * span + of_document, -1)
-        return index(pa.array(wanted), pa.array(np.asarray(query, dtype=np.int64) * span + document))
+    @property
+    def _pairs(self) -> tuple[Array, IntArray, Array]:
+        return self.qids, self.pair_query, self.document_ids
 
     def __repr__(self) -> str:
         return (
             f"ClickLog({self.n_sessions:,} sessions, {self.n_impressions:,} impressions, "
             f"{int(self.clicks.sum()):,} clicks, {self.n_queries:,} queries, {self.n_pairs:,} documents)"
-        )
-
-
-def check_compared(log: ClickLog) -> None:
-    """Refuse a log with more positions than can be compared with each other."""
-    if log.depth > COMPARED:
-        raise DataError(
-            f"The log shows position {log.depth:,}, and every pair of positions would need a number, so {COMPARED:,} "
-            "positions are the most.",
-            remedy=Remedy(f"log.top({COMPARED}) keeps the first ones.", "Leave out the rows of lower positions."),
         )
 
 
@@ -347,91 +316,60 @@ def check_log(log: Any) -> None:
         raise DataError("The log has no impressions.")
 
 
+def _ones(n: int) -> FloatArray:
+    """N times 1, in the memory of one: a log of ten million impressions would take 80 MB."""
+    return np.broadcast_to(np.float64(1.0), n)
+
+
+def sums(of: npt.NDArray[np.signedinteger[Any]], values: Any, n: int) -> FloatArray:
+    """Return the sum of the values of each of n members; `of` says whose each value is, and None counts."""
+    return np.asarray(np.bincount(of, values, n), dtype=np.float64)
+
+
+def sums_by(keys: IntArray, *values: Any) -> tuple[IntArray, list[FloatArray]]:
+    """The different keys, rising, and the sums of each of several values over the rows that have them; None counts.
+
+    >>> keys, (rows, total) = sums_by(np.array([7, 3, 7]), None, np.array([1.0, 5.0, 2.0]))
+    >>> keys.tolist(), rows.tolist(), total.tolist()
+    ([3, 7], [1.0, 2.0], [5.0, 3.0])
+    """
+    different, place = np.unique(keys, return_inverse=True)
+    return different, [sums(place, value, len(different)) for value in values]
+
+
+def named(data: RankingData) -> RankingData:
+    """The data with document ids; without ids, documents are called by rows."""
+    if data.document_ids is not None:
+        return data
+    return data.replace(document_ids=data.row_names.astype(str))
+
+
+def unclicked(
+    data: RankingData, query: IntArray, sizes: IntArray, rows: IntArray, columns: Mapping[str, Array]
+) -> ClickLog:
+    """Return the log of lists without clicks: the query and the size of each, and the rows of `data` that it shows."""
+    data = named(data)
+    return ClickLog(
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        session_query=query,
+        qids=data.qids,
+        pair=rows,
+        pair_query=data.queries.document_query,
+        document_ids=np.asarray(data.document_ids),
+        position=places_within(sizes) + 1,
+        clicks=np.zeros(len(rows), dtype=bool),
+        columns=columns,
+    )
+
+
+# ---- ids as numbers ----
+
+
 class Numbered(NamedTuple):
     """Different ids, in order, and the number of each row's."""
 
     ids: Array
     number: IntArray
-
-
-def assembled(
-    query: Numbered,
-    document: Numbered,
-    session: Numbered | None,
-    places: IntArray,
-    clicks: npt.NDArray[np.bool_],
-    columns: Mapping[str, Array],
-    left_out: Mapping[str, int] | None = None,
-) -> ClickLog:
-    """The log of impressions that are numbered, whatever their order; see `ClickLog.of` for the rules."""
-    n, counts = len(places), dict(left_out or {})
-    if places.max(initial=0) > DEEPEST:
-        raise DataError(f"A list has {places.max():,} documents, but at most {DEEPEST:,} are read; leave out the rest.")
-    if session is None:
-        begins = np.r_[True, (np.diff(query.number) != 0) | (np.diff(places) <= 0)] if n else np.empty(0, bool)
-        session_of: IntArray = np.cumsum(begins, dtype=np.int64) - 1
-    else:
-        session_of = session.number
-    pair = numbered(query.number * np.int64(len(document.ids)) + document.number)
-    order = _in_lists(session_of, places, pair.number)
-    if order is not None:
-        session_of, places, clicks = session_of[order], places[order], clicks[order]
-        pair, columns = (
-            pair._replace(number=pair.number[order]),
-            {name: column[order] for name, column in columns.items()},
-        )
-    repeated = (np.diff(session_of) == 0) & (np.diff(places) == 0) & (np.diff(pair.number) == 0)
-    if repeated.any():
-        first = np.r_[True, ~repeated]
-        clicks = np.logical_or.reduceat(clicks, np.flatnonzero(first))
-        session_of, places, columns = (
-            session_of[first],
-            places[first],
-            {k: column[first] for k, column in columns.items()},
-        )
-        pair = pair._replace(number=pair.number[first])
-        counts[TOLD_AGAIN] = int(repeated.sum())
-    starts = np.flatnonzero(np.r_[True, np.diff(session_of) > 0]) if len(places) else np.empty(0, np.int64)
-    pair_query = pair.ids // max(len(document.ids), 1)
-    query_of = pair_query[pair.number]
-    _refuse_mixed(session, session_of, query_of, query.ids)
-    return ClickLog(
-        np.append(starts, len(places)).astype(np.int64), query_of[starts], query.ids, pair.number, pair_query,
-        document.ids[pair.ids % max(len(document.ids), 1)], places, clicks, columns,
-        None if session is None else session.ids[session_of[starts]], counts,
-    )  # fmt: skip
-
-
-def _in_lists(session: IntArray, places: IntArray, pair: IntArray) -> IntArray | None:
-    """The order of impressions by session, position and document; None where they lie in it."""
-    if not len(places):
-        return None
-    span = int(places.max()) + 1
-    if span * (int(session.max()) + 1) < 2**62:
-        key = session * np.int64(span) + places
-        step = np.diff(key)
-        if (step > 0).all():
-            return None
-        order = np.argsort(key)
-        if (np.diff(key[order]) > 0).all():
-            return order
-    return np.lexsort((pair, places, session))
-
-
-def _refuse_mixed(session: Numbered | None, session_of: IntArray, query_of: IntArray, qids: Array) -> None:
-    mixed = np.flatnonzero((np.diff(session_of) == 0) & (np.diff(query_of) != 0))
-    if len(mixed):
-        assert session is not None  # without one, a session ends where the query changes
-        first, second = qids[query_of[mixed[0]]], qids[query_of[mixed[0] + 1]]
-        raise DataError(
-            f"Session {session.ids[session_of[mixed[0]]]} has several queries, '{first}' and '{second}' for two: a "
-            "session is one list of results. Give each list an id",
-            remedy=Remedy(
-                "of its own; or, if lists follow one another in the file, read without a session: {session}.",
-                "of its own.",
-                session=False,
-            ),
-        )
 
 
 def numbered(values: Any, *, from_text: bool = False) -> Numbered:
@@ -495,7 +433,7 @@ def ids_of(known: Any) -> Array:
     if pa.types.is_integer(known.type):
         return np.asarray(known.to_numpy(zero_copy_only=False))
     longest = pc.max(pc.utf8_length(known)).as_py() or 0
-    held = longest > _LONGEST or pc.any(pc.match_substring(known, "\0")).as_py()  # NumPy takes a last zero for padding
+    held = longest > _MAX_LETTERS or pc.any(pc.match_substring(known, "\0")).as_py()  # a last zero is padding to NumPy
     return np.array(known.to_pylist(), dtype=object if held else np.str_)
 
 
@@ -513,103 +451,37 @@ def words_of(ids: Array) -> Any:
     )  # of many, Arrow makes several
 
 
-def _column(role: str, values: npt.ArrayLike, n: int) -> Array:
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise DataError(f"{role} must be a column, one value for each row.") from None
-    if array.shape != (n,):
-        raise DataError(f"There are {n:,} positions, but {role} has the shape {array.shape}; give one for each row.")
-    return array
+def first_odd(words: Any, kind: Any) -> int:
+    """Return the place of the first text that Arrow cannot take for one of a type; there is one."""
+    import pyarrow as pa
+
+    for place, word in enumerate(words):
+        try:
+            word.cast(kind)
+        except pa.ArrowInvalid:
+            return place
+    raise AssertionError("all of them could be meant")
 
 
-def _ids(role: str, values: npt.ArrayLike, n: int) -> Array:
-    """Ids of rows: text or whole numbers, of which pandas makes floats where a cell is empty."""
-    array = _column(role, values, n)
-    kind = array.dtype.kind
-    empty = np.array([cell is None or cell != cell or cell == "" for cell in array]) if kind == "O" else array != array
-    if kind == "U":
-        empty = array == ""
-    if np.any(empty):
-        raise DataError(f"Row {np.argmax(empty)} (counted from 0) has no {role}; every impression needs one.")
-    if kind == "f":
-        if not (np.abs(array) < 2**53).all() or (array != np.floor(array)).any():
-            raise DataError(f"The {role} must be whole numbers or text, not fractions.")
-        return array.astype(np.int64)
-    return array
+def rows_of_pairs(pairs: tuple[Array, IntArray, Array], others: tuple[Array, IntArray, Array]) -> IntArray:
+    """Return for each pair of query and document the row with the same ids in another table; -1 if there is none.
 
-
-def positions_of(position: npt.ArrayLike, row_of: RowOf = int, first: int = 1) -> IntArray:
-    """Positions as whole numbers from 1, where those that are given count from `first`; others are refused by row."""
-    array = np.asarray(position)
-    if array.ndim != 1:
-        raise DataError("Positions must be a column of whole numbers from 1.")
-    whole = array.dtype.kind in "iu"
-    try:
-        numbers = array if whole else array.astype(np.float64)
-    except (TypeError, ValueError) as problem:
-        raise DataError(f"Positions must be whole numbers from 1: {problem}.") from None
-    fine = (numbers >= first) & (numbers < first + DEEPEST)
-    bad = np.flatnonzero(~(fine if whole else fine & (numbers == np.floor(numbers))))
-    if len(bad):
-        others = f", and {len(bad) - 1:,} later rows have positions out of range too" if len(bad) > 1 else ""
-        raise DataError(
-            f"Row {row_of(int(bad[0]))} (counted from 0) has the position {numbers[bad[0]]:.16g}{others}: positions "
-            f"are whole numbers from {first} to {first + DEEPEST - 1:,}. Leave out rows that were not in a list.",
-            remedy=_FROM_ZERO if first and (numbers == 0).any() else "",
-        )
-    return numbers.astype(np.int64) + (1 - first)
-
-
-_FROM_ZERO = Remedy(
-    "Where the log counts from 0, add 1, or read it with {first_position}.", "Where the log counts from 0, add 1.",
-    first_position=0,
-)  # fmt: skip
-
-
-def clicks_of(array: Array, row_of: RowOf = int) -> npt.NDArray[np.bool_]:
-    """Return whether each row was clicked, from truth values or numbers of clicks; refuse anything else, by its row."""
-    if array.dtype.kind == "b":
-        return array
-    try:
-        numbers: FloatArray = array.astype(np.float64)
-    except (TypeError, ValueError) as problem:
-        raise DataError(f"Clicks must be 0 or 1, or how often it was clicked: {problem}.") from None
-    bad = np.flatnonzero(~((numbers >= 0) & (numbers < np.inf) & (numbers == np.floor(numbers))))
-    if len(bad):
-        raise DataError(
-            f"Row {row_of(int(bad[0]))} (counted from 0) has the click {numbers[bad[0]]:.16g}; give 0 or 1, or how "
-            "often it was clicked."
-        )
-    return numbers > 0
-
-
-def _ones(n: int) -> FloatArray:
-    """N times 1, in the memory of one: a log of ten million impressions would take 80 MB."""
-    return np.broadcast_to(np.float64(1.0), n)
-
-
-def sums(of: npt.NDArray[np.signedinteger[Any]], values: Any, n: int) -> FloatArray:
-    """Return the sum of the values of each of n members; `of` says whose each value is, and None counts."""
-    return np.asarray(np.bincount(of, values, n), dtype=np.float64)
-
-
-def sums_by(keys: IntArray, *values: Any) -> tuple[IntArray, list[FloatArray]]:
-    """The different keys, rising, and the sums of each of several values over the rows that have them; None counts.
-
-    >>> keys, (rows, total) = sums_by(np.array([7, 3, 7]), None, np.array([1.0, 5.0, 2.0]))
-    >>> keys.tolist(), rows.tolist(), total.tolist()
-    ([3, 7], [1.0, 2.0], [5.0, 3.0])
+    Both are given as the ids of queries, the number of each row's query among them, and the document of each row.
     """
-    different, place = np.unique(keys, return_inverse=True)
-    return different, [sums(place, value, len(different)) for value in values]
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
+    def index(wanted: Any, known: Any) -> IntArray:
+        places = pc.index_in(wanted, value_set=known).fill_null(-1)
+        return np.asarray(places.to_numpy(zero_copy_only=False), dtype=np.int64)
 
-def named(data: RankingData) -> RankingData:
-    """The data with document ids; without ids, documents are called by rows."""
-    if data.document_ids is not None:
-        return data
-    return data.replace(document_ids=data.row_names.astype(str))
+    names = words_of(others[2]).dictionary_encode()
+    document = np.asarray(names.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+    span = np.int64(len(names.dictionary) + 1)  # one more: documents that are not among the names
+    of_query = index(words_of(pairs[0]), words_of(others[0]))[pairs[1]]
+    of_document = index(words_of(pairs[2]), names.dictionary)
+    wanted = np.where((of_query >= 0) & (of_document >= 0), of_query * span + of_document, -1)
+    return index(pa.array(wanted), pa.array(np.asarray(others[1], dtype=np.int64) * span + document))
 
 
 # ---- queries drawn again, or left out in turn, with all their sessions: what intervals are made of ----

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from toprank.clicks.corrections import rows_of
-from toprank.clicks.log import ClickLog, sums_by
+from toprank.clicks.evidence import Evidence
+from toprank.clicks.log import sums_by
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
@@ -42,22 +42,22 @@ class PositionCells:
         return self
 
     @classmethod
-    def of(cls, log: ClickLog, data: RankingData) -> PositionCells:
+    def of(cls, evidence: Evidence) -> PositionCells:
         """The cells of a log; their labels are the clicks, on the scale of one a query."""
-        row = rows_of(log, data)
-        known = row >= 0
-        weight = log.impression_weights[known]
+        data, cells, depth = evidence.data, evidence.cells, evidence.depth
+        known = cells.row >= 0
         keys, (shown, clicks) = sums_by(
-            row[known] * np.int64(log.depth) + log.position[known] - 1, weight, weight * log.clicks[known]
-        )
-        rows, position = keys // log.depth, keys % log.depth
+            cells.row[known] * np.int64(depth) + cells.position[known] - 1, cells.weight[known],
+            cells.rewards["click"][known],
+        )  # fmt: skip
+        rows, position = keys // depth, keys % depth
         sizes = np.bincount(data.queries.document_query[rows], minlength=data.n_queries)
         kept = np.flatnonzero(sizes)
         part = RankingData(
             data.X[rows], clicks * len(kept) / max(float(clicks.sum()), 1.0), queries=Queries.from_sizes(sizes[kept]),
             qids=data.qids[kept], feature_names=data.feature_names, encoding=data.encoding,
         )  # fmt: skip
-        return cls(position, shown, part, np.zeros(log.depth))
+        return cls(position, shown, part, np.zeros(depth))
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,16 @@ than they are, which costs them weight; one far ahead of all others would take a
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from toprank.clicks.log import Array, ClickLog
-from toprank.clicks.sources import first_odd
+from toprank.clicks.log import Array, ClickLog, first_odd
 from toprank.compute import FloatArray
-from toprank.data.checks import check_number
+from toprank.data.arguments import check_number
 from toprank.data.periods import borders
 from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.significance import effective_sample
@@ -302,3 +302,83 @@ def latest(log: ClickLog, by: str, holdout: float) -> TimeCut:
     border = float(moments[borders(counts, (1 - holdout, holdout))[0]])
     late = times >= border
     return TimeCut(log.select(~late), log.select(late), border)
+
+
+class SessionOptions(TypedDict, total=False):
+    """Keywords that say which sessions of a log count, as public functions take them."""
+
+    by: str | None
+    holdout: float
+    half_life: Span | None
+    window: Span | None
+
+
+class ChosenSessions(NamedTuple):
+    """The sessions of a log that count: how they are weighed, and the cut in time if the latest are held out."""
+
+    log: ClickLog
+    recency: Recency | None = None
+    cut: TimeCut | None = None
+
+    @property
+    def held_out(self) -> str:
+        """The sessions that were held out, in words; empty if none were."""
+        return "" if self.cut is None else str(self.cut)
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Which sessions of a log count, and how much.
+
+    Attributes:
+        time_column: column of times by which the latest sessions are held out; None: none are.
+        holdout: fraction of the sessions to hold out, between 0 and 1.
+        half_life: the age at which a session counts half as much as the newest one; None: all count alike.
+        window: leave out sessions that are older than the newest one by more than this.
+        since: leave out sessions before this time, in seconds since 1970.
+    """
+
+    time_column: str | None = None
+    holdout: float = 0.2
+    half_life: Span | None = None
+    window: Span | None = None
+    since: float | None = None
+
+    def training(self, log: ClickLog) -> ChosenSessions:
+        """Return the sessions to learn from: all but those held out."""
+        return self._chosen(log, early=True)
+
+    def evaluation(self, log: ClickLog) -> ChosenSessions:
+        """Return the sessions to evaluate on: those held out, or all if none are."""
+        return self._chosen(log, early=False)
+
+    def _chosen(self, log: ClickLog, early: bool) -> ChosenSessions:
+        log = self._later(log)
+        cut = None if self.time_column is None else latest(log, self.time_column, self.holdout)
+        if cut is not None:
+            log = cut.early if early else cut.late
+        return ChosenSessions(*recent(log, self.half_life, self.window), cut)
+
+    def _later(self, log: ClickLog) -> ClickLog:
+        if self.since is None:
+            return log
+        kept = times_of(log) >= self.since
+        if not kept.any():
+            raise DataError(f"The log has no session from {moment(self.since)} or later.")
+        return log.select(kept)
+
+
+def options_of(function: str, options: Mapping[str, Any], declared: type, *kinds: Any) -> tuple[Any, ...]:
+    """Divide the keywords of a function among dataclasses that hold them, by the names of their fields.
+
+    `declared` is the typed dictionary of the function's keywords; any other keyword is refused.
+    """
+    given = {"time_column" if name == "by" else name: value for name, value in options.items()}
+    names = [{each.name for each in fields(kind)} for kind in kinds]
+    unknown = [name for name in options if name not in declared.__annotations__]
+    if unknown:
+        raise TypeError(f"{function}() got an unexpected keyword argument '{unknown[0]}'")
+    return tuple(
+        kind(**{name: value for name, value in given.items() if name in known})
+        for kind, known in zip(kinds, names, strict=True)
+    )

@@ -9,8 +9,8 @@ import numpy as np
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
+from toprank.display.tables import Table
 from toprank.errors import DataError
-from toprank.showing.tables import Table
 
 _REASONS = 3  # features that are named for each query
 
@@ -63,31 +63,35 @@ class Reordered:
             f"move by {self.moved:.1f} places."
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        numbers = {name: getattr(self, name) for name in ("k", "changed", "first", "exchanged", "moved")}
-        affected = [
-            {**query._asdict(), "current": list(query.current), "new": list(query.new)} for query in self.affected
-        ]
-        return {**numbers, "affected": affected}
+
+class RankChanges(NamedTuple):
+    """Ranks of the documents by two rankers.
+
+    Attributes:
+        data: documents.
+        new: rank of each document by the new ranker.
+        current: its rank now.
+        looks: how much more each document would be examined than now.
+        k: the depth that is compared.
+    """
+
+    data: RankingData
+    new: IntArray
+    current: IntArray
+    looks: FloatArray
+    k: int
 
 
-def reordered(
-    new: IntArray, current: IntArray, data: RankingData, sessions: FloatArray, k: int, looks: FloatArray,
-    ranker: Any = None, shown: int = 5,
-) -> Reordered:  # fmt: skip
+def reordered(changes: RankChanges, sessions: FloatArray, ranker: Any = None, shown: int = 5) -> Reordered:
     """Compare ranks of two rankers.
 
     Args:
-        new: the new rank of each row.
-        current: its rank now.
-        data: documents.
+        changes: the ranks.
         sessions: number of sessions of each query.
-        k: the depth that is compared.
-        looks: how much more each row would be looked at than now.
-        ranker: the new one, to be asked why; None: nobody is.
+        ranker: the new one, to explain its lists; None: no explanation.
         shown: number of queries to show.
     """
+    data, new, current, looks, k = changes
     query, n, in_log = data.queries.document_query, data.n_queries, sessions > 0
     before, after = current <= k, new <= k
     lists = np.minimum(data.queries.sizes, k)
@@ -104,9 +108,7 @@ def reordered(
     upset = sessions * of_query(np.ones(len(query), dtype=bool), np.abs(looks))
     order = np.argsort(-upset, kind="stable")[:shown]
     affected = tuple(
-        _affected(int(q), new, current, data, int(sessions[q]), k, looks, ranker)
-        for q in order.tolist()
-        if in_log[q] and upset[q] > 0
+        _affected(changes, int(q), int(sessions[q]), ranker) for q in order.tolist() if in_log[q] and upset[q] > 0
     )
     return Reordered(
         k, float(share @ differs), float(share @ other), float(share @ (1 - kept / lists)),
@@ -114,9 +116,8 @@ def reordered(
     )  # fmt: skip
 
 
-def _affected(
-    q: int, new: IntArray, current: IntArray, data: RankingData, sessions: int, k: int, looks: FloatArray, ranker: Any
-) -> AffectedQuery:
+def _affected(changes: RankChanges, q: int, sessions: int, ranker: Any) -> AffectedQuery:
+    data, new, current, looks, k = changes
     rows = np.arange(data.queries.offsets[q], data.queries.offsets[q + 1])
     names = np.asarray(data.row_names)
     tops = [rows[np.argsort(ranks[rows], kind="stable")][:k] for ranks in (current, new)]

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from toprank.clicks.log import ClickLog, named
+from toprank.clicks.log import ClickLog, unclicked
 from toprank.clicks.models import ClickModel
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_data, check_number, check_whole
-from toprank.data.dataset import RankingData
+from toprank.data.arguments import check_number, check_whole
+from toprank.data.dataset import RankingData, check_data
 from toprank.data.queries import Queries, places_within
 from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
@@ -63,19 +63,15 @@ def simulate(
         way: what these see: the top k in random order (``shuffle``), with the first document and a random other one
             exchanged (``swap``), or with two random neighbours exchanged (``neighbours``).
         popularity: query i is asked for with a frequency of 1 / (i + 1)^popularity, queries in random order.
-        context: the column of the log that says which of several models a session drew, or where in `layout` a document
-            stood.
-        shares: for several models, how likely a session is to draw each; or a row of such shares for each query; None:
-            all alike.
-        layout: where the documents of a list stand, from the first on, as pairs of a context and a position in it: the
-            rows and columns of a grid, or modules of a page. The model knows them by their place in the list.
+        context: column of the log for the model that a session drew, or for where in `layout` a document was shown.
+        shares: for several models, how likely a session draws each; or a row of these for each query. Default: equal.
+        layout: places of the documents of a list, as pairs of a context and a position in it: the rows and columns of a
+            grid, or modules of a page. The model knows them by their rank in the list.
         seed: seed of everything drawn.
-        order: how scores, relevance and satisfaction stand, where grouping moved the rows of the data: see
-            `RankingData.aligned`.
+        order: order of scores, relevance and satisfaction: see `RankingData.aligned`.
 
     Returns:
-        a log with the columns ``ranker`` (its name or number) and ``explored``; documents without ids are called by the
-        number of their row (`RankingData.row_names`).
+        a log with the columns ``ranker`` (its name or number) and ``explored``.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=20, seed=0)
@@ -97,28 +93,32 @@ def simulate(
     liked = _of_rows(relevance, data, "relevance", order) if relevance is not None else relevance_of(data)
     liked = _dealt(liked, data.queries, disagreement, rng)
     enough = liked if satisfaction is None else _of_rows(satisfaction, data, "satisfaction", order)
-    data = named(data)
-    chance = 1 / np.arange(1, data.n_queries + 1) ** popularity
-    query = rng.choice(rng.permutation(data.n_queries), sessions, p=chance / chance.sum())
-    ranker, explored = rng.integers(0, len(lists), sessions), rng.random(sessions) < exploration
-    sizes = np.minimum(data.queries.sizes, k)[query]
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    session = np.repeat(np.arange(sessions), sizes)
-    place = places_within(sizes)
-    shown = _explored(place, session, sizes, explored, way, rng)
-    tops = np.concatenate([[0], np.cumsum(np.minimum(data.queries.sizes, k))])[:-1]
-    rows = np.stack(lists)[ranker[session], tops[query][session] + shown]
-    log = ClickLog(
-        offsets, query, data.qids, rows, data.queries.document_query, np.asarray(data.document_ids), place + 1,
-        np.zeros(len(rows), dtype=bool), {"ranker": np.array(names)[ranker[session]], "explored": explored[session]},
-    )  # fmt: skip
-    attraction = _attraction(liked[rows], place, noise, trust)
+    log = _lists(data, (names, lists), sessions, k, popularity, (exploration, way), rng)
+    rows = log.pair
+    attraction = _attraction(liked[rows], log.position - 1, noise, trust)
     if isinstance(model, Mapping):
         log = _clicked_by_several(log, model, (context, shares), attraction, enough[rows], rng)
     else:
         _check_users(model, log.depth)
         log = replace(log, clicks=model.draw(log, attraction, enough[rows], rng))
     return log if layout is None else _laid_out(log, context, layout)
+
+
+def _lists(
+    data: RankingData, rankings: tuple[list[str], list[IntArray]], sessions: int, k: int, popularity: float,
+    exploration: tuple[float, str], rng: np.random.Generator,
+) -> ClickLog:  # fmt: skip
+    """Draw the query and the ranker of each session, and show the ranker's top k, or an explored list."""
+    (names, lists), (share, way) = rankings, exploration
+    chance = 1 / np.arange(1, data.n_queries + 1) ** popularity
+    query = rng.choice(rng.permutation(data.n_queries), sessions, p=chance / chance.sum())
+    ranker, explored = rng.integers(0, len(lists), sessions), rng.random(sessions) < share
+    sizes = np.minimum(data.queries.sizes, k)
+    session, place = np.repeat(np.arange(sessions), sizes[query]), places_within(sizes[query])
+    shown = _explored(place, session, sizes[query], explored, way, rng)
+    rows = np.stack(lists)[ranker[session], (np.cumsum(sizes) - sizes)[query][session] + shown]
+    columns = {"ranker": np.array(names)[ranker[session]], "explored": explored[session]}
+    return unclicked(data, query, sizes[query], rows, columns)
 
 
 def _clicked_by_several(
@@ -157,11 +157,8 @@ def _laid_out(log: ClickLog, context: str, layout: Sequence[tuple[str, int]]) ->
         raise DataError("Positions of a layout count from 1.")
     place = log.position - 1
     order = np.lexsort((log.pair, position[place], log.session))
-    columns = {**log.columns, context: names[place]}
-    return replace(
-        log, position=position[place][order], pair=log.pair[order], clicks=log.clicks[order],
-        columns={name: of[order] for name, of in columns.items()},
-    )  # fmt: skip
+    laid_out = replace(log, columns={**log.columns, context: names[place]})
+    return laid_out.take(order, position=position[place][order])
 
 
 def _check_users(model: ClickModel, depth: int) -> None:

@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import json as reader
 
-from toprank.clicks.log import Array, RowOf
+from toprank.clicks.log import TORN
 from toprank.data.bytesource import MOST_LINE, PathLike, head_of, open_bytes, os_errors, plain_name, promised_format
-from toprank.data.frames.conversion import table_of
+from toprank.data.frames.arrow import table_of
 from toprank.data.frames.layout import Layout, unreadable
+from toprank.data.roles import Roles
 from toprank.data.tables.sources import TableSource, about, by_number, sources_of
 from toprank.errors import DataError, FormatError, UnknownNameError
 
@@ -29,12 +32,10 @@ _BLOCK = 8 << 20  # bytes of text at a time
 _AHEAD = 2  # blocks that are read while the one before them is looked at
 _JSON_LINE = 8 << 20  # bytes of a line at most: objects take some 20 times as much
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-_UBI_RESPONSE = {"query_response_id", "query_response_hit_ids"}
-_SERVED = b'{"application":"toprank",'
-"""The beginning of every line that a service writes to its log."""
+_SERVED = b'{"application":"toprank",'  # the beginning of every line that a service writes to its log
 _FEATURES = b'"features":{'
 _OF_FEATURES = "query_attributes.features."
-TORN = "lines that were cut off when the service was killed"
+_UBI_RESPONSE = {"query_response_id", "query_response_hit_ids"}
 _EVERY_LINE = "Every line is an object, and a field has one type in all of them."
 
 
@@ -42,16 +43,13 @@ class LogRows(NamedTuple):
     """A table: the types of its columns, and its rows a strip at a time."""
 
     schema: Any
+    # Rows with these columns, those of the second list as text where the format has no types.
     batches: Callable[[Sequence[str], Sequence[str]], Iterator[Any]]
-    """Rows with these columns, those of the second list as text where the format has no types."""
     path: Path | None
     from_text: bool
-    inside: bool = False
-    """Whether columns may be asked for that lie inside of others, by paths with dots."""
-    served: bool = False
-    """Whether a service wrote it, so that attributes of lists are known by name."""
-    lost: Counter[str] | None = None
-    """What could not be read, counted while the rows are."""
+    inside: bool = False  # whether columns may be asked for that lie inside of others, by paths with dots
+    served: bool = False  # whether a service wrote it, so that attributes of lists are known by name
+    lost: Counter[str] | None = None  # what could not be read, counted while the rows are
 
     def about(self) -> Any:
         """Errors within this block name the file."""
@@ -129,8 +127,6 @@ def kind_of(path: PathLike, format: str | None = None) -> str:
 
 
 def _of_frame(frame: Any) -> LogRows:
-    import pyarrow as pa
-
     try:
         table = pa.table(frame) if isinstance(frame, dict) else table_of(frame)
     except (pa.ArrowException, TypeError, ValueError) as problem:
@@ -155,7 +151,7 @@ def _of_source(source: TableSource) -> LogRows:
     def batches(columns: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         # In CSV, columns that are carried along are text, whatever the first rows look like.
         del texts
-        layout = Layout({}, (), np.dtype(np.float64), tuple(columns))
+        layout = Layout(Roles(metadata=tuple(columns)), (), np.dtype(np.float64))
         yield from _widened(source.batches(layout), 1 << 18)
 
     return LogRows(source.schema, batches, source.path, source.kind == "csv")
@@ -163,8 +159,6 @@ def _of_source(source: TableSource) -> LogRows:
 
 def _widened(batches: Iterable[Any], rows: int) -> Iterator[Any]:
     """Yield the same rows in larger batches, so that ids which recur are kept once."""
-    import pyarrow as pa
-
     kept: list[Any] = []
     count = 0
     for batch in batches:
@@ -181,8 +175,6 @@ def _widened(batches: Iterable[Any], rows: int) -> Iterator[Any]:
 
 
 def _of_json(path: Path) -> LogRows:
-    import pyarrow as pa
-
     served, lost = head_of(path).startswith(_SERVED), Counter[str]()
     known: dict[str, Any] = {}
     for line, block in _json_blocks(path, served):
@@ -316,8 +308,6 @@ def _learn(known: dict[str, Any], seen: dict[str, Any]) -> None:
 
 
 def _fields(known: dict[str, Any]) -> list[Any]:
-    import pyarrow as pa
-
     plain = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string(), None: pa.string()}
 
     def kind(of: Any) -> Any:
@@ -338,9 +328,6 @@ def _inside(known: Any, name: str) -> Any:
 
 def _json_table(block: Any, schema: Any, path: Path, line: int) -> Any:
     """The objects of some lines; what a schema does not ask for is passed over."""
-    import pyarrow as pa
-    from pyarrow import json as reader
-
     options = reader.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     whole = reader.ReadOptions(block_size=len(block) + 1)
     try:
@@ -378,122 +365,5 @@ def are_events(table: LogRows) -> bool:
 
 def field_names(table: LogRows) -> list[str]:
     """The columns of a table; of documents as an engine wraps them, those inside."""
-    import pyarrow as pa
-
     inside = table.schema.field("_source").type if "_source" in table.schema.names else pa.null()
     return [field.name for field in inside] if pa.types.is_struct(inside) else list(table.schema.names)
-
-
-# ---- cells: ids, numbers, and what is refused for being neither ----
-
-
-def column(batch: Any, name: str) -> Any | None:
-    """A column of a batch by its name, or one inside of another by a path with dots; None where there is none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if name in batch.schema.names:
-        return batch.column(name)
-    first, *rest = name.split(".")
-    if first not in batch.schema.names:
-        return None
-    values, kind = batch.column(first), batch.schema.field(first).type
-    for step in rest:
-        if not pa.types.is_struct(kind) or kind.get_field_index(step) < 0:
-            return None
-        values, kind = pc.struct_field(values, step), kind.field(step).type
-    return values
-
-
-def refuse_nulls(values: Any, name: str, role: str, row_of: RowOf) -> None:
-    """Refuse an empty cell where every row needs a value."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    empty = pc.is_null(values, nan_is_null=pa.types.is_floating(values.type))
-    if pa.types.is_string(values.type):
-        empty = pc.or_(empty, pc.equal(values, "").fill_null(True))
-    row = pc.index(empty, True).as_py()
-    if row >= 0:
-        raise DataError(
-            f"Column '{name}' ({role}) is empty in row {row_of(row)} (counted from 0); every impression needs one."
-        )
-
-
-def plain(values: Any) -> Any:
-    """Cells without a code in between, text as one type: categories and large strings are as good as others."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    kind = values.type
-    if pa.types.is_large_string(kind) or kind == pa.string_view():
-        return values.cast(pa.string())
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        try:
-            return values.cast(pa.string())
-        except pa.ArrowInvalid:
-            return values
-    return values
-
-
-def numbers_of(values: Any, name: str, role: str, row_of: RowOf) -> Array:
-    """Cells as numbers; text may hold them, and of clicks true and false."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    wanted = "0 and 1, true and false, or how often it was clicked" if role == "click" else "numbers"
-    if pa.types.is_string(values.type):
-        words = pc.utf8_trim_whitespace(values)
-        if role == "click":
-            words = pc.utf8_lower(words)
-            words = pc.if_else(pc.equal(words, "true"), "1", pc.if_else(pc.equal(words, "false"), "0", words))
-        try:
-            values = words.cast(pa.float64())
-        except pa.ArrowInvalid:
-            row = first_odd(words, pa.float64())
-            raise DataError(
-                f"Column '{name}' ({role}) must hold {wanted}, and has {_short(values[row].as_py())} in row "
-                f"{row_of(row)} (counted from 0)."
-            ) from None
-    if pa.types.is_decimal(values.type):
-        values = values.cast(pa.float64())
-    fits = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
-    if not fits and not (role == "click" and pa.types.is_boolean(values.type)):
-        raise DataError(f"Column '{name}' ({role}) must hold {wanted}, not {values.type}.")
-    return np.asarray(values.to_numpy(zero_copy_only=False))
-
-
-def first_odd(words: Any, kind: Any) -> int:
-    """Return the place of the first text that Arrow cannot take for one of a type; there is one."""
-    import pyarrow as pa
-
-    for place, word in enumerate(words):
-        try:
-            word.cast(kind)
-        except pa.ArrowInvalid:
-            return place
-    raise AssertionError("all of them could be meant")
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:40] + "…")
-
-
-def ids_in(values: Any, name: str, role: str) -> Any:
-    """Ids as text or whole numbers; pandas makes floats of whole numbers where a cell is empty."""
-    import pyarrow as pa
-
-    kind = values.type
-    if pa.types.is_string(kind):
-        return values
-    try:
-        if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-            return values.cast(pa.int64())
-    except pa.ArrowInvalid as problem:
-        if pa.types.is_integer(kind):  # beyond what 64 bits with a sign hold
-            return values.cast(pa.string())
-        raise DataError(
-            f"Column '{name}' ({role}) must hold whole numbers or text, not fractions: {problem}."
-        ) from None
-    raise DataError(f"Column '{name}' ({role}) must hold whole numbers or text, not {kind}.")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from toprank.clicks.em import FittedPositions, climb, inside, maximise, product
 from toprank.clicks.features import AttractionByFeatures
-from toprank.clicks.fitting import FittedPositions, climb, inside, maximise
 from toprank.clicks.log import ClickLog, sums
-from toprank.clicks.models import ProductCells
+from toprank.clicks.products import ProductCells
 from toprank.compute import FloatArray
 
 _STILL = 1e-3  # ratios of differences creep in the fourth digit for ten thousands of steps, far below what a log tells
@@ -33,7 +33,7 @@ def affine(
         click = right * liked + wrong * (1 - liked)
         by_liking = clicked * right * liked / click  # clicks on what was relevant to the user
         likes = by_liking + passed * (1 - right) * liked / (1 - click)
-        value = float(clicked @ np.log(click) + passed @ np.log1p(-click))
+        value = product(clicked, np.log(click)) + product(passed, np.log1p(-click))
         if learner is None:
             value += float((a * np.log(parameters[:n]) + b * np.log1p(-parameters[:n])).sum())
         shown_at, of_liked = sums(place, cells.shown, depth), sums(place, likes, depth)

@@ -11,21 +11,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from toprank.clicks.events import UNSHOWN, Pieces, first_shown, present
-from toprank.clicks.log import Array, ClickLog, RowOf, assembled, numbered, positions_of
-from toprank.clicks.sources import LogRows, are_events, column, field_names, ids_in, numbers_of, plain
+from toprank.clicks.assembly import RowOf, assembled, column, ids_in, numbers_of, plain, positions_of
+from toprank.clicks.events import (
+    UNSHOWN,
+    EventKinds,
+    Pieces,
+    amounts_in,
+    first_shown,
+    numbered_together,
+    present,
+    seconds_in,
+)
+from toprank.clicks.log import Array, ClickLog, numbered
+from toprank.clicks.sources import LogRows, are_events, field_names
 from toprank.clicks.values import (
     EARLY,
-    NO_NUMBER,
-    RETURN,
     USUAL_VALUES,
     ValueEvents,
     action_of,
     tallied,
     weights_of,
 )
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import IntArray
 from toprank.data.queries import places_within
 from toprank.errors import DataError, Remedy, UnknownNameError
 
@@ -34,13 +44,23 @@ _VALUE, _EVENT = "event_attributes.value", "event_attributes.event_id"
 _INNER = (_OBJECT, _ORDINAL, _VALUE, _EVENT)
 _CONTEXTS = ("device", "surface")
 _WORDS = {"model": "ranker", "version": "version", "arm": "arm"} | {name: name for name in _CONTEXTS}
+# What else a service says of a list, and what holds if it does not say so.
 _NUMBERS = {"explored": 0.0, "propensity": 1.0, "share": np.nan}
-"""What else a service says of a list, and what holds if it does not say so."""
+# What a service says of a list, as columns of the log; those that hold nothing are left out.
 _LISTS = tuple(f"query_attributes.{name}" for name in (*_WORDS, *_NUMBERS))
-"""What a service says of a list, as columns of the log; those that hold nothing are left out."""
 _TEAMS, _SCORES, _FEATURES = "query_attributes.teams", "query_attributes.scores", "query_attributes.features"
 _SKEW = 1.0  # seconds by which clocks of replicas may differ without a word
 UNKNOWN = "events of searches that have no list"
+
+
+class _Collected(NamedTuple):
+    """The strips of all tables, and how often a row could not be used, in words."""
+
+    queries: Pieces
+    hits: Pieces
+    impressions: Pieces
+    events: Pieces
+    missing: Counter[str]
 
 
 def read_ubi(
@@ -74,62 +94,29 @@ def read_ubi(
             with table.about():
                 raise DataError("This is neither ubi_queries (user_query) nor ubi_events (query_id, action_name).")
     weights = dict(USUAL_VALUES if served else {}) if values is None else weights_of(values)
-    kinds = _Kinds(click, weights, served)
-    query_pieces, hit_pieces = Pieces("id", "words", "user"), Pieces("search", "document", "place")
-    missing: Counter[str] = Counter()
+    kinds = EventKinds(click, weights, served)
+    collected, actions = _Collected(Pieces(), Pieces(), Pieces(), Pieces(), Counter()), set[str]()
     wanted = ["query_id", "user_query", "query_response_hit_ids", "client_id", "timestamp"]
     carried = _carried(tables, carry) if served else None
     wanted += [] if carried is None else [*_LISTS, _TEAMS, *carried.values()]
     for table in queries:
         with table.about():
             for _, batch in _batches(table, wanted):
-                _take_queries(batch, query_pieces, hit_pieces, missing, carried)
-    impression_pieces, event_pieces, actions = (
-        Pieces("id", "document", "place"),
-        Pieces("id", "document", "kind"),
-        set[str](),
-    )
+                _take_queries(batch, collected, carried)
     for table in events:
         with table.about():
             for row, batch in _batches(table, ("query_id", "action_name", "timestamp", "event_attributes", *_INNER)):
-                _take_events(batch, row, kinds, first_position, (impression_pieces, event_pieces), missing, actions)
+                actions |= _take_events(batch, row, kinds, first_position, collected)
     for name in ([] if click is None else [click]) + (list(weights) if values is not None and not served else []):
         if name not in {*actions, *map(action_of, actions), "click"}:
             raise UnknownNameError("action in these events", name, sorted(actions))
     for table in tables:
-        missing.update(table.lost or {})
-    log = _joined(query_pieces, hit_pieces, impression_pieces, event_pieces, missing, kinds)
+        collected.missing.update(table.lost or {})
+    log = _joined(collected, kinds)
     for name in _CONTEXTS:
         if name in carry and name not in log.columns:
             raise DataError(f"No list of the log has a {name}: every request to the service must give it.")
     return log
-
-
-class _Kinds:
-    """The kinds of events that count for anything, by number: clicks are 0."""
-
-    def __init__(self, click: str | None, weights: Mapping[str, float | None], served: bool) -> None:
-        self.click, self.weights, self.served = click, weights, served
-        others = [name for name in weights if name not in ("click", click)]
-        returned = [RETURN] if "purchase" in others else []
-        self.names = ["click", *others, *returned, *(["dwell"] if served else [])]
-
-    def of(self, actions: Any) -> Any:
-        """The number of each action, null where it counts for nothing."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        coded = actions.dictionary_encode()
-        known = coded.dictionary.to_pylist()
-        numbers = [self._number(name) for name in known]
-        return pc.take(pa.array(numbers, pa.int8()), coded.indices)
-
-    def _number(self, action: str | None) -> int | None:
-        if action is None:
-            return None
-        is_click = action == self.click if self.click else action.lower().endswith("click")
-        name = action_of(action)
-        return 0 if is_click else self.names.index(name) if name in self.names[1:] else None
 
 
 def _carried(tables: Sequence[LogRows], carry: Sequence[str]) -> dict[str, str]:
@@ -144,8 +131,6 @@ def _carried(tables: Sequence[LogRows], carry: Sequence[str]) -> dict[str, str]:
 
 
 def _features(table: LogRows) -> list[str]:
-    import pyarrow as pa
-
     if "query_attributes" not in table.schema.names:
         return []
     kind = table.schema.field("query_attributes").type
@@ -155,8 +140,6 @@ def _features(table: LogRows) -> list[str]:
 
 def _batches(table: LogRows, wanted: Sequence[str]) -> Iterator[tuple[int, Any]]:
     """Strips with those columns that there are, and the first row of each; documents of an engine are unwrapped."""
-    import pyarrow as pa
-
     names, row = field_names(table), 0
     wrapped = "_source" in table.schema.names and "_source" not in names
     if table.inside:  # a field may be absent from the first lines, so that its type is not known from them
@@ -175,9 +158,6 @@ def _batches(table: LogRows, wanted: Sequence[str]) -> Iterator[tuple[int, Any]]
 
 def _words(batch: Any, name: str, role: str, *, optional: bool = False) -> Any:
     """Ids or words as text; empty ones are null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     cells = column(batch, name)
     if cells is None or pa.types.is_null(cells.type):
         if cells is None and not optional:
@@ -187,28 +167,24 @@ def _words(batch: Any, name: str, role: str, *, optional: bool = False) -> Any:
     return pc.if_else(pc.equal(words, ""), None, words)
 
 
-def _take_queries(
-    batch: Any, query_pieces: Pieces, hit_pieces: Pieces, missing: Counter[str], carried: Mapping[str, str] | None
-) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _take_queries(batch: Any, collected: _Collected, carried: Mapping[str, str] | None) -> None:
+    """Collect a strip of ``ubi_queries``."""
     ids, words = _words(batch, "query_id", "ubi_queries"), _words(batch, "user_query", "ubi_queries")
     whole = pc.and_(ids.is_valid(), words.is_valid())
     if not pc.all(whole).as_py():
-        missing["searches without a query_id or user_query"] += batch.num_rows - (pc.sum(whole).as_py() or 0)
+        collected.missing["searches without a query_id or user_query"] += batch.num_rows - (pc.sum(whole).as_py() or 0)
         batch, ids, words = batch.filter(whole), ids.filter(whole), words.filter(whole)
-    before = sum(len(part) for part in query_pieces.parts["id"])
+    before = sum(len(part) for part in collected.queries.parts["id"])
     user = _words(batch, "client_id", "ubi_queries", optional=True).fill_null("")
-    query_pieces.add(id=ids.dictionary_encode(), words=words.dictionary_encode(), user=user.dictionary_encode())
-    query_pieces.add(time=_seconds(column(batch, "timestamp"), batch.num_rows))
+    collected.queries.add(id=ids.dictionary_encode(), words=words.dictionary_encode(), user=user.dictionary_encode())
+    collected.queries.add(time=seconds_in(column(batch, "timestamp"), batch.num_rows))
     if carried is not None:
-        query_pieces.add(**_attributes(batch))
+        collected.queries.add(**_attributes(batch))
     lists = column(batch, "query_response_hit_ids")
     if lists is None:
         return
     if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
-        missing["query_response_hit_ids that are no lists"] += len(lists) - lists.null_count
+        collected.missing["query_response_hit_ids that are no lists"] += len(lists) - lists.null_count
         return
     sizes = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     documents = pc.list_flatten(lists)
@@ -218,11 +194,11 @@ def _take_queries(
         documents = documents.cast(pa.string())
     documents = ids_in(plain(documents), "query_response_hit_ids", "ubi_queries").cast(pa.string())
     has_id = documents.is_valid().to_numpy(zero_copy_only=False)
-    missing["clicks and impressions without a document"] += int((~has_id).sum())
-    hit_pieces.add(search=search[has_id], document=documents.drop_null().dictionary_encode(), place=place[has_id])
+    collected.missing["clicks and impressions without a document"] += int((~has_id).sum())
+    collected.hits.add(search=search[has_id], document=documents.drop_null().dictionary_encode(), place=place[has_id])
     if carried is not None:
         beside = {"team": _TEAMS, **carried}
-        hit_pieces.add(**{name: _beside(batch, name, path, sizes, has_id) for name, path in beside.items()})
+        collected.hits.add(**{name: _beside(batch, name, path, sizes, has_id) for name, path in beside.items()})
 
 
 def _attributes(batch: Any) -> dict[str, Any]:
@@ -241,8 +217,6 @@ def _attributes(batch: Any) -> dict[str, Any]:
 
 def _beside(batch: Any, name: str, path: str, sizes: IntArray, has_id: npt.NDArray[np.bool_]) -> Array:
     """Return what lists say about each document with an id; NaN or '' if a list says nothing."""
-    import pyarrow.compute as pc
-
     outer, _, last = path.rpartition(".")
     lists = pc.struct_field(column(batch, outer), last) if outer == _FEATURES else column(batch, path)
     empty: Any = "" if name == "team" else np.nan
@@ -258,38 +232,10 @@ def _beside(batch: Any, name: str, path: str, sizes: IntArray, has_id: npt.NDArr
     return spread[has_id]
 
 
-def _seconds(times: Any, n: int) -> FloatArray:
-    """Times as seconds since 1970: milliseconds, or as ISO 8601 has them; NaN where there is none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if times is None or pa.types.is_null(times.type):
-        return np.full(n, np.nan)
-    times = plain(times)
-    if pa.types.is_string(times.type):
-        try:
-            times = pc.cast(times, pa.timestamp("ms", "UTC"))
-        except pa.ArrowInvalid:
-            try:
-                times = pc.cast(times, pa.timestamp("ms"))
-            except pa.ArrowInvalid:
-                return np.full(n, np.nan)
-    if pa.types.is_timestamp(times.type) or pa.types.is_date(times.type):
-        times = times.cast(pa.timestamp("ms", getattr(times.type, "tz", None))).cast(pa.int64())
-    if not (pa.types.is_integer(times.type) or pa.types.is_floating(times.type)):
-        return np.full(n, np.nan)
-    return np.asarray(times.cast("double").fill_null(np.nan).to_numpy(zero_copy_only=False)) / 1000.0
-
-
-def _take_events(
-    batch: Any, first_row: int, kinds: _Kinds, first_position: int, pieces: tuple[Pieces, Pieces],
-    missing: Counter[str], actions: set[str],
-) -> None:  # fmt: skip
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _take_events(batch: Any, first_row: int, kinds: EventKinds, first_position: int, collected: _Collected) -> set[str]:
+    """Collect a strip of ``ubi_events``; return the actions in it."""
     action = _words(batch, "action_name", "ubi_events").fill_null("")
-    actions.update(pc.unique(action).to_pylist())
+    actions = set(pc.unique(action).to_pylist())
     kind = kinds.of(action)
     is_done, is_shown = kind.is_valid(), pc.equal(pc.utf8_lower(action), "impression")
     ids, documents = _words(batch, "query_id", "ubi_events"), _words(batch, _OBJECT, "ubi_events", optional=True)
@@ -304,51 +250,27 @@ def _take_events(
         ("clicks and impressions without a document", bare),
         ("impressions without a position", pc.and_not(chosen, placed)),
     ):
-        missing[words] += pc.sum(mask).as_py() or 0
-    impression_pieces, event_pieces = pieces
+        collected.missing[words] += pc.sum(mask).as_py() or 0
     if pc.any(placed).as_py():
         row_of: RowOf = (first_row + np.flatnonzero(placed.to_numpy(zero_copy_only=False))).__getitem__
         places = numbers_of(ordinal.filter(placed), _ORDINAL, "position", row_of)
-        impression_pieces.add(
+        collected.impressions.add(
             id=ids.filter(placed).dictionary_encode(), document=documents.filter(placed).dictionary_encode(),
             place=positions_of(places, row_of, first_position),
         )  # fmt: skip
     chosen = pc.and_(is_done, pc.and_(ids.is_valid(), documents.is_valid()))
     if not pc.any(chosen).as_py():
-        return
+        return actions
     batch, kind = batch.filter(chosen), kind.filter(chosen)
     event = column(batch, _EVENT)
     named = event is not None and event.null_count < len(event)
-    event_pieces.add(
+    collected.events.add(
         id=ids.filter(chosen).dictionary_encode(), document=documents.filter(chosen).dictionary_encode(),
-        kind=np.asarray(kind), amount=_amounts(column(batch, _VALUE), batch.num_rows, missing),
-        time=_seconds(column(batch, "timestamp"), batch.num_rows),
+        kind=np.asarray(kind), amount=amounts_in(column(batch, _VALUE), batch.num_rows, collected.missing),
+        time=seconds_in(column(batch, "timestamp"), batch.num_rows),
         event=_words(batch, _EVENT, "ubi_events").fill_null("") if named else pa.array([""] * batch.num_rows),
     )  # fmt: skip
-
-
-def _amounts(values: Any, n: int, missing: Counter[str]) -> FloatArray:
-    """Return what events say that they were worth; NaN if they say nothing, or no number."""
-    import pyarrow as pa
-
-    if values is None or pa.types.is_null(values.type):
-        return np.full(n, np.nan)
-    values = plain(values)
-    if pa.types.is_string(values.type):
-        amounts = np.array([_number(value) for value in values.to_pylist()])
-        missing[NO_NUMBER] += int((np.isnan(amounts) & ~np.asarray(values.is_null())).sum())
-        return amounts
-    amounts = np.asarray(values.cast("double").fill_null(np.nan).to_numpy(zero_copy_only=False))
-    missing[NO_NUMBER] += int(np.isinf(amounts).sum())
-    return np.where(np.isinf(amounts), np.nan, amounts)
-
-
-def _number(text: str | None) -> float:
-    try:
-        number = float(text or "nan")
-    except ValueError:
-        number = np.nan
-    return number if np.isfinite(number) else np.nan
+    return actions
 
 
 class _Search(NamedTuple):
@@ -358,37 +280,25 @@ class _Search(NamedTuple):
     row: IntArray
     document: IntArray
     places: IntArray
-    used: npt.NDArray[np.bool_]
-    """Which of the hits are among them; the first impressions are those."""
+    used: npt.NDArray[np.bool_]  # which of the hits are among them; the first impressions are those
 
 
-def _joined(
-    query_pieces: Pieces,
-    hit_pieces: Pieces,
-    impression_pieces: Pieces,
-    event_pieces: Pieces,
-    missing: Mapping[str, int],
-    kinds: _Kinds,
-) -> ClickLog:
-    import pyarrow as pa
-
-    searches, (of_row, of_shown, of_done) = _split(
-        (query_pieces, "id"), (impression_pieces, "id"), (event_pieces, "id")
-    )
-    documents, (of_hit, of_impression, of_event) = _split(
-        (hit_pieces, "document"), (impression_pieces, "document"), (event_pieces, "document")
-    )
-    words = numbered(pa.chunked_array(query_pieces.text("words")))
+def _joined(collected: _Collected, kinds: EventKinds) -> ClickLog:
+    """Join lists with what was done with them."""
+    queries, hits, impressions, events, missing = collected
+    searches, (of_row, of_shown, of_done) = numbered_together("id", queries, impressions, events)
+    documents, (of_hit, of_impression, of_event) = numbered_together("document", hits, impressions, events)
+    words = numbered(pa.chunked_array(queries.text("words")))
     row_of = np.full(len(searches), -1, dtype=np.int64)  # the first that tells of a search is believed
     row_of[of_row[::-1]] = np.arange(len(of_row))[::-1]
     known = row_of[of_shown] >= 0
-    lists = _lists_of(hit_pieces, impression_pieces, (of_row, of_hit), (of_shown, of_impression), row_of)
+    lists = _lists_of(collected, (of_row, of_hit), (of_shown, of_impression), row_of)
     del of_hit, of_impression
-    times = query_pieces.array("time", np.float64)
+    times = queries.array("time", np.float64)
     unknown = row_of[of_done] < 0
     with np.errstate(invalid="ignore"):
-        early = event_pieces.given_up("time", np.float64) < times[np.maximum(row_of[of_done], 0)] - _SKEW
-    clicks, columns, counts = _tallied(event_pieces, lists, of_done, of_event, unknown, len(documents), kinds)
+        early = events.given_up("time", np.float64) < times[np.maximum(row_of[of_done], 0)] - _SKEW
+    clicks, columns, counts = _tallied(events, lists, of_done, of_event, unknown, len(documents), kinds)
     del of_done, of_event
     listed = np.zeros(len(searches), dtype=bool)
     listed[lists.search] = True
@@ -402,52 +312,33 @@ def _joined(
         **counts,
     }
     left = {words: count for words, count in {**missing, **further}.items() if count}
-    users = numbered(pa.chunked_array(query_pieces.text("user")))
+    users = numbered(pa.chunked_array(queries.text("user")))
     row = lists.row
     if any(users.ids != ""):
         columns["user"] = users.ids.astype(object)[users.number[row]]
     if not np.isnan(times).all():
         columns["time"] = times[row]
-    columns |= _of_lists(query_pieces, row) | _of_documents(hit_pieces, lists.used, len(row))
+    columns |= _of_lists(queries, row) | _of_documents(hits, lists.used, len(row))
     query, search = present(words.ids, words.number[row]), present(searches, lists.search)
     document, places = present(documents, lists.document), lists.places
     del lists, row, unknown, early  # what is assembled needs the room
     return assembled(query, document, search, places, clicks, columns, left)
 
 
-def _split(*sides: tuple[Pieces, str]) -> tuple[Array, list[IntArray]]:
-    """One numbering for columns of several tables, whose strips are not needed again."""
-    import pyarrow as pa
-
-    parts = [side.text(name) for side, name in sides]
-    for side, name in sides:
-        side.parts[name] = []
-    all_of_it = numbered(pa.chunked_array([piece for part in parts for piece in part]))
-    ends = np.cumsum([sum(map(len, part)) for part in parts])[:-1]
-    number = all_of_it.number
-    if len(all_of_it.ids) < 2**31:
-        number = number.astype(np.int32)  # half the memory, of columns of which several are held at once
-    return all_of_it.ids, np.split(number, ends)
-
-
 def _lists_of(
-    hit_pieces: Pieces,
-    impression_pieces: Pieces,
-    listed: tuple[IntArray, IntArray],
-    of_shown_rows: tuple[IntArray, IntArray],
-    row_of: IntArray,
+    collected: _Collected, of_hits: tuple[IntArray, IntArray], of_events: tuple[IntArray, IntArray], row_of: IntArray
 ) -> _Search:
     """Impressions: hits of searches that have no impression events, and these events."""
-    (of_row, of_hit), (of_shown, of_impression) = listed, of_shown_rows
+    (of_row, of_hit), (of_shown, of_impression) = of_hits, of_events
     has_events = np.zeros(len(row_of), dtype=bool)
     has_events[of_shown] = True
-    row_of_hit = hit_pieces.given_up("search", np.int64)
+    row_of_hit = collected.hits.given_up("search", np.int64)
     search = of_row[row_of_hit]
     used = ~has_events[search] & (row_of[search] == row_of_hit)
     known = row_of[of_shown] >= 0
     search = np.concatenate([search[used], of_shown[known]])
     places = np.concatenate(
-        [hit_pieces.given_up("place", np.int64)[used], impression_pieces.given_up("place", np.int64)[known]]
+        [collected.hits.given_up("place", np.int64)[used], collected.impressions.given_up("place", np.int64)[known]]
     )
     if not len(places):
         raise DataError(
@@ -459,37 +350,20 @@ def _lists_of(
 
 
 def _tallied(
-    event_pieces: Pieces,
-    lists: _Search,
-    of_done: IntArray,
-    of_event: IntArray,
-    unknown: Array,
-    documents: int,
-    kinds: _Kinds,
-) -> tuple[npt.NDArray[np.bool_], dict[str, Array], dict[str, int]]:
+    events: Pieces, lists: _Search, of_done: IntArray, of_event: IntArray, unknown: Array, documents: int,
+    kinds: EventKinds,
+) -> tuple[npt.NDArray[np.bool_], dict[str, Array], dict[str, int]]:  # fmt: skip
     """Return what was done with each impression, and counts, also of events on what no list shows."""
-    import pyarrow as pa
-
     at = first_shown((lists.search, lists.document), (of_done, of_event), documents)
-    amount = event_pieces.given_up("amount", np.float64)
-    named = (
-        numbered(pa.chunked_array(event_pieces.text("event"))).number
-        if "event" in event_pieces
-        else np.empty(0, np.int64)
-    )
-    event_pieces.parts["event"] = []
-    events = ValueEvents(
-        at, of_done * np.int64(documents) + of_event, event_pieces.given_up("kind", np.int8), amount, named
-    )  # fmt: skip
-    unshown = int(((at < 0) & ~unknown).sum())
-    clicks, columns, counts = tallied(events, len(lists.row), kinds.names, kinds.weights, kinds.click, kinds.served)
-    return clicks, columns, {UNSHOWN: unshown, **counts}
+    amount, kind = events.given_up("amount", np.float64), events.given_up("kind", np.int8)
+    named = numbered(pa.chunked_array(events.given_up_text("event"))).number
+    done = ValueEvents(at, of_done * np.int64(documents) + of_event, kind, amount, named)
+    clicks, columns, counts = tallied(done, len(lists.row), kinds.names, kinds.weights, kinds.click, kinds.served)
+    return clicks, columns, {UNSHOWN: int(((at < 0) & ~unknown).sum()), **counts}
 
 
 def _of_lists(query_pieces: Pieces, row: IntArray) -> dict[str, Array]:
     """Return what a service says about lists, for each impression; what it says about none is left out."""
-    import pyarrow as pa
-
     columns: dict[str, Array] = {}
     for name in _WORDS.values():
         if name in query_pieces:

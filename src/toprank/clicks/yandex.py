@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from toprank.clicks.assembly import assembled
 from toprank.clicks.events import UNSHOWN, Pieces, present, shown_at
-from toprank.clicks.log import ClickLog, Numbered, assembled, numbered
-from toprank.clicks.sources import first_odd, line_blocks
+from toprank.clicks.log import ClickLog, Numbered, first_odd, numbered
+from toprank.clicks.sources import line_blocks
 from toprank.compute import IntArray
 from toprank.data.bytesource import PathLike
 from toprank.data.queries import places_within
@@ -25,12 +28,10 @@ def read_yandex(paths: Sequence[PathLike]) -> ClickLog:
 
     A session of the log is a list; the column ``visit`` holds the session of the file, ``time`` the time of the list.
     """
-    import pyarrow as pa
-
     list_pieces, url_pieces, click_pieces = (
-        Pieces("visit", "query", "time", "line"),
-        Pieces("list", "url"),
-        Pieces("visit", "url", "line"),
+        Pieces(),
+        Pieces(),
+        Pieces(),
     )
     before = lists = 0  # lines and lists of what was read
     for path in paths:
@@ -69,9 +70,6 @@ class _SessionLines:
     """The words of lines that are of one of two kinds."""
 
     def __init__(self, block: bytes, path: PathLike, first: int) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         self._path, self._first = path, first
         try:
             text = block.decode("utf-8").replace("\r\n", "\n").removesuffix("\n")
@@ -93,8 +91,6 @@ class _SessionLines:
             self.refuse(line[0], f"A word is empty. {_LINES}")
 
     def times(self) -> IntArray:
-        import pyarrow as pa
-
         words = self.words.take(pa.array(self.begins + 1))
         try:
             return np.asarray(words.cast(pa.int64()))
@@ -104,8 +100,6 @@ class _SessionLines:
 
     def coded(self, places: IntArray) -> Any:
         """Some words, each kept once."""
-        import pyarrow as pa
-
         return self.words.take(pa.array(places)).dictionary_encode()
 
     def refuse(self, line: int, problem: str) -> NoReturn:

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def fit_distributed(ranker: NeuralRanker, data: Any, **options: Any) -> NeuralRanker:
-    """Train a `NeuralRanker` by several processes; see `toprank.cluster.neural_group.fit_distributed`."""
+    """Train a `NeuralRanker` under ``torchrun``; see `toprank.cluster.neural_group.fit_distributed`."""
     needs("torch", "neural", "fit_distributed")
     from toprank.cluster.neural_group import fit_distributed as fit
 

@@ -23,14 +23,14 @@ from toprank.compute import FloatArray
 
 _FIRST_PORT, _LAST_PORT = 12_000, 32_768
 """Above what services commonly use, below what Linux, macOS and Windows give to outgoing connections."""
+# Seconds for a trainer to say who it is, which it does at once.
 _GREETING = 2.0
-"""Seconds for a trainer to say who it is, which it does at once."""
+# Seconds that a trainer may let the others wait: all have about the same to do.
 _ANSWER = 900.0
-"""Seconds that a trainer may let the others wait: all have about the same to do."""
+# Seconds between two looks at whether anybody still wants the trainers to meet.
 _LOOK = 1.0
-"""Seconds between two looks at whether anybody still wants the trainers to meet."""
+# Seconds for one attempt to connect.
 _TRY = 5.0
-"""Seconds for one attempt to connect."""
 
 
 class LeftAloneError(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -18,18 +19,22 @@ from toprank.cluster.runner import Runner, steadily
 from toprank.cluster.scoring import part_values, predicted, settled_top, write_predicted
 from toprank.cluster.sources import DataPart, FilePart, FramePart, StorePart, agreed
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_number, check_whole, listed_paths
+from toprank.data.arguments import check_number, check_whole
+from toprank.data.bytesource import listed_paths
 from toprank.data.dataset import RankingData
-from toprank.data.frames.conversion import words_of
-from toprank.data.frames.layout import USUAL_NAMES, ColumnsLeftOutWarning, known_columns, layout_of
+from toprank.data.frames.arrow import words_of
+from toprank.data.frames.categories import ColumnsLeftOutWarning
+from toprank.data.frames.layout import known_columns, layout_of
+from toprank.data.frames.options import TableOptions
+from toprank.data.roles import ROLES
 from toprank.data.store import is_store, open_store
 from toprank.data.tables.sources import files_in
 from toprank.data.unjudged import Unjudged
 from toprank.errors import ClusterError, DataError, UnknownNameError, needs, warn_user
+from toprank.evaluation.result import Evaluation
+from toprank.evaluation.scores import Metrics
 from toprank.metrics.conventions import Convention
-from toprank.metrics.evaluation import Metrics
 from toprank.metrics.parsing import parse_all
-from toprank.metrics.result import Evaluation
 from toprank.rankers.base import Ranker, by_row
 
 R = TypeVar("R", bound=Ranker)
@@ -71,8 +76,9 @@ def connect(
             "processes": True,
             "silence_logs": logging.CRITICAL,
         }
+        paths = _ImportPath()
         local = distributed.LocalCluster(n_workers=workers, **(usual | options))
-        return Cluster(distributed.Client(local), owned=[local], **settings)
+        return Cluster(distributed.Client(local), owned=[local, paths.changed()], **settings)
     if address is None:
         if options:
             raise DataError("Options are for a connection that is made here; give address= or workers= with them.")
@@ -88,6 +94,22 @@ def connect(
             "toprank.cluster.Cluster(client).)"
         )
     return Cluster(_client_at(distributed, address, {"timeout": min(patience, 10.0)} | options), owned=[], **settings)
+
+
+class _ImportPath:
+    """The folders that workers in this process add to `sys.path`; closing removes them."""
+
+    def __init__(self) -> None:
+        self.before, self.added = list(sys.path), set[str]()
+
+    def changed(self) -> Self:
+        """Note what was added since this object was made."""
+        self.added = set(sys.path) - set(self.before)
+        return self
+
+    def close(self) -> None:
+        """Remove the folders."""
+        sys.path[:] = [folder for folder in sys.path if folder not in self.added]
 
 
 def _client_at(distributed: Any, address: str, options: dict[str, Any]) -> Any:
@@ -253,18 +275,17 @@ def _frame_parts(frame: Any, roles: dict[str, Any]) -> list[FramePart]:
     """Return the partitions of a frame, to be read by the columns of the whole frame."""
     import pyarrow as pa
 
-    known = (*USUAL_NAMES, "features", "dtype", "carry", "like")
+    known = (*ROLES, "features", "dtype", "carry", "like")
     for name in roles:
         if name not in known:
             raise UnknownNameError("role of a column", name, known)
-    columns = {role: roles.get(role) for role in USUAL_NAMES}
     schema = pa.Schema.from_pandas(frame._meta, preserve_index=False)
-    features, dtype, carry, like = (roles.get(name) for name in ("features", "dtype", "carry", "like"))
-    layout = layout_of(schema, columns, features, dtype, carry, like, words_of(frame._meta))
+    options = TableOptions.from_keywords(roles)
+    layout = layout_of(schema, options, words_of(frame._meta))
     layout.refuse_text()
-    fixed = roles | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
-    fixed |= {"features": layout.features, "dtype": layout.dtype, "carry": layout.carried, "regroup": True}
-    fixed |= {"like": known_columns(like)[1]}  # not the ranker itself: only its columns travel to the workers
+    fixed = roles | layout.assigned.keywords()
+    fixed |= {"features": layout.features, "dtype": layout.dtype, "regroup": True}
+    fixed |= {"like": known_columns(options.like)[1]}  # not the ranker itself: only its columns travel to the workers
     named = [(piece, f"partition {number} of the frame") for number, piece in enumerate(frame.to_delayed())]
     return [FramePart(piece, name, fixed, layout.may_go) for piece, name in named]
 
@@ -327,7 +348,7 @@ class Cluster:
         if not getattr(ranker, "learns_from_parts", False):
             raise DataError(
                 f"{type(ranker).__name__} cannot be trained on a cluster; LinearRanker, ExpectedGainRanker and "
-                "TreeRanker can. (A NeuralRanker can be trained by several processes: toprank.cluster.fit_distributed.)"
+                "TreeRanker can. (Processes of torchrun train a NeuralRanker: toprank.cluster.fit_distributed.)"
             )
         sources: list[Placed | None] = []
         try:

@@ -20,26 +20,26 @@ from toprank.cluster.scoring import part_extremes, part_values, settled_top
 from toprank.cluster.sources import DataPart, FramePart, joined, load, rows_of_frame, taken
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Encoding
-from toprank.data.frames.layout import left_out
-from toprank.data.level_means import Asked, LevelMean, LevelMeans
-from toprank.data.seen_columns import SeenColumns
+from toprank.data.frames.categories import left_out
 from toprank.errors import DataError, ToprankError, count_of, warn_user
+from toprank.evaluation.scores import blind
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
-from toprank.metrics.evaluation import blind
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
+from toprank.rankers.seen_columns import SeenColumns
 from toprank.rankers.source import Score, ScoreJudge, Source
+from toprank.rankers.target_encoding import EncodedCategories, TargetEncoding, TargetEncodings
 from toprank.scorers.features import Moments, Standardisation
 from toprank.scorers.linear import Scorer
 
 if TYPE_CHECKING:
     from toprank.cluster.cluster import Parts
 
+# A partition with so many times the average of rows takes no rows from others if another partition can.
 _FULL = 1.25
-"""A partition with so many times the average of rows takes no rows from others if another partition can."""
+# If a query is alone in so many partitions, ids more likely start again in every file.
 _WHOLE_FILES = 3
-"""If a query is alone in so many partitions, ids more likely start again in every file."""
 
 
 class Move(NamedTuple):
@@ -266,6 +266,7 @@ class Placed(Source):
         """How many times rows of a query were moved to the partition where it is brought together."""
         self.n_features, self.feature_names = facts[0].n_features, facts[0].feature_names
         self.first_feature_id, self.encoding = facts[0].first_feature_id, facts[0].encoding
+        self.roles = facts[0].roles
         self.n_documents = sum(part.n_documents for part in facts)
         self.n_queries = sum(len(part.qids) for part in facts)
         self.n_unjudged = sum(part.n_unjudged for part in facts)
@@ -361,16 +362,16 @@ class Placed(Source):
         return Standardisation.from_moments(Moments.joined(parts), self.feature_names)
 
     @override
-    def level_means(self, valid: Any, asked: Asked, seed: int) -> LevelMeans:
+    def level_means(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
         if asked != "auto":
             raise DataError(
                 "Means of levels are learnt in memory, not on a cluster: a partition does not know the others' folds. "
                 "Train with level_means='auto' or False there."
             )
-        return LevelMeans((), "nothing: the data lie on a cluster", {})
+        return TargetEncodings((), "nothing: the data lie on a cluster", {})
 
     @override
-    def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[LevelMean, ...] = ()) -> SeenColumns:
+    def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[TargetEncoding, ...] = ()) -> SeenColumns:
         counts = self.rows.total(work.level_counts, encoding)
         return SeenColumns.of(encoding, counts, lambda: self.standardisation(None).centre, sparse, means)
 

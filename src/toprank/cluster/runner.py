@@ -21,17 +21,17 @@ T = TypeVar("T")
 
 FAN_IN = 16
 """How many partial sums are added at a time; more are added on the workers first, in groups of neighbours."""
+# Bytes that an argument may add to all tasks together; a larger one goes to each worker once.
 _WITH_EVERY_TASK = 1 << 20
-"""Bytes that an argument may add to all tasks together; a larger one goes to each worker once."""
+# Seconds that finished results may take on their way here; scores of very many documents take a while.
 _FETCH = 600.0
-"""Seconds that finished results may take on their way here; scores of very many documents take a while."""
+# Seconds between two looks at whether anybody is still there.
 _LOOK = 1.0
-"""Seconds between two looks at whether anybody is still there."""
+# Seconds, or the patience if that is longer, that a worker may be silent before it counts as lost. (A living one tells
+# the scheduler every half second that it is there, or every few seconds if there are hundreds.)
 _SILENCE = 30.0
-"""Seconds, or the patience if that is longer, that a worker may be silent before it counts as lost. (A living one tells
-the scheduler every half second that it is there, or every few seconds if there are hundreds.)"""
+# How often work is repeated after a loss before it fails.
 _PLACEMENTS = 5
-"""How often work is repeated after a loss before it fails."""
 
 
 class LostError(Exception):
@@ -254,14 +254,8 @@ class Runner:
                 f"A task ({problem.task}) was given up: the workers that tried it died one after another, most often "
                 "for want of memory. Use smaller partitions, or workers with more memory."
             )
-        lost = (
-            distributed.client.FutureCancelledError,
-            distributed.CancelledError,
-            distributed.comm.CommClosedError,
-            TimeoutError,
-            LostError,
-        )
-        if isinstance(problem, lost):
+        dask = (distributed.client.FutureCancelledError, distributed.CancelledError, distributed.comm.CommClosedError)
+        if isinstance(problem, (*dask, TimeoutError, LostError)):
             return self._loss()
         return problem
 

@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.cluster.work import WorkerRows, in_sentences
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray, IntArray, offsets_of
 from toprank.data.bytesource import os_errors
 from toprank.data.dataset import RankingData
 from toprank.data.scores import write_scores
 from toprank.errors import DataError
+from toprank.evaluation.scores import Judge, evaluate
 from toprank.metrics.conventions import Convention
-from toprank.metrics.evaluation import Judge, evaluate
 from toprank.metrics.measure import Measure
 from toprank.rankers.source import Score
 
@@ -33,11 +33,14 @@ if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
 
 
-class Values(NamedTuple):
-    """The values of metrics in a partition."""
+class PartitionValues(NamedTuple):
+    """The values of metrics in a partition.
+
+    Attributes:
+        by_metric: For each metric, a number for each query.
+    """
 
     by_metric: list[FloatArray]
-    """For each metric, a number for each query."""
     qids: npt.NDArray[Any]
     n_documents: int
     query_weights: FloatArray | None
@@ -73,16 +76,16 @@ def judged_top(rows: WorkerRows, metric: str, convention: str) -> float | None:
 @in_sentences
 def part_values(
     rows: WorkerRows, score: Any, metrics: Sequence[Measure], convention: Convention, options: dict[str, Any]
-) -> Values:
+) -> PartitionValues:
     """Evaluate a partition. `score` is a function of rows, or a ranker, which may look at the whole query."""
     data = rows.present
     kept = _judged_part(data, options.get("unjudged") or convention.unjudged)
     if kept is not None and not kept.any():
-        return Values([np.zeros(0) for _ in metrics], data.qids[:0], 0, None)
+        return PartitionValues([np.zeros(0) for _ in metrics], data.qids[:0], 0, None)
     settings: dict[str, Any] = {"threads": 1, "order": "data"} | options
     evaluation = evaluate(scores_of(score, data), data, metrics, convention=convention, **settings)
     values = [evaluation.per_query[str(metric)] for metric in metrics]
-    return Values(values, evaluation.qids, evaluation.n_documents, evaluation.query_weights)
+    return PartitionValues(values, evaluation.qids, evaluation.n_documents, evaluation.query_weights)
 
 
 class Extremes(NamedTuple):
@@ -189,7 +192,7 @@ def scores_of(score: Score | Any, data: RankingData) -> FloatArray:
 def predicted(placed: Placed, ranker: Ranker) -> FloatArray:
     """Return the scores of all documents: partition after partition, in the order in which the rows were given."""
     parts = placed.rows.each(part_scores, ranker)
-    starts = np.concatenate([[0], np.cumsum(placed.sizes)])
+    starts = offsets_of(placed.sizes)
     scores = np.empty(starts[-1])
     if sum(len(part.values) for part in parts) != len(scores):
         raise DataError("The partitions have other rows than when they were placed; place them again.")

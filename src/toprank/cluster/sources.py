@@ -6,7 +6,6 @@ lies in several partitions are taken from some and joined to others.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,16 +15,16 @@ import numpy.typing as npt
 
 from toprank.cluster.work import WorkerRows, in_sentences
 from toprank.compute import IntArray
-from toprank.data.checks import weight_of_each_query
 from toprank.data.dataset import RankingData
 from toprank.data.files import format_of
 from toprank.data.files import read as read_file
 from toprank.data.frames import from_frame
-from toprank.data.frames.layout import USUAL_NAMES
+from toprank.data.frames.options import TableOptions
+from toprank.data.queries import weight_of_each_query
 from toprank.data.store import open_store
 from toprank.data.tables.reading import agreed_layout
 from toprank.data.tables.sources import about, sources_of
-from toprank.errors import DataError, FileError, FormatError, ToprankError
+from toprank.errors import DataError, FileError, FormatError, ToprankError, held_warnings
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,16 @@ class DataPart:
 
 @dataclass(frozen=True, eq=False)
 class FramePart:
-    """A partition of a Dask DataFrame."""
+    """A partition of a Dask DataFrame.
+
+    Attributes:
+        may_go: Columns of text that nobody asked for: left out if all partitions together have too many levels.
+    """
 
     frame: Any
     name: str
     roles: dict[str, Any]
     may_go: tuple[str, ...] = ()
-    """Columns of text that nobody asked for: left out if all partitions together have too many levels."""
 
 
 @in_sentences
@@ -132,17 +134,11 @@ def agreed(files: Sequence[FilePart]) -> tuple[list[FilePart], list[str]]:
     if files[0].kind not in ("parquet", "arrow", "csv"):
         return list(files), []
     options = files[0].options
-    columns = {role: options.get(role) for role in USUAL_NAMES}
-    features, dtype = options.get("features"), options.get("dtype")
     tables = sources_of([file.path for file in files], options.get("format"))
-    with about(tables[0].path), warnings.catch_warnings(record=True) as records:  # a worker's are read by nobody
-        warnings.simplefilter("always")
-        layout = agreed_layout(
-            tables, columns, features, dtype, options.get("carry"), options.get("like"), options.get("text")
-        )
+    with about(tables[0].path), held_warnings() as records:  # a worker's output is read by nobody
+        layout = agreed_layout(tables, TableOptions.from_keywords(options))
         layout.refuse_text()
-    fixed = options | {role: layout.roles.get(role, False) for role in USUAL_NAMES}
-    fixed |= {"features": layout.features, "dtype": layout.dtype, "carry": layout.carried}
+    fixed = options | layout.assigned.keywords() | {"features": layout.features, "dtype": layout.dtype}
     if layout.encoding is not None:
         fixed["like"] = layout.encoding
     return [FilePart(file.path, fixed) for file in files], [str(record.message) for record in records]

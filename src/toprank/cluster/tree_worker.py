@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,14 +18,14 @@ from toprank.cluster.allreduce import AllReduce, LeftAloneError
 from toprank.cluster.trees import BoostingPlan, Checkpoint, Checkpoints, Place, StartSign
 from toprank.cluster.work import WorkerRows, bound_part, in_sentences
 from toprank.compute import FloatArray
-from toprank.data.checks import check_finite
-from toprank.data.dataset import RankingData, concatenate
+from toprank.data.concatenation import concatenate
+from toprank.data.dataset import RankingData, check_finite
 from toprank.errors import needs
-from toprank.metrics.evaluation import Judge
+from toprank.evaluation.scores import Judge
 from toprank.metrics.parsing import parse
-from toprank.rankers.trees.parameters import Grown, categorical_columns, grown, lightgbm_parameters
-from toprank.rankers.trees.training import Start, booster_of, datasets, is_sampled, make_rounds, objective_of
-from toprank.rankers.watching import RoundWatch
+from toprank.rankers.early_stopping import BoosterStopping, PriorTraining
+from toprank.rankers.trees.parameters import InitialTrees, categorical_columns, grown, lightgbm_parameters
+from toprank.rankers.trees.training import InitialState, booster_of, datasets, is_sampled, make_rounds, objective_of
 
 if TYPE_CHECKING:
     from toprank.rankers.trees.ranker import TreeRanker
@@ -45,30 +45,30 @@ def train_share(
     own = replace(plan.ranker, threads=place.threads)
     before = grown(own)
     if state is not None:
-        before = Grown(booster_of(state.trees), state.rounds, plan.intercept, plan.gains)
+        before = InitialTrees(booster_of(state.trees), state.rounds, plan.intercept, plan.gains)
     # The client decides how long to wait for a trainer that does not come, or does not answer.
     with AllReduce(place.rank, len(place.machines), place.hub, place.token, wanted=attempt.wanted) as all_reduce:
         company = _Company(all_reduce, plan)
         checkpoints = None if place.rank else Checkpoints(place.checkpoints, client)
         watch = _SharedWatch(company, plan, state, attempt, checkpoints)
         with _network(place):
-            _make_rounds(own, before, plan, place, data, held_out, company, watch, first=state is None)
+            _make_rounds(_Share(own, before, data, held_out), plan, place, watch, first=state is None)
     return watch.outcome() if place.rank == 0 else None
 
 
-def _make_rounds(
-    own: TreeRanker,
-    before: Grown | None,
-    plan: BoostingPlan,
-    place: Place,
-    data: RankingData,
-    held_out: RankingData | None,
-    company: _Company,
-    watch: _SharedWatch,
-    *,
-    first: bool,
-) -> None:
+class _Share(NamedTuple):
+    """One trainer's share of the training: its ranker, the trees to go on from, its rows and its validation rows."""
+
+    ranker: TreeRanker
+    before: InitialTrees | None
+    data: RankingData
+    held_out: RankingData | None
+
+
+def _make_rounds(share: _Share, plan: BoostingPlan, place: Place, watch: _SharedWatch, *, first: bool) -> None:
     """Make this trainer's part of all rounds; `first`: they do not go on from a checkpoint."""
+    own, before, data, held_out = share
+    company = watch.company
     judges = {
         name: Judge(part, own.metric, convention=own.convention, max_grade=plan.tops[name] or None, threads=1)
         for name, part in (("train", data), ("valid", held_out))
@@ -81,16 +81,16 @@ def _make_rounds(
     parameters = lightgbm_parameters(own, data, len(plan.intercept), columns)
     if len(place.machines) > 1:
         parameters |= {"tree_learner": "data", "num_machines": len(place.machines), "pre_partition": True}
-    objective = None
+    start = InitialState(plan.gains, plan.intercept, None, before)
     if plan.loss is not None:
         bound = bound_part(plan.loss, data, plan.whole)
-        objective = objective_of(own, plan.loss, bound, plan.gains, plan.intercept, before, data.X, company)
-    scores = (lambda raw: raw) if objective is None else objective.scores
+        start = start._replace(objective=objective_of(own, plan.loss, bound, start, data.X, company))
+    scores = (lambda raw: raw) if start.objective is None else start.objective.scores
     if first and own.init_model is not None:
         watch.first_value(own.init_model, judges.get("valid"), scores)
     metrics = {name: watch.metric(name, judge, scores) for name, judge in judges.items()}
     sets = datasets(own, company.weighted(data), held_out, columns)
-    make_rounds(own, parameters, sets, Start(plan.gains, plan.intercept, objective, before), metrics, watch)
+    make_rounds(own, parameters, sets, start, metrics, watch)
 
 
 def _together(rows: Sequence[WorkerRows]) -> RankingData | None:
@@ -153,7 +153,7 @@ class _Company:
         )  # fmt: skip
 
 
-class _SharedWatch(RoundWatch):
+class _SharedWatch(BoosterStopping):
     """A watch whose metrics are those of all trainers together, so that all stop after the same round."""
 
     def __init__(
@@ -170,7 +170,7 @@ class _SharedWatch(RoundWatch):
         self.attempt, self.checkpoints = attempt, checkpoints
         super().__init__(
             steps=ranker.n_trees - (first - before),
-            first=first,
+            prior=PriorTraining(first),
             higher_is_better=parse(ranker.metric).higher_is_better,  # not by a judge: not every trainer has one
             patience=ranker.early_stopping if "valid" in plan.tops else None,
             dart=ranker.boosting == "dart",
@@ -220,7 +220,14 @@ class _SharedWatch(RoundWatch):
         """Return the rounds to keep."""
         trees, rounds, valid = self.kept()
         return Checkpoint(
-            trees, rounds, valid, self.history, self.best, self.best_value, self.stopped, self.interrupted
+            trees=trees,
+            rounds=rounds,
+            valid=valid,
+            history=self.history,
+            best=self.best,
+            best_value=self.best_value,
+            stopped=self.stopped,
+            interrupted=self.interrupted,
         )
 
 

@@ -28,32 +28,32 @@ from toprank.compute import FloatArray
 from toprank.errors import ClusterError, DataError, needs, warn_user
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
+from toprank.rankers.early_stopping import Round, TrainingProgress
 from toprank.rankers.trees.parameters import built_in, check_features
 from toprank.rankers.trees.ranker import TreeRanker
 from toprank.rankers.trees.training import (
-    Boosted,
-    Start,
+    BoostingResult,
+    InitialState,
     finished,
     first_intercept,
     loss_on_labels,
     train_trees,
 )
-from toprank.rankers.watching import Round, TrainingProgress
 
+# Seconds between two looks of a trainer at what the client wants.
 _ASK = 0.5
-"""Seconds between two looks of a trainer at what the client wants."""
+# Seconds between two reports of where the training stands.
 _TELL = 1.0
-"""Seconds between two reports of where the training stands."""
+# Seconds that trainers get to notice that they are no longer wanted, before their workers are restarted.
 _FAREWELL = 10.0
-"""Seconds that trainers get to notice that they are no longer wanted, before their workers are restarted."""
+# Seconds between two looks of the client at the workers.
 _LOOK = 0.5
-"""Seconds between two looks of the client at the workers."""
+# Words in LightGBM's messages about its connections.
 _NETWORK = ("socket", "network", "binding port", "connecting to rank")
-"""Words in LightGBM's messages about its connections."""
+# Starts of the trainers, each after a loss, before the training fails.
 _RESTARTS = 5
-"""Starts of the trainers, each after a loss, before the training fails."""
+# Seconds that a restarted worker gets to come back, before training goes on without it.
 _RETURN = 10.0
-"""Seconds that a restarted worker gets to come back, before training goes on without it."""
 
 
 class Checkpoint(NamedTuple):
@@ -175,27 +175,33 @@ class StartSign:
 
 
 class BoostingPlan(NamedTuple):
-    """What is trained; the same for all trainers."""
+    """What is trained; the same for all trainers.
+
+    Attributes:
+        ranker: The parameters; it has learned nothing yet.
+        tops: The largest labels of the data that are judged, "train" and "valid".
+        every: Rounds between two checkpoints.
+    """
 
     ranker: TreeRanker
-    """The parameters; it has learned nothing yet."""
     loss: Loss | None
     gains: FloatArray
     intercept: FloatArray
     whole: Whole
     n_queries: int
     tops: dict[str, float]
-    """The largest labels of the data that are judged, "train" and "valid"."""
     every: int
-    """Rounds between two checkpoints."""
 
 
 class Place(NamedTuple):
-    """A trainer's place among the others."""
+    """A trainer's place among the others.
+
+    Attributes:
+        machines: LightGBM's addresses of all trainers, in the order of their ranks.
+    """
 
     rank: int
     machines: tuple[str, ...]
-    """LightGBM's addresses of all trainers, in the order of their ranks."""
     hub: tuple[str, int]
     token: bytes
     checkpoints: str
@@ -330,7 +336,7 @@ class WorkerLostWarning(UserWarning):
 
 
 @train_trees.register
-def boost(data: Placed, ranker: TreeRanker, valid: Any) -> tuple[Start, Boosted]:
+def boost(data: Placed, ranker: TreeRanker, valid: Any) -> tuple[InitialState, BoostingResult]:
     """Train trees on the partitions' workers; see `toprank.rankers.trees.training.train_trees`."""
     check_features(ranker, data.n_features)
     if ranker.callbacks:
@@ -353,7 +359,7 @@ def boost(data: Placed, ranker: TreeRanker, valid: Any) -> tuple[Start, Boosted]
     booster = finished(outcome.trees, outcome.rounds)
     names = ("", "") if valid is None else (str(ranker.metric), Convention.of(ranker.convention).name)
     result = (booster, outcome.rounds, outcome.valid, *names, outcome.history, outcome.stopped, outcome.interrupted)
-    return Start(plan.gains, plan.intercept, None, None), Boosted(*result)
+    return InitialState(plan.gains, plan.intercept, None, None), BoostingResult(*result)
 
 
 def _plan(data: Placed, ranker: TreeRanker, valid: Placed | None) -> BoostingPlan:
@@ -379,7 +385,16 @@ def _plan(data: Placed, ranker: TreeRanker, valid: Placed | None) -> BoostingPla
         judge.value(_zeros)  # refuse now, not after the first tree
         if ranker.early_stopping is not None:
             judge.check()
-    return BoostingPlan(ranker, loss, gains, intercept, whole, data.n_queries, tops, data.runner.checkpoint)
+    return BoostingPlan(
+        ranker=ranker,
+        loss=loss,
+        gains=gains,
+        intercept=intercept,
+        whole=whole,
+        n_queries=data.n_queries,
+        tops=tops,
+        every=data.runner.checkpoint,
+    )
 
 
 def _zeros(X: Any) -> Any:
@@ -452,7 +467,16 @@ class _Training:
         args = []
         for rank, (address, (rows, held_out)) in enumerate(shares.items()):
             own = self.plan.ranker.threads or threads[address]
-            place = Place(rank, machines, hub, token, self.name, trainers.name, own, self.runner.patience)
+            place = Place(
+                rank=rank,
+                machines=machines,
+                hub=hub,
+                token=token,
+                checkpoints=self.name,
+                attempt=trainers.name,
+                threads=own,
+                patience=self.runner.patience,
+            )
             args.append((rows, held_out, self.plan, place, state))
         try:
             trainers.start(train_share, args)

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray, IntArray, one_blas_thread
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Encoding
-from toprank.data.seen_columns import SeenColumns
+from toprank.data.roles import Roles
 from toprank.errors import DataError, FileError, FormatError, ToprankError
 from toprank.losses import Loss
 from toprank.losses.base import BoundLoss, Judgments
+from toprank.rankers.seen_columns import SeenColumns
 from toprank.rankers.source import RankingObjective
 from toprank.scorers.features import Features, Moments, Standardisation, first_row
 from toprank.scorers.linear import Scorer
@@ -80,7 +81,7 @@ def in_sentences(function: Callable[P, T]) -> Callable[P, T]:
     @wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            with _pools().limit(limits=1, user_api="blas"):
+            with one_blas_thread():
                 return function(*args, **kwargs)
         except (FormatError, FileError):
             raise
@@ -90,16 +91,17 @@ def in_sentences(function: Callable[P, T]) -> Callable[P, T]:
     return guarded
 
 
-@cache
-def _pools() -> Any:
-    """Return the process's thread pools. Finding them takes 5 ms, and a task may take less, so it is done once."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
 class Facts(NamedTuple):
-    """What the client must know about a partition."""
+    """What the client must know about a partition.
+
+    Attributes:
+        columns: The optional columns that it has: weights, ids, positions, a teacher's scores.
+        sizes: Documents of each query.
+        weight: Sum of the query weights, or number of queries.
+        grades: The distinct labels; only the smallest and the largest if there are too many.
+        counts: The weight of the documents with each label; infinite if there are too many labels.
+        first: A typical row of features.
+    """
 
     name: str
     n_documents: int
@@ -107,21 +109,16 @@ class Facts(NamedTuple):
     feature_names: tuple[str, ...] | None
     first_feature_id: int | None
     encoding: Encoding | None
+    roles: Roles | None
     sparse: bool
     columns: tuple[str, ...]
-    """The optional columns that it has: weights, ids, positions, a teacher's scores."""
     qids: npt.NDArray[Any]
     sizes: IntArray
-    """Documents of each query."""
     weight: float
-    """Sum of the query weights, or number of queries."""
     grades: FloatArray
-    """The distinct labels; only the smallest and the largest if there are too many."""
     counts: FloatArray
-    """The weight of the documents with each label; infinite if there are too many labels."""
     n_unjudged: int
     first: FloatArray
-    """A typical row of features."""
 
 
 _OPTIONAL = ("document_weights", "query_weights", "document_ids", "positions", "teacher")
@@ -140,21 +137,22 @@ def facts_of(rows: WorkerRows) -> Facts | None:
     if len(grades) > MOST_GRADES:
         grades, counts = grades[[0, -1]], np.array([np.inf, np.inf])
     return Facts(
-        rows.name,
-        data.n_documents,
-        data.n_features,
-        data.feature_names,
-        data.first_feature_id,
-        data.encoding,
-        data.is_sparse,
-        tuple(name for name in _OPTIONAL if getattr(data, name) is not None),
-        data.qids,
-        data.queries.sizes,
-        float(data.n_queries if data.query_weights is None else data.query_weights.sum()),
-        grades,
-        counts.astype(np.float64),
-        data.n_unjudged,
-        first_row(data.X),
+        name=rows.name,
+        n_documents=data.n_documents,
+        n_features=data.n_features,
+        feature_names=data.feature_names,
+        first_feature_id=data.first_feature_id,
+        encoding=data.encoding,
+        roles=data.roles,
+        sparse=data.is_sparse,
+        columns=tuple(name for name in _OPTIONAL if getattr(data, name) is not None),
+        qids=data.qids,
+        sizes=data.queries.sizes,
+        weight=float(data.n_queries if data.query_weights is None else data.query_weights.sum()),
+        grades=grades,
+        counts=counts.astype(np.float64),
+        n_unjudged=data.n_unjudged,
+        first=first_row(data.X),
     )
 
 
@@ -198,10 +196,13 @@ def moments_of(rows: WorkerRows, shift: FloatArray, threads: int) -> Moments:
 
 
 class Whole(NamedTuple):
-    """What a partition must know about the whole data."""
+    """What a partition must know about the whole data.
+
+    Attributes:
+        weight: Sum of the query weights, or number of queries.
+    """
 
     weight: float
-    """Sum of the query weights, or number of queries."""
     grades: FloatArray
 
 

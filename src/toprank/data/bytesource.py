@@ -18,9 +18,8 @@ import stat
 import sys
 import tempfile
 import weakref
-import zlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -32,7 +31,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.errors import DataError, FileError, FormatError, joined
+from toprank.data.decompression import gunzip, unzstd
+from toprank.errors import DataError, FileError, FormatError, became_shorter, joined
 
 Bytes = npt.NDArray[np.uint8]
 _Numbered = tuple[int, bytes]
@@ -57,79 +57,16 @@ def check_name(path: PathLike) -> None:
         raise FileError(f"{os.fsdecode(path)!r} is not the name of a file: it holds a zero byte.")
 
 
-_NAME_BYTES = 100  # of the target's name in a temporary one: file systems allow about 255 in all
-_own = deque[Path](maxlen=1000)  # most of them finished, and so gone; older ones are
-
-
-def temporary_sibling(target: Path, suffix: str) -> Path:
-    """Make a name in the target's folder, so that renaming is one step, which nobody else uses."""
-    sibling = target.with_name(f".{_label(target)}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{suffix}")
-    _own.append(sibling)
-    return sibling
-
-
-def clear_own() -> None:
-    """Remove the files and folders that this process has not finished; called when it is about to end."""
-    for sibling in list(_own):
-        if sibling.is_dir():
-            shutil.rmtree(sibling, ignore_errors=True)
-        else:
-            with suppress(OSError):
-                sibling.unlink()
-
-
-def abandoned(folder: Path, suffix: str, target: Path | None = None) -> Iterator[Path]:
-    """Yield what dead processes of this machine left unfinished in a folder: of `target`, or of any target."""
-    if os.name != "posix":  # elsewhere there is no harmless way to ask for a process
-        return
-    label = r"\..+" if target is None else re.escape(f".{_label(target)}")
-    pattern = re.compile(rf"{label}\.{_machine()}-(\d{{1,9}})-[0-9a-f]{{8}}{re.escape(suffix)}", re.DOTALL)
-    with suppress(OSError):  # without permission to list: writing says so, if that is not allowed either
-        for name in os.listdir(folder):
-            match = pattern.fullmatch(name) if name.endswith(suffix) else None
-            if match is not None and not _runs(int(match[1])):
-                yield folder / name
-
-
-def _label(target: Path) -> str:
-    name = os.fsencode(target.name)
-    if len(name) <= _NAME_BYTES:
-        return target.name
-    # Cut by bytes, not within a letter; the hash keeps names that begin alike apart.
-    return name[:_NAME_BYTES].decode(errors="ignore") + hashlib.blake2b(name, digest_size=4).hexdigest()
-
-
-@cache
-def _machine() -> str:
-    """A hash that tells apart machines (and containers) that share a disk: process ids belong to one of them."""
-    known = [platform.node()]
-    with suppress(OSError):
-        known.append(Path("/etc/machine-id").read_text())
-    with suppress(OSError):
-        known.append(os.readlink("/proc/self/ns/pid"))
-    return hashlib.blake2b("\n".join(known).encode(), digest_size=4).hexdigest()
-
-
-def _runs(process: int) -> bool:
-    with suppress(PermissionError):  # somebody else's
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return False
-    return True
-
-
 MOST_LINE = 64 << 20
 """Bytes of a line at most, give or take a block: a megabyte may be unpacked to a gigabyte without an end of line."""
 _BLOCK = 1 << 20  # bytes read at a time: many calls' worth of work, and little beside any data
 _LINE = 512  # bytes to begin with, where little may be enough
-_UNFINISHED = ".part"
-_OURS = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
-_ZEROS = re.compile(rb"\0*")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BOM = b"\xef\xbb\xbf"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ENOENT, errno.EROFS)
 _ALWAYS_ALLOWED = 256 << 20  # bytes of an array, whatever the size of its text
+
+
 # Of honest text: "1:0 " takes four bytes, as its value does in float32, so a text that mentions one feature in twenty
 # may still become a dense array.
 _ALLOWED_TIMES_TEXT = 20
@@ -222,6 +159,17 @@ class ByteSource:
         return FormatError(problem, path=self.path, line=line, column=column)
 
 
+def _with_lines(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Pass the blocks on; refuse a line that does not end before it fills the disk."""
+    line, length = 1, 0
+    for block in blocks:
+        last = block.rfind(b"\n")
+        line, length = line + block.count(b"\n"), length + len(block) if last < 0 else len(block) - last - 1
+        if length > MOST_LINE:
+            raise _endless_line(path, line, MOST_LINE)
+        yield block
+
+
 def _endless_line(path: Path, line: int, most: int) -> FormatError:
     problem = f"This line has more than {most >> 20} MiB, which no line of a row has: the file is damaged, or no text."
     return FormatError(problem, path=path, line=line)
@@ -262,17 +210,6 @@ def open_bytes(path: PathLike, spool: Path | None = None) -> ByteSource:
                 unpacked.write(block)
             unpacked.flush()
             return _source(path, unpacked.fileno())
-
-
-def _with_lines(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Pass the blocks on; refuse a line that does not end before it fills the disk."""
-    line, length = 1, 0
-    for block in blocks:
-        last = block.rfind(b"\n")
-        line, length = line + block.count(b"\n"), length + len(block) if last < 0 else len(block) - last - 1
-        if length > MOST_LINE:
-            raise _endless_line(path, line, MOST_LINE)
-        yield block
 
 
 @contextmanager
@@ -326,54 +263,12 @@ def _blocks(path: Path, stream: BufferedReader) -> Iterator[bytes] | None:
     """The content of a compressed file or a pipe, piece by piece; None for a plain file."""
     magic = stream.peek(4)[:4]
     if magic.startswith(_GZIP):
-        return _gunzip(path, stream)
+        return gunzip(path, stream)
     if magic == _ZSTD:
-        return _unzstd(path, stream)
+        return unzstd(path, stream)
     if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         return None
     return iter(lambda: stream.read(_BLOCK), b"")
-
-
-def _gunzip(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
-    """The content of all members of a gzip file; zero bytes between and behind them are padding.
-
-    A member is given a few bytes at first, then more and more: what it leaves over is copied, and a file of many small
-    members would be copied once for each of them. What it makes of them comes in blocks, however much that is.
-    """
-    member, step = None, _LINE
-    try:
-        while block := memoryview(stream.read(_BLOCK)):
-            at = 0
-            while at < len(block):
-                if member is None:
-                    zeros = _ZEROS.match(block, at)
-                    at = zeros.end() if zeros else at
-                    member, step = (zlib.decompressobj(wbits=31) if at < len(block) else None), _LINE
-                    continue
-                piece = block[at : at + step]
-                at, step = at + len(piece), min(2 * step, _BLOCK)
-                while True:
-                    yield member.decompress(piece, _BLOCK)
-                    piece = memoryview(member.unconsumed_tail)
-                    if member.eof or not piece:
-                        break
-                if member.eof:
-                    at, member = at - len(member.unused_data), None
-    except zlib.error as problem:
-        raise FormatError(f"The gzip data is damaged ({problem}); get the file again.", path=path) from None
-    if member is not None:
-        raise FormatError("The gzip data ends too early: the file is cut off; get it again.", path=path)
-
-
-def _unzstd(path: Path, stream: IO[bytes]) -> Iterator[bytes]:
-    import pyarrow as pa
-
-    try:
-        with pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd") as unpacked:
-            while block := unpacked.read(_BLOCK):
-                yield block
-    except OSError as problem:
-        raise FormatError(f"The zstd data is damaged or cut off ({problem}); get the file again.", path=path) from None
 
 
 def _source(path: Path, handle: int) -> ByteSource:
@@ -410,11 +305,6 @@ def is_float(text: str | bytes) -> bool:
     return True
 
 
-def became_shorter(path: PathLike) -> FileError:
-    """The error for a source that lost bytes while it was read."""
-    return FileError(f"{os.fspath(path)} became shorter while it was read. Read it again when nothing writes to it.")
-
-
 def plain_name(path: PathLike) -> Path:
     """The path without the suffix that says how it is compressed.
 
@@ -429,6 +319,8 @@ _SUFFIXES = {
     ".txt": "letor", ".letor": "letor", ".svm": "letor", ".dat": "letor", ".parquet": "parquet", ".pq": "parquet",
     ".arrow": "arrow", ".feather": "arrow", ".csv": "csv", ".tsv": "csv", ".qrels": "qrels", ".run": "run",
 }  # fmt: skip
+
+
 TABLES = ("parquet", "arrow", "csv")
 """The formats whose columns have names."""
 _INSIDE = ("parquet", "arrow")  # which compress inside: a suffix behind theirs is none of ours
@@ -443,6 +335,90 @@ def promised_format(path: PathLike) -> str | None:
     name = plain_name(path)
     promised = _SUFFIXES.get(name.suffix.lower())
     return None if promised in _INSIDE and name != Path(path) else promised
+
+
+def listed_paths(paths: Any) -> list[Path]:
+    """Return one path or several as a list; refuse an empty one, and a file that is named twice."""
+    several = [paths] if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else list(paths)
+    if not all(isinstance(path, str | os.PathLike) for path in several):
+        raise DataError(f"Files are named by a path, such as 'train.txt', or a list of paths, not by {paths!r}.")
+    if not several:
+        raise DataError("There is no file to read: the list of paths is empty.")
+    listed = [Path(path) for path in several]
+    seen: set[str] = set()
+    for path in listed:
+        check_name(path)
+        real = os.path.realpath(path)
+        if real in seen:
+            raise DataError(f"The file {path} is given twice; name each file once.")
+        seen.add(real)
+    return listed
+
+
+_NAME_BYTES = 100  # of the target's name in a temporary one: file systems allow about 255 in all
+_own = deque[Path](maxlen=1000)  # most of them finished, and so gone; older ones are
+
+
+def temporary_sibling(target: Path, suffix: str) -> Path:
+    """Make a name in the target's folder, so that renaming is one step, which nobody else uses."""
+    sibling = target.with_name(f".{_label(target)}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{suffix}")
+    _own.append(sibling)
+    return sibling
+
+
+def clear_own() -> None:
+    """Remove the files and folders that this process has not finished; called when it is about to end."""
+    for sibling in list(_own):
+        if sibling.is_dir():
+            shutil.rmtree(sibling, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                sibling.unlink()
+
+
+def abandoned(folder: Path, suffix: str, target: Path | None = None) -> Iterator[Path]:
+    """Yield what dead processes of this machine left unfinished in a folder: of `target`, or of any target."""
+    if os.name != "posix":  # elsewhere there is no harmless way to ask for a process
+        return
+    label = r"\..+" if target is None else re.escape(f".{_label(target)}")
+    pattern = re.compile(rf"{label}\.{_machine()}-(\d{{1,9}})-[0-9a-f]{{8}}{re.escape(suffix)}", re.DOTALL)
+    with suppress(OSError):  # without permission to list: writing says so, if that is not allowed either
+        for name in os.listdir(folder):
+            match = pattern.fullmatch(name) if name.endswith(suffix) else None
+            if match is not None and not _runs(int(match[1])):
+                yield folder / name
+
+
+def _label(target: Path) -> str:
+    name = os.fsencode(target.name)
+    if len(name) <= _NAME_BYTES:
+        return target.name
+    # Cut by bytes, not within a letter; the hash keeps names that begin alike apart.
+    return name[:_NAME_BYTES].decode(errors="ignore") + hashlib.blake2b(name, digest_size=4).hexdigest()
+
+
+@cache
+def _machine() -> str:
+    """A hash that tells apart machines (and containers) that share a disk: process ids belong to one of them."""
+    known = [platform.node()]
+    with suppress(OSError):
+        known.append(Path("/etc/machine-id").read_text())
+    with suppress(OSError):
+        known.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.blake2b("\n".join(known).encode(), digest_size=4).hexdigest()
+
+
+def _runs(process: int) -> bool:
+    with suppress(PermissionError):  # somebody else's
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+_UNFINISHED = ".part"
+_OURS = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 
 
 @contextmanager
@@ -504,3 +480,8 @@ def _compressing(raw: IO[bytes], suffix: str) -> Iterator[Any]:
             yield stream
     else:
         yield raw
+
+
+def delimiter_of(path: Path) -> str:
+    """What separates the columns: a tab in .tsv files, else a comma."""
+    return "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes] else ","

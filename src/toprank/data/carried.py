@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data import checks
-from toprank.data.checks import Array
+from toprank.compute import Array
+from toprank.data.arrays import check_surrogates, check_utf8, is_missing, strings
 from toprank.data.queries import Queries
 from toprank.data.texts import TextRoles, packed_texts, text_column, unpacked_texts
 from toprank.errors import DataError, UnknownNameError
@@ -64,7 +64,7 @@ class Carried(Mapping[str, Array]):
         for name, values in values_by_name.items():
             if not isinstance(name, str) or not name.strip():
                 raise DataError(f"A carried column must have a name, a piece of text; {name!r} is none.")
-            checks.check_utf8(name, "name of a carried column")
+            check_utf8(name, "name of a carried column")
             is_text = known is not None and name in known.columns
             column = text_column(values, name) if is_text else np.array(column_of(values, name))  # a copy of our own
             if len(column) == queries.n_documents:
@@ -220,7 +220,7 @@ def column_of(values: Any, name: str) -> Array:
     if array.dtype.kind == "T":
         array = array.astype(str)
     if array.dtype.kind == "U":
-        checks.check_surrogates(array, f"The carried column '{name}'")
+        check_surrogates(array, f"The carried column '{name}'")
         return array
     if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] != "generic":
         return array
@@ -229,14 +229,14 @@ def column_of(values: Any, name: str) -> Array:
 
 def _of_objects(values: list[Any], name: str) -> Array:
     """Python objects as one kind of value; what is missing is empty text, NaN or no time."""
-    missing = list(map(checks.is_missing, values))
+    missing = list(map(is_missing, values))
     known = [value for value, gone in zip(values, missing, strict=True) if not gone]
 
     def filled(hole: Any) -> list[Any]:
         return [hole if gone else value for value, gone in zip(values, missing, strict=True)]
 
     if all(isinstance(value, str) for value in known):
-        return checks.strings(filled(""), f"The carried column '{name}'")
+        return strings(filled(""), f"The carried column '{name}'")
     if all(isinstance(value, bool | np.bool_) for value in known):
         return np.array([("true" if value else "false") if value != "" else "" for value in filled("")])
     if all(isinstance(value, datetime.date) for value in known):

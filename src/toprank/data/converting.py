@@ -11,13 +11,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from toprank.data.bytesource import PathLike
-from toprank.data.checks import checked_regroup
 from toprank.data.dataset import RankingData
 from toprank.data.files import Paths, as_plain_files, check_reading, common_format, format_to_write, read, write
+from toprank.data.queries import checked_regroup
 from toprank.data.scores import read_scores
 from toprank.data.store import open_store
+from toprank.data.store.stream import Block, StartAgain, Stream
 from toprank.data.store.streaming import StoreStream
-from toprank.data.store.writing import Block, StartAgain, StoreWriter, Stream
+from toprank.data.store.writing import StoreWriter
 from toprank.errors import DataError
 
 
@@ -28,7 +29,6 @@ def convert(
     format: str | None = None,
     to: str | None = None,
     scores: PathLike | None = None,
-    regroup: bool | None = None,
     verify: bool = False,
     threads: int | None = None,
     **options: Any,
@@ -51,12 +51,11 @@ def convert(
         format: letor, parquet, arrow, csv, qrels, run or store: what the source is. Default: told by content and name.
         to: the format of the target, where its suffix does not tell.
         scores: for a TREC run as target, a file with one score for each document.
-        regroup: bring scattered rows of a query together; into a stored copy this reads all data into memory. Default:
-            what passes block by block, and text, is refused where rows are scattered; tables that are held in memory
-            are grouped.
         verify: compare the content of stored copies with the hashes they were written with, before anything else.
         threads: how many threads to use. Default: all cores. The result is the same for any number.
-        **options: for the reader of the format, as in `toprank.read`.
+        **options: for the reader of the format, as in `toprank.read`. With ``regroup=True`` scattered rows of a query
+            are brought together; into a stored copy this reads all data into memory. Default: what passes block by
+            block, and text, is refused where rows are scattered; tables that are held in memory are grouped.
 
     Returns:
         The data: a copy opened, its arrays mapped and not read; what was read otherwise.
@@ -71,9 +70,9 @@ def convert(
     if (scores is None) == (kind == "run"):
         raise DataError(f"{target}: a TREC run needs scores, and only that does; give scores=, a file of them.")
     if kind == "store":
-        scattered = {"regroup": True} if checked_regroup(regroup, default=False) else {}
-        return _stored(source, target, format, verify, threads, options | scattered)
-    options |= {} if regroup is None else {"regroup": regroup}
+        if not checked_regroup(options.get("regroup"), default=False):
+            options.pop("regroup", None)
+        return _stored(source, target, format, verify, threads, options)
     data = read(source, format=format, verify=verify, threads=threads, **options)
     if scores is None:
         write(data, target, format=kind)
@@ -96,9 +95,9 @@ def _stored(
                 writer.put_all(content.arrays(source=True))
                 shape = content.X.shape
             else:
-                content = _stream(kind, files, writer, verify, threads, options)
-                _pour(content, writer)
-                shape = content.shape
+                stream = _stream(kind, files, writer, verify, threads, options)
+                _pour(stream, writer)
+                shape, content = stream.shape, stream.description
         writer.finish(shape, content)  # once the content of pipes, which waited in the same folder, is gone
     return open_store(target)
 
@@ -112,9 +111,10 @@ def _stream(
         from toprank.data.letor.streaming import LetorStream
 
         return LetorStream(files, threads=threads, spool=writer.folder, **options)
+    from toprank.data.frames.options import TableOptions
     from toprank.data.tables.reading import TableStream
 
-    return TableStream(files if len(files) > 1 else files[0], format=kind, **options)
+    return TableStream(files if len(files) > 1 else files[0], TableOptions.from_keywords(options), kind)
 
 
 def _pour(stream: Stream, writer: StoreWriter) -> None:

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray
-from toprank.data import checks
+from toprank.compute import Array, FloatArray, in_pieces, unshortened
+from toprank.data.arrays import (
+    Grades,
+    check_any_weight,
+    checked_columns,
+    checked_features,
+    checked_names,
+    checked_weights,
+    common_index,
+)
 from toprank.data.carried import NOTHING, Carried
-from toprank.data.checks import Array
-from toprank.data.encoding import Column, Encoding, listed
-from toprank.data.grades import Grades
-from toprank.data.queries import Queries
-from toprank.data.row_order import Order, places_of
+from toprank.data.encoding import Column, Encoding
+from toprank.data.hashes import digest, same_arrays
+from toprank.data.queries import Queries, checked_regroup, group_rows
+from toprank.data.roles import Roles
+from toprank.data.row_order import DocumentValues, Order, places_of
 from toprank.data.texts import TextRoles
-from toprank.errors import DataError, Remedy, UnknownNameError, count_of
+from toprank.errors import DataError, UnknownNameError, count_of
+
+if TYPE_CHECKING:
+    from toprank.data.frames.options import TableKeywords
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -62,6 +73,9 @@ class RankingData:
             `toprank.text`.
         encoding: what the columns are, where some hold categories (as codes), dates or durations. Tables and frames
             bring their own.
+        roles: the columns of the table that the data were read from, by their roles (query, label, weight …), and which
+            of these were inferred from names of columns. A ranker remembers them. Tables and frames bring their own.
+            Not part of what makes two data sets equal.
         regroup: scattered rows of a query are brought together (stable: queries by first appearance, rows in their
             order); False: refuse them.
 
@@ -90,6 +104,7 @@ class RankingData:
     first_feature_id: int | None
     carried: Carried
     encoding: Encoding | None
+    roles: Roles | None
 
     def __init__(
         self,
@@ -111,18 +126,20 @@ class RankingData:
         carried: Mapping[str, npt.ArrayLike] = NOTHING,
         text: Any = None,
         encoding: Encoding | None = None,
+        roles: Roles | None = None,
         regroup: bool | None = None,
     ) -> None:
-        matrix, names, own_encoding = checks.features(X)
+        matrix, names, own_encoding = checked_features(X)
         n = matrix.shape[0]
         if n == 0:
             raise DataError("There are no documents: X has no rows.")
-        order, grouping, ids = checks.grouping(qid, queries, qids, n, checks.checked_regroup(regroup, default=True))
-        checks.common_index(
+        order, groups, ids = group_rows(qid, queries, qids, n, checked_regroup(regroup, default=True))
+        common_index(
             carried if type(carried) is dict else {},
             X=X, y=y, qid=qid, document_ids=document_ids, document_weights=document_weights, teacher=teacher,
+            positions=positions,
         )  # fmt: skip
-        index = checks.common_index(X=X, y=y, qid=qid) if source_index is None else source_index
+        index = common_index(X=X, y=y, qid=qid) if source_index is None else source_index
         if index is not None and len(index) != n:
             raise DataError(f"source_index has {len(index)} labels for {n} documents; there must be one for each.")
         columns = {
@@ -133,53 +150,55 @@ class RankingData:
             "teacher": teacher,
             "source_rows": source_rows,
         }
-        per_document = checks.documents(columns, n)
+        per_document = checked_columns(columns, n)
         if document_weights is not None:
-            checks.check_any_weight(per_document["document_weights"], "document_weights")
+            check_any_weight(per_document["document_weights"], "document_weights")
         if order is not None:
             matrix = matrix[order]
             per_document.setdefault("source_rows", np.arange(n))
             index = None if index is None else index[order]
             per_document = {name: column[order] for name, column in per_document.items()}
         known = encoding if encoding is not None else own_encoding
-        column_names = checks.names(feature_names if feature_names is not None else names, matrix.shape[1])
+        column_names = checked_names(feature_names if feature_names is not None else names, matrix.shape[1])
         if known is not None and not known.is_plain and not isinstance(matrix, np.ndarray):
             raise DataError("Columns of categories, dates or durations are kept dense; give X.toarray().")
-        weights_of_queries = checks.weights(query_weights, len(grouping), "query_weights", "queries")
+        weights_of_queries = checked_weights(query_weights, len(groups), "query_weights", "queries")
         self._set(
             X=matrix,
-            queries=grouping,
+            queries=groups,
             qids=np.array(ids),
             query_weights=None if weights_of_queries is None else np.array(weights_of_queries),
             source_index=index,
             feature_names=column_names,
             first_feature_id=first_feature_id,
-            carried=NOTHING if carried is NOTHING and text is None else Carried.of(carried, grouping, order, text),
+            carried=NOTHING if carried is NOTHING and text is None else Carried.of(carried, groups, order, text),
             encoding=None if known is None else known.named(column_names),
+            roles=roles,
             **{name: np.array(column) for name, column in per_document.items()},
         )
 
     @classmethod
-    def from_frame(cls, frame: Any, **roles: Any) -> RankingData:
+    def from_frame(cls, frame: Any, **keywords: Unpack[TableKeywords]) -> RankingData:
         """From a pandas, polars or Arrow table: ``RankingData.from_frame(df, label="rel", qid="query")``.
 
         See `toprank.data.frames.from_frame` for the arguments and for the column names that need none.
         """
         from toprank.data.frames import from_frame
 
-        return from_frame(frame, **roles)
+        return from_frame(frame, **keywords)
 
     def to_frame(self, kind: Literal["arrow", "pandas", "polars"] = "pandas") -> Any:
         """As a pandas, polars or Arrow table: ids, label and weights by their names, then the features.
 
-        See `toprank.data.frames.to_frame`; `from_frame` finds the roles of the columns again.
+        See `toprank.data.frames.to_frame`. `from_frame` infers the roles of query, label and document id again; the
+        weights of a pandas or polars frame must be named.
 
         >>> RankingData([[1.5], [2.5]], [0, 1], qid=["a", "a"]).to_frame().columns.tolist()
         ['qid', 'label', 'feature_1']
         """
         from toprank.data.frames import to_frame
 
-        checks.check_files(self)
+        check_files(self)
         return to_frame(self, kind)
 
     @classmethod
@@ -263,7 +282,7 @@ class RankingData:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the content (features, labels, grouping, ids, weights): equal data, equal fingerprint."""
-        return self._fingerprint({name: checks.digest(array) for name, array in self.arrays().items()})
+        return self._fingerprint({name: digest(array) for name, array in self.arrays().items()})
 
     def _fingerprint(self, digests: dict[str, str]) -> str:
         parts = [f"{name} {digests[name]}" for name in self.arrays()]
@@ -313,8 +332,7 @@ class RankingData:
         """
         array = self._one_for_each(values)
         places = None if order == "data" else places_of(self, values, order)
-        # A view: if the caller's own array counted as returned, `order` would be ignored for it the next time.
-        return self.returning(array.view() if places is None else array[places])
+        return self.mark_predictions(array.view() if places is None else array[places])
 
     def in_source_order(self, values: npt.ArrayLike) -> Array:
         """One value for each document, in the order of X, brought into the order of the rows that the data came from.
@@ -330,19 +348,17 @@ class RankingData:
         back[self.source_places] = array
         return back
 
-    def returning(self, values: Array) -> Array:
-        """Remember this very array as computed for these documents, in their order, so that `aligned` takes it."""
-        if self.rows_moved:
-            self.__dict__.setdefault("_returned", WeakValueDictionary())[id(values)] = values
-        return values
+    @cached_property
+    def row_order_token(self) -> object:
+        """What `DocumentValues` know these documents in this order by; copies with the same rows share it."""
+        return object()
 
-    def returned(self, values: Any) -> bool:
-        """Return whether this very array was computed for these documents (see `returning`)."""
-        known = self.__dict__.get("_returned")
-        return known is not None and known.get(id(values)) is values
+    def mark_predictions(self, values: Array) -> Array:
+        """Return the values, computed for these documents in their order, so that `aligned` recognizes them."""
+        return DocumentValues.of(values, self.row_order_token) if self.rows_moved else values
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_returned"}  # it holds weak references
+        return {name: value for name, value in self.__dict__.items() if name != "row_order_token"}
 
     def as_grouped(self) -> RankingData:
         """The same data without `source_rows`, as if the source had had its rows in this order."""
@@ -372,7 +388,7 @@ class RankingData:
         """Every array the data consists of, by name (a sparse X gives three); with `source`, source_rows too."""
         parts = {"X": self.X} if not self.is_sparse else {f"X.{p}": getattr(self.X, p) for p in CSR_PARTS}
         parts |= {"labels": self.labels, "offsets": self.queries.offsets, "qids": self.qids}
-        optional = [*_OPTIONAL, "source_rows"] if source else _OPTIONAL
+        optional = [*OPTIONAL, "source_rows"] if source else OPTIONAL
         parts |= {name: getattr(self, name) for name in optional if getattr(self, name) is not None}
         return parts if self.carried is NOTHING else parts | self.carried.arrays()
 
@@ -431,7 +447,7 @@ class RankingData:
             whole = getattr(self, name)
             return None if whole is None else whole[index]
 
-        checks.check_files(self)
+        check_files(self)
         values = {name: part(name, rows) for name in (*PER_DOCUMENT, "source_rows", "source_index")}
         return RankingData.trusted(
             X=self.X[rows],
@@ -440,22 +456,34 @@ class RankingData:
             first_feature_id=self.first_feature_id,
             carried=NOTHING if self.carried is NOTHING else self.carried.taken(rows, chosen, queries),
             encoding=self.encoding,
+            roles=self.roles,
             **values,
             **{name: part(name, chosen) for name in ("qids", "query_weights")},
         )
 
     def without_features(self) -> RankingData:
         """The same documents with no columns in X: parts of it are then cheap, however large X is."""
-        return self.with_trusted(X=np.empty((self.n_documents, 0)), feature_names=None, encoding=None)
+        bare = self.with_trusted(X=np.empty((self.n_documents, 0)), feature_names=None, encoding=None)
+        return self._with_same_rows(bare)
 
     def replace(self, **changes: Any) -> RankingData:
-        """A copy with some fields changed (`X`, `labels`, `document_ids`, `feature_names` …), checked again."""
+        """A copy with some fields changed (`X`, `labels`, `document_ids`, `feature_names` …), checked again.
+
+        The rows stay the same unless `queries` or `source_rows` change, so scores that `predict` returned for these
+        data are taken for the copy, too.
+        """
         values = self._values()
         for name in changes:
             if name not in values and name != "text":  # which the columns that are carried say
                 raise UnknownNameError("field of RankingData", name, (*values, "text"))
         values |= changes
-        return RankingData(values.pop("X"), values.pop("labels"), **values)
+        replaced = RankingData(values.pop("X"), values.pop("labels"), **values)
+        return replaced if {"queries", "source_rows"} & set(changes) else self._with_same_rows(replaced)
+
+    def _with_same_rows(self, other: RankingData) -> RankingData:
+        """Let `other`, which holds the same documents in the same order, take what was computed for these."""
+        other.__dict__["row_order_token"] = self.row_order_token
+        return other
 
     def equals(self, other: RankingData) -> bool:
         """Whether both hold the same values (NaN equals NaN), ids, weights and names."""
@@ -467,14 +495,14 @@ class RankingData:
             and list(self.carried) == list(other.carried)
             and self.text == other.text
             and self.encoding == other.encoding
-            and all(checks.same(mine[name], theirs[name]) for name in mine)
+            and all(same_arrays(mine[name], theirs[name]) for name in mine)
         )
 
     def __len__(self) -> int:
         return self.n_documents
 
     def __repr__(self) -> str:
-        checks.check_files(self)
+        check_files(self)
         judged = self.labels[self.judged]
         return (
             f"{type(self).__name__}({count_of(self.n_queries, 'query')}, "
@@ -482,6 +510,10 @@ class RankingData:
             f"{'sparse' if self.is_sparse else 'dense'} {self.X.dtype}, "
             + (f"grades {judged.min() + 0.0:g}-{judged.max() + 0.0:g})" if len(judged) else "no judgments)")
         )
+
+    def __str__(self) -> str:
+        inferred = "" if self.roles is None else ", ".join(self.roles.in_words())
+        return f"{self!r}, inferred from column names: {inferred}" if inferred else repr(self)
 
 
 PER_DOCUMENT = {
@@ -492,7 +524,7 @@ PER_DOCUMENT = {
     "teacher": np.float64,
 }
 """The fields with one value for each document that stored copies and tables bring along, and their types."""
-_OPTIONAL = ["document_ids", "document_weights", "query_weights", "positions", "teacher"]
+OPTIONAL = ["document_ids", "document_weights", "query_weights", "positions", "teacher"]
 CSR_PARTS = ("data", "indices", "indptr")
 
 
@@ -529,84 +561,61 @@ def dense_rows(X: Any) -> FloatArray:
     return np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
 
 
-def concatenate(parts: Sequence[RankingData]) -> RankingData:
-    """Several data sets as one, in order. A query that appears in two parts is refused.
+_MAPPED = (
+    "X",
+    "labels",
+    "qids",
+    "document_ids",
+    "document_weights",
+    "query_weights",
+    "positions",
+    "teacher",
+    "source_rows",
+)
 
-    Optional columns must be there in all parts or in none, and all parts must have the same features. The source of the
-    whole (see `RankingData.source_rows`) is that of the first part, then that of the second …
+
+def check_files(data: Any) -> None:
+    """Refuse data whose files another program has cut off; see `unshortened`."""
+    for name in _MAPPED:
+        unshortened(getattr(data, name))
+    unshortened(data.queries.offsets)
+
+
+def check_data(caller: str, data: Any) -> None:
+    """Refuse anything but a `RankingData`, and say how to make one; `caller` is the function that needs it.
+
+    >>> check_data("split", "train.txt")
+    Traceback (most recent call last):
+    toprank.errors.DataError: split needs a RankingData, not a str. Read the file first: tr.read('train.txt').
     """
-    if not parts:
-        raise DataError("There is nothing to concatenate.")
-    if len(parts) == 1:
-        return parts[0]
-    for part in parts:
-        checks.check_files(part)
-    named = [set[str](part.feature_names or ()) for part in parts]
-    some = sorted(named[0].union(*named) - named[0].intersection(*named))
-    if some and all(named):
-        raise DataError(
-            f"Not all parts have {'a column' if len(some) == 1 else 'columns'} {listed(some)}.",
-            remedy=Remedy("Read the others with the columns of the first: like=first.", "They must be the same."),
-        )
-    widths = {part.n_features for part in parts}
-    if len(widths) > 1:
-        remedy = Remedy("Read them with {n_features}.", "They must be the same.", n_features=...)
-        raise DataError(f"The parts have different numbers of features: {sorted(widths)}.", remedy=remedy)
-    if len({part.feature_names for part in parts}) > 1:
-        raise DataError("The parts have different feature names; give all parts the same, or none.")
-    encoding = Encoding.joined([part.encoding for part in parts], parts[0].feature_names)
-    firsts = {part.first_feature_id for part in parts} - {None}
-    if len(firsts) > 1:
-        alike = "read the text of all parts with first_feature_id=0 and the same n_features=."
-        remedy = Remedy(alike, "read the text of all parts in one command.")
-        raise DataError("The first column is feature 0 in some parts and feature 1 in others;", remedy=remedy)
-
-    def joined(name: str) -> Array | None:
-        arrays = [getattr(part, name) for part in parts]
-        if all(array is None for array in arrays):
-            return None
-        if any(array is None for array in arrays):
-            raise DataError(f"Some parts have {name} and some have not; drop it or give it everywhere.")
-        return np.concatenate(arrays)
-
-    if any(part.is_sparse for part in parts):
-        from scipy import sparse
-
-        X: Any = sparse.vstack([sparse.csr_matrix(part.X) for part in parts], format="csr")
+    if isinstance(data, RankingData):
+        check_files(data)
+        return
+    if isinstance(data, str | os.PathLike):
+        remedy = f"Read the file first: tr.read({str(data)!r})."
+    elif hasattr(data, "columns"):
+        remedy = "Make one of the frame first: tr.RankingData.from_frame(frame)."
     else:
-        X = np.concatenate(
-            [part.X if encoding is None else encoding.translated(part.X, part.known_columns()) for part in parts]
-        )
-    kinds = {part.qids.dtype.kind for part in parts}
-    qids = np.concatenate([part.qids if len(kinds) == 1 else part.qids.astype(str) for part in parts])
-    repeated = checks.first_repeat(qids)
-    if repeated is not None:
-        raise DataError(f"Query {qids[repeated]} appears in two parts; a query must lie wholly in one.")
-    queries = Queries.from_sizes(np.concatenate([part.queries.sizes for part in parts]))
-    none = all(part.carried is NOTHING for part in parts)
-    return RankingData.trusted(
-        X=X,
-        queries=queries,
-        qids=qids,
-        **{name: joined(name) for name in ("labels", *_OPTIONAL)},
-        source_rows=_joined_sources(parts),
-        source_index=_joined_indexes(parts),
-        feature_names=parts[0].feature_names,
-        first_feature_id=firsts.pop() if firsts else None,
-        carried=NOTHING if none else Carried.joined([(part.carried, part.queries) for part in parts], queries),
-        encoding=encoding,
-    )
+        remedy = "Make one first: tr.RankingData(X, y, qid=qid)."
+    raise DataError(f"{caller} needs a RankingData, not a {type(data).__name__}. {remedy}")
 
 
-def _joined_sources(parts: Sequence[RankingData]) -> Array | None:
-    """Return where each document stood in the sources of the parts, one after the other; None if no row was moved."""
-    if all(part.source_rows is None for part in parts):
-        return None
-    starts = np.cumsum([0] + [part.n_documents for part in parts])
-    return np.concatenate([start + part.source_places for start, part in zip(starts, parts, strict=False)])
+def refuse_infinite(infinite: npt.NDArray[Any], names: Any) -> None:
+    """Refuse features, by the name of the first column where `infinite` is true."""
+    if infinite.any():
+        column = int(np.flatnonzero(infinite)[0])
+        feature = f"'{names[column]}'" if names is not None else f"number {column} (from 0)"
+        raise DataError(f"Feature {feature} holds infinite values; replace them, or make them NaN (missing).")
 
 
-def _joined_indexes(parts: Sequence[RankingData]) -> Any:
-    """Return the index of the frames that the parts came from; None if one of them came from no frame."""
-    indexes = [part.source_index for part in parts]
-    return None if any(index is None for index in indexes) else indexes[0].append(indexes[1:])
+def check_finite(X: Any, names: Any) -> None:
+    """Refuse features with infinite values, by the name of their first column."""
+    if not isinstance(X, np.ndarray):
+        infinite = np.isinf(unshortened(X).data)
+        if infinite.any():
+            refuse_infinite(np.bincount(X.indices[infinite], minlength=X.shape[1]) > 0, names)
+        return
+    for piece in in_pieces(X):
+        infinite = np.isinf(piece)
+        if infinite.any():
+            refuse_infinite(np.logical_or.reduce(infinite, axis=0), names)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.errors import DataError, Remedy, warn_user
+from toprank.errors import DataError, Remedy, first_of, warn_user
 
 Kind = Literal["number", "date", "duration", "text", "whole"]
 """What a column holds; ``text`` and ``whole`` are categories, whose levels are texts or numbers."""
@@ -409,8 +409,7 @@ class Strangers:
 
 
 def _some(levels: Sequence[str]) -> str:
-    named = ", ".join(f"'{level}'" for level in levels[:3]) or "nothing"
-    return f"{named} and {len(levels) - 3:,} more" if len(levels) > 3 else named
+    return first_of([f"'{level}'" for level in levels], 3) or "nothing"
 
 
 def _number(level: str) -> int | float:
@@ -442,7 +441,7 @@ def listed(names: Sequence[str]) -> str:
     """
     quoted = [f"'{name}'" for name in names]
     if len(quoted) > _LISTED:
-        return f"{', '.join(quoted[: _LISTED - 1])} and {len(quoted) - _LISTED + 1} more"
+        return first_of(quoted, _LISTED - 1)
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
 
 

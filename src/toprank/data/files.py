@@ -5,8 +5,6 @@ A stored copy beside a file serves in its place as long as the file and the read
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import os
 import stat
 import tempfile
@@ -16,18 +14,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from toprank.data.bytesource import TABLES, PathLike, check_name, head_of, no_room, os_errors, promised_format
-from toprank.data.checks import check_data, listed_paths
-from toprank.data.dataset import RankingData, concatenate
-from toprank.data.letor.survey import SIDES, beside
-from toprank.data.store import SUFFIX, check_content, is_store, open_described, open_store, write_store
+from toprank.data.bytesource import (
+    TABLES,
+    PathLike,
+    check_name,
+    head_of,
+    listed_paths,
+    no_room,
+    os_errors,
+    promised_format,
+)
+from toprank.data.cache import cached
+from toprank.data.concatenation import concatenate
+from toprank.data.dataset import RankingData, check_data
+from toprank.data.frames.options import TABLE_KEYWORDS
+from toprank.data.roles import ROLES
+from toprank.data.store import SUFFIX, is_store, open_store, write_store
 from toprank.data.store.streaming import open_together
 from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNameError
 
 Paths = PathLike | Sequence[PathLike]
-
 FORMATS = ("letor", "parquet", "arrow", "csv", "qrels", "run", "store")
 _TO_WRITE = (
     ".txt", ".letor", ".svm", ".dat", ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".qrels", SUFFIX,
@@ -72,7 +78,7 @@ def read(
     kind = common_format(files, format)
     reader = reader_of(kind)
     check_reading(kind, options)
-    if threads is not None and "threads" in inspect.signature(reader).parameters:
+    if threads is not None and kind == "letor":
         options["threads"] = threads
     if kind == "store":
         return open_together(files, verify=verify)
@@ -184,26 +190,31 @@ def reader_of(kind: str) -> Callable[..., RankingData]:
     return partial(read_table, format=kind)
 
 
-def check_options(kind: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Refuse options that the function has no keyword for, or that the caller may not give."""
-    parameters = inspect.signature(function).parameters.values()
-    keywords = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    known = [name for name in keywords if name not in ("format", "threads", "verify")]
+def _keywords_of_reader(kind: str) -> tuple[str, ...]:
+    """The options for reading a format."""
+    if kind == "letor":
+        from toprank.data.letor.reading import LetorKeywords
+
+        return *LetorKeywords.__annotations__, "regroup"
+    return TABLE_KEYWORDS if kind in TABLES else ("qrels",) if kind == "run" else ()
+
+
+def _check_options(kind: str, options: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse options that are not among those that are known."""
     for name in options:
         if name not in known:
             raise UnknownNameError(kind, name, known or ("(there are none)",))
 
 
-def check_reading(kind: str, options: dict[str, Any]) -> None:
+def check_reading(kind: str, options: Iterable[str]) -> None:
     """Refuse options for reading that a format does not have."""
     try:
-        check_options(f"option for reading {kind}", reader_of(kind), options)
+        _check_options(f"option for reading {kind}", options, _keywords_of_reader(kind))
     except UnknownNameError as problem:
         if problem.name == "text":
             remedy = Remedy(f"Columns of words are those of a table (Parquet, Arrow, CSV), but these data are {kind}.")
             raise UnknownNameError(problem.kind, problem.name, problem.known, command=remedy) from None
-        columns = ("label", "qid", "document_id", "features", "weight", "query_weight", "position", "teacher", "carry")
-        names_column = problem.name in columns
+        names_column = problem.name in (*ROLES, "features", "carry")
         what = "names a column of a table (Parquet, Arrow or CSV)" if names_column else "is not for this kind of file"
         leave = f"{{{problem.name}}} {what}, but these data are of the format {kind}; leave it out."
         command = Remedy(leave, **{problem.name: ...})
@@ -221,9 +232,6 @@ def _read_run(paths: Paths, *, qrels: PathLike | None = None) -> RankingData:
 
     judgments = None if qrels is None else read_qrels(qrels)
     return concatenate([data_of_run(read_run(path), judgments) for path in listed_paths(paths)])
-
-
-# Which format is it?
 
 
 def is_readable_folder(path: PathLike) -> bool:
@@ -284,9 +292,6 @@ def _trec_format(head: bytes) -> str | None:
     return None
 
 
-# Writing
-
-
 def write(data: RankingData, path: PathLike, *, format: str | None = None, **options: Any) -> None:
     """Write ranking data; the file appears whole or not at all.
 
@@ -307,9 +312,8 @@ def write(data: RankingData, path: PathLike, *, format: str | None = None, **opt
         raise DataError(
             "LETOR text holds numbers alone, but these data have categories or dates; write Parquet instead."
         )
-    writer = _writer(kind)
-    check_options(f"option for writing {kind}", writer, options)
-    writer(data, path, **options)
+    _check_options(f"option for writing {kind}", options, ("first_feature_id", "missing") if kind == "letor" else ())
+    _writer(kind)(data, path, **options)
 
 
 def format_to_write(path: PathLike) -> str:
@@ -337,81 +341,3 @@ def _writer(kind: str) -> Callable[..., None]:
     from toprank.data.tables.writing import write_table
 
     return partial(write_table, format=kind)
-
-
-# The stored copy beside a file
-
-
-def cached(
-    path: PathLike, options: dict[str, Any], read_function: Callable[..., RankingData], *, verify: bool = False
-) -> RankingData:
-    """The data of a file, from the stored copy beside it where that is up to date.
-
-    The copy ``<file>.toprank-data`` serves when the file's name, size and time of change, those of its side files
-    (``.query``, ``.weight`` …) and judgments, the reader's options and toprank's version are those it was made with.
-    Otherwise the file is read and the copy written again.
-
-    The file is read by ``read_function(path, **options)``. To `verify` is to compare the copy's content with its
-    hashes, and the file's with the hash noted when it was read.
-    """
-    copy = Path(f"{os.fspath(path)}{SUFFIX}")
-    source = _source_of(path, options)
-    current = _current(copy, source)
-    if current is not None:
-        data, meta = current
-        if not verify:
-            return data
-        check_content(copy, data, meta)
-        if meta.get("source_hash") == _hash_of(path):
-            return data
-    data = read_function(path, **options)
-    try:
-        write_store(data, copy, source=source, source_hash=_hash_of(path))
-    except FileError as problem:
-        raise FileError(f"The cache {problem} Make the folder writable, or read without cache.") from problem
-    # Another process may have replaced our copy already, by that of other options.
-    written = _current(copy, source)
-    return data if written is None else written[0]
-
-
-def _current(copy: Path, source: dict[str, Any]) -> tuple[RankingData, dict[str, Any]] | None:
-    """Open the copy if it was made from this source; None for another one, or a damaged one."""
-    if not copy.is_dir():
-        return None
-    try:
-        data, meta = open_described(copy)
-    except (FormatError, FileError):
-        return None
-    return (data, meta) if meta.get("source") == source else None
-
-
-def _source_of(path: PathLike, options: dict[str, Any]) -> dict[str, Any]:
-    """Describe the source of a cache, in values that come back from JSON as they are."""
-    from toprank import __version__
-
-    files = []  # by name: the copy lies beside the file, and both may move
-    sides = [side for suffix in SIDES if (side := beside(Path(path), suffix))]
-    judgments = [options["qrels"]] if options.get("qrels") else []
-    for file in (path, *sides, *judgments):
-        with os_errors(file, "read"):
-            status = os.stat(file)
-        files.append({"name": Path(file).name, "size": status.st_size, "mtime_ns": status.st_mtime_ns})
-    spelled = {name: _spelled(name, value) for name, value in sorted(options.items()) if name != "threads"}
-    return {"files": files, "options": spelled, "toprank": __version__}
-
-
-def _hash_of(path: PathLike) -> str:
-    """Hash the file's bytes: size and time of change may stay the same."""
-    with os_errors(path, "read"), open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "blake2b").hexdigest()
-
-
-def _spelled(name: str, value: Any) -> str:
-    """Write an option as text that is the same for the same meaning; a file by its name."""
-    if isinstance(value, os.PathLike) or name == "qrels":
-        return repr(None if value is None else Path(value).name)
-    if name == "like":
-        from toprank.data.frames.layout import known_columns, known_text
-
-        return repr((*known_columns(value), known_text(value)))
-    return np.dtype(value).name if name == "dtype" and value is not None else repr(value)

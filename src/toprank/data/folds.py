@@ -19,8 +19,11 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data.checks import check_data, check_files, check_whole, numbers, plainer
-from toprank.data.dataset import RankingData, concatenate
+from toprank.compute import numbers
+from toprank.data.arguments import check_whole, plainer
+from toprank.data.concatenation import concatenate
+from toprank.data.dataset import RankingData, check_data, check_files
+from toprank.data.division import Division
 from toprank.data.periods import periods
 from toprank.errors import DataError, FileError
 
@@ -161,25 +164,32 @@ def split(
     [6, 2, 2]
     """
     check_data("split", data)
+    part = part_numbers(data, fractions, seed=seed, by=by, stable=stable)
+    return tuple(data.select(part == number) for number in range(len(fractions)))
+
+
+def part_numbers(
+    data: RankingData, fractions: Sequence[float], *, seed: int = 0, by: str | None = None, stable: bool = False
+) -> npt.NDArray[np.int64]:
+    """Return the number of each query's part, from 0; see `split`."""
     shares = numbers(fractions, "fractions").astype(np.float64)
     # 0.7 + 0.2 + 0.1 is 0.9999999999999999: shares may miss 1 by rounding.
     if shares.ndim != 1 or len(shares) == 0 or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
         raise DataError(f"Fractions must be positive and add up to 1, not {shares.tolist()}.")
     if by is not None:
         _refuse_chance(seed, stable)
-        number = periods(data, by, shares.tolist())
-        return tuple(data.select(number == place) for place in range(len(shares)))
+        return periods(data, by, shares.tolist())
     if stable:
-        number = _stable_parts(data.qids, seed, shares)
-        return tuple(data.select(number == place) for place in range(len(shares)))
+        return _stable_parts(data.qids, seed, shares)
     ends = np.round(np.cumsum(shares) * data.n_queries).astype(np.int64)
     sizes = np.diff(ends, prepend=0)
     if sizes.min() < 1:
         raise DataError(
             f"{data.n_queries} queries are too few for the fractions {shares.tolist()}: a part would be empty."
         )
-    order = _shuffled(data.qids, seed)
-    return tuple(data.select(np.sort(part)) for part in np.split(order, ends[:-1]))
+    part = np.empty(data.n_queries, dtype=np.int64)
+    part[_shuffled(data.qids, seed)] = np.repeat(np.arange(len(sizes)), sizes)
+    return part
 
 
 def _divided(data: RankingData, k: int, seed: int, by: str | None, stable: bool) -> Folds:
@@ -188,13 +198,18 @@ def _divided(data: RankingData, k: int, seed: int, by: str | None, stable: bool)
         return _k_fold(data, k, seed, stable)
     check_whole("k", k, 1)
     _refuse_chance(seed, stable)
-    number = periods(data, by, [1 / (k + 2)] * (k + 2))
+    return folds_of(data, Division.expanding(periods(data, by, [1 / (k + 2)] * (k + 2)), validation=True))
 
-    def load(fold: int) -> Fold:
-        parts = (data.select(which) for which in (number <= fold, number == fold + 1, number == fold + 2))
-        return Fold(f"Fold{fold + 1}", *parts)
 
-    return Folds([f"Fold{fold + 1}" for fold in range(k)], load)
+def folds_of(data: RankingData, division: Division) -> Folds:
+    """Return the rounds of a division that sets validation queries apart, as folds of the data."""
+    rounds = division.on(data).rounds
+
+    def load(number: int) -> Fold:
+        train, test, valid = rounds[number]
+        return Fold(f"Fold{number + 1}", train, valid, test)
+
+    return Folds([f"Fold{number + 1}" for number in range(len(rounds))], load)
 
 
 def _refuse_chance(seed: int, stable: bool) -> None:
@@ -208,6 +223,13 @@ def _k_fold(data: RankingData, k: int, seed: int, stable: bool) -> Folds:
     check_whole("k", k, 1)
     if k < 3:
         raise DataError(f"k must be at least 3 (one part each to test, to validate, to train), not {k}.")
+    return folds_of(data, divided_in_folds(data, k, seed=seed, stable=stable, validation=True))
+
+
+def divided_in_folds(
+    data: RankingData, k: int, *, seed: int = 0, stable: bool = False, validation: bool = False
+) -> Division:
+    """Divide the queries into k folds by a hash of seed and id; see `folds` for `stable`."""
     if data.n_queries < k:
         raise DataError(f"{data.n_queries} queries cannot be divided into {k} parts; ask for fewer.")
     if stable:
@@ -215,13 +237,7 @@ def _k_fold(data: RankingData, k: int, seed: int, stable: bool) -> Folds:
     else:
         part = np.empty(data.n_queries, dtype=np.int64)
         part[_shuffled(data.qids, seed)] = np.arange(data.n_queries) % k
-
-    def load(number: int) -> Fold:
-        after = (number + 1) % k
-        train = data.select((part != number) & (part != after))
-        return Fold(f"Fold{number + 1}", train, data.select(part == after), data.select(part == number))
-
-    return Folds([f"Fold{number + 1}" for number in range(k)], load)
+    return Division.folds(part, validation=validation)
 
 
 def _shuffled(qids: npt.NDArray[Any], seed: int) -> npt.NDArray[np.int64]:

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toprank.compute import IntArray
-from toprank.data.checks import Array
+from toprank.compute import Array, IntArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, Remedy, UnknownNameError
 

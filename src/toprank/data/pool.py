@@ -87,7 +87,10 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             X: a `RankingData`, or the features of the documents.
             y: not looked at.
-            qid: the query of each document, where X are features. None: one query.
+            qid: the query of each document; needed if X are features.
+
+        Raises:
+            DataError: X are features without their queries.
         """
         del y
         for name in ("columns_", "n_features_in_", "feature_names_in_"):
@@ -104,7 +107,8 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.columns_ = self._column_numbers()
         if isinstance(X, RankingData) and X.encoding is not None and self.columns is None:
             self.columns_ = np.setdiff1d(self.columns_, X.encoding.categories)  # codes have no mean and no order
-        self.grouped_ = isinstance(X, RankingData) or qid is not None
+        if not isinstance(X, RankingData):
+            self._refuse_without_queries(qid)
         return self
 
     def transform(self, X: Any, qid: npt.ArrayLike | None = None) -> Any:
@@ -114,19 +118,25 @@ class PoolFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: a `RankingData`, or the features of the documents.
-            qid: the query of each document, where X are features; rows need not be grouped. May be left out (one
-                query) only where `fit` saw none either, so that a forgotten `qid` is no other meaning.
+            qid: the query of each document; needed if X are features. Rows need not be grouped.
+
+        Raises:
+            DataError: X are features without their queries.
         """
         check_is_fitted(self, "columns_")
         matrix = self._plain(X, reset=False)
-        if qid is None and self.grouped_:
-            raise DataError(
-                "PoolFeatures was fitted with queries, but here are features without qid. Give transform the qid of "
-                "each row, or a RankingData, which without qid is one query. In a Pipeline: predict(X, qid=qid), after "
-                "sklearn.set_config(enable_metadata_routing=True)."
-            )
+        self._refuse_without_queries(qid)
         grouped = RankingData(matrix, qid=qid)
         return grouped.in_source_order(self._widened(grouped))
+
+    @staticmethod
+    def _refuse_without_queries(qid: Any) -> None:
+        if qid is None:
+            raise DataError(
+                "PoolFeatures needs the query of each row, since its statistics are those of a query: give qid, or a "
+                "RankingData. If all rows are one query, give all the same. In a Pipeline: fit(X, y, qid=qid) and "
+                "predict(X, qid=qid), after sklearn.set_config(enable_metadata_routing=True)."
+            )
 
     def _with_columns(self, data: RankingData, qid: Any) -> RankingData:
         check_is_fitted(self, "columns_")

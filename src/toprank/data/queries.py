@@ -1,4 +1,4 @@
-"""The ragged frame: which documents belong to which query."""
+"""The ragged frame: which documents belong to which query, and how rows become queries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.errors import DataError
+from toprank.compute import Array, IntArray, offsets_of
+from toprank.data.arguments import check_flag
+from toprank.data.arrays import identifiers
+from toprank.errors import DataError, Remedy
 
 _MOST = 2**62  # documents: more than any memory holds, and far enough from where 64 bits end
 
@@ -63,7 +66,7 @@ class Queries:
             raise DataError(f"Query number {empty} (from 0) has size {counts[empty]}; leave empty queries out.")
         if counts.sum(dtype=np.float64) > _MOST:  # as floats: the sum may be too large for whole numbers
             raise DataError(f"Query sizes must add up to the number of documents; one of {counts.max()} cannot be.")
-        return cls(np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
+        return cls(offsets_of(counts))
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
@@ -169,3 +172,97 @@ def _frozen(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The same array, read-only: queries are shared and hashed, so nobody may change them."""
     array.flags.writeable = False
     return array
+
+
+IN_MEMORY = Remedy("convert with {regroup}, which holds all data in memory.", regroup=True)
+"""What to do about scattered rows in a stream of blocks."""
+
+
+def first_repeat(ids: Array) -> int | None:
+    """Index of the first id that appeared before, or None."""
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    repeats = first[inverse.reshape(-1)] != np.arange(len(ids))
+    return int(np.argmax(repeats)) if repeats.any() else None
+
+
+def joined_queries(ids: Array) -> tuple[Array, int | None]:
+    """Return where queries begin in a sequence of ids, and the first place where an earlier one begins again, or None.
+
+    The rule for rows that come one behind the other, in one file or in several that are read as one: neighbours with
+    the same id are one query, also where a file ends between them. A query that comes back later is refused, unless its
+    rows are to be brought together (`regrouped`). Only data sets that are whole by themselves (`concatenate`) may not
+    share a query at all.
+
+    >>> joined_queries(np.array([7, 7, 8])), joined_queries(np.array([7, 8, 7]))
+    ((array([0, 2]), None), (array([0, 1, 2]), 2))
+    """
+    starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
+    repeated = first_repeat(ids[starts])
+    return starts, None if repeated is None else int(starts[repeated])
+
+
+def group_rows(
+    qid: npt.ArrayLike | None, queries: Queries | None, qids: npt.ArrayLike | None, n: int, regroup: bool
+) -> tuple[Array | None, Queries, Array]:
+    """How to reorder the rows (None: as they are), the queries, and one id for each query."""
+    if queries is not None:
+        if qid is not None:
+            raise DataError("Give qid or queries, not both.")
+        if queries.n_documents != n:
+            raise DataError(f"The queries hold {queries.n_documents} documents, X has {n} rows.")
+        ids = np.arange(len(queries)) if qids is None else identifiers(qids, len(queries), "qids")
+        repeated = first_repeat(ids)
+        if repeated is not None:
+            raise DataError(f"Two queries have the id {ids[repeated]}; ids must differ.")
+        return None, queries, ids
+    if qids is not None:
+        raise DataError("qids (one id for each query) goes with queries=; give qid= with one id for each document.")
+    if qid is None:
+        return None, Queries([0, n]), np.zeros(1, dtype=np.int64)
+    row_ids = identifiers(qid, n, "qid")
+    starts, row = joined_queries(row_ids)
+    if row is None:
+        return None, Queries(np.append(starts, n)), row_ids[starts]
+    if not regroup:
+        raise DataError(
+            f"The rows of query {row_ids[row]} are not neighbours: it starts again at row {row} (counted from 0). "
+            "Sort the rows by query, or ask for",
+            remedy=Remedy("{regroup}.", regroup=True),
+        )
+    return regrouped(row_ids)
+
+
+def regrouped(row_ids: Array) -> tuple[Array, Queries, Array]:
+    """The stable order that brings the rows of each query together, queries by first appearance."""
+    query_of_row, ids = by_appearance(row_ids)
+    return np.argsort(query_of_row, kind="stable"), Queries.from_sizes(np.bincount(query_of_row)), ids
+
+
+def by_appearance(values: Array) -> tuple[IntArray, Array]:
+    """Return the number of each value among the distinct ones, counted by first appearance, and the distinct ones."""
+    different, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place[inverse.reshape(-1)], different[order]
+
+
+def weight_of_each_query(per_row: Array, queries: Queries, qids: Array) -> Array:
+    """The weight of each query from a column of them, which must hold one value in all rows of a query."""
+    smallest, largest = queries.min(per_row), queries.max(per_row)
+    if not np.array_equal(smallest, largest):
+        raise several_weights(qids[np.argmax(smallest != largest)])
+    return smallest
+
+
+def several_weights(qid: Any) -> DataError:
+    """The error for a query whose rows do not agree on its weight."""
+    return DataError(f"Query {qid} has several query weights; all its rows must have the same.")
+
+
+def checked_regroup(regroup: bool | None, *, default: bool) -> bool:
+    """Return whether scattered rows of a query are to be brought together; None: the reader's own default."""
+    if regroup is None:
+        return default
+    check_flag("regroup", regroup)
+    return bool(regroup)

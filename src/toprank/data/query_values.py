@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
+from toprank.data.annotated_array import AnnotatedArray
 from toprank.errors import DataError
 
 _NAMED = 5  # ids of queries that a message lists
@@ -16,8 +17,7 @@ _NAMED = 5  # ids of queries that a message lists
 Column = TypeVar("Column", bound=npt.ArrayLike)
 
 
-# Not of the alias NDArray: NumPy 2.5 lets nobody inherit from it.
-class QueryValues(np.ndarray[Any, np.dtype[np.float64]]):
+class QueryValues(AnnotatedArray):
     """One number per query that knows its queries: two evaluations meet query by query, not place by place.
 
     Whatever is computed from it, or taken out of it, is about other queries or none, and has no ids.
@@ -32,14 +32,8 @@ class QueryValues(np.ndarray[Any, np.dtype[np.float64]]):
         result.qids = np.asarray(qids)
         return result
 
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        return array[()] if np.ndim(array) == 0 else np.asarray(array)
-
     def __reduce__(self) -> Any:
-        return np.asarray(self).__reduce__() if self.qids is None else (QueryValues.of, (np.asarray(self), self.qids))
-
-    def __repr__(self) -> str:
-        return repr(np.asarray(self))
+        return super().__reduce__() if self.qids is None else (QueryValues.of, (np.asarray(self), self.qids))
 
 
 def by_query(columns: Mapping[str, Column]) -> dict[str, Column | FloatArray]:
@@ -80,11 +74,11 @@ def _places(first: str, order: npt.NDArray[np.str_], name: str, ids: npt.NDArray
     return sorter[np.searchsorted(ids, order, sorter=sorter)]
 
 
-def listed(qids: npt.NDArray[np.str_]) -> str:
+def listed(qids: npt.NDArray[np.str_] | Sequence[str]) -> str:
     """How many queries, and the ids of the first.
 
-    >>> listed(np.array(["q1"])), listed(np.array(list("abcdef")))
+    >>> listed(np.array(["q1"])), listed("abcdef")
     ('query q1', '6 queries (a, b, c, d, e …)')
     """
-    words = ", ".join(qids[:_NAMED].tolist()) + (" …" if len(qids) > _NAMED else "")
+    words = ", ".join(map(str, qids[:_NAMED])) + (" …" if len(qids) > _NAMED else "")
     return f"query {words}" if len(qids) == 1 else f"{len(qids):,} queries ({words})"

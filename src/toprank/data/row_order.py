@@ -10,16 +10,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from toprank.compute import IntArray
-from toprank.data.checks import index_of
+from toprank.data.annotated_array import AnnotatedArray
+from toprank.data.arrays import index_of
 from toprank.errors import DataError, UnknownNameError
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
 
+
 Order = Literal["data", "source"]
 """How plain values lie: as the rows of `data.X`, or as the rows of the file, frame or array that the data came from."""
+
+
+class DocumentValues(AnnotatedArray):
+    """One value for each document of some data, in the order of their X: a plain array cannot say that."""
+
+    documents: object = None
+    """`RankingData.row_order_token` of the data."""
+
+    @classmethod
+    def of(cls, values: npt.NDArray[Any], documents: object) -> DocumentValues:
+        """Return a copy of the values, marked."""
+        marked = cls(values.shape, values.dtype)
+        marked[...] = values
+        marked.documents = documents
+        return marked
+
+    @staticmethod
+    def are_of(values: Any, documents: object) -> bool:
+        """Return whether an array is marked with these documents, by itself or as the plain form of a marked one."""
+        marked = values if isinstance(values, DocumentValues) else getattr(values, "base", None)
+        return isinstance(marked, DocumentValues) and marked.documents is documents
 
 
 def places_of(data: RankingData, values: Any, order: Order | None) -> IntArray | None:
@@ -29,7 +53,7 @@ def places_of(data: RankingData, values: Any, order: Order | None) -> IntArray |
         DataError: nothing tells the order of the values, or their index does not fit the data.
     """
     _check_order(order)
-    if order == "data" or data.returned(values):
+    if order == "data" or (data.rows_moved and DocumentValues.are_of(values, data.row_order_token)):
         return None
     if order == "source":
         return data.source_places if data.rows_moved else None

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import IntArray
+from toprank.compute import Array, IntArray
 from toprank.data.carried import Carried, column_of, for_each_query
-from toprank.data.checks import Array
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
+from toprank.data.query_values import listed
 from toprank.errors import DataError, Remedy, UnknownNameError, joined
 
 LEAST = 20
@@ -112,6 +112,20 @@ def pooled_slices(parts: Sequence[Sliceable], by: str) -> Slices:
     """The slices of the queries of several sets as one, set after set: head and tail are found over all of them."""
     column = np.concatenate([part.column(by) for part in parts])
     return _head_and_tail(by.removeprefix(_HEAD), column) if parts[0].is_head(by) else _by_value(by, column)
+
+
+def slices_of_queries(by: By, qids: Array, metadata: Sliceable | None) -> Slices:
+    """Return the slices of queries that are known by id, by ``{query id: value}`` too.
+
+    `metadata` holds their columns; None if these are unknown, as those of a run.
+    """
+    if isinstance(by, Mapping):
+        known = {str(qid): value for qid, value in by.items()}
+        absent = np.array([qid for qid in map(str, qids.tolist()) if qid not in known], dtype=str)
+        if len(absent):
+            raise DataError(f"There is no value to slice by for {listed(absent)}; give one for each query.")
+        by = [known[str(qid)] for qid in qids.tolist()]
+    return slices_of_values(by, len(qids)) if metadata is None else metadata.slices(by)
 
 
 def slices_of_values(by: By | Slices, n: int) -> Slices:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.compute import FloatArray, blocks_of, each_block
-from toprank.data.checks import Array, precision
+from toprank.compute import Array, FloatArray, blocks_of, each_block
+from toprank.data.arrays import precision
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError

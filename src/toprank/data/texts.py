@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from toprank.data import checks
-from toprank.data.checks import Array
+from toprank.compute import Array
+from toprank.data.arrays import check_utf8, is_missing
 from toprank.errors import DataError
 
 _END = b"\xff"  # a byte that UTF-8 never has
@@ -71,9 +71,9 @@ def text_column(cells: Any, name: str) -> Array:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                checks.check_utf8(value, f"text in the column '{name}'")
+                check_utf8(value, f"text in the column '{name}'")
             column[row] = value
-        elif checks.is_missing(value):
+        elif is_missing(value):
             column[row] = ""
         else:
             raise DataError(

@@ -32,6 +32,10 @@ class SplitQueriesWarning(UserWarning):
     """Queries of the training data are evaluated on other rows of theirs."""
 
 
+class WeightsWarning(UserWarning):
+    """Weights are written to a file whose readers take them for features unless told otherwise."""
+
+
 def warn_one_query(n_documents: int, doing: str, warn: Callable[[str, type[Warning]], None] = warn_user) -> None:
     """Warn that rows without query ids were taken as one query, if there are many."""
     if n_documents > FEW:

@@ -11,96 +11,27 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank import kernels
-from toprank.compute import FloatArray, IntArray, available_threads, each_block
-from toprank.data.bytesource import TABLES, PathLike, open_bytes
-from toprank.data.checks import check_data, is_whole, listed_paths
-from toprank.data.dataset import RankingData, dense_rows
+from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import is_whole
+from toprank.data.dataset import RankingData, check_data, dense_rows
 from toprank.data.encoding import codes_of
-from toprank.data.row_hashes import row_hashes
 from toprank.data.synthetic import Words, mixed_words
-from toprank.doctor.findings import Finding, Report, Severity, Subject, about_some, agreeing, examples_of, some
-from toprank.errors import DataError, Remedy, ToprankError, joined
+from toprank.doctor.findings import Finding, Report, Severity, Subject, about_some, agreeing, examples_of
+from toprank.doctor.scan import Examined, Mask, scan
+from toprank.doctor.splits import between_findings
+from toprank.errors import DataError, Remedy, joined
+from toprank.evaluation.scores import Judge
 from toprank.metrics.conventions import Gain
-from toprank.metrics.evaluation import Judge
 from toprank.metrics.graded import NDCG
 from toprank.metrics.pairs import PairwiseAccuracy
 
-Mask = npt.NDArray[np.bool_]
-_ROWS = 4096  # at a time, so that only so many are copied if the rows of X are not contiguous
-
-
-@dataclass(frozen=True)
-class Scan:
-    """By column least and greatest finite value (inf, -inf without one), NaNs, infinities, hash; hashes of rows."""
-
-    smallest: FloatArray
-    largest: FloatArray
-    missing: IntArray
-    infinite: IntArray
-    column_hash: Words
-    row_hash: Words
-
-
-def scan(data: RankingData, threads: int | None = None) -> Scan:
-    """Look at every value of X once."""
-    n, width = data.X.shape
-    edges = np.linspace(0, n, min(n, available_threads(threads)) + 1).astype(np.int64)
-    row_hash = np.zeros(n, dtype=np.uint64)
-    column_keys = mixed_words(np.arange(width, dtype=np.uint64) + np.uint64(1))
-
-    def run(strip: tuple[int, int]) -> tuple[FloatArray, FloatArray, IntArray, IntArray, Words, IntArray]:
-        result = (
-            np.full(width, np.inf),
-            np.full(width, -np.inf),
-            np.zeros(width, dtype=np.int64),
-            np.zeros(width, dtype=np.int64),
-            np.zeros(width, dtype=np.uint64),
-            np.zeros(width, dtype=np.int64),
-        )
-        for first in range(*strip, _ROWS):
-            last = min(first + _ROWS, strip[1])
-            if data.is_sparse:
-                starts = data.X.indptr[first : last + 1].astype(np.int64)
-                stored = slice(starts[0], starts[-1])
-                columns = data.X.indices[stored].astype(np.int32, copy=False)
-                values = (data.X.data[stored], columns, starts - starts[0])
-                kernels.scan_sparse(*values, first, column_keys, row_hash[first:last], *result)
-            else:
-                rows = np.ascontiguousarray(data.X[first:last])
-                kernels.scan_dense(rows, first, column_keys, row_hash[first:last], *result[:-1])
-        return result
-
-    strips = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
-    smallest, largest, missing, infinite, column_hash, stored = zip(*each_block(run, strips, threads), strict=True)
-    low, high = np.min(smallest, axis=0), np.max(largest, axis=0)
-    if data.is_sparse:
-        has_zeros = np.sum(stored, axis=0) < n
-        low, high = np.where(has_zeros, np.minimum(low, 0), low), np.where(has_zeros, np.maximum(high, 0), high)
-    return Scan(low, high, np.sum(missing, axis=0), np.sum(infinite, axis=0), np.sum(column_hash, axis=0), row_hash)
-
-
 _WILD = 1e4  # features whose ranges differ by more than this are worth a note: tools that do not scale them crawl
-
-
-@dataclass(frozen=True)
-class Examined:
-    """Data, and the scan of their features."""
-
-    data: RankingData
-    scan: Scan
-
-    def feature(self, column: np.signedinteger[Any]) -> str:
-        """What to call a column: its name, or its number from 1."""
-        names = self.data.feature_names
-        return names[column] if names else str(column + 1)
 
 
 def features_findings(examined: Examined) -> Iterator[Finding]:
@@ -369,102 +300,6 @@ def _mean_ndcg(data: RankingData, gains: FloatArray, cutoff: int) -> tuple[Float
     return in_file_order[some_gain], at_random[some_gain]
 
 
-def between_findings(a: str, first: Examined, b: str, second: Examined) -> Iterator[Finding]:
-    """What two splits share: queries, and documents with identical features."""
-    shared = [] if _counted(first.data) and _counted(second.data) else _shared_ids(first.data, second.data)
-    if count := len(shared):
-        number, verb = some(count, second.data.n_queries, "query|queries of"), agreeing(count, "occurs|occur")
-        remedy = "Split by query, so that nothing is tested on what was trained on."
-        sentence = f"{number} {b} {verb} in {a}, too."
-        yield Finding("shared-queries", "problem", sentence, count, examples_of(shared), remedy)
-    widths = first.data.n_features, second.data.n_features
-    if widths[0] != widths[1]:
-        sentence = f"{a} has {widths[0]:,} features, {b} has {widths[1]:,}."
-        remedy = "Read both with the same n_features."
-        yield Finding("different-widths", "problem", sentence, abs(widths[0] - widths[1]), (), remedy)
-        return
-    present = second.scan.row_hash != 0  # rows of zeros say nothing
-    known = np.isin(second.scan.row_hash, first.scan.row_hash) & present
-    if known.any():
-        remedy = "If they are the same judgments, remove them from one split; else the features are coarse."
-        phrase = f" exactly the features of a document of {a}."
-        yield _rows_of_two("shared-documents", b, second.data, known, phrase, remedy)
-    yield from _near_copies(a, first, b, second, ~known & present)
-
-
-def _near_copies(a: str, first: Examined, b: str, second: Examined, others: Mask) -> Iterator[Finding]:
-    """Documents of two splits that differ only after the third digit: rounded, or written by another tool."""
-    hashes = [row_hashes(examined.data.X, coarse=True) for examined in (first, second)]
-    repeated = 1 - len(np.unique(hashes[0])) / max(len(hashes[0]), 1)  # what coarse features give by chance
-    near = np.isin(hashes[1], hashes[0]) & others
-    count = int(np.count_nonzero(near))
-    # Up to two, or one in a hundred beyond the share that coarse features repeat, may be chance.
-    if count < 3 or count <= (repeated + 0.01) * len(near):
-        return
-    remedy = "If they are the same documents, rounded or converted, remove them from one split."
-    phrase = f", up to the third digit, the features of a document of {a}."
-    yield _rows_of_two("near-copies", b, second.data, near, phrase, remedy)
-
-
-def _rows_of_two(kind: str, name: str, data: RankingData, rows: Mask, phrase: str, remedy: str) -> Finding:
-    """The finding that rows of a split are in another one, too, with their queries as examples."""
-    count = int(np.count_nonzero(rows))
-    number, verb = some(count, data.n_documents, "document|documents of"), agreeing(count, "has|have")
-    examples = examples_of(f"query {data.qids[query]}" for query in np.unique(data.queries.document_query[rows]))
-    return Finding(kind, "warning", f"{number} {name} {verb}{phrase}", count, examples, remedy)
-
-
-def _counted(data: RankingData) -> bool:
-    """Return whether the ids are just the numbers 0, 1, 2 … or 1, 2, 3 … that queries without ids get."""
-    qids = data.qids
-    return qids.dtype.kind == "i" and int(qids[0]) in (0, 1) and bool((np.diff(qids) == 1).all())
-
-
-def _shared_ids(first: RankingData, second: RankingData) -> list[str]:
-    known = {str(qid) for qid in first.qids.tolist()}
-    return [str(qid) for qid in second.qids.tolist() if str(qid) in known]
-
-
-def split_queries_finding(
-    path: PathLike, name: str, data: RankingData, refusal: DataError, options: dict[str, Any]
-) -> Finding:
-    """The finding that the rows of some queries are not neighbours; `refusal` is the reader's error."""
-    scattered = _scattered(_ids_in_order(path, options))
-    number = some(len(scattered), data.n_queries, "query|queries is|are scattered, with rows of others between")
-    line = getattr(refusal, "line", None)
-    sentence = f"{name}: {number}{f', first at line {line}' if line else ''}."
-    regroup = Remedy("{regroup},", regroup=True)
-    remedy = joined("Sort the rows by query, or read with", regroup, "as was done for the rest of this report.")
-    return Finding("split-queries", "problem", sentence, len(scattered), examples_of(scattered), remedy)
-
-
-def _scattered(ids: list[str]) -> list[str]:
-    """The ids that come back after another one, in the order in which they first do."""
-    seen: set[str] = set()
-    again: dict[str, None] = {}
-    previous = None
-    for qid in ids:
-        if qid != previous and qid in seen:
-            again[qid] = None
-        seen.add(qid)
-        previous = qid
-    return list(again)
-
-
-def _ids_in_order(path: PathLike, options: dict[str, Any]) -> list[str]:
-    """The query ids in the order of the rows, as the file has them; one for each row, or for neighbours that agree."""
-    from toprank.data.files import format_of
-    from toprank.data.letor.survey import survey_chunks
-
-    kind = options.get("format") or format_of(path)
-    if kind == "letor":
-        surveys = survey_chunks([open_bytes(path)], options.get("threads"))
-        return [(token or b"").decode("utf-8", "replace") for survey in surveys for token in survey.tokens()]
-    from toprank.data.tables.reading import query_ids
-
-    return [str(qid) for qid in query_ids(path, format=kind, qid=options.get("qid")).tolist()]
-
-
 def check(
     data: RankingData,
     *others: RankingData,
@@ -495,82 +330,34 @@ def check(
         check_data("check", subject)
     if names is None:
         names = ["data"] if not others else [f"data {number}" for number in range(1, len(everything) + 1)]
-    _check_options(names, len(everything), cutoffs)
-    return _report(everything, names, cutoffs, threads)
+    check_options(names, len(everything), cutoffs)
+    return report_on(everything, names, cutoffs, threads)
 
 
-def _check_options(names: Sequence[str], n_data_sets: int, cutoffs: Any) -> None:
+def check_options(names: Sequence[str], n_data_sets: int, cutoffs: Any) -> None:
+    """Refuse names that are too few or too many, and cut-offs that are none."""
     if len(names) != n_data_sets:
         raise DataError(f"There are {len(names)} names for {n_data_sets} data sets; there must be one for each.")
     if not isinstance(cutoffs, Sequence) or not cutoffs or not all(is_whole(cut, 1) for cut in cutoffs):
         raise DataError(f"cutoffs must be a list of whole numbers of at least 1, not {cutoffs!r}.")
 
 
-def check_file(
-    paths: PathLike | Sequence[PathLike],
-    *,
-    cutoffs: Sequence[int] = (10,),
-    names: Sequence[str] | None = None,
-    threads: int | None = None,
-    **read_options: Any,
-) -> Report:
-    """Read files and examine them; several files are the splits of one collection.
-
-    Rows of a query that are not neighbours, which a reader refuses, are a finding here.
-
-    Args:
-        paths: one file or several.
-        cutoffs: the cut-offs that metrics will be computed at.
-        names: what to call the data sets. Default: the files' names.
-        threads: how many threads to use. Default: all cores.
-        **read_options: passed to `toprank.read`.
-    """
-    files = listed_paths(paths)
-    if names is None:
-        names = _short_names(files)
-    _check_options(names, len(files), cutoffs)  # before minutes of reading
-    options = read_options | {"threads": threads}
-    read_files = [_read(file, name, options) for file, name in zip(files, names, strict=True)]
-    splits = _in_agreement(files, [data for data, _ in read_files], options)
-    scattered = [finding for _, findings in read_files for finding in findings]
-    return _report(splits, names, cutoffs, threads, scattered)
+def roles_findings(data: RankingData) -> Iterator[Finding]:
+    """The finding that roles of columns were inferred from their names."""
+    if data.roles is None or not (inferred := data.roles.inferred):
+        return
+    summary = f"{agreeing(len(inferred), 'Column role|roles was|were')} inferred from the names of columns"
+    arguments = " or ".join(f"{{{keyword}}}" for keyword in inferred)
+    remedy = Remedy(
+        f"If that is wrong, read the table with {arguments}.",
+        f"If that is wrong, say so with {arguments}.",
+        "If that is wrong, name the column when the table is read.",
+        **dict.fromkeys(inferred, ...),
+    )
+    yield Finding("inferred-columns", "note", summary, len(inferred), data.roles.in_words(), remedy)
 
 
-def _in_agreement(files: Sequence[PathLike], splits: list[RankingData], options: dict[str, Any]) -> list[RankingData]:
-    """The splits with the same columns: those of text are read again if they differ."""
-    from toprank.data.files import in_agreement
-
-    def again(number: int, further: dict[str, int]) -> RankingData:
-        if not Path(files[number]).is_file():  # a stored copy, or a pipe, which gives its bytes once
-            return splits[number]
-        return _read(files[number], "", further | options)[0]
-
-    return in_agreement(splits, again)
-
-
-def _short_names(files: Sequence[PathLike]) -> list[str]:
-    """File names, or whole paths where two names are alike."""
-    short = [Path(file).name for file in files]
-    return short if len(set(short)) == len(short) else [os.fspath(file) for file in files]
-
-
-def _read(file: PathLike, name: str, options: dict[str, Any]) -> tuple[RankingData, list[Finding]]:
-    """The data of a file, regrouped where its queries are scattered, and the finding that says so."""
-    from toprank.data.files import common_format, read
-
-    kind = common_format([file], options.get("format"))
-    strict = {"regroup": False} if kind in TABLES else {}  # readers of tables group silently
-    try:
-        return read(file, **(strict | options)), []
-    except DataError as refusal:
-        try:
-            data = read(file, **(options | {"regroup": True}))
-        except ToprankError:  # so scattered rows were not the reason
-            raise refusal from None
-        return data, [split_queries_finding(file, name, data, refusal, options)]
-
-
-def _report(
+def report_on(
     everything: Sequence[RankingData],
     names: Sequence[str],
     cutoffs: Sequence[int],
@@ -589,6 +376,7 @@ def _report(
             features_findings(part),
             leak_findings(part),
             rows_findings(part),
+            roles_findings(part.data),
         )
         of_part = itertools.chain.from_iterable(groups)
         findings += [replace(finding, summary=prefix + finding.summary) for finding in of_part]

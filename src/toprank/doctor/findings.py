@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from toprank.drawing import shortened
-from toprank.showing.tables import Kind, Part, Shown, frame_of
+from toprank.display.svg import shortened
+from toprank.display.tables import Kind, Part, Shown, frame_of
 
 Severity = Literal["problem", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")

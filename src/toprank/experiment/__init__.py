@@ -1,6 +1,7 @@
 """Experiments: datasets × systems × folds × seeds, chosen on validation data, judged query by query on test data.
 
-spec        what is asked for: datasets as folds, systems as entries
+datasets    what is asked for: folds under a name
+spec        what is asked for: systems as entries, and the experiment
 provenance  what a cell depends on, as one key, and where results come from
 store       finished cells on disk, each written at once and as a whole
 training    cells: choose, fit, predict, on all cores
@@ -9,7 +10,7 @@ results     per-query numbers, and everything that is made of them
 tables      the results as a tidy table, as text, Markdown and LaTeX
 """
 
-from toprank.importing import door
+from toprank.lazy_imports import door
 
 _HOMES, __getattr__ = door(__name__)
 __all__ = [*_HOMES]

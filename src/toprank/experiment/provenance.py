@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from toprank import __version__, rankers
-from toprank.data.checks import digest
 from toprank.data.folds import Fold
+from toprank.data.hashes import digest
 from toprank.data.typed import typed_command
+from toprank.display.record import to_json
 from toprank.errors import DataError
-from toprank.experiment.store import plain
 from toprank.kernels import library
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 _FORMAT = 2  # of the cells' files; a higher number makes all earlier ones strangers
 # The version alone would do for releases, but not for those who change a loss and want its new numbers.
 _ROOMS = (
-    "compute.py", "data", "metrics", "losses", "scorers", "solvers", "rankers", "systems.py", "choosing",
-    "experiment",
+    "compute.py", "data", "text", "metrics", "significance", "evaluation", "losses", "scorers", "solvers", "rankers",
+    "systems.py", "model_selection", "experiment",
 )  # fmt: skip
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "lightgbm", "pyarrow", "torch")
 COMPUTING = ("numpy", "scipy", "scikit-learn", "lightgbm")
@@ -55,7 +55,7 @@ _FORMALITIES = {
 def source_hash() -> str:
     """A hash of the source of every room that scores depend on, the kernels included."""
     home = Path(__file__).parent.parent
-    files = [path for room in _ROOMS for path in [home / room, *(home / room).rglob("*.py")] if path.is_file()]
+    files = [path for room in _ROOMS for path in ([home / room] if ".py" in room else (home / room).rglob("*.py"))]
     parts = (f"{path.relative_to(home).as_posix()}\0".encode() + path.read_bytes() + b"\0" for path in sorted(files))
     return _hash(library().identity.encode() + b"".join(parts))
 
@@ -228,7 +228,7 @@ _CIRCUMSTANCES = ("versions", "machine", "command", "created", "notes")
 def experiment_key(provenance: Mapping[str, Any]) -> str:
     """A name for what was asked for, the same for every run of it: data, systems, metrics and rules."""
     definition = {name: value for name, value in provenance.items() if name not in _CIRCUMSTANCES}
-    text = json.dumps(plain(definition), sort_keys=True, ensure_ascii=False)
+    text = json.dumps(to_json(definition, repr), sort_keys=True, ensure_ascii=False)
     return _hash(text.encode(), 8)
 
 

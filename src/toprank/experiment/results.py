@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from toprank.comparison import Comparison, Difference, compare_values
 from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
 from toprank.data.slices import Slices
+from toprank.display.pictures import Picture, strips
+from toprank.display.tables import Kind, Part, Shown
 from toprank.errors import DataError, FileError, UnknownNameError, count_of
+from toprank.evaluation import Comparison, Difference, compare_values
+from toprank.evaluation.result import ByMetric
+from toprank.evaluation.values import Values
 from toprank.experiment.store import Cell, CellStore, Failure
 from toprank.experiment.tables import blocks_of_table, dictionary, parts_of, pooled_queries, read_table, write_table
-from toprank.metrics.result import ByMetric
-from toprank.showing.pictures import Picture, strips
-from toprank.showing.tables import Kind, Part, Shown
 from toprank.significance.results import Interval
 from toprank.significance.two_level import two_level_interval
-
-if TYPE_CHECKING:
-    from toprank.data.dataset import RankingData
 
 Name = str | None
 """None: the only one there is, or the first."""
@@ -45,6 +45,12 @@ class Results(Shown):
         cells: how each system was chosen and fitted on each fold.
         failures: the cells that could not be computed, with the reason.
         provenance: versions, machine, command, data, systems, conventions; what `save` writes beside the numbers.
+        folder: where scores and models are; None if unknown.
+        datasets, metrics, conventions: their names, metrics as they were asked for.
+        systems: names of the systems, also of those that failed.
+        seeds: all seeds that were used.
+        repeats: how many seeds the system with the most of them was run with.
+        inapplicable: the reason for each convention that does not apply to a dataset.
     """
 
     def __init__(
@@ -57,6 +63,13 @@ class Results(Shown):
     ) -> None:
         self.per_query, self.cells, self.failures = per_query, list(cells), list(failures)
         self.provenance, self.folder = dict(provenance), folder
+        parts = ("datasets", "systems", "metrics", "conventions")
+        names: list[tuple[str, ...]] = [tuple(provenance[part]) for part in parts]
+        self.datasets, self.systems, self.metrics, self.conventions = names
+        self.seeds, self.inapplicable = tuple(provenance["seeds"]), tuple(provenance["notes"])
+        n_seeds = Counter(system for system, _ in {(cell.system, cell.seed) for cell in self.cells})
+        self.repeats = max(n_seeds.values(), default=1)
+        self._query_values: dict[tuple[str, str], Values] = {}
         self._comparisons: dict[Any, Comparison] = {}
 
     # ---- files ----
@@ -82,46 +95,6 @@ class Results(Shown):
         beside = file.parent if (file.parent / "cells").is_dir() else None  # folders may be moved
         folder = beside if beside is not None else file.parent / noted if noted else None
         return cls(table, cells, failures, provenance, folder)
-
-    # ---- names ----
-
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """Names of the datasets."""
-        return tuple(self.provenance["datasets"])
-
-    @property
-    def systems(self) -> tuple[str, ...]:
-        """Names of the systems, also of those that failed."""
-        return tuple(self.provenance["systems"])
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics, as they were asked for."""
-        return tuple(self.provenance["metrics"])
-
-    @property
-    def conventions(self) -> tuple[str, ...]:
-        """Names of the conventions."""
-        return tuple(self.provenance["conventions"])
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """All seeds that were used."""
-        return tuple(self.provenance["seeds"])
-
-    @property
-    def repeats(self) -> int:
-        """How many seeds the system with the most of them was run with."""
-        of: dict[str, set[int | None]] = {}
-        for cell in self.cells:
-            of.setdefault(cell.system, set()).add(cell.seed)
-        return max(map(len, of.values()), default=1)
-
-    @property
-    def inapplicable(self) -> tuple[str, ...]:
-        """Where a convention does not apply to a dataset: the reason."""
-        return tuple(self.provenance["notes"])
 
     def folds(self, dataset: str | None = None) -> tuple[str, ...]:
         """Names of the folds of a dataset."""
@@ -178,8 +151,30 @@ class Results(Shown):
     # ---- numbers ----
 
     @cached_property
-    def _values(self) -> dict[tuple[str, str, str, str, str, int | None], FloatArray]:
+    def _blocks(self) -> dict[tuple[str, str, str, str, str, int | None], FloatArray]:
         return blocks_of_table(self.per_query)
+
+    def query_values(self, convention: Name = None, dataset: Name = None) -> Values:
+        """Return the numbers of systems and metrics for the test queries, fold after fold: means over the seeds.
+
+        NaN marks a query that does not count. A system that failed on any fold is not there.
+        """
+        dataset, convention = self._dataset(dataset), self._convention(convention)
+        if (dataset, convention) not in self._query_values:
+            by_metric = {metric: self.values(metric, convention, dataset) for metric in self.metrics}
+            systems = tuple(by_metric[self.metrics[0]])
+            pooled = [[np.concatenate([*by_metric[name][system].values()]) for name in by_metric] for system in systems]
+            table = np.array(pooled) if systems else np.empty((0, len(self.metrics), 0))
+            self._query_values[dataset, convention] = Values(
+                systems=systems,
+                metrics=self.metrics,
+                table=table,
+                lower_is_better=frozenset(
+                    name for name, of in self.provenance["metrics"].items() if not of["higher_is_better"]
+                ),
+                convention=convention,
+            )
+        return self._query_values[dataset, convention]
 
     def values(
         self, metric: Name = None, convention: Name = None, dataset: Name = None
@@ -202,8 +197,7 @@ class Results(Shown):
             by_fold = {}
             for fold in self.folds(dataset):
                 places = [(dataset, convention, metric, system, fold, seed) for seed in (None, *self.seeds)]
-                of_seeds = [self._values[place] for place in places if place in self._values]
-                if of_seeds:
+                if of_seeds := [self._blocks[place] for place in places if place in self._blocks]:
                     by_fold[fold] = np.array(of_seeds)
             if system not in failed and len(by_fold) == len(self.folds(dataset)):
                 by_system[system] = by_fold
@@ -225,8 +219,8 @@ class Results(Shown):
         self, metric: Name = None, convention: Name = None, dataset: Name = None
     ) -> dict[str, FloatArray]:
         """System → one number per query of all folds, fold after fold."""
-        by_system = self.values(metric, convention, dataset)
-        return {system: np.concatenate(list(folds.values())) for system, folds in by_system.items()}
+        values, metric = self.query_values(convention, dataset), self._metric(metric)
+        return {system: values.of(system, metric) for system in values.systems}
 
     def pooled(self, metric: Name = None, convention: Name = None, dataset: Name = None) -> dict[str, float]:
         """System → mean over the pooled queries of all folds, as tests take it."""
@@ -285,16 +279,12 @@ class Results(Shown):
         key = (dataset, tuple(names), baseline, convention, tuple(sorted(options.items())))
         if by is None and key in self._comparisons:
             return self._comparisons[key]
-        columns: dict[str, dict[str, FloatArray]] = {}
-        for metric in names:
-            for system, values in self.pooled_values(metric, convention, dataset).items():
-                columns.setdefault(system, {})[metric] = values
-        errors = [name for name in names if not self.provenance["metrics"][name]["higher_is_better"]]
+        values = self.query_values(convention, dataset)
         comparison = compare_values(
-            columns,
+            {system: {name: values.of(system, name) for name in names} for system in values.systems},
             convention=convention,
             baseline=baseline,
-            lower_is_better=errors,
+            lower_is_better=values.lower_is_better.intersection(names),
             by=self.slices(dataset) if by is None else by,
             **options,
         )
@@ -324,7 +314,7 @@ class Results(Shown):
 
     def to_frame(self, kind: Kind = "pandas") -> Any:
         """The tidy table, `per_query`, as a frame of pandas or polars, or Arrow's."""
-        from toprank.data.frames.conversion import as_frame
+        from toprank.data.frames.arrow import as_frame
 
         return as_frame(self.per_query, kind)
 

@@ -18,17 +18,18 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold
 from toprank.data.slices import Sliceable, pooled_slices
+from toprank.display.progress import NOW_AND_THEN, ProgressLine
 from toprank.errors import DataError, joined
+from toprank.evaluation.result import Evaluation
+from toprank.evaluation.scores import evaluate
+from toprank.experiment.datasets import Dataset
 from toprank.experiment.provenance import described, experiment_key, fold_facts, key_of, provenance_of
 from toprank.experiment.results import Results
-from toprank.experiment.spec import Dataset, Entry, Experiment
+from toprank.experiment.spec import Entry, Experiment
 from toprank.experiment.store import Cell, CellStore, Failure
 from toprank.experiment.tables import ResultBlock, table_of
 from toprank.experiment.training import Outcome, Task, blind, compute_apart, compute_here, write_copies
-from toprank.metrics.evaluation import evaluate
 from toprank.metrics.parsing import parse
-from toprank.metrics.result import Evaluation
-from toprank.showing.progress import NOW_AND_THEN, ProgressLine
 
 
 class Progress:
@@ -114,7 +115,11 @@ def duration(seconds: float) -> str:
 
 @dataclass
 class _Place:
-    """A fold while it is worked on: what judging needs of it, and its cells."""
+    """A fold while it is worked on: what judging needs of it, and its cells.
+
+    Attributes:
+        slices: the slice of each test query, where slices were asked for.
+    """
 
     number: int
     dataset: str
@@ -123,7 +128,6 @@ class _Place:
     keys: dict[tuple[str, int | None], str] = field(default_factory=dict)
     missing: dict[str, tuple[Entry, int | None]] = field(default_factory=dict)
     slices: list[str] | None = None
-    """The slice of each test query, where slices were asked for."""
 
     @property
     def name(self) -> str:

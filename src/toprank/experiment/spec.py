@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toprank import losses
-from toprank.choosing import AUTO
-from toprank.choosing.automatic import AutoRanker
-from toprank.choosing.grid import select
 from toprank.compute import available_threads
-from toprank.data.dataset import RankingData
-from toprank.data.files import carrying, format_of, is_readable_folder
-from toprank.data.folds import Fold, Folds, folds
-from toprank.data.slices import columns_of
-from toprank.data.typed import without_place
+from toprank.data.folds import Fold
 from toprank.errors import DataError, FileError, UnknownNameError, count_of
+from toprank.experiment.datasets import read_datasets, refuse_twins
 from toprank.experiment.provenance import described
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.parsing import parse, parse_all
+from toprank.model_selection import AUTO
+from toprank.model_selection.automatic import AutoRanker
+from toprank.model_selection.grid import select
+from toprank.model_selection.result import Choice
+from toprank.rankers.base import Ranker
 from toprank.systems import System, get
 
 if TYPE_CHECKING:
-    from toprank.choosing.choice import Choice
     from toprank.experiment.results import Results
-    from toprank.rankers.base import Ranker
 
 
 class Chosen(NamedTuple):
@@ -45,14 +41,17 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A system by name with options to fix, searched over its grid; or an unfitted ranker, fitted as it is."""
+    """A system by name with options to fix, searched over its grid; or an unfitted ranker, fitted as it is.
+
+    Attributes:
+        automatic: whether the ranker is `auto`, asked for by its name.
+    """
 
     name: str
     system: System | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     ranker: Ranker | None = None
     automatic: bool = False
-    """Whether the ranker is `auto`, asked for by its name."""
 
     def judged_by(self, metric: str | None, convention: str | Convention) -> Entry:
         """`auto` by its name chooses by the metric that the experiment chooses by; others are as they are."""
@@ -187,17 +186,11 @@ def entries_of(systems: Any) -> tuple[Entry, ...]:
         raise DataError(f"systems must be names, or a mapping from names to systems, not {systems!r}.")
     if not entries:
         raise DataError("There is no system to run; name at least one, such as 'LambdaMART'.")
-    _refuse_twins("systems", entries)
+    refuse_twins("systems", entries)
     for entry in entries:
         entry.random  # noqa: B018 - unknown options are refused here, before any work
         _check_penalty(entry)
     return tuple(entries)
-
-
-def _refuse_twins(kind: str, given: Sequence[Entry | Dataset]) -> None:
-    for name, times in Counter(named.name for named in given).items():
-        if times > 1:
-            raise DataError(f"Two {kind} are called '{name}'; give a mapping with different names.")
 
 
 def _entry(name: str | None, what: Any) -> Entry:
@@ -246,16 +239,6 @@ def _draws(loss: Any) -> bool:
     if not hasattr(loss, "seed"):
         return False
     return getattr(loss, "ties", "random") == "random" and getattr(loss, "gamma", "uniform") == "uniform"
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Folds under a name; they are read when they are needed."""
-
-    name: str
-    folds: Sequence[Fold]
-    fold_names: tuple[str, ...]
-    source: str
 
 
 class Experiment:
@@ -330,7 +313,7 @@ class Experiment:
         self.folder = None if folder is None else Path(folder)
         if self.folder is not None and self.folder.exists() and not self.folder.is_dir():
             raise FileError(f"{self.folder} is a file; the results of an experiment need a folder.")
-        self.datasets = _datasets(datasets, n_folds, split_seed, slices)
+        self.datasets = read_datasets(datasets, n_folds, split_seed, slices)
 
     def run(self, verbose: bool | None = None) -> Results:
         """Compute what is not in the folder yet, and evaluate everything.
@@ -381,45 +364,3 @@ def _seeds(given: Iterable[int] | int) -> tuple[int, ...]:
     if len(set(seeds)) < len(seeds):
         raise DataError(f"A seed is given twice: {', '.join(map(str, seeds))}.")
     return seeds
-
-
-def _datasets(given: Any, k: int, seed: int, slices: str | None) -> tuple[Dataset, ...]:
-    if isinstance(given, Mapping):
-        datasets = [_dataset(str(name), what, k, seed, slices) for name, what in given.items()]
-    elif _is_sequence(given) and given and all(isinstance(path, str | os.PathLike) for path in given):
-        datasets = [_dataset(None, what, k, seed, slices) for what in given]
-    else:
-        datasets = [_dataset(None, given, k, seed, slices)]
-    if not datasets:
-        raise DataError("There is no dataset; give at least one.")
-    _refuse_twins("datasets", datasets)
-    return tuple(datasets)
-
-
-def _dataset(name: str | None, what: Any, k: int, seed: int, slices: str | None) -> Dataset:
-    if isinstance(what, str | os.PathLike):
-        path = Path(what)
-        own_name, of_folds = path.resolve().name, path.is_dir() and not is_readable_folder(path)
-        # A table need not be told to carry the column that it is to be sliced by.
-        options = {} if of_folds or slices is None else carrying(format_of(path), columns_of(slices), {})
-        parts = folds(path, seed=seed) if of_folds else folds(path, k, seed=seed, **options)
-        usual_name = own_name if of_folds else own_name.split(".")[0]
-        return Dataset(name or usual_name, parts, parts.names, without_place(str(path)))
-    if isinstance(what, RankingData):
-        what = folds(what, k, seed=seed)
-    if isinstance(what, Folds):
-        return Dataset(name or "data", what, what.names, "")
-    if _is_sequence(what) and what and all(isinstance(fold, Fold) for fold in what):
-        names = tuple(fold.name for fold in what)
-        if len(set(names)) < len(names):
-            raise DataError(f"Two folds have the same name: {', '.join(names)}.")
-        return Dataset(name or "data", what, names, "")
-    frame = " A frame becomes one by RankingData.from_frame(frame)." if hasattr(what, "columns") else ""
-    raise DataError(
-        f"A {type(what).__name__} is not a dataset: give a folder with folds, a data file, a RankingData, or a list of "
-        f"Fold.{frame}"
-    )
-
-
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

@@ -12,23 +12,21 @@ results-KEY.parquet  those of the last run of each experiment, whatever else was
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.bytesource import os_errors, output
-from toprank.data.checks import digest
 from toprank.data.dataset import RankingData
+from toprank.data.hashes import digest
 from toprank.data.store import SUFFIX, open_store, write_store
+from toprank.display.record import to_json
 from toprank.errors import FileError, FormatError, ToprankError
-
-if TYPE_CHECKING:
-    from toprank.rankers.base import Ranker
+from toprank.rankers.base import Ranker
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,8 @@ class Cell:
         importances: Share of each feature, for rankers that tell.
         weights: Weight of each feature, with its sign, for linear rankers.
         meaning: What such a weight is, in words.
+        feature_names: Names of the features that importances and weights belong to, features of texts included; empty
+            if the features have no names.
         versions: Of toprank and of the packages that computed the cell.
     """
 
@@ -73,11 +73,12 @@ class Cell:
     importances: tuple[float, ...] = ()
     weights: tuple[float, ...] = ()
     meaning: str = ""
+    feature_names: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that JSON can hold."""
-        values: dict[str, Any] = plain(asdict(self))
+        values: dict[str, Any] = to_json(asdict(self), repr)
         return values
 
     @classmethod
@@ -85,7 +86,7 @@ class Cell:
         """The cell that `to_dict` wrote down; what it does not know is passed over."""
         known = {field.name for field in fields(cls)}
         given = {name: value for name, value in values.items() if name in known}
-        for name in ("warnings", "tried", "importances", "weights"):
+        for name in ("warnings", "tried", "importances", "weights", "feature_names"):
             given[name] = tuple(given.get(name, ()))
         return cls(**given)
 
@@ -99,23 +100,6 @@ class Failure:
     system: str
     seed: int | None
     error: str
-
-
-def plain(value: Any) -> Any:
-    """The value as JSON can hold it: arrays as lists, what is not finite as None, anything else by its text.
-
-    >>> plain({"l2": np.float64(0.5), "valid": float("nan"), "weights": (1, 2)})
-    {'l2': 0.5, 'valid': None, 'weights': [1, 2]}
-    """
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | bool | None) else repr(value)
 
 
 class CellStore:
@@ -158,7 +142,7 @@ class CellStore:
                 with output(path) as stream:
                     np.save(stream, np.ascontiguousarray(column, dtype=np.float64), allow_pickle=False)
                 record = record | {name: digest(column)}
-        text = json.dumps(plain(record), ensure_ascii=False, allow_nan=False, indent=1)
+        text = json.dumps(to_json(record, repr), ensure_ascii=False, allow_nan=False, indent=1)
         with output(self._file(key, ".json")) as stream:
             stream.write(text.encode())
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.comparison import Comparison, Difference
 from toprank.compute import FloatArray
 from toprank.data.bytesource import output
+from toprank.display.record import to_json
+from toprank.display.tables import Part, Table
 from toprank.errors import DataError, FileError, FormatError, count_of
-from toprank.experiment.store import plain
-from toprank.showing.tables import Part, Table
+from toprank.evaluation import Comparison, Difference
 from toprank.significance.results import bounds, number
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def write_table(table: Any, provenance: Mapping[str, Any], path: str | os.PathLi
     """Write the table with its provenance as Parquet, all or nothing."""
     import pyarrow.parquet as pq
 
-    text = json.dumps({"format": _FORMAT, "format_version": _VERSION, **plain(provenance)}, ensure_ascii=False)
+    text = json.dumps({"format": _FORMAT, "format_version": _VERSION, **to_json(provenance, repr)}, ensure_ascii=False)
     with output(path) as stream:
         pq.write_table(table.replace_schema_metadata({_METADATA: text.encode()}), stream, compression="zstd")
 
@@ -200,10 +200,10 @@ def dictionary(results: Results) -> dict[str, Any]:
     }
     provenance = {name: value for name, value in results.provenance.items() if name != "datasets"}
     return {
-        "datasets": plain(datasets),
+        "datasets": to_json(datasets, repr),
         "cells": [cell.to_dict() for cell in results.cells],
         "failures": [asdict(failure) for failure in results.failures],
-        "provenance": plain(provenance),
+        "provenance": to_json(provenance, repr),
     }
 
 

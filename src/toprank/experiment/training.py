@@ -23,22 +23,21 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from toprank.choosing.search import Interrupts
 from toprank.compute import FloatArray
 from toprank.data.folds import Fold
 from toprank.data.store import SUFFIX, open_store, write_store
+from toprank.display.record import to_json
 from toprank.errors import FileError, ToprankError
 from toprank.experiment.provenance import versions
 from toprank.experiment.spec import Chosen, Entry
-from toprank.experiment.store import CellStore, plain
+from toprank.experiment.store import CellStore
 from toprank.metrics.conventions import Convention
-
-if TYPE_CHECKING:
-    from toprank.rankers.base import Ranker
+from toprank.model_selection.search import Interrupts
+from toprank.rankers.base import Ranker
 
 
 def signed_weights(ranker: Ranker) -> tuple[str, FloatArray] | None:
@@ -60,7 +59,11 @@ _MOST_WARNINGS = 20  # sentences that a cell keeps: one that warns in every roun
 
 @dataclass(frozen=True)
 class Task:
-    """A cell to compute: everything that is needed, for this process or another."""
+    """A cell to compute: everything that is needed, for this process or another.
+
+    Attributes:
+        data: the fold with its test labels taken out, or the folder with copies of its parts.
+    """
 
     key: str
     entry: Entry
@@ -71,7 +74,6 @@ class Task:
     keep_model: bool
     folder: Path
     data: Fold | Path
-    """The fold with its test labels taken out, or the folder with copies of its parts."""
 
 
 class Outcome(NamedTuple):
@@ -130,7 +132,7 @@ def _record(task: Task, chosen: Chosen, warned: list[str], seconds: float) -> di
     meaning, weights = ("", []) if getattr(ranker, "columns_", None) is not None else signed_weights(ranker) or ("", [])
     return {
         "key": task.key,
-        "options": plain(chosen.options),
+        "options": to_json(chosen.options, repr),
         "metric": chosen.metric,
         "convention": chosen.convention,
         "valid": chosen.valid,
@@ -142,6 +144,7 @@ def _record(task: Task, chosen: Chosen, warned: list[str], seconds: float) -> di
         "importances": _importances(ranker),
         "weights": weights,
         "meaning": meaning,
+        "feature_names": [str(name) for name in getattr(ranker, "feature_names_in_", ())],
         "versions": versions(),
     }
 

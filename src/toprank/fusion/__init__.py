@@ -1,6 +1,6 @@
 """Runs of several systems become one."""
 
-from toprank.importing import door
+from toprank.lazy_imports import door
 
 _HOMES, __getattr__ = door(__name__)
 __all__ = [*_HOMES]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toprank.data.checks import check_number, check_whole
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.trec import Qrels, Run
 from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.fusion.ballots import Ballots
 from toprank.fusion.combining import METHODS, OF_RANKS, K, combined
-from toprank.fusion.learning import Learnt, learnt_order, learnt_weights
+from toprank.fusion.learning import FusionLearning, LearnedScores, learned_order, learned_weights
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fused(Run):
-    """A run that was fused from others; `summary` says how."""
+    """A run that was fused from others; `summary` says how.
+
+    Attributes:
+        weights: the weights of the runs in a weighted sum: one set if they were given, else one for each fold.
+    """
 
     summary: str = ""
     weights: tuple[tuple[float, ...], ...] = ()
-    """The weights of the runs in a weighted sum: one set if they were given, else one for each fold."""
 
 
 def fuse(
@@ -74,12 +77,34 @@ def fuse(
     >>> fuse(runs).document_ids.tolist()
     ['b', 'a', 'd', 'c']
     """
-    if method not in METHODS:
-        raise UnknownNameError("method of fusion", str(method), METHODS)
+    _check(method, normalization, weights, qrels)
     check_number("k", k, above=0)
     check_whole("folds", folds, least=2)
     if depth is not None:
         check_whole("depth", depth, least=1)
+    if not isinstance(runs, Mapping):
+        raise DataError("Runs are fused by name: give a dictionary such as {'bm25': run, 'dense': other_run}.")
+    ballots = Ballots.of(runs, depth)
+    scale = normalization or "min-max"
+    shares = None if weights is None else _weights_of(weights, ballots.names)
+    learning = FusionLearning(ranker, metric, folds, seed, threads)
+    if method == "learned":
+        fused = learned_order(ballots, _judgments(method, qrels), learning)
+    elif method == "weighted" and shares is None:
+        fused = learned_weights(ballots, _judgments(method, qrels), scale, learning)
+    else:
+        sentence = f"{method} of {', '.join(ballots.names)}" + ("" if method in OF_RANKS else f", {scale}") + "."
+        fused = LearnedScores(
+            combined(ballots, method, scale, shares, k), sentence, () if shares is None else (shares,)
+        )
+    run = ballots.run(fused.scores, method)
+    return Fused(run.qids, run.document_ids, run.scores, method, fused.sentence, fused.weights)
+
+
+def _check(method: Any, normalization: str | None, weights: Any, qrels: Any) -> None:
+    """Refuse a method that does not exist, and arguments that it does not take."""
+    if method not in METHODS:
+        raise UnknownNameError("method of fusion", str(method), METHODS)
     if normalization is not None and method in (*OF_RANKS, "learned"):
         raise DataError(f"The method '{method}' takes no normalisation: leave it out.")
     if weights is not None and method != "weighted":
@@ -94,22 +119,6 @@ def fuse(
             f"The method '{method}' learns nothing from judgments;",
             remedy=Remedy("leave out {qrels}, or choose 'weighted' or 'learned'.", qrels=...),
         )
-    if not isinstance(runs, Mapping):
-        raise DataError("Runs are fused by name: give a dictionary such as {'bm25': run, 'dense': other_run}.")
-    ballots = Ballots.of(runs, depth)
-    scale = normalization or "min-max"
-    shares = None if weights is None else _weights_of(weights, ballots.names)
-    if method == "learned" or (method == "weighted" and shares is None):
-        judgments = _judgments(method, qrels)
-        if method == "learned":
-            learnt = learnt_order(ballots, judgments, ranker, metric, folds, seed, threads)
-        else:
-            learnt = learnt_weights(ballots, judgments, scale, metric, folds, seed)
-    else:
-        sentence = f"{method} of {', '.join(ballots.names)}" + ("" if method in OF_RANKS else f", {scale}") + "."
-        learnt = Learnt(combined(ballots, method, scale, shares, k), sentence, () if shares is None else (shares,))
-    run = ballots.run(learnt.scores, method)
-    return Fused(run.qids, run.document_ids, run.scores, method, learnt.sentence, learnt.weights)
 
 
 def _judgments(method: str, qrels: Any) -> Qrels:

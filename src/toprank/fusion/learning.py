@@ -6,36 +6,39 @@ what was learnt from the others. Queries without judgments are scored by the mea
 
 from __future__ import annotations
 
-from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.data.folds import folds
+from toprank.data.division import cross_fit
+from toprank.data.folds import divided_in_folds
+from toprank.data.queries import Queries
 from toprank.data.trec import Qrels
 from toprank.errors import DataError
+from toprank.evaluation.scores import Judge
 from toprank.fusion.ballots import Ballots
 from toprank.fusion.combining import reciprocal_ranks
 from toprank.fusion.normalizing import normalized
-from toprank.metrics.evaluation import Judge
-from toprank.metrics.parsing import parse
-
-if TYPE_CHECKING:
-    from toprank.rankers.base import Ranker
+from toprank.model_selection.weights import best_weights, simplex
+from toprank.rankers.base import Ranker
 
 _STEPS = {2: 20, 3: 10, 4: 6}  # of each weight between 0 and 1, by the number of runs
 _FEWEST = 4  # of more runs
 
 
-class Learnt(NamedTuple):
-    """Scores of all pairs, and how they came about."""
+class LearnedScores(NamedTuple):
+    """Scores of all pairs, and how they came about.
+
+    Attributes:
+        weights: of each fold.
+    """
 
     scores: FloatArray
     sentence: str
     weights: tuple[tuple[float, ...], ...] = ()
-    """Of each fold."""
 
 
 def _data(ballots: Ballots, qrels: Qrels, features: FloatArray, names: tuple[str, ...]) -> RankingData:
@@ -56,44 +59,59 @@ def _judged(data: RankingData, qrels: Qrels, k: int) -> RankingData:
     return data.select(judged)
 
 
-def learnt_weights(ballots: Ballots, qrels: Qrels, normalization: str, metric: str, k: int, seed: int) -> Learnt:
+class FusionLearning(NamedTuple):
+    """How a fusion learns: the system or ranker of `learned`, the metric to choose by, and the folds."""
+
+    ranker: str | Ranker
+    metric: str
+    n_folds: int
+    seed: int = 0
+    threads: int | None = None
+
+
+def learned_weights(ballots: Ballots, qrels: Qrels, normalization: str, learning: FusionLearning) -> LearnedScores:
     """Return a weighted sum; the weights of each fold are those on a grid that are best on the other folds."""
     scores = normalized(ballots, normalization)
-    data = _judged(_data(ballots, qrels, scores, ballots.names), qrels, k)
-    runs = len(ballots.names)
-    grid, sign = simplex(runs, _STEPS.get(runs, _FEWEST)), 1 if parse(metric).higher_is_better else -1
+    metric, n_runs = learning.metric, len(ballots.names)
+    data = _judged(_data(ballots, qrels, scores, ballots.names), qrels, learning.n_folds)
+    grid = simplex(n_runs, _STEPS.get(n_runs, _FEWEST))
     judge = Judge(data, metric).for_choosing()
+    sign = 1 if judge.higher_is_better else -1
     values = np.array([sign * judge.per_query(data.X @ weights) for weights in grid])
-    chosen: dict[Any, FloatArray] = {}
-    best = []
-    for fold in folds(data, k, seed=seed):
-        others = ~np.isin(data.qids, fold.test.qids)
-        weights = grid[int(np.argmax(np.nanmean(values[:, others], axis=1)))]
-        best.append(tuple(weights.tolist()))
-        chosen |= dict.fromkeys(fold.test.qids.tolist(), weights)
-    middle = np.mean(best, axis=0)
+    division = divided_in_folds(data, learning.n_folds, seed=learning.seed)
+    fitted = cross_fit(
+        _WeighedQueries(data.queries, values),
+        division,
+        lambda train, _: grid[best_weights(train.values)],
+        lambda weights, _: weights,
+    )
+    chosen = {
+        qid: weights
+        for weights, round in zip(fitted.models, division.rounds, strict=True)
+        for qid in data.qids[round.held_out].tolist()
+    }
+    middle = np.mean(fitted.models, axis=0)
     by_query = np.array([chosen.get(qid, middle) for qid in ballots.qids.tolist()])
     shown = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(ballots.names, middle, strict=True))
     sentence = f"Weights by {metric} on the other folds, {normalization}; on average {shown}."
-    return Learnt(np.einsum("ij,ij->i", scores, by_query[ballots.query]), sentence, tuple(best))
+    best = tuple(tuple(weights.tolist()) for weights in fitted.models)
+    return LearnedScores(np.einsum("ij,ij->i", scores, by_query[ballots.query]), sentence, best)
 
 
-def simplex(members: int, steps: int) -> FloatArray:
-    """Return all weights of so many members that are multiples of 1 / `steps` and add up to 1.
+class _WeighedQueries(NamedTuple):
+    """The value of each weighting of the runs, a row of queries for each, for `cross_fit`."""
 
-    >>> simplex(2, 2).tolist()
-    [[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]]
-    """
-    whole = (parts for parts in product(range(steps + 1), repeat=members - 1) if sum(parts) <= steps)
-    return np.array([[*parts, steps - sum(parts)] for parts in whole], dtype=np.float64) / steps
+    queries: Queries
+    values: FloatArray
+
+    def select(self, which: npt.ArrayLike) -> _WeighedQueries:
+        """Return the values of some queries, by a mask."""
+        return self._replace(values=self.values[:, np.asarray(which)])
 
 
-def learnt_order(
-    ballots: Ballots, qrels: Qrels, system: str | Ranker, metric: str, k: int, seed: int, threads: int | None
-) -> Learnt:
+def learned_order(ballots: Ballots, qrels: Qrels, learning: FusionLearning) -> LearnedScores:
     """Return scores by a ranker over scores and ranks; validation queries of each fold choose hyper-parameters."""
-    from toprank.choosing.grid import select
-    from toprank.rankers.estimator import unfitted
+    from toprank.model_selection.grid import choose
 
     columns = [normalized(ballots, name) for name in ("none", "min-max", "z-score")]
     reciprocal = reciprocal_ranks(ballots)
@@ -101,22 +119,30 @@ def learnt_order(
     of_run = ("score", "min-max", "z-score", "reciprocal rank", "there")
     names = (*(f"{run} {what}" for what in of_run for run in ballots.names), "rrf")
     data = _data(ballots, qrels, features, names)
-    k = max(k, 3)  # one fold judges, one chooses, the others train
+    k, system = (
+        max(learning.n_folds, 3),
+        learning.ranker,
+    )  # one fold is held out, one chooses hyper-parameters, the others train
     judged = _judged(data, qrels, k)
-    total, count = np.zeros(data.n_documents), np.zeros(data.n_documents)
-    for fold in folds(judged, k, seed=seed):
-        if isinstance(system, str):
-            ranker = select(system, fold.train, fold.valid, metric=metric, threads=threads).ranker
-        else:
-            ranker = unfitted(system).fit(fold.train, valid=fold.valid)
-        scores = ranker.predict(data)
-        own = data.queries.spread(np.isin(data.qids, fold.test.qids))
-        nobody = data.queries.spread(~np.isin(data.qids, judged.qids))
-        total[own | nobody] += scores[own | nobody]
-        count[own | nobody] += 1
+
+    division = divided_in_folds(judged, k, seed=learning.seed, validation=True)
+    by_fold = cross_fit(
+        judged,
+        division,
+        lambda train, valid: choose(system, train, valid, metric=learning.metric, threads=learning.threads),
+        lambda choice, part: choice.ranker.predict(part),
+    )
+    has_judgments = np.isin(data.qids, judged.qids)
+    scores = np.empty(data.n_documents)
+    scores[data.queries.spread(has_judgments)] = by_fold.out_of_fold(judged)
+    if not has_judgments.all():
+        rest = data.select(~has_judgments)
+        scores[data.queries.spread(~has_judgments)] = np.mean(
+            [choice.ranker.predict(rest) for choice in by_fold.models], axis=0
+        )
     called = system if isinstance(system, str) else type(system).__name__
     sentence = (
         f"{called} over scores and ranks of {len(ballots.names)} runs, each fold scored by a ranker trained on the "
         "others."
     )
-    return Learnt(total / count, sentence)
+    return LearnedScores(scores, sentence)

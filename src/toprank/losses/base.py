@@ -23,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from toprank.compute import FloatArray, IntArray, blocks_of, each_block
-from toprank.data.checks import PlainArguments, check_whole, numbers
-from toprank.data.grades import Grades
+from toprank.compute import FloatArray, IntArray, blocks_of, each_block, numbers
+from toprank.data.arguments import PlainArguments, check_whole
+from toprank.data.arrays import Grades
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError, count_of
-from toprank.importing import exports
+from toprank.lazy_imports import exports
 from toprank.metrics.conventions import Gain
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank import kernels
-from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_number, check_whole
+from toprank.compute import FloatArray, IntArray, offsets_of
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.labels import refuse_long_queries
@@ -91,8 +91,8 @@ class BoltzRank(Loss):
         means = [part @ weights[rows] / divisors[q] for q, (part, rows) in enumerate(zip(ranks, queries, strict=True))]
         return Rankings(
             np.concatenate([part.reshape(-1) for part in ranks]),
-            _cumulative([part.size for part in ranks]),
-            _cumulative([len(part) for part in ranks]),
+            offsets_of([part.size for part in ranks]),
+            offsets_of([len(part) for part in ranks]),
             np.concatenate(means),
             2 * self.coupling * totals / np.maximum(sizes * (sizes - 1), 1),  # one document has no pairs: 0/1
             weights,
@@ -137,10 +137,6 @@ class Rankings(NamedTuple):
 @cache
 def _all_ranks(m: int) -> npt.NDArray[np.int32]:
     return np.array(list(permutations(range(1, m + 1))), dtype=np.int32)
-
-
-def _cumulative(counts: list[int]) -> IntArray:
-    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
 class _BoundBoltzRank(BoundLoss):

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data.row_hashes import id_hashes
+from toprank.data.hashes import id_hashes
 from toprank.losses.base import Judgments
 
 

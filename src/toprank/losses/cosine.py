@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_number
+from toprank.data.arguments import check_number
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.softmax import check_psi, psi_of

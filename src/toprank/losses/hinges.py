@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_number
+from toprank.data.arguments import check_number
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Judgments, Loss, Traits, Want
 from toprank.losses.labels import groups_of

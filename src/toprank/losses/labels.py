@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_number
+from toprank.data.arguments import check_number
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 from toprank.losses.base import BoundLoss, Judgments, Loss

@@ -15,8 +15,8 @@ import numpy as np
 from typing_extensions import override
 
 from toprank import kernels
-from toprank.compute import FloatArray, IntArray, blocks_of
-from toprank.data.checks import check_number, check_whole
+from toprank.compute import FloatArray, IntArray, blocks_of, offsets_of
+from toprank.data.arguments import check_number, check_whole
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.labels import ideal_dcg, readable, reading_of
@@ -189,7 +189,7 @@ class LambdaBound(BoundLoss):
             sizes = self.queries.sizes
             above = np.minimum(self.last, sizes) if self.last else sizes
             pairs = above * (2 * sizes - above) // (2 * _PAIRS_FOR_A_DOCUMENT)
-            work = np.append(0, np.cumsum(np.maximum(sizes, pairs)))
+            work = offsets_of(np.maximum(sizes, pairs))
             ends = blocks_of(work, min(size, max(_LEAST_WORK, int(work[-1]) // _BLOCKS)))
             self._blocks[size] = [self.cut(*pair) for pair in ends]
         return self._blocks[size]

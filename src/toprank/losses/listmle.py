@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_number, check_whole
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns

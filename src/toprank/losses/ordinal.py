@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray
-from toprank.data.checks import check_whole
+from toprank.data.arguments import check_whole
 from toprank.errors import DataError
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray
-from toprank.data.checks import check_number, check_whole
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.queries import Queries
 from toprank.errors import UnknownNameError
 from toprank.losses.base import Answer, Block, BoundLoss, Diagonal, Judgments, Traits, Want

@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray
-from toprank.data.checks import check_number
+from toprank.data.arguments import check_number
 from toprank.data.queries import Queries
 from toprank.losses.base import BoundLoss, Judgments, Loss, Traits
 from toprank.losses.smooth import SmoothMetricBound

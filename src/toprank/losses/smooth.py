@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_number, check_whole
+from toprank.data.arguments import check_number, check_whole
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Diagonal, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.labels import readable, reading_of, refuse_long_queries, worth_of
 from toprank.metrics.binary import RR

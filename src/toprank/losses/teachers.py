@@ -5,8 +5,11 @@ with a loss on labels.
 
 Each is the gap between a convex function of the scores and its tangent at the teacher's: D(s, t) = F(s) − F(t) −
 ∇F(t)·(s − t), with F the variance within a query (`MarginMSE`), the sum of log(1 + e^{−(s_i − s_j)}) over all pairs
-(`SoftLogistic`, which leaves out what does not depend on s), or log Σ e^s (`SoftmaxKL`). So the teacher's scores, with
-any constant added to those of a query, are a minimum of each, and F alone decides the cost: O(m) for two of them.
+(`SoftLogistic`, which leaves out what does not depend on s), or log Σ e^s (`SoftmaxKL`). F alone decides the cost: O(m)
+for two of them.
+
+The minimum of `MarginMSE` and of `SoftmaxKL`, at any temperature τ, is at s = t. `SoftLogistic` takes its tangent at
+t/τ, so its minimum is at s = t/τ. Any constant may be added to the scores of a query.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray, each_block
-from toprank.data.checks import check_number
+from toprank.data.arguments import check_number
 from toprank.errors import DataError, Remedy
 from toprank.losses.base import BLOCK, Answer, Block, BoundLoss, Judgments, Loss, Traits, Want
 from toprank.losses.pairwise import Logistic

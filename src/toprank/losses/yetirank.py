@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray
-from toprank.data.checks import check_number, check_whole
+from toprank.data.arguments import check_number, check_whole
 from toprank.losses.base import Answer, Block, BoundLoss, Curvature, Judgments, Loss, Traits, Want, by_columns
 from toprank.losses.chance import Chance
 from toprank.losses.labels import readable, reading_of

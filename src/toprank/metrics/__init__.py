@@ -5,7 +5,7 @@
 NDCG(k=10, gain=None, discount=None, blank=None)
 """
 
-from toprank.importing import door
+from toprank.lazy_imports import door
 
 _HOMES, __getattr__ = door(__name__)
 __all__ = [*_HOMES]

@@ -10,9 +10,6 @@ from toprank.metrics.conventions import CONVENTIONS as CONVENTIONS
 from toprank.metrics.conventions import Convention as Convention
 from toprank.metrics.conventions import Discount as Discount
 from toprank.metrics.conventions import Gain as Gain
-from toprank.metrics.evaluation import Judge as Judge
-from toprank.metrics.evaluation import evaluate as evaluate
-from toprank.metrics.evaluation import evaluate_under_all as evaluate_under_all
 from toprank.metrics.graded import DCG as DCG
 from toprank.metrics.graded import ERR as ERR
 from toprank.metrics.graded import NDCG as NDCG
@@ -29,6 +26,5 @@ from toprank.metrics.pairs import TCriterion as TCriterion
 from toprank.metrics.parsing import MEASURES as MEASURES
 from toprank.metrics.parsing import parse as parse
 from toprank.metrics.parsing import parse_all as parse_all
-from toprank.metrics.result import Evaluation as Evaluation
 from toprank.metrics.sorting import Ranked as Ranked
 from toprank.metrics.sorting import ranking as ranking

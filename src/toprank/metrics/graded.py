@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray
-from toprank.data.checks import check_number
+from toprank.data.arguments import check_number
 from toprank.errors import DataError
 from toprank.metrics.conventions import Blank, Discount, Gain
 from toprank.metrics.measure import FEW_GRADES, BoundMeasure, Measure, Rules, View, divided, skipping_blank, with_blank

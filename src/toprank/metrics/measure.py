@@ -7,6 +7,7 @@ if the measure is undefined there or the query is left out of the mean.
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -19,7 +20,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import PlainArguments, check_number, check_whole
+from toprank.data.arguments import PlainArguments, check_number, check_whole
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.conventions import Blank, Convention, Discount, Gain
 
@@ -181,6 +182,21 @@ class Custom(Measure):
     title: str
     function: Callable[[FloatArray], float | None]
     k: int | None = None
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):  # not callable, or a function of C without a signature: `bind` calls it
+            return
+        try:
+            signature.bind(None)
+        except TypeError:
+            raise DataError(
+                f"The function of the measure '{self.title}' is called with one argument, the labels in rank order, "
+                f"but it takes {signature}. Cut-offs are given to the measure: Custom({self.title!r}, function, k=10)."
+            ) from None
 
     @override
     def bind(self, rules: Rules) -> BoundMeasure:

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray
-from toprank.data.checks import check_number
+from toprank.data.arguments import check_number
 from toprank.errors import UnknownNameError
 from toprank.metrics.measure import BoundMeasure, Measure, Rules, View
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_whole, numbers
+from toprank.compute import FloatArray, IntArray, numbers
+from toprank.data.arguments import check_whole
 from toprank.data.queries import Queries
 from toprank.errors import DataError
 

@@ -1,7 +1,7 @@
 """The names of `toprank.monitoring`, and where they live: read by type checkers, and by `__init__.py` as it starts."""
 
-from toprank.monitoring.drift import Disagreement as Disagreement
 from toprank.monitoring.drift import Drift as Drift
-from toprank.monitoring.drift import ExpectedChange as ExpectedChange
 from toprank.monitoring.drift import monitor as monitor
+from toprank.monitoring.forecast import Disagreement as Disagreement
+from toprank.monitoring.forecast import ExpectedChange as ExpectedChange
 from toprank.monitoring.shifts import Shift as Shift

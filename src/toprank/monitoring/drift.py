@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.data.checks import check_data, check_number, check_whole
-from toprank.data.dataset import RankingData, dense_rows
-from toprank.drawing import WIDTH, Box, Markup, Scale, axes, marked_ticks, tag
-from toprank.errors import DataError, UnknownNameError, joined
-from toprank.metrics.sorting import ranking
+from toprank.data.arguments import check_number, check_whole
+from toprank.data.dataset import RankingData, check_data, dense_rows
+from toprank.display.pictures import Picture, curve, key
+from toprank.display.record import Record, columns_of
+from toprank.display.svg import WIDTH, Box, Markup, Scale, axes, marked_ticks, tag
+from toprank.display.tables import Part, Table, percent
+from toprank.errors import DataError, UnknownNameError
+from toprank.monitoring.forecast import Disagreement, ExpectedChange, disagreement, expected_change, expected_values
 from toprank.monitoring.shifts import (
     MOST_QUERIES,
     CellCounts,
@@ -28,89 +30,13 @@ from toprank.monitoring.shifts import (
 )
 from toprank.rankers.base import Ranker
 from toprank.rankers.estimator import check_is_fitted
-from toprank.rankers.probabilities import ExpectedValue
-from toprank.showing.pictures import Picture, curve, key
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of, percent
-from toprank.significance.effects import bootstrap_interval
-from toprank.significance.results import Interval, number, p_value, signed
+from toprank.significance.results import number, p_value
 
 _ROWS = 12  # of features in the text; the frame and the page have all
-_MATTERS = 0.05  # of the DCG expected before: a smaller change is no alarm
-
-
-@dataclass(frozen=True)
-class ExpectedChange:
-    """The DCG@k that a calibrated ranker expects of its own rankings, per query, before and after.
-
-    The interval of the difference is Welch's over queries, and holds for this difference alone; p comes from dealing
-    the same queries out anew and is corrected for everything that is tested, so that it may be above 5 % although the
-    interval just misses 0. Both take P(grade | x) for right on both sides: they notice documents with other features,
-    but not features that mean something else than in training.
-    """
-
-    k: int
-    reference: float
-    reference_interval: Interval
-    new: float
-    new_interval: Interval
-    difference: float
-    interval: Interval
-    p: float
-    changed: bool
-    drifted: tuple[str, ...] = ()
-    """What has drifted; if anything has, the forecast and its interval are no evidence of how good the ranking is."""
-
-    @property
-    def alarm(self) -> str:
-        """Why not to rely on the forecast; empty if nothing has drifted."""
-        if not self.drifted:
-            return ""
-        few = ", ".join(self.drifted[:3]) + (f" and {len(self.drifted) - 3} more" if len(self.drifted) > 3 else "")
-        return (
-            f"Do not rely on the expected DCG: {few} drifted, and P(grade | x) was calibrated on earlier documents. "
-            "Judge some of the new queries."
-        )
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        return (
-            f"Expected DCG@{self.k}, without labels: {number(self.reference)} before, {number(self.new)} now, "
-            f"{signed(self.difference)} [{signed(low)}, {signed(high)}]."
-            f"{self.alarm and ' ' + self.alarm}"
-        )
-
-
-@dataclass(frozen=True)
-class Disagreement:
-    """How differently a second ranker orders the new queries: means over queries, with intervals.
-
-    Attributes:
-        k: the depth of the top that is compared.
-        other_first: the share of queries with another first document.
-        other_first_interval: the interval of this share.
-        exchanged: the share of the top k that the other ranker leaves out.
-        exchanged_interval: the interval of this share.
-        reordered: how many queries differ in any way within the top k.
-    """
-
-    k: int
-    other_first: float
-    other_first_interval: Interval
-    exchanged: float
-    exchanged_interval: Interval
-    reordered: int
-
-    def __str__(self) -> str:
-        first, top = self.other_first_interval, self.exchanged_interval
-        return (
-            f"The shadow has another first document in {self.other_first:.1%} of the queries [{first.low:.1%}, "
-            f"{first.high:.1%}] and other documents at {self.exchanged:.1%} of the top {self.k} [{top.low:.1%}, "
-            f"{top.high:.1%}]."
-        )
 
 
 @dataclass(frozen=True, repr=False)
-class Drift(Shown):
+class Drift(Record):
     """What has moved between two sets of queries. `alarms` has a sentence for each alarm.
 
     Attributes:
@@ -133,6 +59,9 @@ class Drift(Shown):
     cells: tuple[CellCounts, ...] = field(repr=False, compare=False, default=())
     """The counts behind the shifts: those of the scores first, then those of `features`."""
 
+    json_hidden = frozenset({"cells"})
+    json_properties = ("alarms", "summary")
+
     @property
     def alarms(self) -> tuple[str, ...]:
         """A sentence for each thing that somebody should look at."""
@@ -151,18 +80,6 @@ class Drift(Shown):
             rise = f"rose by {size}: the ranker meets documents unlike those that it was calibrated on"
             yield f"The expected DCG@{change.k} {f'fell by {size}' if change.difference < 0 else rise}."
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        plain = {name: getattr(self, name) for name in ("queries", "confidence", "no_dcg_reason")}
-        parts = {name: getattr(self, name) for name in ("scores", "expected_dcg", "shadow")}
-        return {
-            "summary": self.summary,
-            "alarms": list(self.alarms),
-            "features": [_facts(shift) for shift in self.features],
-            **{name: None if part is None else _facts(part) for name, part in parts.items()},
-            **plain,
-        }
-
     def gauges(self) -> dict[str, float]:
         """Return the numbers that a monitoring system draws, by the names of the service's metrics."""
         numbers = {"alarms": float(len(self.alarms)), "score_psi": self.scores.psi}
@@ -174,18 +91,17 @@ class Drift(Shown):
             numbers |= {"expected_dcg": self.expected_dcg.new, "expected_dcg_change": self.expected_dcg.difference}
         return numbers
 
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """Return a row for each feature, and one for the scores."""
+    def _columns(self) -> dict[str, list[Any]]:
+        names = {"psi_low": "psi_interval.low", "psi_high": "psi_interval.high", "ks": "ks", "p": "p"}
         rows = (*self.features, self.scores)
-        columns: dict[str, list[Any]] = {"name": [row.name for row in rows], "psi": [row.psi for row in rows]}
-        columns |= {
-            "psi_low": [row.psi_interval.low for row in rows],
-            "psi_high": [row.psi_interval.high for row in rows],
+        columns = columns_of(rows, ("name", "psi", *names.values()))
+        return {
+            "name": columns["name"],
+            "psi": columns["psi"],
+            **{name: columns[path] for name, path in names.items()},
+            **{f"missing_{when}": [row.missing[i] for row in rows] for i, when in enumerate(("before", "after"))},
+            **columns_of(rows, ("outside", "drifted")),
         }
-        columns |= {"ks": [row.ks for row in rows], "p": [row.p for row in rows]}
-        columns |= {f"missing_{when}": [row.missing[i] for row in rows] for i, when in enumerate(("before", "after"))}
-        columns |= {"outside": [row.outside for row in rows], "drifted": [row.drifted for row in rows]}
-        return frame_of(columns, kind)
 
     def table(self, rows: int | None = None) -> Table:
         """Return the scores and the features, those that moved farthest first."""
@@ -250,12 +166,6 @@ def _before_and_after(name: str, cells: CellCounts, named: bool) -> Picture:
     ]
     names = key({"before": 0, "now": 1}, 204) if named else Markup()
     return Picture(f"{name} before and now", 240 if named else 210, axes(box, x, y, x_ticks, y_ticks), *lines, names)
-
-
-def _facts(part: Shift | ExpectedChange | Disagreement) -> dict[str, Any]:
-    """Return the fields of a part, each interval as its two ends."""
-    values = {name: getattr(part, name) for name in part.__dataclass_fields__}
-    return {name: list(value) if isinstance(value, Interval) else value for name, value in values.items()}
 
 
 def _in_words(shift: Shift) -> str:
@@ -331,19 +241,19 @@ def monitor(
     tests = [
         measure(part, draws, confidence) for part in (*cells, cells_of(scores[0], scores[1], blocks, draws.blocks))
     ]
-    values, no_dcg_reason = _expected(ranker, sides, scores, k, confidence)
+    values, no_dcg_reason = expected_values(ranker, sides, scores, k, confidence)
     statistics = [(test.met, test.by_chance) for test in tests]
     statistics += [] if values is None else [draws.means_apart([value.mean for value in values])]
     p = corrected(statistics)
     *of_columns, of_scores = shifts([*names, "score"], tests, p[: len(tests)], psi, 1 - confidence)
     drifted = tuple(shift.name for shift in (*of_columns, of_scores) if shift.drifted)
-    expected = None if values is None else replace(_change(values, k, confidence, p[-1]), drifted=drifted)
+    expected = None if values is None else replace(expected_change(values, k, confidence, p[-1]), drifted=drifted)
     pairs = sorted(zip(of_columns, cells, strict=True), key=lambda pair: (not pair[0].drifted, -pair[0].psi))
     return Drift(
-        tuple(shift for shift, _ in pairs), of_scores, expected,
-        None if shadow is None else _disagreement(shadow, scores[1], sides[1], k, confidence, seed),
-        (reference.n_queries, new.n_queries), confidence, no_dcg_reason,
-        (tests[-1].cells, *(counted for _, counted in pairs)),
+        features=tuple(shift for shift, _ in pairs), scores=of_scores, expected_dcg=expected,
+        shadow=None if shadow is None else disagreement(shadow, scores[1], sides[1], k, confidence, seed),
+        queries=(reference.n_queries, new.n_queries), confidence=confidence, no_dcg_reason=no_dcg_reason,
+        cells=(tests[-1].cells, *(counted for _, counted in pairs)),
     )  # fmt: skip
 
 
@@ -367,71 +277,3 @@ def _columns(ranker: Ranker, sides: Sequence[RankingData]) -> list[tuple[str, Fl
                 values[side] = np.where(np.isnan(values[side]) & ~np.isnan(own), float(levels), values[side])
         columns.append((name, values[0], values[1], levels))
     return columns
-
-
-def _expected(
-    ranker: Any, sides: Sequence[RankingData], scores: Sequence[FloatArray], k: int, confidence: float
-) -> tuple[tuple[ExpectedValue, ExpectedValue] | None, str]:
-    """Return what the ranker expects of the queries before and now, or why it cannot tell."""
-    if not hasattr(ranker, "expected_dcg"):
-        return None, (
-            f"The DCG cannot be estimated without labels: {type(ranker).__name__} gives scores, not P(grade | x) "
-            "(ExpectedGainRanker does, and so do trees and networks with outputs='grades')."
-        )
-    try:
-        before, after = (
-            ranker.expected_dcg(data, by, k=k, confidence=confidence) for data, by in zip(sides, scores, strict=True)
-        )
-        before.overall_interval()  # refused, with the reason, where nothing was calibrated
-    except DataError as error:
-        return None, joined("The DCG is not estimated without labels.", error.args[0])
-    return (before, after), ""
-
-
-def _change(values: tuple[ExpectedValue, ExpectedValue], k: int, confidence: float, p: float) -> ExpectedChange:
-    from scipy.special import stdtrit
-
-    means = [float(value.mean.mean()) for value in values]
-    parts = [float(value.mean.var(ddof=1)) / len(value.mean) for value in values]
-    spread = math.sqrt(sum(parts))
-    freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(value.mean) - 1) for part, value in zip(parts, values, strict=True)
-    ) if spread else 1.0  # fmt: skip
-    half = float(stdtrit(freedom, (1 + confidence) / 2)) * spread
-    change = means[1] - means[0]
-    changed = bool(p <= 1 - confidence and abs(change) >= _MATTERS * abs(means[0]))
-    n = len(values[1].mean)
-    ends = [replace(value.overall_interval(), of=f"DCG@{k}") for value in values]
-    welch = Interval(change, change - half, change + half, confidence, n, "Welch's t", f"change of DCG@{k}")
-    return ExpectedChange(k, means[0], ends[0], means[1], ends[1], change, welch, p, changed)
-
-
-def _disagreement(
-    shadow: Ranker, ours: FloatArray, data: RankingData, k: int, confidence: float, seed: int
-) -> Disagreement:
-    try:
-        theirs = shadow.predict(data)
-    except DataError as error:
-        raise DataError(joined("The shadow does not fit the new data.", error.args[0])) from None
-    first, second = (ranking(scores, data.queries, k).order for scores in (ours, theirs))
-    n, depths = data.n_queries, np.minimum(data.queries.sizes, k)
-    query_of_place = np.repeat(np.arange(n), depths)
-    in_second = np.bincount(second, minlength=data.n_documents)
-    common = np.bincount(query_of_place, in_second[first], n) / depths
-    tops = np.cumsum(depths) - depths
-    other_first = (first[tops] != second[tops]).astype(np.float64)
-    reordered = np.bincount(query_of_place, first != second, n) > 0
-    shares = [_share_interval(values, confidence, seed) for values in (other_first, 1 - common)]
-    return Disagreement(
-        k, float(other_first.mean()), shares[0], float(1 - common.mean()), shares[1], int(reordered.sum())
-    )
-
-
-def _share_interval(values: FloatArray, confidence: float, seed: int) -> Interval:
-    """Return the interval of a mean of numbers from 0 to 1.
-
-    If all numbers are equal, it is as wide as that of Clopper and Pearson: others may be unseen.
-    """
-    interval = bootstrap_interval(values, confidence=confidence, seed=seed)
-    unseen = 1 - ((1 - confidence) / 2) ** (1 / len(values)) if interval.low == interval.high else 0.0
-    return replace(interval, low=max(0.0, interval.low - unseen), high=min(1.0, interval.high + unseen), of="share")

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
+from toprank.display.record import JsonObject, to_json
 from toprank.significance import Interval
 
 MOST_QUERIES = 20_000
@@ -31,18 +32,21 @@ Counts = npt.NDArray[np.float32]
 
 
 class CellCounts(NamedTuple):
-    """Documents by block of queries (rows) and cell (columns), of the reference and of the new data."""
+    """Documents by block of queries (rows) and cell (columns), of the reference and of the new data.
+
+    Attributes:
+        bins: The bin of PSI that each cell belongs to.
+        ordered: How many of the first cells are in order, for KS; 0 for categories.
+        edges: The upper ends of the ordered cells; the first cell is empty, since it ends below the least value.
+        outside: The share of new documents outside the reference's range; for categories, with levels that are unknown.
+    """
 
     reference: Counts
     new: Counts
     bins: IntArray
-    """The bin of PSI that each cell belongs to."""
     ordered: int
-    """How many of the first cells are in order, for KS; 0 for categories."""
     edges: FloatArray
-    """The upper ends of the ordered cells; the first cell is empty, since it ends below the least value."""
     outside: float
-    """The share of new documents outside the reference's range; for categories, with levels that are unknown."""
 
     def shares(self) -> tuple[FloatArray, FloatArray]:
         """Return the share of each cell, before and after."""
@@ -50,8 +54,15 @@ class CellCounts(NamedTuple):
         return before / before.sum(), after / after.sum()
 
 
+class IntervalPairs(JsonObject):
+    """A part of a result whose JSON form has each interval as the pair of its ends."""
+
+    def _json_value(self, value: Any) -> Any:
+        return to_json(list(value) if isinstance(value, Interval) else value)
+
+
 @dataclass(frozen=True)
-class Shift:
+class Shift(IntervalPairs):
     """One number of the documents, before and after.
 
     Attributes:
@@ -182,14 +193,17 @@ def _ks(before: Counts, after: Counts, ordered: int) -> FloatArray:
 
 
 class Test(NamedTuple):
-    """The measures of one feature's shift, before p-values are corrected for the other features."""
+    """The measures of one feature's shift, before p-values are corrected for the other features.
+
+    Attributes:
+        by_chance: PSI for each way in which chance deals the queries out; `met` is PSI as they came.
+    """
 
     cells: CellCounts
     psi: Interval
     ks: Interval | None
     met: float
     by_chance: FloatArray
-    """PSI for each way in which chance deals the queries out; `met` is PSI as they came."""
 
 
 def _dealt(cells: CellCounts, draws: Draws) -> tuple[Counts, Counts]:
@@ -254,5 +268,17 @@ def shifts(names: Sequence[str], tests: Sequence[Test], p: Sequence[float], leas
         psi, ks = test.psi.value, None if test.ks is None else test.ks.value
         drifted = bool(corrected_p <= alpha and psi >= least)
         missing = float(before[-1]), float(after[-1])
-        shifted.append(Shift(name, psi, test.psi, ks, test.ks, corrected_p, missing, test.cells.outside, drifted))
+        shifted.append(
+            Shift(
+                name=name,
+                psi=psi,
+                psi_interval=test.psi,
+                ks=ks,
+                ks_interval=test.ks,
+                p=corrected_p,
+                missing=missing,
+                outside=test.cells.outside,
+                drifted=drifted,
+            )
+        )
     return shifted

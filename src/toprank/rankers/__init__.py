@@ -1,6 +1,6 @@
 """Rankers: estimators that join a scorer, a loss and a solver."""
 
-from toprank.importing import door
+from toprank.lazy_imports import door
 
 KINDS, __getattr__ = door(__name__)
 """Every ranker that a model file may hold, and its home."""

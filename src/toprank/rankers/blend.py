@@ -12,17 +12,17 @@ from typing_extensions import override
 
 from toprank import rankers as kinds
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_files, common_index
-from toprank.data.dataset import RankingData
+from toprank.data.arrays import common_index
+from toprank.data.dataset import RankingData, check_files
+from toprank.data.hashes import QUERIES
 from toprank.data.queries import Queries
-from toprank.data.row_hashes import QUERIES
-from toprank.errors import DataError
+from toprank.errors import DataError, refuse_if
 from toprank.rankers.base import Ranker, by_row, finite
-from toprank.rankers.contributions import EXACTLY, Contributions, Course, Sampling
+from toprank.rankers.contributions import EXACTLY, Contributions, Sampling, ScoreProfile
 from toprank.rankers.estimator import check_is_fitted, unfitted
 from toprank.rankers.formula import Blend, Part
-from toprank.rankers.model_files import State, under
-from toprank.rankers.schema import Numbers, needed, read_training, read_value
+from toprank.rankers.model_files import under
+from toprank.rankers.schema import Numbers, State, needed, read_training, read_value
 from toprank.text.tables import TextFeatures
 
 _MOST_NESTED = 16
@@ -77,11 +77,11 @@ class BlendRanker(Ranker):
         data = data if text is None else text.expanded(data)
         blend._adopt(members, shares, data)
         first = members[0]
-        if any(member.encoding_ != first.encoding_ for member in members):
-            raise DataError(
-                "The members of a blend were trained on data with other columns, or with other levels of categories; "
-                "train them on the same data."
-            )
+        refuse_if(
+            any(member.encoding_ != first.encoding_ for member in members),
+            "The members of a blend were trained on data with other columns, or with other levels of categories; "
+            "train them on the same data.",
+        )
         blend.text_ = text
         blend.n_features_in_ = data.n_features  # a member may take the first ones alone
         for name in ("feature_names_in_", "first_feature_id_", "encoding_"):
@@ -97,11 +97,10 @@ class BlendRanker(Ranker):
         text: TextFeatures | None = next((member.text_ for member in members if member.text_ is not None), None)
         if text is None:
             return None
-        if not all(text.same_as(member.text_) for member in members):
-            raise DataError(
-                "The members of a blend learnt from other texts, or some of them from none; train them on the same "
-                "data."
-            )
+        refuse_if(
+            not all(text.same_as(member.text_) for member in members),
+            "The members of a blend learnt from other texts, or some of them from none; train them on the same data.",
+        )
         for member in members:
             member.text_ = None
         return text
@@ -135,18 +134,18 @@ class BlendRanker(Ranker):
         if not listed or not all(isinstance(ranker, Ranker) for ranker in self.rankers):
             raise DataError("A blend takes a list of rankers: BlendRanker([tr.LinearRanker(), tr.TreeRanker()]).")
         n = len(self.rankers)
-        if n == 0:
-            raise DataError("A blend needs at least one ranker: BlendRanker([tr.LinearRanker(), tr.TreeRanker()]).")
+        refuse_if(n == 0, "A blend needs at least one ranker: BlendRanker([tr.LinearRanker(), tr.TreeRanker()]).")
         if self.weights is None:
             return np.full(n, 1.0 / n)
         try:
             weights = np.asarray(self.weights, dtype=np.float64)
         except (TypeError, ValueError):
             weights = np.full(0, np.nan)
-        if weights.shape != (n,):
-            raise DataError(f"weights must be {n} numbers, one for each ranker, not {self.weights!r}.")
-        if not ((weights >= 0) & (weights < np.inf)).all() or not weights.any():
-            raise DataError(f"weights must be finite, not negative and not all 0, unlike {self.weights!r}.")
+        refuse_if(weights.shape != (n,), f"weights must be {n} numbers, one for each ranker, not {self.weights!r}.")
+        refuse_if(
+            not ((weights >= 0) & (weights < np.inf)).all() or not weights.any(),
+            f"weights must be finite, not negative and not all 0, unlike {self.weights!r}.",
+        )
         weights = weights / weights.max()  # no overflow of the sum
         return np.asarray(weights / weights.sum())
 
@@ -235,7 +234,7 @@ class BlendRanker(Ranker):
         return super().category_columns.union(*(member.category_columns for member in self.rankers_))
 
     @override
-    def course(self, feature: int) -> Course | None:
+    def course(self, feature: int) -> ScoreProfile | None:
         slope, breaks, single = 0.0, [np.zeros(0)], False
         for member, factor in self._counting():
             own = member.course(feature)
@@ -244,7 +243,7 @@ class BlendRanker(Ranker):
             slope += factor * own.slope
             breaks.append(own.breaks)
             single |= own.single
-        return Course(slope, np.unique(np.concatenate(breaks)), single)
+        return ScoreProfile(slope, np.unique(np.concatenate(breaks)), single)
 
     @property
     def feature_importances_(self) -> FloatArray:
@@ -290,8 +289,7 @@ class BlendRanker(Ranker):
         members = []
         for number, described in enumerate(read_value(state.values, "members", list[dict[str, Any]])):
             kind = read_value(described, "kind", str)
-            if kind not in kinds.KINDS:
-                raise DataError(f"a member of the kind '{kind}' is not known")
+            refuse_if(kind not in kinds.KINDS, f"a member of the kind '{kind}' is not known")
             prefix = f"m{number}_"
             own = State(needed(described, "state"), under(state.arrays, prefix), under(state.texts, prefix))
             member = getattr(kinds, kind).restore(own)
@@ -306,10 +304,11 @@ class BlendRanker(Ranker):
         """See `Ranker.check_restored`; the members are checked as if each had a file of its own."""
         self._shares()
         super().check_restored()
-        if len(self.weights_) != len(self.rankers_):
-            raise DataError("weights or scales do not fit the members")
-        if (self.weights_ < 0).any() or abs(self.weights_.sum() - 1) > 1e-9 or (self.scales_ <= 0).any():
-            raise DataError("weights or scales have values that they cannot have")
+        refuse_if(len(self.weights_) != len(self.rankers_), "weights or scales do not fit the members")
+        refuse_if(
+            (self.weights_ < 0).any() or abs(self.weights_.sum() - 1) > 1e-9 or (self.scales_ <= 0).any(),
+            "weights or scales have values that they cannot have",
+        )
         for member in self.rankers_:
             member.n_features_in_ = self.n_features_in_
             if hasattr(self, "feature_names_in_"):
@@ -321,15 +320,14 @@ class BlendRanker(Ranker):
 
 def _check_depth(values: Any, left: int) -> None:
     """Refuse blends nested too deeply, on which Python's recursion would fail."""
-    if left == 0:
-        raise DataError(f"blends lie within blends more than {_MOST_NESTED} times")
+    refuse_if(left == 0, f"blends lie within blends more than {_MOST_NESTED} times")
     for described in read_value(values, "members", list[dict[str, Any]]):
         inner = needed(described, "state")
         if isinstance(inner, dict) and "members" in inner:
             _check_depth(inner, left - 1)
 
 
-_OF_DATA = ("fingerprint", "queries", "documents", "features", QUERIES)
+_OF_DATA = ("fingerprint", "queries", "documents", "features", "columns", QUERIES)
 
 
 def score_spread(scores: FloatArray, queries: Queries) -> float:

@@ -15,27 +15,31 @@ have changed places, so the values again sum to f(a) − f(b); for any other ran
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import factorial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_whole
+from toprank.data.arguments import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Encoding
 from toprank.data.queries import Queries
-from toprank.data.seen_columns import SeenColumns
-from toprank.rankers.trees.forest import OfTrees
+from toprank.rankers.estimator import Recorded
+from toprank.rankers.seen_columns import SeenColumns
+from toprank.rankers.trees.forest import ForestMixin
 from toprank.scorers.features import Standardisation
+
+if TYPE_CHECKING:
+    from toprank.explanations.pairs import Explanation
 
 _OF_TREES = "exact: Shapley values of the trees, the other document being the background"
 ADDITIVE = "exact: the score is a sum of one term for each feature"
 _ENUMERATED = 10  # players up to which all coalitions are tried
 _SCORED = 1 << 18  # documents that an estimate may score
-_VALUES = 1 << 22  # features of the mixtures that are scored at a time
+_MAX_VALUES = 1 << 22  # numbers in the rows that are scored at a time: 32 MB
 Mask = npt.NDArray[np.bool_]
 
 
@@ -74,7 +78,7 @@ class Contributions(NamedTuple):
     """How they were found, as the end of a sentence."""
 
 
-class Course(NamedTuple):
+class ScoreProfile(NamedTuple):
     """How the score runs along one feature, all others fixed: as `slope` says, but for jumps just above `breaks`."""
 
     slope: float
@@ -90,6 +94,81 @@ class Course(NamedTuple):
         over = near > self.breaks
         last = np.where(over, np.nextafter(near, np.float32(-np.inf)), near)
         return last.astype(np.float64), np.nextafter(last, np.float32(np.inf)).astype(np.float64)
+
+
+class Explainable(Recorded):
+    """What an explanation asks of a ranker; the defaults know nothing but its scores."""
+
+    encoding_: Encoding | None
+    columns_: SeenColumns | None
+
+    def explain(
+        self,
+        data: Any,
+        qid: Any = None,
+        a: Any = None,
+        b: Any = None,
+        *,
+        permutations: int | None = None,
+        seed: int = 0,
+    ) -> Explanation:
+        """Explain why document a stands above document b: what each feature adds to the difference of their scores.
+
+        The contributions sum to f(a) − f(b); `toprank.rankers.contributions` defines them. They are exact for linear
+        rankers, trees and blends of these, and estimates with a standard error for others. If the ranker looks at the
+        other documents of the query, these are held fixed.
+
+        Args:
+            data: a `RankingData` that holds the query.
+            qid: the id of the query; None if there is only one.
+            a: a document, by its id, or by its row if documents have no ids; None for the first of the ranking.
+            b: another document of the query; None for the one after a, or the one before it if a is the last.
+            permutations: how many orders of the features are drawn if contributions are estimated; None for 16 to
+                1024, depending on their cost.
+            seed: decides these orders.
+
+        >>> import toprank as tr
+        >>> data = tr.RankingData([[3.0, 1.0], [1.0, 1.0], [2.0, 5.0]], [1, 0, 0], feature_names=["sales", "price"])
+        >>> ranker = tr.LinearRanker("ListNet").fit(data)
+        >>> explanation = ranker.explain(data, a=0, b=1)
+        >>> explanation.contributions["price"], explanation.contributions["sales"] == explanation.total
+        (0.0, True)
+        """
+        from toprank.explanations.explained_query import ExplainedQuery
+        from toprank.explanations.pairs import explain_pair
+
+        sampling, query = Sampling(permutations, seed).checked(), ExplainedQuery(self, data, qid)  # type: ignore[arg-type]
+        return explain_pair(query, *query.pair(a, b), sampling)
+
+    @property
+    def explains_exactly(self) -> bool:
+        """Whether `contributions` are exact, not estimates."""
+        return False
+
+    def contributions(
+        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
+    ) -> Contributions:
+        """Return what each feature adds to f(a) less the mean of f(b), for each a in `of` over the b in `against`.
+
+        `query` is one query with dense features, whose columns are those of training; documents are its rows.
+        """
+        return shapley(self, query, of, against, sampling)
+
+    @property
+    def category_columns(self) -> frozenset[int]:
+        """The features known to hold codes of categories."""
+        return frozenset(() if self.encoding_ is None else self.encoding_.categories)
+
+    def shares_of_features(self, of_columns: FloatArray) -> FloatArray:
+        """Return the importance of each feature, as a share of 1, from those of columns; a category sums its own."""
+        counts = of_columns if self.columns_ is None else self.columns_.by_feature(of_columns)
+        total = counts.sum()
+        return np.asarray(counts / total if total > 0 else counts)
+
+    def course(self, feature: int) -> ScoreProfile | None:
+        """Return how the score runs along a numerical feature, or None if that is not known exactly."""
+        del feature
+        return None
 
 
 class AdditiveTerms:
@@ -128,13 +207,13 @@ class LinearTerms(AdditiveTerms):
         rows = X if isinstance(X, np.ndarray) else X.toarray()
         return np.nan_to_num(rows.astype(np.float64) - self.standardisation_.centre) * self.coef_
 
-    def course(self, feature: int) -> Course:
+    def course(self, feature: int) -> ScoreProfile:
         """See `Ranker.course`."""
         slopes = self.coef_ if self.columns_ is None else self.columns_.by_feature(self.coef_)
-        return Course(float(slopes[feature]), np.zeros(0))
+        return ScoreProfile(float(slopes[feature]), np.zeros(0))
 
 
-class ForestTerms(OfTrees):
+class ForestTerms(ForestMixin):
     """What a ranker that adds up trees has before `Ranker` among its bases."""
 
     threads: int | None
@@ -162,10 +241,10 @@ class ForestTerms(OfTrees):
         coded = frozenset(() if self.encoding_ is None else self.encoding_.categories)
         return coded if self.columns_ is not None else coded | self.forest_.categories
 
-    def course(self, feature: int) -> Course:
+    def course(self, feature: int) -> ScoreProfile:
         """See `Ranker.course`."""
         column = column_of(feature, self.columns_)
-        return Course(0.0, self.forest_.thresholds(column), self.forest_.single_rows)
+        return ScoreProfile(0.0, self.forest_.thresholds(column), self.forest_.single_rows)
 
 
 def column_of(feature: int, columns: SeenColumns | None) -> int:
@@ -190,6 +269,33 @@ def with_rows(query: RankingData, X: FloatArray, copies: int = 1) -> RankingData
         "qids": np.arange(copies),
     }
     return query.with_trusted(**(dropped | new))
+
+
+def rescored(
+    ranker: Any, query: RankingData, X: FloatArray, changes: Mapping[int, FloatArray], features: Any
+) -> FloatArray:
+    """Return the scores of some documents of a query in several variants of it, (variants, documents).
+
+    Args:
+        ranker: a fitted ranker. If it looks at whole queries, each variant is a copy of the query.
+        query: the query, with the columns of training.
+        X: its rows.
+        changes: for each document, by its row, the values of `features` in each variant, (variants, features).
+        features: the columns that change.
+    """
+    rows = list(changes)
+    held = np.arange(len(X)) if ranker.sees_queries else np.array(rows)
+    places = rows if ranker.sees_queries else list(range(len(rows)))
+    n_variants, scores = len(next(iter(changes.values()))), []
+    each = max(1, _MAX_VALUES // (len(held) * X.shape[1]))
+    for first in range(0, n_variants, each):
+        part = slice(first, min(first + each, n_variants))
+        copies = np.repeat(X[held][None], part.stop - first, axis=0)
+        for place, row in zip(places, rows, strict=True):
+            copies[:, place, features] = changes[row][part]
+        predicted = ranker.predict(with_rows(query, copies.reshape(-1, X.shape[1]), len(copies)))
+        scores.append(np.asarray(predicted).reshape(len(copies), -1)[:, places])
+    return np.concatenate(scores)
 
 
 def shapley(ranker: Any, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling) -> Contributions:
@@ -224,26 +330,15 @@ Worth = Callable[[Mask], FloatArray]
 
 
 def _worth(ranker: Any, query: RankingData, X: FloatArray, a: int, b: int, players: IntArray) -> Worth:
-    """What coalitions of the players earn, one a row."""
-
-    def alone(masks: Mask) -> FloatArray:
-        rows = np.repeat(X[b][None], len(masks), axis=0)
-        rows[:, players] = np.where(masks, X[a, players], X[b, players])
-        return np.asarray(ranker.predict(with_rows(query, rows)))
-
-    def among_others(masks: Mask) -> FloatArray:
-        rows = np.repeat(X[None], len(masks), axis=0)
-        rows[:, a, players] = np.where(masks, X[a, players], X[b, players])
-        rows[:, b, players] = np.where(masks, X[b, players], X[a, players])
-        scores = ranker.predict(with_rows(query, rows.reshape(-1, X.shape[1]), len(masks))).reshape(len(masks), -1)
-        return np.asarray(scores[:, a] - scores[:, b]) / 2
-
-    whole = ranker.sees_queries
-    each = max(1, _VALUES // (X.size if whole else X.shape[1]))
+    """Return the function from coalitions of the players, one a row, to what they earn."""
+    own, others = X[a, players], X[b, players]
 
     def worth(masks: Mask) -> FloatArray:
-        play = among_others if whole else alone
-        return np.concatenate([play(masks[first : first + each]) for first in range(0, len(masks), each)])
+        mixture, exchanged = np.where(masks, own, others), np.where(masks, others, own)
+        if not ranker.sees_queries:
+            return rescored(ranker, query, X, {a: mixture}, players)[:, 0]
+        scores = rescored(ranker, query, X, {a: mixture, b: exchanged}, players)
+        return np.asarray(scores[:, 0] - scores[:, 1]) / 2
 
     return worth
 

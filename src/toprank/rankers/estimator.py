@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-import os
-import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from toprank.data.checks import check_finite, sparse_features
-from toprank.data.warnings import FEW
 from toprank.errors import DataError, warn_user
 
 # `qid` goes to fit, predict and score without a request. So do weights: if `score` did not take them, scikit-learn
@@ -37,8 +34,10 @@ _PASSED_ON = {
 }
 _DATA = ("self", "X", "y")
 
-_WARNED: WeakKeyDictionary[Any, set[type[Warning]]] = WeakKeyDictionary()
-"""What a ranker and its clones have warned of within searches and cross-validation; they share one set."""
+_WARNED_BY_CLONES: WeakKeyDictionary[Any, set[type[Warning]]] = WeakKeyDictionary()
+"""The warnings that the clones of an estimator have given, by the estimator; see `__sklearn_clone__`."""
+_CLONES: WeakKeyDictionary[Any, set[type[Warning]]] = WeakKeyDictionary()
+"""The same sets, by the clones."""
 
 
 class Estimator:
@@ -99,7 +98,11 @@ class Estimator:
         return is_fitted(self)
 
     def __sklearn_clone__(self) -> Self:
-        clone: Self = unfitted(self)
+        """Return an unfitted copy for scikit-learn, whose searches and cross-validation fit nothing but such clones.
+
+        All clones of an estimator warn of one thing once; see `warn_once`.
+        """
+        clone: Self = unfitted(self, for_scikit_learn=True)
         return clone
 
     def _repr_html_(self) -> str | None:
@@ -154,29 +157,39 @@ class Estimator:
         return self._request("score", requests)
 
     def warn_once(self, message: str, category: type[Warning]) -> None:
-        """Warn; in searches and cross-validation of scikit-learn, only the first of a ranker and its clones does."""
-        if _in_scikit_learn("model_selection"):
-            warned = _WARNED.setdefault(self, set())
-            if category in warned:
-                return
+        """Warn; of the clones that scikit-learn makes of an estimator, only the first one does."""
+        warned = _CLONES.get(self, set())
+        if category not in warned:
             warned.add(category)
-        warn_user(message, category)
+            warn_user(message, category)
 
 
-def unfitted(value: Any) -> Any:
-    """Return a ranker with the same parameters that has learned nothing; other values are copied."""
+def is_clone(estimator: Estimator) -> bool:
+    """Return whether an estimator was made by scikit-learn's `clone`, or is a copy of such a one."""
+    return estimator in _CLONES
+
+
+def unfitted(value: Any, *, for_scikit_learn: bool = False) -> Any:
+    """Return a ranker with the same parameters that has learned nothing; other values are copied.
+
+    `for_scikit_learn` makes clones of it and of the estimators among its parameters; copies of clones are clones.
+    """
     if isinstance(value, list | tuple):
-        return type(value)([unfitted(member) for member in value])
+        return type(value)([unfitted(member, for_scikit_learn=for_scikit_learn) for member in value])
     if isinstance(value, type) or not hasattr(value, "get_params"):
         return copy.deepcopy(value)
     if not isinstance(value, Estimator):
         from sklearn.base import clone
 
         return clone(value)
-    copied = type(value)(**{name: unfitted(parameter) for name, parameter in value.get_params(deep=False).items()})
+    parameters = value.get_params(deep=False)
+    copied = type(value)(
+        **{name: unfitted(inner, for_scikit_learn=for_scikit_learn) for name, inner in parameters.items()}
+    )
     if value._changed_requests:
         copied._changed_requests = value._changed_requests
-    _WARNED[copied] = _WARNED.setdefault(value, set())
+    if value in _CLONES or for_scikit_learn:
+        _CLONES[copied] = _CLONES[value] if value in _CLONES else _WARNED_BY_CLONES.setdefault(value, set())
     return copied
 
 
@@ -226,7 +239,8 @@ class Recorded(Estimator):
         draft = copy.copy(self)
         for name in [name for name in vars(draft) if name == "_record" or is_learnt(name)]:
             del vars(draft)[name]
-        _WARNED[draft] = _WARNED.setdefault(self, set())
+        if self in _CLONES:
+            _CLONES[draft] = _CLONES[self]
         return draft._owning()
 
     def reopened(self) -> Self:
@@ -307,15 +321,9 @@ def _unchanging(array: Any) -> Any:
     return view
 
 
-class available_if:  # noqa: N801 - a decorator
-    """A method that exists only if `check` is true of the instance, also for `hasattr`."""
-
-    def __init__(self, check: Callable[[Any], bool]) -> None:
-        self.check = check
-
-    def __call__(self, method: Callable[..., Any]) -> Any:
-        """Decorate a method."""
-        return _Available(self.check, method)
+def available_if(check: Callable[[Any], bool]) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate a method that exists only if `check` is true of the instance, also for `hasattr`."""
+    return partial(_Available, check)
 
 
 class _Available:
@@ -329,88 +337,3 @@ class _Available:
         if not self.check(instance):
             raise AttributeError(f"This {owner.__name__} has no attribute {self.method.__name__!r}")
         return self.method.__get__(instance, owner)
-
-
-def _in_scikit_learn(*path: str, function: str | None = None) -> bool:
-    """Return whether we were called from a folder or file of scikit-learn, or from a function there."""
-    place = os.sep + os.path.join("sklearn", *path)
-    frame = sys._getframe(1) if "sklearn.model_selection" in sys.modules else None
-    while frame is not None:
-        if place in frame.f_code.co_filename and function in (None, frame.f_code.co_name):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def check_validation(qid: Any, n_rows: int) -> None:
-    """Refuse a fit whose score will not know the queries: once, instead of a warning for each fold."""
-    if n_rows <= FEW or not _in_scikit_learn("model_selection", "_validation.py", function="_fit_and_score"):
-        return
-    from sklearn import get_config
-
-    if qid is None or not get_config()["enable_metadata_routing"]:
-        raise DataError(
-            "Rankings are validated by query, but scikit-learn passes no qid on to "
-            f"{'fit' if qid is None else 'score'}. Call sklearn.set_config(enable_metadata_routing=True) first, then "
-            "search.fit(X, y, qid=qid, groups=qid), or cross_val_score(..., params={'qid': qid, 'groups': qid}), with "
-            "cv=GroupKFold(), which keeps queries whole."
-        )
-
-
-_KINDS = (np.float64, np.float32)
-
-
-def validate(estimator: Any, X: Any, y: Any = None, *, reset: bool, sparse: bool) -> Any:
-    """Return X as a matrix of floats, with y as labels; `reset` stores number and names of the columns, else compares.
-
-    Plain arrays and frames of numbers are checked here; anything unusual or wrong is left to scikit-learn, which has a
-    message for everything.
-    """
-    matrix, names = _plain_matrix(X)
-    names_before = getattr(estimator, "feature_names_in_", None)
-    if matrix is not None and (y is None or _is_plain_column(y, len(matrix))):
-        if reset:
-            estimator.__dict__.pop("feature_names_in_", None)
-            estimator.n_features_in_ = matrix.shape[1]
-            if names is not None:
-                estimator.feature_names_in_ = names
-            return (matrix, np.asarray(y))
-        same = names is None if names_before is None else names is not None and np.array_equal(names, names_before)
-        if same and matrix.shape[1] == estimator.n_features_in_:
-            return matrix
-    from sklearn.utils.validation import validate_data
-
-    options: dict[str, Any] = {"accept_sparse": "csr" if sparse else False, "dtype": list(_KINDS)}
-    options |= {"ensure_all_finite": False, "reset": reset}  # our own message names the feature that is infinite
-    if sparse and hasattr(X, "toarray"):
-        X = sparse_features(X)  # scikit-learn and SciPy follow index arrays without a look, and so do our kernels
-        check_finite(X, None)
-    checked = (
-        validate_data(estimator, X, **options)
-        if y is None
-        else validate_data(estimator, X, y, y_numeric=True, **options)
-    )
-    check_finite(checked if y is None else checked[0], getattr(estimator, "feature_names_in_", None))
-    return checked
-
-
-def _plain_matrix(X: Any) -> tuple[Any, Any]:
-    """Return a matrix of floats and the names of its columns, or None if X is no plain one; refuse infinite values."""
-    names = None
-    if type(X).__module__.partition(".")[0] == "pandas" and hasattr(X, "columns"):
-        names = np.array(list(X.columns), dtype=object)
-        if not all(isinstance(name, str) for name in names) or not all(kind.kind in "fiu" for kind in X.dtypes):
-            return None, None
-        X = X.to_numpy()
-    if type(X) is not np.ndarray or X.ndim != 2 or X.dtype.kind not in "fiu" or 0 in X.shape:
-        return None, None
-    matrix = X if X.dtype in _KINDS else X.astype(np.float64)
-    check_finite(matrix, names)
-    return matrix, names
-
-
-def _is_plain_column(y: Any, n: int) -> bool:
-    column = np.asarray(y) if isinstance(y, list | np.ndarray) or type(y).__module__.startswith("pandas.") else None
-    return (
-        column is not None and column.shape == (n,) and column.dtype.kind in "fiu" and bool(np.isfinite(column).all())
-    )

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Encoding
-from toprank.data.level_means import LevelMean
-from toprank.data.seen_columns import SeenColumns
-from toprank.errors import DataError
-from toprank.rankers.estimator import check_is_fitted
+from toprank.errors import DataError, refuse_if
+from toprank.rankers.estimator import Recorded, check_is_fitted
+from toprank.rankers.seen_columns import SeenColumns
+from toprank.rankers.target_encoding import TargetEncoding
 from toprank.rankers.trees.forest import MISSING_NAN, Forest, Tree
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class Wide:
     """Each feature that is a category, and for each of its codes the column that is 1; for any other value none is."""
     width: int
     part: LinearFunction | Forest | Network | GradeGains
-    means: tuple[LevelMean, ...] = ()
+    means: tuple[TargetEncoding, ...] = ()
     """Tables of one category or of two, a column each at the end; any other value than a code has 0."""
 
     @classmethod
@@ -232,6 +232,29 @@ class Formula:
         return {self.encoding.names[j]: self.encoding.columns[j].levels for j in self.encoding.categories}
 
 
+class Expressible(Recorded):
+    """A ranker whose score may be a formula of a document's own features."""
+
+    columns_: SeenColumns | None
+
+    def formula(self) -> Part:
+        """Return the score as a function of a document's own features, in plain numbers: what `toprank.export` writes.
+
+        Raises:
+            DataError: there is no such formula, with the reason.
+        """
+        check_is_fitted(self)
+        part = self._formula()
+        if self.columns_ is None:
+            return part
+        assert not isinstance(part, Blend | Wide)  # a blend leaves categories to its members
+        return Wide.of(self.columns_, part)
+
+    def _formula(self) -> Part:
+        """Return the formula over the columns that the ranker sees."""
+        raise DataError(f"A {type(self).__name__} has no formula that could be exported; save it, and serve the file.")
+
+
 def formula_of(ranker: Any, name: str = "model") -> Formula:
     """The formula of a fitted ranker.
 
@@ -254,11 +277,11 @@ def _check_texts(formula: Formula) -> None:
     texts = [("feature", name, name) for name in formula.features]
     texts += [("level of the category", name, level) for name, levels in formula.levels.items() for level in levels]
     for kind, name, text in texts:
-        if any("\ud800" <= mark <= "\udfff" for mark in text):
-            raise DataError(
-                f"The {kind} {name!a} holds half a character ({text!a}), which cannot be written to a file. Rename it "
-                "before training: text.encode(errors='replace').decode()."
-            )
+        refuse_if(
+            any("\ud800" <= mark <= "\udfff" for mark in text),
+            f"The {kind} {name!a} holds half a character ({text!a}), which cannot be written to a file. Rename it "
+            "before training: text.encode(errors='replace').decode().",
+        )
 
 
 def _alike(part: Part, kind: Callable[[Part], T | None]) -> list[tuple[float, T]]:

@@ -21,15 +21,15 @@ from functools import partial
 from os import PathLike, fspath, stat
 from os.path import basename, isfile
 from stat import S_ISDIR, S_ISREG
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank import __version__
 from toprank.data.bytesource import check_name, output
-from toprank.errors import DataError, FileError, FormatError
-from toprank.rankers.schema import describe, needed
+from toprank.errors import DataError, FileError, FormatError, refuse_if
+from toprank.rankers.schema import State, describe, needed
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -46,14 +46,6 @@ _BLOCK = 1 << 20
 _NAME = re.compile(r"metadata\.json|checksums\.json|arrays/\w+\.npy|texts/\w+\.txt")
 
 T = TypeVar("T")
-
-
-class State(NamedTuple):
-    """What a ranker saves: plain values, arrays and texts."""
-
-    values: dict[str, Any]
-    arrays: Mapping[str, npt.NDArray[Any]]
-    texts: Mapping[str, str]
 
 
 # ---- writing ----
@@ -377,13 +369,13 @@ class _Archive:
         for block in self._blocks(name):
             content += block
         stream = io.BytesIO(content[:_BLOCK])
-        if np.lib.format.read_magic(stream) != (1, 0):
-            raise DataError(f"the array {name} is not in NumPy's plain format")
+        refuse_if(np.lib.format.read_magic(stream) != (1, 0), f"the array {name} is not in NumPy's plain format")
         shape, in_columns, dtype = np.lib.format.read_array_header_1_0(stream)
-        if dtype.kind not in "fiu" or dtype.subdtype is not None:
-            raise DataError(f"the array {name} does not hold numbers")
-        if math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
-            raise DataError(f"the array {name} is not as large as it says")
+        refuse_if(dtype.kind not in "fiu" or dtype.subdtype is not None, f"the array {name} does not hold numbers")
+        refuse_if(
+            math.prod(shape) * dtype.itemsize != len(content) - stream.tell(),
+            f"the array {name} is not as large as it says",
+        )
         flat = np.frombuffer(content, dtype, offset=stream.tell())
         return flat.reshape(shape, order="F" if in_columns else "C")
 

@@ -17,9 +17,17 @@ from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError, UnknownNameError
 from toprank.losses import Loss
+from toprank.losses import make as make_loss
 from toprank.metrics.conventions import Gain
 from toprank.rankers.estimator import unfitted
 from toprank.scorers.features import Features, Standardisation, row_blocks
+
+
+def reads_labels(loss: Any) -> bool:
+    """Return whether a loss, given by itself or by name, reads the labels; None and the losses of LightGBM do."""
+    if isinstance(loss, Loss) or (isinstance(loss, str) and ":" not in loss):  # with a colon: LightGBM's
+        return make_loss(loss).traits.labels
+    return True
 
 
 def whole_grades(labels: FloatArray, remedy: str) -> int:

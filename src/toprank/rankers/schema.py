@@ -13,7 +13,19 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Self,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +33,14 @@ import numpy.typing as npt
 from toprank import losses, solvers
 from toprank.compute import FloatArray
 from toprank.data.encoding import Encoding
-from toprank.errors import DataError
-from toprank.importing import exports
+from toprank.errors import DataError, refuse_if
+from toprank.lazy_imports import exports
 from toprank.losses.own import OwnLoss, named
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure
+from toprank.rankers.estimator import Recorded
+from toprank.rankers.seen_columns import TABLE, SeenColumns
+from toprank.scorers.features import Standardisation
 from toprank.text.tables import TextFeatures
 
 if TYPE_CHECKING:
@@ -88,8 +103,7 @@ def from_plain(value: Any) -> Any:
     if isinstance(value, dict) and "solver" in value:
         options = dict(value["solver"])
         name = options.pop("name")
-        if name not in exports("toprank.solvers"):
-            raise DataError(f"There is no solver called '{name}'.")
+        refuse_if(name not in exports("toprank.solvers"), f"There is no solver called '{name}'.")
         return getattr(solvers, name)(**options)
     return value
 
@@ -116,11 +130,12 @@ class Numbers:
         """Return the array of a file in the type that we compute with; its lengths are checked later."""
         if not isinstance(array, np.ndarray) or array.ndim != len(self.axes):
             raise DataError(f"the array {name} does not have {len(self.axes)} axes")
-        if array.dtype.kind not in ("iu" if self.whole else "fiu"):
-            raise DataError(f"the array {name} does not hold {'whole' if self.whole else 'finite'} numbers")
+        refuse_if(
+            array.dtype.kind not in ("iu" if self.whole else "fiu"),
+            f"the array {name} does not hold {'whole' if self.whole else 'finite'} numbers",
+        )
         numbers = np.require(array, np.int64 if self.whole else np.float64, ["C", "A", "W"])
-        if not np.isfinite(numbers).all():
-            raise DataError(f"the array {name} does not hold finite numbers")
+        refuse_if(not np.isfinite(numbers).all(), f"the array {name} does not hold finite numbers")
         return numbers
 
     def check_lengths(self, name: str, array: npt.NDArray[Any], lengths: dict[str, int]) -> None:
@@ -168,8 +183,7 @@ def needed(parts: Any, name: str) -> Any:
 def read_value(parts: Any, name: str, hint: Any) -> Any:
     """Return a value of a file; refuse one that does not have the declared type."""
     value = needed(parts, name)
-    if not fits(value, hint):
-        raise DataError(f"{name} cannot be {reprlib.repr(value)}")
+    refuse_if(not fits(value, hint), f"{name} cannot be {reprlib.repr(value)}")
     return value
 
 
@@ -185,8 +199,7 @@ def read_parameters(kind: type, written_values: Any, former: Mapping[str, str]) 
         name = former.get(written, written)
         if name in OF_THE_MACHINE:
             continue
-        if name not in hints or name in parameters:
-            raise DataError(f"there is no parameter {reprlib.repr(written)}")
+        refuse_if(name not in hints or name in parameters, f"there is no parameter {reprlib.repr(written)}")
         called = f"the parameter {name}"
         parameters[name] = read_value({called: from_plain(value)}, called, hints[name])
     return parameters
@@ -199,8 +212,9 @@ def describe(ranker: Ranker, metadata: Any, text_arrays: Mapping[str, npt.NDArra
     """
     features = read_value(metadata, "features", dict[str, Any])
     count, names = read_value(features, "count", int), read_value(features, "names", list[str] | None)
-    if count < 1 or (names is not None and len(names) != count):
-        raise DataError("the names of the features do not fit their number")
+    refuse_if(
+        count < 1 or (names is not None and len(names) != count), "the names of the features do not fit their number"
+    )
     ranker.n_features_in_ = count
     if names is not None:
         ranker.feature_names_in_ = np.array(names, dtype=object)
@@ -209,8 +223,7 @@ def describe(ranker: Ranker, metadata: Any, text_arrays: Mapping[str, npt.NDArra
         ranker.first_feature_id_ = first
     if "columns" in features:
         encoding = Encoding.from_plain(features["columns"])
-        if list(encoding.names) != names:
-            raise DataError("the columns are not those of the features")
+        refuse_if(list(encoding.names) != names, "the columns are not those of the features")
         ranker.encode(encoding, features.get("one_hot"))
     if "text" in features:
         ranker.text_ = TextFeatures.restore(features["text"], text_arrays, names, ranker.encoding_)
@@ -222,3 +235,95 @@ def read_training(parts: Any) -> dict[str, Any]:
     training: dict[str, Any] = read_value(parts, "training", dict[str, Any])
     read_value(training, "queries", int)
     return training
+
+
+_OF_FEATURES = Numbers("features")
+
+
+class State(NamedTuple):
+    """What a ranker saves: plain values, arrays and texts."""
+
+    values: dict[str, Any]
+    arrays: Mapping[str, npt.NDArray[Any]]
+    texts: Mapping[str, str]
+
+
+class Savable(Recorded):
+    """A ranker that declares what a model file holds of it."""
+
+    saved_arrays: ClassVar[Mapping[str, Numbers]] = {}
+    """Fitted arrays that a model file holds, and what they must be."""
+    saved_values: ClassVar[Mapping[str, Any]] = {}
+    """Fitted plain values that a model file holds, and their types."""
+    standardises: ClassVar[bool] = False
+    """Whether a model file holds the standardisation of the features."""
+
+    former_parameters: ClassVar[Mapping[str, str]] = {}
+    """Names of parameters in earlier model files, and their names now."""
+
+    n_features_in_: int
+    encoding_: Encoding | None
+    columns_: SeenColumns | None
+    standardisation_: Standardisation
+
+    @property
+    def column_names_(self) -> tuple[str, ...] | None:
+        """The names of the columns that the ranker sees: of the features, or of the levels of categories too."""
+        names = getattr(self, "feature_names_in_", None)
+        return self.columns_.names if self.columns_ is not None else None if names is None else tuple(names)
+
+    @property
+    def n_columns_(self) -> int:
+        """Number of the columns that the ranker sees."""
+        return self.n_features_in_ if self.columns_ is None else self.columns_.width
+
+    def state(self) -> State:
+        """Return everything that `restore` needs, as plain values, arrays and texts."""
+        parameters_of_fit = self._saved_parameters().items()
+        parameters = {name: plain(name, value) for name, value in parameters_of_fit if name not in OF_THE_MACHINE}
+        arrays = {name.rstrip("_"): np.asarray(getattr(self, name)) for name in self.saved_arrays}
+        if self.standardises:
+            arrays |= {"centre": self.standardisation_.centre, "spread": self.standardisation_.spread}
+        arrays |= {} if self.columns_ is None else self.columns_.arrays()
+        values = {name.rstrip("_"): getattr(self, name) for name in self.saved_values}
+        return State({"parameters": parameters, "fitted": values}, arrays, {})
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        """Return the parameters that a model file holds: those of the fit."""
+        return self.as_fitted.get_params(deep=False)
+
+    def check_restored(self) -> None:
+        """Refuse arrays that do not fit the number of features, or each other."""
+        refuse_if("_tables_of_file" in vars(self), "there are means of levels, but no categories that have them")
+        lengths = {"features": self.n_columns_}
+        for name, numbers in self.saved_arrays.items():
+            numbers.check_lengths(name.rstrip("_"), getattr(self, name), lengths)
+        if self.standardises:
+            centre, spread = self.standardisation_.centre, self.standardisation_.spread
+            for name, array in (("centre", centre), ("spread", spread)):
+                _OF_FEATURES.check_lengths(name, array, lengths)
+            refuse_if(not (spread > 0).all(), "the standardisation divides by a spread that is not above 0")
+
+    def encode(self, encoding: Encoding | None, columns: Any) -> None:
+        """Set the kinds of a restored ranker's features; `columns`: what the file says of the levels of categories."""
+        self.encoding_ = encoding
+        if encoding is not None and encoding.categories and (columns is not None or not self.takes_categories):
+            tables = vars(self).pop("_tables_of_file", [])
+            self.columns_ = SeenColumns.from_plain(encoding, columns, tables, self.takes_categories)
+
+    @classmethod
+    def restore(cls, state: State) -> Self:
+        """Return the ranker that `state` described: a draft, to be `settled` once the rest of the file is read."""
+        ranker = cls(**read_parameters(cls, needed(state.values, "parameters"), cls.former_parameters))
+        for name, numbers in cls.saved_arrays.items():
+            part = name.rstrip("_")
+            setattr(ranker, name, numbers.read(part, needed(state.arrays, part)))
+        fitted = needed(state.values, "fitted")
+        for name, hint in cls.saved_values.items():
+            setattr(ranker, name, read_value(fitted, name.rstrip("_"), hint))
+        if cls.standardises:
+            centre, spread = (_OF_FEATURES.read(name, needed(state.arrays, name)) for name in ("centre", "spread"))
+            ranker.standardisation_ = Standardisation(centre, spread)
+        if f"{TABLE}0" in state.arrays:
+            ranker._tables_of_file = [state.arrays[name] for name in SeenColumns.tables(state.arrays)]
+        return ranker

@@ -22,15 +22,22 @@ from typing_extensions import override
 from toprank.compute import FloatArray, available_threads, each_block
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Encoding
-from toprank.data.level_means import Asked, LevelMean, LevelMeans, chosen, out_of_fold
-from toprank.data.seen_columns import SeenColumns
+from toprank.data.roles import Roles
+from toprank.evaluation.scores import Judge
 from toprank.losses import Loss
 from toprank.losses.base import Block, BoundLoss, Curvature, Judgments, Want
 from toprank.losses.softmax import SoftmaxBound
 from toprank.metrics.conventions import Convention
-from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
 from toprank.rankers.outputs import weighted_grades
+from toprank.rankers.seen_columns import SeenColumns
+from toprank.rankers.target_encoding import (
+    EncodedCategories,
+    TargetEncoding,
+    TargetEncodings,
+    choose_encodings,
+    out_of_fold,
+)
 from toprank.scorers.features import Features, Standardisation
 from toprank.scorers.linear import LinearScorer, Scored, ScoredByClass, ScoredOnce, Scorer
 from toprank.solvers.base import WithHessian
@@ -179,6 +186,8 @@ class Source(ABC):
     feature_names: tuple[str, ...] | None
     first_feature_id: int | None = None
     encoding: Encoding | None = None
+    roles: Roles | None = None
+    """The roles of the columns of the tables that the data come from."""
     fingerprint: str
 
     @abstractmethod
@@ -186,11 +195,11 @@ class Source(ABC):
         """Centre and spread of the features."""
 
     @abstractmethod
-    def level_means(self, valid: Any, asked: Asked, seed: int) -> LevelMeans:
+    def level_means(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
         """The means of levels that a ranker is to see, chosen on validation data, on folds, or by what is asked."""
 
     @abstractmethod
-    def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[LevelMean, ...] = ()) -> SeenColumns:
+    def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[TargetEncoding, ...] = ()) -> SeenColumns:
         """Columns for the levels of the categories, by the documents that have each; `sparse` where they may be.
 
         Categories with `means` of their own have these instead.
@@ -250,12 +259,12 @@ class InMemory(Source):
         return Standardisation.of(self.data.X, self.feature_names, threads)
 
     @override
-    def level_means(self, valid: Any, asked: Asked, seed: int) -> LevelMeans:
+    def level_means(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
         assert self.encoding is not None
-        return chosen(self.data, valid, self.encoding, asked, seed)
+        return choose_encodings(self.data, valid, self.encoding, asked, seed)
 
     @override
-    def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[LevelMean, ...] = ()) -> SeenColumns:
+    def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[TargetEncoding, ...] = ()) -> SeenColumns:
         counts = encoding.counts(self.data.X)
         return SeenColumns.of(encoding, counts, lambda: self.standardisation(None).centre, sparse, means)
 

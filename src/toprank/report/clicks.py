@@ -8,14 +8,14 @@ import numpy as np
 
 from toprank.clicks.checking import LogReport
 from toprank.clicks.context_propensities import ContextPropensities
-from toprank.clicks.harvests import Graph
-from toprank.clicks.held_out import ComparedModels
-from toprank.clicks.training import Trained
-from toprank.drawing import WIDTH, Markup, colour, figure, join, tag, title
+from toprank.clicks.intervention_harvesting import Graph
+from toprank.clicks.model_comparison import ComparedModels
+from toprank.clicks.training_result import Trained
+from toprank.display.pictures import Chart, Line, curves
+from toprank.display.svg import WIDTH, Markup, colour, figure, join, tag, title
 from toprank.errors import count_of
 from toprank.report.page import Section, sectioned_page
 from toprank.report.parts import legend, panel, plain_table, sentences, side_by_side
-from toprank.showing.pictures import Chart, Line, curves
 
 _CONTEXTS = 10  # curves in a picture: more cannot be told apart
 

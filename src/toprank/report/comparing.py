@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,40 +11,40 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import __version__
-from toprank.comparison import Comparison
-from toprank.comparison.runs import are_runs
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.row_order import Order
-from toprank.errors import DataError, UnknownNameError
+from toprank.data.trec import Qrels, Run
+from toprank.errors import DataError, ToprankError, UnknownNameError
+from toprank.evaluation import Comparison
+from toprank.evaluation.compared_runs import qrels_from
+from toprank.evaluation.comparison import ComparedInputs
+from toprank.evaluation.cutoffs import values_at_cutoffs
 from toprank.experiment.provenance import COMPUTING, versions
-from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
-from toprank.metrics.result import Evaluation
+from toprank.metrics.parsing import parse
 from toprank.report.content import (
     Content,
     DataSource,
     Fact,
-    JudgedComparison,
     JudgedDocuments,
     RankedCollection,
     ScoreSpread,
+    query_texts,
+    titles_of,
 )
-from toprank.report.panels.curves import at_cutoffs, curves_of_rankers
+from toprank.report.panels.curves import charts_at_cutoffs, curves_of_rankers
 from toprank.report.panels.explained import explained_ranker
 from toprank.report.panels.features import weights_of_rankers
 from toprank.report.panels.queries import hardest
 from toprank.report.panels.scores import calibrations, spreads
 from toprank.report.parts import PLOTTED, plotted
-from toprank.significance import bootstrap_interval
-
-_SAME = 1e-9  # means of the same numbers, summed in another order
 
 
 def from_comparison(
     comparison: Comparison,
-    data: Any,
-    scores: Mapping[str, Any],
+    data: Any = None,
+    scores: Mapping[str, Any] | None = None,
     *,
     rankers: Mapping[str, Any] | None = None,
     probabilities: Mapping[str, npt.ArrayLike] | None = None,
@@ -53,96 +53,114 @@ def from_comparison(
     command: str | None = None,
     date: str | None = None,
     sources: Mapping[str, RankingData] | None = None,
-    metrics: Any = None,
     order: Order | None = None,
     threads: int | None = None,
     **evaluate_options: Any,
 ) -> Content:
-    """The content of a report about a comparison, with all that the data, scores and rankers can tell.
+    """Return the content of a report about a comparison, with all that its inputs and the rankers show.
 
     Args:
-        comparison: What `toprank.compare` answered.
-        data: The data that were compared on, or the judgments of runs.
-        scores: The scores that were compared: name → one per document; or the runs.
-        rankers: Fitted rankers by the name of their system, as many as are known: weights, learning curves and, where
+        comparison: Result of `toprank.compare`, which keeps its numbers, data and scores.
+        data: The data that were compared on, if they are to be checked against the comparison's own.
+        scores: The scores or runs that were compared, likewise.
+        rankers: Fitted rankers by the name of their system, as many as are known: weights, learning curves and, if
             they have `predict_proba`, calibration.
-        probabilities: P(grade | x) by the name of a system, where it does not come from a ranker.
-        name: What the data are called.
-        title: Of the report.
+        probabilities: P(grade | x) by the name of a system, if it does not come from a ranker.
+        name: Name of the data.
+        title: Title of the report.
         command: The command that makes this report.
-        date: Shown in the report, where given.
+        date: Date to show. Default: none.
         sources: Further data whose fingerprints belong to the report (training, validation).
-        metrics: The metrics as they were given to `compare`, where they are functions of your own.
-        order: How scores and probabilities stand, as it was given to `compare`.
+        order: Order of `scores` and `probabilities`, as in `compare`.
         threads: Number of threads; the report does not depend on it.
-        **evaluate_options: Those that `compare` was given (`max_grade`, `relevant_from`, `unjudged`, `complete` …).
+        **evaluate_options: Options of `compare` to check against those of the comparison.
+
+    Raises:
+        DataError: if the comparison keeps no scores (`compare_values`), or others than those given.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=20, seed=0)
     >>> scores = {"best": data.expected_gain(), "first feature": data.X[:, 0]}
-    >>> content = from_comparison(tr.compare(scores, data), data, scores)
+    >>> content = from_comparison(tr.compare(scores, data))
     >>> content.parts[0].ranked_systems
     ('best', 'first feature')
     """
-    for system in comparison.systems:
-        if system not in scores:
-            raise UnknownNameError("system among the scores", system, scores)
-    if are_runs(scores, data):
+    inputs = comparison.inputs
+    if inputs is None:
+        raise DataError("The comparison was made from values alone; compare scores or runs to report them.")
+    _check_inputs(inputs, data, scores, order, evaluate_options)
+    inputs = replace(inputs, options={**inputs.options, "threads": threads})
+    if isinstance(inputs.data, Qrels):
         if rankers or probabilities or sources:
             raise DataError("A report of runs knows no rankers, probabilities or features; leave them out.")
         from toprank.report.runs import part_of_runs
 
-        part, data_sources, rules = part_of_runs(comparison, data, scores, name, metrics, threads, **evaluate_options)
+        part, data_sources = part_of_runs(comparison, inputs, name)
     else:
-        shared = {"convention": comparison.convention or "standard", "threads": threads, "order": "data"}
-        tables = {system: data.aligned(table, order) for system, table in (probabilities or {}).items()}
-        columns = {
-            system: np.asarray(data.aligned(scores[system], order), dtype=np.float64).reshape(-1)
-            for system in comparison.systems
-        }
-        part, rules = _part_of_scores(
-            comparison, data, columns, name, rankers or {}, tables, metrics, evaluate_options | shared
-        )
-        data_sources = [source_of(*entry) for entry in {name: data, **(sources or {})}.items()]
+        tables = {system: inputs.data.aligned(table, order) for system, table in (probabilities or {}).items()}
+        part = _part_of_scores(comparison, inputs, name, rankers or {}, tables)
+        data_sources = [source_of(*entry) for entry in {name: inputs.data, **(sources or {})}.items()]
     return Content(
         title=title or f"{len(comparison.systems)} systems on {name}",
         parts=(part,),
         sources=tuple(data_sources),
-        conventions=(rules,),
+        conventions=(str(inputs.convention),),
         facts=(*facts_of(comparison), *_ranker_facts(rankers or {}), versions_fact()),
         command=command,
         date=date,
     )
 
 
+def _check_inputs(
+    inputs: ComparedInputs, data: Any, scores: Mapping[str, Any] | None, order: Order | None, options: Mapping[str, Any]
+) -> None:
+    """Refuse data, scores or options that are not those of the comparison."""
+    same = data is None or data is inputs.data or _is_same(inputs.data, data)
+    for system, values in inputs.systems.items():
+        if scores is None:
+            break
+        if system not in scores:
+            raise UnknownNameError("system among the scores", system, scores)
+        given = scores[system]
+        if isinstance(inputs.data, Qrels):
+            same &= _is_same(values, given)
+        else:
+            same &= np.array_equal(np.asarray(inputs.data.aligned(given, order), dtype=np.float64).reshape(-1), values)
+    for name, value in options.items():
+        same &= inputs.options.get(name) == value
+    if not same:
+        raise DataError("The report was given other data, scores or options than those that were compared.")
+
+
+def _is_same(kept: Any, given: Any) -> bool:
+    """Return whether data, judgments or runs hold the same rows."""
+    if isinstance(kept, RankingData):
+        return isinstance(given, RankingData) and kept.equals(given)
+    mine, other = vars(kept), vars((qrels_from if isinstance(kept, Qrels) else Run.of)(given))
+    return all(np.array_equal(mine[name], other[name]) for name in mine)
+
+
 def _part_of_scores(
     comparison: Comparison,
-    data: RankingData,
-    columns: Mapping[str, FloatArray],
+    inputs: ComparedInputs,
     name: str,
     rankers: Mapping[str, Any],
     probabilities: Mapping[str, Any],
-    metrics: Any,
-    options: Mapping[str, Any],
-) -> tuple[RankedCollection, str]:
-    """The part about scores in the order of the data, and the rules of its convention in words."""
+) -> RankedCollection:
+    """Return the part about scores, in the order of the data."""
     for kind, names in (("ranker", rankers), ("system with probabilities", probabilities)):
         for system in names:
             if system not in comparison.systems:
                 raise UnknownNameError(f"{kind} among those compared", system, comparison.systems)
-    wanted = comparison.metrics if metrics is None else metrics
-    evaluations = {system: evaluate(column, data, wanted, **options) for system, column in columns.items()}
-    check_same(comparison, evaluations)
-    first = next(iter(evaluations.values()))
-    judged_data, kept_columns = _evaluated(data, columns, first.qids)
+    data = inputs.data
+    judged_data, kept_columns = _evaluated(data, inputs.systems, comparison.values.units)
     styles = plotted(comparison)
 
-    def means(system: str, measures: list[Measure]) -> Mapping[str, float]:
-        return evaluate(kept_columns[system], judged_data, measures, **options).mean
-
-    documents = JudgedDocuments(judged_data.labels, judged_data.queries, judged_data.row_names, kept_columns)
+    documents = JudgedDocuments(
+        judged_data.labels, judged_data.queries, judged_data.row_names, kept_columns, titles_of(judged_data)
+    )
     drawn = spreads(kept_columns, judged_data, styles)
-    part = part_of(name, comparison, evaluations, documents, drawn, means, options["threads"])
+    part = part_of(name, comparison, inputs, documents, drawn)
     predicted = {
         system: ranker.predict_proba(data)
         for system, ranker in rankers.items()
@@ -150,24 +168,23 @@ def _part_of_scores(
     }
     part = replace(
         part,
+        query_texts=query_texts(judged_data),
         calibrations=calibrations({**probabilities, **predicted}, data, styles),
         learning=curves_of_rankers(rankers, styles),
         weights=weights_of_rankers(rankers, styles, data.feature_names),
     )
-    if metrics is None:  # else they may be functions, which have no name to ask for them by
+    if all(_is_nameable(*pair) for pair in inputs.measures.items()):
+        options = {**inputs.options, "convention": inputs.convention, "order": "data"}
         part = replace(part, explained=explained_ranker(part, judged_data, rankers, options))
-    return part, str(first.convention)
+    return part
 
 
-def check_same(comparison: Comparison, evaluations: Mapping[str, Evaluation]) -> None:
-    """Refuse data, scores or options that give other means than the comparison has."""
-    for system, evaluation in evaluations.items():
-        for metric, mean in comparison.means[system].items():
-            if not abs(evaluation.mean[metric] - mean) <= _SAME * max(1.0, abs(mean)):
-                raise DataError(
-                    f"{metric} of '{system}' is {evaluation.mean[metric]:.6f} on these data, but the comparison says "
-                    f"{mean:.6f}; give the report the data, scores and options that were compared."
-                )
+def _is_nameable(name: str, measure: Measure) -> bool:
+    """Return whether a metric is found by its name, as functions of the user's own are not."""
+    try:
+        return parse(name) == measure
+    except ToprankError:
+        return False
 
 
 def _evaluated(
@@ -184,27 +201,21 @@ def _evaluated(
 def part_of(
     name: str,
     comparison: Comparison,
-    evaluations: Mapping[str, Evaluation],
+    inputs: ComparedInputs,
     documents: JudgedDocuments,
     drawn_spreads: tuple[ScoreSpread, ...],
-    means: Callable[[str, list[Measure]], Mapping[str, float]],
-    threads: int | None,
 ) -> RankedCollection:
-    """What scores and runs have in common; `means` gives those of a system under further measures."""
-    first = next(iter(evaluations.values()))
-    judged = judged_comparison(
-        comparison, {system: dict(evaluation.per_query) for system, evaluation in evaluations.items()}, threads
-    )
+    """Return what reports of scores and of runs have in common."""
     solvable = documents.queries.sum(documents.labels > 0) > 0
-    longest = int(documents.queries.sizes.max())
+    styles, longest = plotted(comparison), int(documents.queries.sizes.max())
     return RankedCollection(
         name=name,
-        qids=first.qids,
-        judgements=(judged,),
-        at_k=at_cutoffs(means, longest, first.measures, plotted(comparison)),
+        qids=comparison.values.units,
+        comparisons=(comparison,),
+        at_k=charts_at_cutoffs(values_at_cutoffs([inputs], list(styles), longest), styles),
         spreads=drawn_spreads,
         documents=documents,
-        hardest=hardest(judged, solvable),
+        hardest=hardest(comparison, solvable),
         caveats=notes_of(comparison, solvable),
     )
 
@@ -215,21 +226,6 @@ def notes_of(comparison: Comparison, solvable: npt.NDArray[np.bool_]) -> tuple[s
     if len(comparison.systems) > PLOTTED:
         caveats.append(f"Plots show {PLOTTED} of the {len(comparison.systems)} systems, the best; tables show all.")
     return tuple(caveats)
-
-
-def judged_comparison(
-    comparison: Comparison, per_query: Mapping[str, Mapping[str, FloatArray]], threads: int | None = None
-) -> JudgedComparison:
-    """The comparison with its numbers, and bootstrap intervals of the means with the options of the comparison."""
-    options: dict[str, Any] = {"confidence": comparison.confidence, "resamples": comparison.resamples}
-    intervals = {
-        system: {
-            metric: bootstrap_interval(values[~np.isnan(values)], seed=comparison.seed, threads=threads, **options)
-            for metric, values in of.items()
-        }
-        for system, of in per_query.items()
-    }
-    return JudgedComparison(comparison, per_query, intervals)
 
 
 def nothing_to_gain(solvable: npt.NDArray[np.bool_]) -> list[str]:

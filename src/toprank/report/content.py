@@ -1,7 +1,7 @@
 """What a report says, before anyone thinks of how it looks: plain values, no markup.
 
-A `Content` holds one `RankedCollection` for each collection that was ranked. It holds at least one `JudgedComparison`,
-a comparison and the per-query numbers behind it; everything else is there where it is known.
+A `Content` holds one `RankedCollection` for each collection that was ranked. A collection holds at least one
+`Comparison`, which keeps its per-query numbers; everything else is optional.
 """
 
 from __future__ import annotations
@@ -13,28 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.comparison import Comparison
 from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
+from toprank.display.pictures import Chart, Picture
+from toprank.display.record import JsonObject, Record
+from toprank.display.tables import Part, Table
 from toprank.errors import DataError, UnknownNameError
-from toprank.explaining import Importance
-from toprank.rankers.explanation import Explanation
-from toprank.showing.pictures import Chart, Picture
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
-from toprank.significance import Interval
-
-
-@dataclass(frozen=True)
-class JudgedComparison:
-    """Systems compared under one convention.
-
-    `per_query` is system → metric → one number per query (NaN where the query does not count), `intervals` system →
-    metric → bootstrap interval of the mean.
-    """
-
-    comparison: Comparison
-    per_query: Mapping[str, Mapping[str, FloatArray]]
-    intervals: Mapping[str, Mapping[str, Interval]]
+from toprank.evaluation import Comparison
+from toprank.explanations import Importance
+from toprank.explanations.pairs import Explanation
 
 
 @dataclass(frozen=True)
@@ -46,17 +34,49 @@ class JudgedDocuments:
         queries: Which documents belong to which query; as many as the per-query numbers have.
         names: What each document is called.
         scores: system → one score per document; -inf where the system did not retrieve it.
+        titles: The title of each document, if the data have texts: the first column of the documents' text.
     """
 
     labels: FloatArray
     queries: Queries
     names: npt.NDArray[Any]
     scores: Mapping[str, FloatArray]
+    titles: npt.NDArray[Any] | None = None
+
+    def name_of(self, row: int) -> str:
+        """The name of a document, and its title if it has one."""
+        return named(self.names[row], None if self.titles is None else self.titles[row])
 
     @property
     def top_grade(self) -> float:
         """The highest grade, at least 1."""
         return float(np.max(np.where(np.isnan(self.labels), 1.0, self.labels), initial=1.0))
+
+
+def named(name: object, text: str | None) -> str:
+    """An id, and the text that belongs to it on one line.
+
+    >>> named(17, "red  shoes"), named("d3", ""), named("d3", None)
+    ('17: red shoes', 'd3', 'd3')
+    """
+    words = " ".join((text or "").split())
+    return f"{name}: {words}" if words else str(name)
+
+
+def query_texts(data: RankingData) -> npt.NDArray[Any] | None:
+    """The words of each query; None if the data have no texts, or documents of a query give it different words."""
+    if data.text is None:
+        return None
+    texts = data.carried[data.text.query]
+    return texts if len(texts) == data.n_queries else None
+
+
+def titles_of(data: RankingData) -> npt.NDArray[Any] | None:
+    """The first text of each document; None if the data have no texts."""
+    if data.text is None:
+        return None
+    texts = data.carried[data.text.document[0]]
+    return texts if len(texts) == data.n_documents else data.queries.spread(texts)
 
 
 @dataclass(frozen=True)
@@ -114,22 +134,27 @@ class WeightsShown:
 
 @dataclass(frozen=True)
 class Explained:
-    """Why a system ranks as it does: what its metric depends on, a pair in the wrong order, what would turn it."""
+    """Why a system ranks as it does: what its metric depends on, a pair in the wrong order, what would turn it.
+
+    `heading` names the pair: its query and its two documents.
+    """
 
     system: str
     importance: Importance | None
     pair: Explanation | None
     change: str
+    heading: str = ""
 
 
 @dataclass(frozen=True)
-class RankedCollection:
-    """One collection: its judgements, the main one first, and all that is known about the systems on it.
+class RankedCollection(JsonObject):
+    """One collection: its comparisons, the main one first, and all that is known about the systems on it.
 
     Attributes:
         name: What the collection is called.
         qids: One id per query.
-        judgements: The first one is plotted and explored; the others are shown as tables.
+        query_texts: The words of each query, if the data have texts.
+        comparisons: The first one is plotted and explored; the others, of other conventions, are shown as tables.
         tables: Further tables, such as means of fold means.
         at_k: Metrics by cut-off.
         learning: Validation metric by round or epoch, by penalty …
@@ -145,7 +170,7 @@ class RankedCollection:
 
     name: str
     qids: npt.NDArray[Any]
-    judgements: tuple[JudgedComparison, ...]
+    comparisons: tuple[Comparison, ...]
     tables: tuple[Titled, ...] = ()
     at_k: tuple[Chart, ...] = ()
     learning: tuple[Chart, ...] = ()
@@ -157,24 +182,28 @@ class RankedCollection:
     hardest: tuple[int, ...] = ()
     caveats: tuple[str, ...] = ()
     against_leader: bool = False
+    query_texts: npt.NDArray[Any] | None = None
+
+    json_fields = ("name", "comparisons", "caveats")
 
     def __post_init__(self) -> None:
-        if not self.judgements:
+        if not self.comparisons:
             raise DataError(f"The part '{self.name}' of the report has nothing to compare.")
-        expected = len(self.qids)
-        for judgement in self.judgements:
-            for system, of in judgement.per_query.items():
-                for metric, values in of.items():
-                    if np.shape(values) != (expected,):
-                        raise DataError(
-                            f"{metric} of '{system}' has {np.size(values)} numbers for {expected} query ids; "
-                            "each query needs one."
-                        )
+        for comparison in self.comparisons:
+            if comparison.queries != len(self.qids):
+                raise DataError(
+                    f"The comparison has numbers of {comparison.queries} queries for {len(self.qids)} query ids; each "
+                    "query needs one."
+                )
+
+    def query_name(self, query: int) -> str:
+        """The id of a query, and its words if they are known."""
+        return named(self.qids[query], None if self.query_texts is None else self.query_texts[query])
 
     @property
     def comparison(self) -> Comparison:
         """The main comparison."""
-        return self.judgements[0].comparison
+        return self.comparisons[0]
 
     @property
     def ranked_systems(self) -> tuple[str, ...]:
@@ -200,7 +229,7 @@ class Fact:
 
 
 @dataclass(frozen=True, repr=False)
-class Content(Shown):
+class Content(Record):
     """Everything that a report says; a notebook shows its tables, `write_html` the whole page.
 
     Attributes:
@@ -223,6 +252,8 @@ class Content(Shown):
     date: str | None = None
     caveats: tuple[str, ...] = ()
 
+    json_fields = ("title", "parts", "caveats")
+
     def __post_init__(self) -> None:
         if not self.parts:
             raise DataError("A report needs at least one comparison.")
@@ -237,26 +268,16 @@ class Content(Shown):
             parts += [f"{part.name}: {part.comparison.heading}", ranked, verdicts, *part.caveats]
         return [*parts, *self.caveats, "The whole page, to hand on: toprank.report.write_html(path, content)."]
 
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each part, convention, system and metric: the mean and its interval."""
+    def _columns(self) -> dict[str, list[Any]]:
         names = ("part", "convention", "system", "metric", "mean", "low", "high")
         rows = [
-            (part.name, judgement.comparison.convention, system, metric, mean, *judgement.intervals[system][metric])
+            (part.name, comparison.convention, system, metric, mean, *comparison.mean_intervals[system][metric])
             for part in self.parts
-            for judgement in part.judgements
-            for system, means in judgement.comparison.means.items()
+            for comparison in part.comparisons
+            for system, means in comparison.means.items()
             for metric, mean in means.items()
         ]
-        return frame_of(dict(zip(names, zip(*rows, strict=True), strict=True)), kind)
-
-    def to_dict(self) -> dict[str, Any]:
-        """What was compared, as plain values for JSON: each part under each of its conventions."""
-        parts = [
-            {"name": part.name, "comparisons": [judgement.comparison.to_dict() for judgement in part.judgements],
-             "caveats": list(part.caveats)}
-            for part in self.parts
-        ]  # fmt: skip
-        return {"title": self.title, "summary": self.summary, "parts": parts, "caveats": list(self.caveats)}
+        return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
     def plot(self, metric: str | None = None, part: str | None = None) -> Picture:
         """The differences of a part, the first if none is named, with their intervals."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toprank.drawing import join, tag
+from toprank.display.svg import join, tag
 from toprank.errors import count_of
 from toprank.monitoring import Drift
 from toprank.report.page import Section, sectioned_page

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,31 +13,34 @@ import numpy.typing as npt
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
+from toprank.display.pictures import Chart
+from toprank.display.tables import Table
 from toprank.errors import DataError, FileError, UnknownNameError
+from toprank.evaluation import Comparison
+from toprank.evaluation.comparison import ComparedInputs
+from toprank.evaluation.cutoffs import values_at_cutoffs
 from toprank.experiment import Results
 from toprank.experiment.tables import around, comparison_of, number_or_dash, pooled_queries
 from toprank.metrics.conventions import CONVENTIONS
-from toprank.metrics.evaluation import evaluate
 from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
-from toprank.report.comparing import facts_of, judged_comparison, nothing_to_gain
+from toprank.report.comparing import facts_of, nothing_to_gain
 from toprank.report.content import (
     Content,
     DataSource,
     DrawnCalibration,
     Fact,
-    JudgedComparison,
     JudgedDocuments,
     RankedCollection,
     Titled,
+    query_texts,
+    titles_of,
 )
-from toprank.report.panels.curves import at_cutoffs, curves_of_cells
+from toprank.report.panels.curves import charts_at_cutoffs, curves_of_cells
 from toprank.report.panels.features import weights_of_cells
 from toprank.report.panels.queries import hardest
 from toprank.report.panels.scores import calibration, spreads
 from toprank.report.parts import plotted
-from toprank.showing.pictures import Chart
-from toprank.showing.tables import Table
 
 _FOLD_MEANS = (
     "As in the tables of papers: the mean over the queries of each fold, then over the folds. The first sentence, the "
@@ -92,12 +95,11 @@ def from_results(
 
 
 def _part(results: Results, dataset: str) -> RankedCollection | None:
-    judgements = [
-        judgement for name in results.conventions if (judgement := _judgement(results, dataset, name)) is not None
-    ]
-    if not judgements:
+    by_convention = [comparison_of(results, dataset, name) for name in results.conventions]
+    comparisons = tuple(comparison for comparison in by_convention if comparison is not None)
+    if not comparisons:
         return None
-    main = judgements[0].comparison
+    main = comparisons[0]
     styles = plotted(main)
     qids, relevant = _queries(results, dataset)
     kept = _tests_and_scores(results, dataset, main.systems, qids)
@@ -106,11 +108,11 @@ def _part(results: Results, dataset: str) -> RankedCollection | None:
     part = RankedCollection(
         name=dataset,
         qids=qids,
-        judgements=tuple(judgements),
+        comparisons=comparisons,
         tables=tuple(_tables(results, dataset)),
         learning=curves_of_cells(cells, main.systems),
         weights=weights_of_cells(cells, styles, folds[0].get("feature_names")),
-        hardest=hardest(judgements[0], relevant > 0),
+        hardest=hardest(main, relevant > 0),
         caveats=tuple(_notes(results, dataset, relevant, kept is not None)),
         against_leader=results.provenance["baseline"] != main.baseline,
     )
@@ -121,20 +123,12 @@ def _part(results: Results, dataset: str) -> RankedCollection | None:
     pooled = _pooled_data(tests, documents)
     return replace(
         part,
+        query_texts=_joined([query_texts(test) for test in tests]),
         documents=documents,
-        at_k=_at_cutoffs(results, dataset, tests, scores, styles, main.convention),
+        at_k=_at_cutoffs(results, dataset, kept, main),
         spreads=spreads(scores, pooled, styles),
         calibrations=tuple(_calibrations(results, dataset, pooled, styles)),
     )
-
-
-def _judgement(results: Results, dataset: str, convention: str) -> JudgedComparison | None:
-    comparison = comparison_of(results, dataset, convention)
-    if comparison is None:
-        return None
-    columns = {metric: results.pooled_values(metric, convention, dataset) for metric in comparison.metrics}
-    per_query = {system: {metric: columns[metric][system] for metric in columns} for system in comparison.systems}
-    return judged_comparison(comparison, per_query)
 
 
 # ---- queries and documents ----
@@ -171,7 +165,13 @@ def _documents(folds: tuple[str, ...], tests: list[RankingData], scores: Mapping
     labels = np.concatenate([test.labels for test in tests])
     queries = Queries.from_sizes(np.concatenate([test.queries.sizes for test in tests]))
     names = np.concatenate([_names(fold, test) for fold, test in zip(folds, tests, strict=True)])
-    return JudgedDocuments(labels, queries, names, scores)
+    return JudgedDocuments(labels, queries, names, scores, _joined([titles_of(test) for test in tests]))
+
+
+def _joined(texts: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any] | None:
+    """The texts of all folds, fold after fold; None if any fold has none."""
+    known = [of for of in texts if of is not None]
+    return np.concatenate(known) if len(known) == len(texts) else None
 
 
 def _names(fold: str, test: RankingData) -> npt.NDArray[Any]:
@@ -193,35 +193,32 @@ def _pooled_data(tests: list[RankingData], documents: JudgedDocuments) -> Rankin
 
 
 def _at_cutoffs(
-    results: Results,
-    dataset: str,
-    tests: list[RankingData],
-    scores: Mapping[str, FloatArray],
-    styles: Mapping[str, int],
-    convention: str | None,
+    results: Results, dataset: str, kept: tuple[list[RankingData], dict[str, FloatArray]], comparison: Comparison
 ) -> tuple[Chart, ...]:
-    """Each fold on its own scale of grades, as the experiment judged it; then the queries pooled."""
-    if convention not in CONVENTIONS:  # a convention of the user's own cannot be found again by its name
+    """Return metrics by cut-off: each fold on its own scale of grades, as the experiment evaluated it, then pooled."""
+    if comparison.convention not in CONVENTIONS:  # a convention of the user's own cannot be found again by its name
         return ()
-    folds = results.provenance["datasets"][dataset]["folds"]
-    ends = np.cumsum([test.n_documents for test in tests])[:-1]
-
-    def means(system: str, cut: list[Measure]) -> dict[str, float]:
-        by_test = []
-        for fold, test, column in zip(folds, tests, np.split(scores[system], ends), strict=True):
-            options: dict[str, Any] = {"convention": convention, "max_grade": fold.get("max_grade") or None}
-            by_test.append(evaluate(column, test, cut, order="data", **options).per_query)
-        pooled = {str(measure): np.concatenate([of[str(measure)] for of in by_test]) for measure in cut}
-        return {
-            name: float(np.nanmean(values)) if not np.isnan(values).all() else np.nan for name, values in pooled.items()
-        }
-
+    tests, scores = kept
     measures: dict[str, Measure] = {}
     for name, of in results.provenance["metrics"].items():
         with contextlib.suppress(UnknownNameError):  # a function of the user's own cannot be found again by its name
             measures[name] = parse(of["measure"])
-    longest = max(int(test.queries.sizes.max()) for test in tests)
-    return at_cutoffs(means, longest, measures, styles)
+    ends = np.cumsum([test.n_documents for test in tests])[:-1]
+    split = {system: np.split(columns, ends) for system, columns in scores.items()}
+    parts = [
+        ComparedInputs(
+            systems={system: columns[number_of] for system, columns in split.items()},
+            data=test,
+            measures=measures,
+            convention=CONVENTIONS[comparison.convention],
+            options={"max_grade": fold.get("max_grade") or None},
+        )
+        for number_of, (test, fold) in enumerate(
+            zip(tests, results.provenance["datasets"][dataset]["folds"], strict=True)
+        )
+    ]
+    styles, longest = plotted(comparison), max(int(test.queries.sizes.max()) for test in tests)
+    return charts_at_cutoffs(values_at_cutoffs(parts, list(styles), longest), styles)
 
 
 def _calibrations(

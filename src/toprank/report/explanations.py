@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from toprank.drawing import Markup, join, tag
+from toprank.display.svg import Markup, join, tag
+from toprank.display.tables import Shown, Table
 from toprank.errors import DataError
 from toprank.report.page import Section, sectioned_page
 from toprank.report.parts import panel, plain_table, sentences
-from toprank.showing.tables import Shown, Table
 
 
 def explanations_page(name: str, results: Mapping[str, Shown]) -> str:

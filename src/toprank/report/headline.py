@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from toprank.comparison import Comparison, Difference
+from toprank.evaluation import Comparison, Difference
 from toprank.report.content import ranked_systems
 from toprank.significance.results import bounds, number, p_value, queries
 
@@ -39,7 +39,7 @@ def headline(comparison: Comparison, against_leader: bool = False) -> Headline:
 
     `against_leader`: nobody asked for the comparison's baseline; it is the best system, measured against the runner-up.
 
-    >>> from toprank.comparison import compare_values
+    >>> from toprank.evaluation import compare_values
     >>> values = {"a": {"map": [0.5, 0.4, 0.7, 0.6, 0.5, 0.3, 0.8]}, "b": {"map": [0.3, 0.3, 0.6, 0.3, 0.4, 0.2, 0.7]}}
     >>> headline(compare_values(values)).sentence
     'a wins by 0.1429 map over b, more than chance explains.'

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from toprank.clicks import Launch
+from toprank.clicks.launch_report import SLICES_REMARK
 from toprank.clicks.reordering import AffectedQuery
-from toprank.drawing import Markup, join, tag
+from toprank.display.svg import Markup, join, tag
 from toprank.report.page import Section, sectioned_page
 from toprank.report.parts import panel, plain_table, sentences, side_by_side
 
@@ -20,12 +21,11 @@ def launch_page(launch: Launch, name: str) -> str:
     sections: list[Section] = [
         ("difference", "Difference", remark, join([*drawn, plain_table(launch.table(), "Difference"), grounds]))
     ]
+    if len(launch.candidates) > 1:
+        words = "The page is on the new ranker with the largest difference. The intervals hold for all together."
+        sections.append(("candidates", "New rankers", words, plain_table(launch.candidates_table(), "New rankers")))
     if launch.slices:
-        words = (
-            "Here propensities are assumed to be right, and intervals are not corrected for the number of slices: look "
-            "at these, but do not decide by them."
-        )
-        sections.append(("slices", "Slices", words, plain_table(launch.slices_table(), "Slices")))
+        sections.append(("slices", "Slices", SLICES_REMARK, plain_table(launch.slices_table(), "Slices")))
     lists = join([_side_by_side(affected) for affected in launch.reordered.affected])
     sections.append(("users", "What changes for users", str(launch.reordered), lists))
     if launch.offline is not None:

@@ -10,7 +10,7 @@ from importlib import resources
 from itertools import chain
 
 from toprank.data.bytesource import output
-from toprank.drawing import Markup, join, tag
+from toprank.display.svg import Markup, join, tag
 from toprank.report.content import Content, RankedCollection
 from toprank.report.headline import headline
 from toprank.report.panels import PANELS
@@ -158,8 +158,7 @@ def document(name: str, body: Markup, links: list[tuple[str, str]]) -> str:
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    head = tag(
-        "head",
+    metadata = [
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -167,7 +166,7 @@ def document(name: str, body: Markup, links: list[tuple[str, str]]) -> str:
         tag("meta", name="generator", content="toprank"),
         tag("title", name),
         tag("style", Markup(style)),
-    )
+    ]
     menu = tag(
         "nav",
         tag("a", "toprank", href="#top", cls="brand"),
@@ -184,7 +183,7 @@ def document(name: str, body: Markup, links: list[tuple[str, str]]) -> str:
         tag("script", Markup(script)),
         id="top",
     )
-    return f"<!doctype html>\n{tag('html', head, page_body, lang='en')}\n"
+    return f"<!doctype html>\n{tag('html', tag('head', *metadata), page_body, lang='en')}\n"
 
 
 def _style() -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from toprank.comparison import Comparison
-from toprank.drawing import Markup, swatch, tag
+from toprank.display.svg import Markup, swatch, tag
+from toprank.display.tables import Table
+from toprank.evaluation import Comparison
 from toprank.report.content import RankedCollection, ranked_systems
-from toprank.showing.tables import Table
 
 PLOTTED = 12  # systems in the plots; the tables hold all
 

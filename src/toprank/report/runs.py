@@ -8,49 +8,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.comparison import Comparison
-from toprank.comparison.runs import judged_runs, qrels_from
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.data.trec import Qrels, Run, data_of_qrels, data_of_run
-from toprank.metrics.measure import Measure
-from toprank.metrics.runs import evaluate_run
-from toprank.report.comparing import check_same, part_of
+from toprank.evaluation import Comparison
+from toprank.evaluation.comparison import ComparedInputs
+from toprank.report.comparing import part_of
 from toprank.report.content import DataSource, JudgedDocuments, RankedCollection
 from toprank.report.panels.scores import spreads
 from toprank.report.parts import plotted
 
 
 def part_of_runs(
-    comparison: Comparison,
-    qrels: Any,
-    runs: Mapping[str, Any],
-    name: str,
-    metrics: Any,
-    threads: int | None,
-    **options: Any,
-) -> tuple[RankedCollection, list[DataSource], str]:
-    """The part about runs, the data behind it, and the rules of its convention in words.
-
-    `options` are those of `evaluate_run` that were compared with.
-    """
-    judgments = qrels_from(qrels)
-    systems = {system: Run.of(runs[system]) for system in comparison.systems}
-    options |= {"convention": comparison.convention or "trec_eval", "threads": threads}
-    wanted = comparison.metrics if metrics is None else metrics
-    evaluations = judged_runs(systems, judgments, wanted, (), **options).evaluations
-    check_same(comparison, evaluations)
-    first = next(iter(evaluations.values()))
-    data, names, scores = _pool(judgments, systems, first.qids)
-
-    def means(system: str, measures: list[Measure]) -> Mapping[str, float]:
-        return evaluate_run(judgments, systems[system], measures, **options).mean
-
+    comparison: Comparison, inputs: ComparedInputs, name: str
+) -> tuple[RankedCollection, list[DataSource]]:
+    """Return the part about runs, and the data behind it."""
+    judgments, systems = inputs.data, inputs.systems
+    data, names, scores = _pool(judgments, systems, comparison.values.units)
     documents = JudgedDocuments(data.labels, data.queries, names, scores)
     drawn = spreads(scores, data, plotted(comparison))
-    part = part_of(name, comparison, evaluations, documents, drawn, means, threads)
-    return part, _sources(name, judgments, systems), str(first.convention)
+    return part_of(name, comparison, inputs, documents, drawn), _sources(name, judgments, systems)
 
 
 def _pool(

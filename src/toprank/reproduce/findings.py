@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal
@@ -12,11 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from toprank.compute import FloatArray
+from toprank.display.record import JsonObject, Record, columns_of, to_json
+from toprank.display.tables import Part
 from toprank.errors import UnknownNameError
 from toprank.experiment import Results
 from toprank.reproduce.studies import Claim, Duel, PublishedTable, Study
 from toprank.reproduce.tables import nearest_convention, parts_of
-from toprank.showing.tables import Kind, Part, Shown, frame_of
 from toprank.significance import randomization_test, t_interval
 
 
@@ -47,8 +48,12 @@ _COUNT_ROWS = ("better", "same", "worse", "change")  # of a published count
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One figure of a table: mean of fold means, with the interval that the queries allow."""
+class Figure(JsonObject):
+    """One figure of a table: mean of fold means, with the interval that the queries allow.
+
+    Attributes:
+        unit: Of the last decimal that the paper prints.
+    """
 
     table: str
     dataset: str
@@ -60,7 +65,8 @@ class Figure:
     low: float | None
     high: float | None
     unit: float | None
-    """Of the last decimal that the paper prints."""
+
+    json_properties = ("difference",)
 
     @property
     def difference(self) -> float | None:
@@ -69,8 +75,13 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Case:
-    """One case of a duel: two systems, one metric, one set. Means are means of fold means."""
+class Case(JsonObject):
+    """One case of a duel: two systems, one metric, one set. Means are means of fold means.
+
+    Attributes:
+        p: Of the randomisation test on the pooled queries.
+        difference: Paired, over the pooled queries.
+    """
 
     duel: str
     dataset: str
@@ -81,9 +92,9 @@ class Case:
     new_mean: float
     old_mean: float
     p: float
-    """Of the randomisation test on the pooled queries."""
     difference: float
-    """Paired, over the pooled queries."""
+
+    json_properties = ("verdict",)
 
     @property
     def verdict(self) -> Literal["better", "same", "worse"]:
@@ -93,7 +104,11 @@ class Case:
 
 @dataclass(frozen=True)
 class DuelCount:
-    """One set of a duel: in how many cases the new system is better, the same, worse; and the mean change."""
+    """One set of a duel: in how many cases the new system is better, the same, worse; and the mean change.
+
+    Attributes:
+        change: Mean relative change over the cases, in per cent.
+    """
 
     duel: str
     dataset: str
@@ -102,7 +117,6 @@ class DuelCount:
     same: int
     worse: int
     change: float
-    """Mean relative change over the cases, in per cent."""
     paper: tuple[int, int, int, float] | None
 
     @property
@@ -112,7 +126,7 @@ class DuelCount:
 
 
 @dataclass(frozen=True)
-class JudgedClaim:
+class JudgedClaim(JsonObject):
     """A claim on one set: the paired difference to the strongest of the others, on the pooled queries."""
 
     claim: str
@@ -125,6 +139,8 @@ class JudgedClaim:
     high: float
     p: float
 
+    json_properties = ("verdict",)
+
     @property
     def verdict(self) -> str:
         """In words."""
@@ -133,7 +149,7 @@ class JudgedClaim:
         return "so in our figures, within noise" if self.difference > 0 else "not so in our figures, within noise"
 
 
-class Reproduction(Shown):
+class Reproduction(Record):
     """A study on the sets that were found. `str` gives the tables under the paper's convention and under `standard`."""
 
     def __init__(self, study: Study, sets: tuple[str, ...], parts: tuple[Results, ...]) -> None:
@@ -242,7 +258,18 @@ class Reproduction(Shown):
         first, second = _paired(a, b)
         new_mean, old_mean = (float(np.mean([np.nanmean(values) for values in of.values()])) for of in (a, b))
         p, difference = randomization_test(first, second, seed=0).p, float(np.mean(first - second))
-        return Case(duel.title, dataset, convention, new, old, metric, new_mean, old_mean, p, difference)
+        return Case(
+            duel=duel.title,
+            dataset=dataset,
+            convention=convention,
+            new=new,
+            old=old,
+            metric=metric,
+            new_mean=new_mean,
+            old_mean=old_mean,
+            p=p,
+            difference=difference,
+        )
 
     def counts(self, convention: str) -> list[DuelCount]:
         """The cases counted, set by set."""
@@ -305,34 +332,24 @@ class Reproduction(Shown):
         )
         return "\n".join([*([nearest_convention(self)] if self.fit else []), *claims])
 
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """One row for each figure under each convention; a frame of pandas or polars, or Arrow's."""
-        rows = self.to_dict()["figures"]
-        return frame_of({name: [row[name] for row in rows] for name in (rows[0] if rows else ())}, kind)
-
     def to_dict(self) -> dict[str, Any]:
-        """Everything, under every convention, as plain values."""
+        """Return every figure, case, count and claim, under every convention."""
 
-        def every(rows: Callable[[str], list[Any]], *more: str) -> list[dict[str, Any]]:
-            all_of_them = (row for convention in self.conventions for row in rows(convention))
-            return [asdict(row) | {name: getattr(row, name) for name in more} for row in all_of_them]
+        def under_all(rows: Callable[[str], list[Any]]) -> list[Any]:
+            return [row for convention in self.conventions for row in rows(convention)]
 
-        return {
-            "study": self.study.name,
-            "paper": self.study.paper,
-            "sets": list(self.sets),
-            "paper_convention": self.study.convention,
-            "fit": self.fit,
-            "nearest": list(self.nearest),
-            "figures": every(self.figures, "difference"),
-            "count_fit": self.count_fit,
-            "cases": every(self.cases, "verdict"),
-            "counts": every(self.counts),
-            "claims": every(self.judgements, "verdict"),
-            "unjudged": self.unjudged(),
-            "failures": [asdict(failure) for part in self.parts for failure in part.failures],
-            "remarks": list(self.study.remarks),
-        }
+        plain = {
+            "study": self.study.name, "paper": self.study.paper, "sets": self.sets,
+            "paper_convention": self.study.convention, "fit": self.fit, "nearest": self.nearest,
+            "figures": under_all(self.figures), "count_fit": self.count_fit, "cases": under_all(self.cases),
+            "counts": under_all(self.counts), "claims": under_all(self.judgements), "unjudged": self.unjudged(),
+            "failures": [failure for part in self.parts for failure in part.failures], "remarks": self.study.remarks,
+        }  # fmt: skip
+        return {name: to_json(value) for name, value in plain.items()}
+
+    def _columns(self) -> dict[str, list[Any]]:
+        rows = self.to_dict()["figures"]
+        return columns_of(rows, list(rows[0] if rows else ()))
 
 
 def _counted(duel: Duel, cases: list[Case]) -> DuelCount:
@@ -344,7 +361,16 @@ def _counted(duel: Duel, cases: list[Case]) -> DuelCount:
     verdicts = [case.verdict for case in cases]
     better, same, worse = (verdicts.count(verdict) for verdict in ("better", "same", "worse"))
     change = float(np.mean([100 * (case.new_mean / case.old_mean - 1) if case.old_mean else 0.0 for case in cases]))
-    return DuelCount(first.duel, first.dataset, first.convention, better, same, worse, change, paper)
+    return DuelCount(
+        duel=first.duel,
+        dataset=first.dataset,
+        convention=first.convention,
+        better=better,
+        same=same,
+        worse=worse,
+        change=change,
+        paper=paper,
+    )
 
 
 def _paired(a: dict[str, FloatArray], b: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray]:

@@ -15,36 +15,45 @@ from toprank.systems import System, get
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper: systems by sets for one metric, or systems by metrics on one set."""
+    """A table of a paper: systems by sets for one metric, or systems by metrics on one set.
+
+    Attributes:
+        figures: Name of the file with its figures.
+        metric: The metric, where the columns are sets.
+        dataset: The set, where the columns are metrics.
+    """
 
     title: str
     figures: str
-    """Name of the file with its figures."""
     metric: str | None = None
-    """The metric, where the columns are sets."""
     dataset: str | None = None
-    """The set, where the columns are metrics."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Something a paper says of two systems: `better` has the higher metric than each of `worse`, on a set."""
+    """Something a paper says of two systems: `better` has the higher metric than each of `worse`, on a set.
+
+    Attributes:
+        sets: The sets it is said of; empty: of every set.
+    """
 
     text: str
     better: str
     worse: tuple[str, ...]
     metric: str
     sets: tuple[str, ...] = ()
-    """The sets it is said of; empty: of every set."""
 
 
 @dataclass(frozen=True)
 class Duel:
-    """A new system against the one it is to replace, case by case, as a table counts better, same and worse."""
+    """A new system against the one it is to replace, case by case, as a table counts better, same and worse.
+
+    Attributes:
+        pairs: (new, old).
+    """
 
     title: str
     pairs: tuple[tuple[str, str], ...]
-    """(new, old)."""
     metrics: tuple[str, ...]
     figures: str | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toprank.showing.tables import Part, Table
+from toprank.display.tables import Part, Table
 
 if TYPE_CHECKING:
     from toprank.reproduce.findings import Case, DuelCount, Figure, Reproduction
@@ -41,24 +41,26 @@ def _under(reproduction: Reproduction, convention: str) -> list[Part]:
         parts += ["Case by case", _case_table([case for case in cases if case.duel == title])]
     judged = reproduction.judgements(convention)
     if judged:
-        rows = []
-        for judgement in judged:
-            numbers = (
-                f"{judgement.difference:+.4f}",
-                f"[{judgement.low:+.4f}, {judgement.high:+.4f}]",
-                f"{judgement.p:.3f}",
+        rows = [
+            (
+                *(claim.claim, claim.dataset, f"{claim.difference:+.4f}", f"[{claim.low:+.4f}, {claim.high:+.4f}]"),
+                *(f"{claim.p:.3f}", claim.verdict),
             )
-            rows.append((judgement.claim, judgement.dataset, *numbers, judgement.verdict))
+            for claim in judged
+        ]
         parts += ["Claims", Table(("claim", "set", "difference", "interval", "p", "verdict"), rows, 2)]
     return parts
 
 
 def _figure_table(figures: list[Figure]) -> Table:
-    rows = []
-    for figure in figures:
-        interval = "–" if figure.low is None or figure.high is None else f"[{figure.low:.4f}, {figure.high:.4f}]"
-        numbers = (_shown(figure.paper, ".3f"), _shown(figure.ours), _shown(figure.difference, "+.4f"), interval)
-        rows.append((figure.dataset, figure.metric, figure.system, *numbers))
+    rows = [
+        (
+            *(figure.dataset, figure.metric, figure.system, _shown(figure.paper, ".3f"), _shown(figure.ours)),
+            _shown(figure.difference, "+.4f"),
+            "–" if figure.low is None or figure.high is None else f"[{figure.low:.4f}, {figure.high:.4f}]",
+        )
+        for figure in figures
+    ]
     return Table(("set", "metric", "system", "paper", "ours", "difference", "interval"), rows, 3)
 
 
@@ -72,10 +74,17 @@ def _count_table(counts: list[DuelCount]) -> Table:
 
 
 def _case_table(cases: list[Case]) -> Table:
-    rows = []
-    for case in cases:
-        numbers = (_shown(value) for value in (case.new_mean, case.old_mean, case.p))
-        rows.append((case.dataset, case.new, case.old, case.metric, *numbers, case.verdict))
+    rows = [
+        (
+            case.dataset,
+            case.new,
+            case.old,
+            case.metric,
+            *map(_shown, (case.new_mean, case.old_mean, case.p)),
+            case.verdict,
+        )
+        for case in cases
+    ]
     return Table(("set", "new", "old", "metric", "new", "old", "p", "the new one is"), rows, 4)
 
 

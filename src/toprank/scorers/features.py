@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.compute import FloatArray, IntArray, blocks_of, each_block, row_parts
-from toprank.data.checks import refuse_infinite, unshortened
+from toprank.compute import FloatArray, IntArray, blocks_of, each_block, row_parts, unshortened
+from toprank.data.dataset import refuse_infinite
 
 _CHUNK = 1 << 15
 _ENTRIES = 1 << 20  # of a sparse matrix at a time

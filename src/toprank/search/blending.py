@@ -19,14 +19,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toprank.choosing.choice import Choice
-from toprank.choosing.hold_out import divide
-from toprank.choosing.search import HoldOut, noting
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
+from toprank.data.division import CrossFit, Division, cross_fit
+from toprank.data.folds import part_numbers
 from toprank.errors import DataError
-from toprank.fusion.learning import simplex
-from toprank.metrics.evaluation import Judge
+from toprank.evaluation.scores import Judge
+from toprank.model_selection.result import Choice
+from toprank.model_selection.search import noting
+from toprank.model_selection.weights import best_weights, simplex
 from toprank.rankers.blend import BlendRanker, score_spread
 from toprank.systems import get
 
@@ -36,10 +37,10 @@ _LINEAR, _TREES = "RankNet-linear", "YetiRank"
 # a few hundred queries are all there usually are.
 _PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 _ROUNDS, _LEAVES = (10, 25, 50, 100, 200), 7
-_FOLDS = 5
-_ENOUGH = 60  # queries that weigh the members: more cost time, and turn the weights little
-_COMBINATIONS, _STEPS = 60, 10  # of weights that are tried at most, and steps of each
-_CAUTION = 1.0  # standard errors by which weights must be better than those that count learned members alike
+_N_FOLDS = 5
+_MIN_QUERIES = 60  # to choose the weights on: more queries cost time and change the weights little
+_MAX_COMBINATIONS, _MAX_STEPS = 60, 10  # combinations of weights, and steps of each weight
+_CAUTION = 1.0
 
 
 class _Member(NamedTuple):
@@ -52,52 +53,50 @@ class _Member(NamedTuple):
     column: int = -1
 
 
-class _Folds(NamedTuple):
-    """Queries that are held out in turn, and who judges what others say of them."""
+class _HeldOutQueries(NamedTuple):
+    """Queries that weigh the members: each is held out once, and scored by members that have not seen it.
+
+    Attributes:
+        rows: the documents of the queries that are held out.
+        judge: of these queries, in the order of the data.
+    """
 
     data: RankingData
-    parts: tuple[HoldOut, ...]
-    judge: Judge
-    """Of the queries that were held out, in the order of the data."""
+    division: Division
     rows: IntArray
+    judge: Judge
 
     @classmethod
-    def of(cls, data: RankingData, metric: str, seed: int) -> _Folds:
-        """Five parts, of which so many are held out as hold enough queries: all where there are few."""
-        k = min(_FOLDS, data.n_queries)
-        wanted = -(-_ENOUGH * k // data.n_queries)
-        fine = [part for part in divide(data, None, folds=k, seed=seed).parts if _teaches(part.train, metric)]
-        parts = tuple(fine[: max(wanted, 1)])
-        if not parts:
+    def of(cls, data: RankingData, metric: str, seed: int) -> _HeldOutQueries:
+        """Divide the queries into five folds, and hold out enough of them to reach `_MIN_QUERIES`."""
+        k = min(_N_FOLDS, data.n_queries)
+        n_rounds = max(-(-_MIN_QUERIES * k // data.n_queries), 1)
+        rounds = Division.folds(part_numbers(data, [1 / k] * k, seed=seed)).rounds
+        rounds = tuple(round for round in rounds if _teaches(data.select(round.train), metric))[:n_rounds]
+        if not rounds:
             raise DataError("Too few queries have candidates of different grades to hold some out; judge more queries.")
-        judged = np.isin(data.qids, np.concatenate([part.valid.qids for part in parts]))
-        judge = Judge(data.select(judged), metric, threads=1)
-        return cls(data, parts, judge, np.flatnonzero(data.queries.spread(judged)))
+        judged = np.any([round.held_out for round in rounds], axis=0)
+        rows = np.flatnonzero(data.queries.spread(judged))
+        return cls(data, Division(rounds), rows, Judge(data.select(judged), metric, threads=1))
 
-    def joined(self, scores: Sequence[FloatArray]) -> FloatArray:
-        """The scores of each part, a column for each candidate, in the order of the judged queries."""
-        column = np.empty((self.data.n_documents, scores[0].shape[1]))
-        for part, table in zip(self.parts, scores, strict=True):
-            column[self.data.queries.spread(np.isin(self.data.qids, part.valid.qids))] = table
-        rows: FloatArray = column[self.rows]
-        return rows
+    def member(self, name: str, options: Sequence[dict[str, float]], fit: Any, predict: Any, final: Any) -> _Member:
+        """Return a learned member with the best of some options.
+
+        `predict` has a column of scores for each of them; `final` fits on all queries.
+        """
+        found: CrossFit[Any] = cross_fit(self.data, self.division, fit, predict)
+        table = found.out_of_fold(self.data)[self.rows]
+        best = best_weights(np.array([self.values(column) for column in table.T]))
+        return _Member(name, table[:, best], options[best], final(**options[best]))
 
     @property
     def sign(self) -> float:
-        """1 where more of the metric is better, −1 where less is."""
+        """1 if more of the metric is better, −1 if less is."""
         return 1.0 if self.judge.higher_is_better else -1.0
 
     def values(self, scores: FloatArray) -> FloatArray:
-        """The metric of each query, turned so that more is better; one that has no value counts 0 for all alike."""
+        """Return the metric of each query, negated if lower is better; an undefined value counts 0."""
         return self.sign * np.nan_to_num(self.judge.per_query(np.ascontiguousarray(scores)))
-
-    def best(self, table: FloatArray) -> int:
-        """The column that ranks the held-out queries best."""
-        return int(np.argmax([self.values(column).mean() for column in table.T]))
-
-    def spread(self, scores: FloatArray) -> float:
-        """How far scores of a query lie apart."""
-        return score_spread(scores, self.judge.data.queries)
 
 
 def _teaches(data: RankingData, metric: str) -> bool:
@@ -105,16 +104,10 @@ def _teaches(data: RankingData, metric: str) -> bool:
     return not np.array_equal(best, worst, equal_nan=True)
 
 
-class Members(NamedTuple):
-    """All members, and the queries that weigh them."""
-
-    folds: _Folds
-    every: list[_Member]
-    linear: _Member
-
-
-def blended(data: RankingData, metric: str, orders: Sequence[str], seed: int, threads: int | None) -> Choice:
-    """The members, fitted on all queries, and their weights, found on queries that were held out in turn.
+def blended(
+    data: RankingData, metric: str, orders: Sequence[str], seed: int, threads: int | None, caution: float = _CAUTION
+) -> Choice:
+    """Return the blend of all members, fitted on all queries, with weights chosen on held-out queries.
 
     Args:
         data: candidates with their labels.
@@ -122,80 +115,82 @@ def blended(data: RankingData, metric: str, orders: Sequence[str], seed: int, th
         orders: features that order candidates by themselves.
         seed: of the folds and of the trees.
         threads: number of threads.
+        caution: standard errors by which weights must be better than those that count the learned members alike.
     """
-    return weighed(data, members_of(data, metric, orders, seed, threads))
-
-
-def members_of(data: RankingData, metric: str, orders: Sequence[str], seed: int, threads: int | None) -> Members:
-    """The members; see `blended`."""
-    folds = _Folds.of(data, metric, seed)
-    with noting():  # of what a member warns, its weight tells
-        linear = _linear(folds, threads)
-        return Members(folds, [*_features(folds, orders), linear, _trees(folds, seed, threads)], linear)
-
-
-def weighed(data: RankingData, given: Members, caution: float = _CAUTION) -> Choice:
-    """One ranker of all members; `caution` as in `_weights`."""
-    folds = given.folds
-    spreads = [folds.spread(member.unseen) for member in given.every]
-    members = [member for member, spread in zip(given.every, spreads, strict=True) if spread > 0]
-    factors = [1 / spread for spread in spreads if spread > 0]
+    held_out = _HeldOutQueries.of(data, metric, seed)
+    with noting():  # a member that learns badly gets no weight
+        linear = _linear(held_out, threads)
+        every = [*_features(held_out, orders), linear, _trees(held_out, seed, threads)]
+    spreads = {member.name: score_spread(member.unseen, held_out.judge.data.queries) for member in every}
+    members = [member for member in every if spreads[member.name] > 0]
     if not members:
         raise DataError("All candidates of a query have the same features, so there is nothing to order them by.")
+    factors = np.array([1 / spreads[member.name] for member in members])
     scores = [factor * member.unseen for member, factor in zip(members, factors, strict=True)]
-    weights, value = _weights(folds, members, scores, caution)
-    shares = dict(zip((member.name for member in members), np.round(weights, 3).tolist(), strict=True))
+    weights, value = _weights(held_out, members, scores, caution)
+    names = [member.name for member in members]
+    shares = dict(zip(names, np.round(weights, 3).tolist(), strict=True))
     options = shares | {f"{member.name} {name}": at for member in members for name, at in member.options.items()}
-    trials = [_row(place, member, folds, shares[member.name]) for place, member in enumerate(members)]
-    of = dict(zip((member.name for member in members), (weights * np.array(factors)).tolist(), strict=True))
-    ranker = _joined(data, given.linear, members, of)
-    judged_on = f"{folds.judge.data.n_queries:,} queries, each ranked by a model trained on the others"
-    return Choice(ranker, BLEND, options, folds.judge.name, "standard", value, judged_on, trials, refitted=True)
+    trials = [_row(number, member, held_out, shares[member.name]) for number, member in enumerate(members)]
+    ranker = _joined(data, linear, members, dict(zip(names, (weights * factors).tolist(), strict=True)))
+    judged_on = f"{held_out.judge.data.n_queries:,} queries, each ranked by a model trained on the others"
+    return Choice(
+        ranker=ranker,
+        name=BLEND,
+        options=options,
+        metric=held_out.judge.name,
+        convention="standard",
+        value=value,
+        judged_on=judged_on,
+        trials=trials,
+        refitted=True,
+    )
 
 
-def _features(folds: _Folds, orders: Sequence[str]) -> list[_Member]:
+def _features(held_out: _HeldOutQueries, orders: Sequence[str]) -> list[_Member]:
     """Return the orders that need no learning; a candidate without a value counts as average (z-score 0)."""
-    names = list(folds.data.feature_names or ())
-    columns = [names.index(name) for name in orders]
-    values = [np.nan_to_num(np.asarray(folds.data.X[folds.rows, column], dtype=np.float64)) for column in columns]
-    known = [name.removesuffix(" zscore in pool") for name in orders]
-    return [_Member(name, scores, {}, None, at) for name, scores, at in zip(known, values, columns, strict=True)]
+    names, data = list(held_out.data.feature_names or ()), held_out.data
+    columns = {name.removesuffix(" zscore in pool"): names.index(name) for name in orders}
+    return [
+        _Member(name, np.nan_to_num(np.asarray(data.X[held_out.rows, column], dtype=np.float64)), {}, None, column)
+        for name, column in columns.items()
+    ]
 
 
-def _linear(folds: _Folds, threads: int | None) -> _Member:
-    def fitted(train: RankingData, l2: float, start: FloatArray | None = None) -> Any:
-        return _whole(get(_LINEAR).make(l2=l2, start=start, metric=folds.judge.name, threads=threads).fit(train))
+def _linear(held_out: _HeldOutQueries, threads: int | None) -> _Member:
+    def fit(train: RankingData, l2: float, start: FloatArray | None = None) -> Any:
+        made = get(_LINEAR).make(l2=l2, start=start, metric=held_out.judge.name, threads=threads)
+        return _finished(made.fit(train))
 
-    def scores(part: HoldOut) -> FloatArray:
-        columns, start = [], None
+    def fit_path(train: RankingData, _: None) -> list[Any]:
+        path: list[Any] = []
         for l2 in _PENALTIES:
-            ranker = fitted(part.train, l2, start)
-            columns.append(ranker.predict(part.valid))
-            start = ranker.solution_.weights
-        return np.column_stack(columns)
+            path.append(fit(train, l2, path[-1].solution_.weights if path else None))
+        return path
 
-    table = folds.joined([scores(part) for part in folds.parts])
-    best = folds.best(table)
-    return _Member(_LINEAR, table[:, best], {"l2": _PENALTIES[best]}, fitted(folds.data, _PENALTIES[best]))
+    def predict(path: list[Any], part: RankingData) -> FloatArray:
+        return np.column_stack([ranker.predict(part) for ranker in path])
+
+    options = [{"l2": l2} for l2 in _PENALTIES]
+    return held_out.member(_LINEAR, options, fit_path, predict, lambda l2: fit(held_out.data, l2))
 
 
-def _trees(folds: _Folds, seed: int, threads: int | None) -> _Member:
-    def grown(train: RankingData, rounds: int) -> Any:
-        made = get(_TREES).make(n_trees=rounds, num_leaves=_LEAVES, seed=seed, threads=threads)
-        return _whole(made.fit(train))
+def _trees(held_out: _HeldOutQueries, seed: int, threads: int | None) -> _Member:
+    def fit(train: RankingData, n_trees: int) -> Any:
+        return _finished(get(_TREES).make(n_trees=n_trees, num_leaves=_LEAVES, seed=seed, threads=threads).fit(train))
 
-    def scores(part: HoldOut) -> FloatArray:
-        booster = grown(part.train, _ROUNDS[-1]).booster_
+    def predict(ranker: Any, part: RankingData) -> FloatArray:
         return np.column_stack([
-            booster.predict(part.valid.X, num_iteration=rounds, raw_score=True, num_threads=1) for rounds in _ROUNDS
+            ranker.booster_.predict(part.X, num_iteration=rounds, raw_score=True, num_threads=1) for rounds in _ROUNDS
         ])  # fmt: skip
 
-    table = folds.joined([scores(part) for part in folds.parts])
-    best = folds.best(table)
-    return _Member(_TREES, table[:, best], {"n_trees": _ROUNDS[best]}, grown(folds.data, _ROUNDS[best]))
+    options: list[Any] = [{"n_trees": rounds} for rounds in _ROUNDS]
+    return held_out.member(
+        _TREES, options, lambda train, _: fit(train, _ROUNDS[-1]), predict, lambda n_trees: fit(held_out.data, n_trees)
+    )
 
 
-def _whole(ranker: Any) -> Any:
+def _finished(ranker: Any) -> Any:
     """Pass on an interrupt that ended a fit early: a blend of half-trained members would be of no use."""
     if ranker.was_interrupted:
         raise KeyboardInterrupt
@@ -203,32 +198,30 @@ def _whole(ranker: Any) -> Any:
 
 
 def _weights(
-    folds: _Folds, members: Sequence[_Member], scores: Sequence[FloatArray], caution: float
+    held_out: _HeldOutQueries, members: Sequence[_Member], scores: Sequence[FloatArray], caution: float
 ) -> tuple[FloatArray, float]:
-    """Weights that add up to 1, and what they are worth.
+    """Return weights that add up to 1, and the value of the blend with them.
 
-    The learned members count alike, and the others nothing, unless others are better by so many standard errors of the
-    differences over the queries as `caution` says: the best of many on few queries is partly luck.
+    The learned members count alike and the others nothing, unless other weights are clearly better (`best_weights`).
     """
     alike = np.array([float(member.ranker is not None) for member in members])
     alike = alike / alike.sum() if alike.any() else np.full(len(members), 1 / len(members))
-    grid = [alike, *simplex(len(members), _steps(len(members)))]
-    values = np.array([folds.values(np.einsum("i,ij->j", weights, scores)) for weights in grid])
-    best = int(np.argmax(values.mean(axis=1)))
-    gains = values[best] - values[0]
-    if gains.mean() <= caution * gains.std() / np.sqrt(max(len(gains) - 1, 1)):
-        best = 0
-    return grid[best], folds.sign * float(values[best].mean())
+    grid = [alike, *simplex(len(members), _n_steps(len(members)))]
+    values = np.array([held_out.values(np.einsum("i,ij->j", weights, scores)) for weights in grid])
+    best = best_weights(values, caution)
+    return grid[best], held_out.sign * float(values[best].mean())
 
 
-def _steps(members: int) -> int:
+def _n_steps(n_members: int) -> int:
     """Return the steps of each weight that make no more combinations than are tried."""
-    return next(n for n in range(_STEPS, 0, -1) if n == 1 or comb(n + members - 1, members - 1) <= _COMBINATIONS)
+    return next(
+        n for n in range(_MAX_STEPS, 0, -1) if n == 1 or comb(n + n_members - 1, n_members - 1) <= _MAX_COMBINATIONS
+    )
 
 
-def _row(number: int, member: _Member, folds: _Folds, weight: float) -> dict[str, Any]:
+def _row(number: int, member: _Member, held_out: _HeldOutQueries, weight: float) -> dict[str, Any]:
     """Return the row of a member in the table of trials."""
-    value = folds.sign * float(folds.values(member.unseen).mean())
+    value = held_out.sign * float(held_out.values(member.unseen).mean())
     row = {"number": number, "name": member.name, "options": dict(member.options), "value": value}
     return {**row, "state": "complete", "seconds": None, "remark": "", "weight": weight}
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import IntArray
+from toprank.compute import IntArray, offsets_of
 from toprank.search.storage import IndexFolder, write_array
 
 _IDS = "ids"
@@ -104,6 +104,4 @@ def write_documents(folder: Path, ids: Sequence[str], fields: Mapping[str, Seque
 def _write_texts(folder: Path, name: str, texts: Sequence[str]) -> None:
     encoded = [text.encode() for text in texts]
     write_array(folder, f"{name}.text", np.frombuffer(b"".join(encoded), dtype=np.uint8))
-    write_array(
-        folder, f"{name}.starts", np.concatenate([[0], np.cumsum([len(text) for text in encoded])]).astype(np.int64)
-    )
+    write_array(folder, f"{name}.starts", offsets_of([len(text) for text in encoded]))

@@ -13,30 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toprank.comparison import compare
-from toprank.comparison.results import Comparison
-from toprank.compute import FloatArray, each_block
-from toprank.data.checks import check_whole
+from toprank.compute import FloatArray
+from toprank.data.arguments import check_whole
 from toprank.data.dataset import RankingData
-from toprank.data.folds import Fold
-from toprank.data.folds import folds as folds_of
-from toprank.data.trec import Run
+from toprank.data.division import CrossFit
+from toprank.data.trec import Qrels, Run
+from toprank.display.progress import step
+from toprank.display.record import Record
+from toprank.display.tables import Part, Table
 from toprank.errors import DataError, Remedy, UnknownNameError, count_of
+from toprank.evaluation import compare
+from toprank.evaluation.comparison import Comparison
+from toprank.evaluation.runs import evaluate_run
+from toprank.evaluation.values import Values
 from toprank.fusion import fuse
 from toprank.metrics.parsing import parse_all
-from toprank.metrics.result import Evaluation
-from toprank.metrics.runs import evaluate_run
+from toprank.model_selection.result import Choice
 from toprank.search.blending import BLEND
 from toprank.search.collections import Topics
 from toprank.search.model_file import learned_from
-from toprank.search.training import (
-    DEFAULT_SYSTEM,
-    JudgedQueries,
-    TrainingQueries,
-    choose,
-)
-from toprank.showing.progress import step
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
+from toprank.search.training import DEFAULT_SYSTEM, JudgedQueries, OrderTraining
 from toprank.systems import names as system_names
 
 if TYPE_CHECKING:
@@ -45,54 +41,51 @@ if TYPE_CHECKING:
 BASELINES = ("bm25", "lsa", "rrf")
 """What a learned order has to beat."""
 _FIRST_STAGE, _MODEL = "first-stage", "model"
-_FOLDS, _FEWEST_FOLDS = 5, 3  # of three, one trains, one chooses and one judges
+_FOLDS, _MIN_FOLDS = 5, 3  # of three, one trains, one chooses and one judges
 
 
 @dataclass(frozen=True, repr=False)
-class SearchEvaluation(Shown):
-    """Systems on the same queries; `str` is a table."""
+class SearchEvaluation(Record):
+    """Systems on the same queries; `str` is a table.
+
+    Attributes:
+        runs: the run of each system.
+        values: the metrics of each system, query by query.
+        comparison: differences with tests; None for a single system.
+        pool_recall: mean share of a query's relevant documents that are among its candidates: no others are ranked.
+        pool: the most candidates of a query.
+        validation: mean of each learned system over the folds, on the queries that chose hyper-parameters: choose by
+            it.
+        choices: the hyper-parameters of each fold.
+        facts: what to know about the judgments.
+    """
+
+    json_hidden = frozenset({"runs", "values", "choices"})
+    json_properties = ("means", "queries")
+    json_names = {"means": "systems"}  # noqa: RUF012
 
     runs: Mapping[str, Run]
-    """The run of each system."""
-    evaluations: Mapping[str, Evaluation]
+    values: Values
     comparison: Comparison | None
-    """Differences with tests; None for a single system."""
     pool_recall: float
-    """The mean share of a query's relevant documents that are among its candidates: no others are ranked."""
     pool: int
     validation: Mapping[str, float]
-    """The mean of each learned system over the folds, on the queries that chose hyper-parameters: choose by it."""
     choices: Mapping[str, tuple[Mapping[str, Any], ...]]
-    """The hyper-parameters of each fold."""
     facts: tuple[str, ...]
-    """What to know about the judgments."""
 
     @property
     def queries(self) -> int:
         """How many queries were judged."""
-        return len(next(iter(next(iter(self.evaluations.values())).per_query.values())))
+        return self.values.n_units
 
     @property
     def means(self) -> dict[str, dict[str, float]]:
         """System → metric → mean."""
-        return {
-            name: {k: float(v) for k, v in evaluation.mean.items()} for name, evaluation in self.evaluations.items()
-        }
+        return self.values.means
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
-        return {
-            "systems": self.means, "pool_recall": self.pool_recall, "queries": self.queries, "pool": self.pool,
-            "validation": dict(self.validation), "facts": list(self.facts),
-            "comparison": None if self.comparison is None else self.comparison.to_dict(),
-        }  # fmt: skip
-
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """A row for each system and metric."""
+    def _columns(self) -> dict[str, list[Any]]:
         rows = [(name, metric, value) for name, of in self.means.items() for metric, value in of.items()]
-        return frame_of(
-            {"system": [r[0] for r in rows], "metric": [r[1] for r in rows], "mean": [r[2] for r in rows]}, kind
-        )
+        return {column: [row[at] for row in rows] for at, column in enumerate(("system", "metric", "mean"))}
 
     def _parts(self) -> Sequence[Part]:
         head = (
@@ -158,15 +151,13 @@ def evaluate(
         quiet: say nothing while it works.
         options: hyper-parameters to fix, of all learned systems.
     """
-    check_whole("folds", folds, least=_FEWEST_FOLDS)
+    check_whole("folds", folds, least=_MIN_FOLDS)
     wanted, notes = _checked(index, systems), tuple[str, ...]()
     if systems is None and index.statistics.basis.shape[1] == 0:
         wanted = {name: system for name, system in wanted.items() if name != "lsa" and (name != "rrf" or index.runs)}
         notes = ("LSA and its fusion are left out: the documents share too few words for LSA.",)
     [metric, *_] = parse_all(metrics)
-    depth = pool
-    if depth is None:
-        depth = index.depth if _MODEL in wanted else index.pool
+    depth = pool if pool is not None else index.depth if _MODEL in wanted else index.pool
     judged = JudgedQueries.of(index, queries, qrels, "test", depth, vectors, quiet)
     data = judged.data
     runs: dict[str, Run] = {}
@@ -177,31 +168,30 @@ def evaluate(
             if system is None:
                 runs[name] = _baseline(index, name, judged.topics, depth, data)
                 continue
-            scores, validation[name], choices[name] = _cross_fitted(
-                data, index.features.orders, system, metric, folds, seed, threads, options or {}
-            )
-            runs[name] = _run(data, scores, name)
-    evaluations = {
-        name: evaluate_run(judged.qrels, run, metrics, convention=convention, complete=True)
-        for name, run in runs.items()
-    }
-    comparison = None
-    if len(runs) > 1:
-        with step("Comparing …", quiet):
-            against = baseline or (None if len(runs) == 2 else list(runs)[-1])
-            comparison = compare(
-                runs,
-                judged.qrels,
-                metrics,
-                convention=convention,
-                complete=True,
-                baseline=against,
-                seed=seed,
-                threads=threads,
-            )
+            training = OrderTraining(system, index.features.orders, metric, seed, threads, options or {})
+            fitted = _cross_fitted(training, data, folds)
+            runs[name] = _run(data, fitted.out_of_fold(data), name)
+            validation[name] = float(np.mean([choice.value for choice in fitted.models]))
+            choices[name] = tuple(dict(choice.options) for choice in fitted.models)
+    rules: dict[str, Any] = {"convention": convention, "complete": True, "threads": threads}
+    with step("Comparing …", quiet):
+        values, comparison = _compared(runs, judged.qrels, metrics, baseline, seed, rules)
+    facts = judged.notes + notes
     return SearchEvaluation(
-        runs, evaluations, comparison, judged.recall, depth, validation, choices, judged.notes + notes
+        runs, values, comparison, judged.recall, depth, validation=validation, choices=choices, facts=facts
     )
+
+
+def _compared(
+    runs: Mapping[str, Run], qrels: Qrels, metrics: Any, baseline: str | None, seed: int, rules: Mapping[str, Any]
+) -> tuple[Values, Comparison | None]:
+    """Return the metrics of the runs by query, and the comparison of several: by default all with the last one."""
+    if len(runs) == 1:
+        evaluations = {name: evaluate_run(qrels, run, metrics, **rules) for name, run in runs.items()}
+        return Values.from_systems(evaluations), None
+    against = baseline or (None if len(runs) == 2 else list(runs)[-1])
+    comparison = compare(runs, qrels, metrics, baseline=against, seed=seed, **rules)
+    return comparison.values, comparison
 
 
 def _checked(index: Index, systems: Sequence[Any] | None) -> dict[str, Any]:
@@ -299,9 +289,9 @@ def _model_scores(index: Index, topics: Topics, data: RankingData) -> FloatArray
     model = index.model
     if model is None:
         raise DataError("The index has no model yet: train one, or name a system, which is then trained fold by fold.")
-    lesson = learned_from(model)
+    record = learned_from(model)
     # A log of clicks knows queries by their words alone, and one query may have two ids.
-    ids, words = set(lesson.names("queries")), set(lesson.names("words"))
+    ids, words = set(record.names("queries")), set(record.names("words"))
     again = [qid for qid, text in zip(topics.ids, topics.texts, strict=True) if qid in ids or text in words]
     if again:
         raise DataError(
@@ -312,36 +302,15 @@ def _model_scores(index: Index, topics: Topics, data: RankingData) -> FloatArray
     return np.asarray(model.predict(data), dtype=np.float64)
 
 
-def _cross_fitted(
-    data: RankingData,
-    orders: tuple[str, ...],
-    system: Any,
-    metric: str,
-    k: int,
-    seed: int,
-    threads: int | None,
-    options: Mapping[str, Any],
-) -> tuple[FloatArray, float, tuple[Mapping[str, Any], ...]]:
-    """Return scores by rankers that have not seen the query, the mean on validation queries, and the chosen options."""
-    if data.n_queries < k:
-        fewer = "choose {folds}, or " if data.n_queries >= _FEWEST_FOLDS else ""
+def _cross_fitted(training: OrderTraining, data: RankingData, n_folds: int) -> CrossFit[Choice]:
+    """Return rankers, each of which has not seen the queries of a fold, and their scores of that fold."""
+    if data.n_queries < n_folds:
+        fewer = "choose {folds}, or " if data.n_queries >= _MIN_FOLDS else ""
         raise DataError(
             f"There are candidates of {count_of(data.n_queries, 'judged query')}, but evaluating a learned order in "
-            f"{k} folds takes at least {k}: judge more queries,",
+            f"{n_folds} folds takes at least {n_folds}: judge more queries,",
             remedy=Remedy(
                 f"{fewer}name {{systems}}, which need no training.", folds=data.n_queries, systems=list(BASELINES[:2])
             ),
         )
-    scores = np.full(data.n_documents, np.nan)
-
-    def fitted(fold: Fold) -> tuple[float, dict[str, Any]]:
-        # A thread for each fold: a few hundred queries are too few to share one training among several.
-        own = np.isin(data.qids, fold.test.qids)
-        choice = choose(
-            system, TrainingQueries(data.select(~own), fold.train, fold.valid, orders), metric, seed, 1, options
-        )
-        scores[data.queries.spread(own)] = choice.ranker.predict(fold.test)
-        return choice.value, dict(choice.options)
-
-    by_fold = each_block(fitted, list(folds_of(data, k, seed=seed)), threads)
-    return scores, float(np.mean([value for value, _ in by_fold])), tuple(options for _, options in by_fold)
+    return training.cross_fit(data, n_folds)

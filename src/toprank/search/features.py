@@ -20,8 +20,8 @@ from toprank.search.proximity import PROXIMITY, Positions
 from toprank.text import EncodedDocuments, MatchFeatures
 
 _FIRST = {"first stage score": "score of the first stage", "first stage rank": "place in the first stage's list"}
+# Features whose rank and z-score within the pool are features, too.
 _POOLED = ("first stage score", "bm25", "lsa", *FEEDBACK)
-"""Features whose rank and z-score within the pool are features, too."""
 _STATISTICS = {
     "rank": "place among the candidates, the largest first, by",
     "zscore": "standard deviations above the mean of the candidates, of",
@@ -45,14 +45,17 @@ Function = Callable[[str, Candidates], npt.ArrayLike]
 
 
 class Pool(NamedTuple):
-    """The candidates of queries: query q has ``rows[offsets[q]:offsets[q + 1]]``, best first."""
+    """The candidates of queries: query q has ``rows[offsets[q]:offsets[q + 1]]``, best first.
+
+    Attributes:
+        scores: Of the first stage.
+    """
 
     qids: Sequence[str]
     texts: Sequence[str]
     offsets: IntArray
     rows: IntArray
     scores: FloatArray
-    """Of the first stage."""
 
     def of(self, query: int) -> slice:
         """The places of a query's candidates."""

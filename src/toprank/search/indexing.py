@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from toprank.data.checks import check_number, check_whole
-from toprank.data.trec import write_run
+from toprank.compute import offsets_of
+from toprank.data.arguments import check_number, check_whole
+from toprank.display.progress import step
 from toprank.errors import DataError, UnknownNameError
 from toprank.search.collections import PYTHON_DOCS, Collection, read
 from toprank.search.documents import write_documents
 from toprank.search.first_stage import ENGINES, build_engine
-from toprank.search.first_stage.runs import check_documents, checked_runs
+from toprank.search.first_stage.runs import check_documents, checked_runs, write_runs
 from toprank.search.search_index import Index
 from toprank.search.storage import check_target, new_index, write_array, write_json
 from toprank.search.vectors import rows_of_ids, unit_rows
-from toprank.showing.progress import step
 from toprank.text import Analyzer, EncodedDocuments, Statistics
 from toprank.text.function_words import language_of
 from toprank.text.words import pieces
@@ -88,12 +89,7 @@ def index(
     for name in field_weights:
         if name not in collection.fields:
             raise UnknownNameError(f"field of {collection.name}", name, collection.fields)
-    known = {
-        str(name): unit_rows(
-            f"The vectors '{name}' of documents", rows_of_ids("documents", rows, collection.ids), len(collection)
-        )
-        for name, rows in (vectors or {}).items()
-    }
+    known = {str(name): _document_vectors(str(name), rows, collection) for name, rows in (vectors or {}).items()}
     with step(f"Counting the words of {len(collection):,} documents …", quiet):
         statistics, encoded = Statistics.learnt_and_encoded(collection.fields, analyzer, lsa, seed)
     with step(f"Writing the index of {len(collection):,} documents …", quiet), new_index(path) as (folder, meta):
@@ -104,20 +100,23 @@ def index(
             "statistics": statistics.plain(), "source": _stamp(collection),
         }  # fmt: skip
         write_documents(folder, collection.ids, collection.fields)
-        for name, array in statistics.arrays().items():
-            write_array(folder, f"statistics.{name}", array)
-        for name, array in encoded.arrays().items():
-            write_array(folder, f"words.{name}", array)
-        for place, array in enumerate(known.values()):
-            write_array(folder, f"vectors.{place}", array)
+        arrays = {f"statistics.{name}": array for name, array in statistics.arrays().items()}
+        arrays |= {f"words.{name}": array for name, array in encoded.arrays().items()}
+        arrays |= {f"vectors.{place}": array for place, array in enumerate(known.values())}
+        for name, array in arrays.items():
+            write_array(folder, name, array)
         if runs is None:
             build_engine(str(first_stage), folder, _words(encoded), tuple(collection.fields), field_weights)
         else:
-            (folder / "runs").mkdir()
-            for place, run in enumerate(runs.values()):
-                write_run(run, folder / "runs" / f"{place}.run")
+            write_runs(folder, runs)
         _write_queries(folder, collection)
     return Index(path)
+
+
+def _document_vectors(name: str, rows: Any, collection: Collection) -> npt.NDArray[np.float32]:
+    """Return the vectors of the documents by one model, as rows of length 1."""
+    ordered = rows_of_ids("documents", rows, collection.ids)
+    return unit_rows(f"The vectors '{name}' of documents", ordered, len(collection))
 
 
 def _language(collection: Collection) -> str:
@@ -134,7 +133,7 @@ def _words(encoded: EncodedDocuments) -> Iterator[Sequence[str]]:
     columns: list[Iterable[str]] = []
     for tokens in encoded.tokens.values():
         kept = encoded.counted[tokens.ids]
-        starts = np.concatenate([[0], np.cumsum(kept)])[tokens.starts].tolist()
+        starts = offsets_of(kept)[tokens.starts].tolist()
         words = vocabulary[tokens.ids[kept]].tolist()
         columns.append([" ".join(words[a:b]) for a, b in pairwise(starts)])
     return iter(zip(*columns, strict=True))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingRecord:
     """What a model of an index was trained on, as its file says; an entry that makes no sense counts as absent.
 
     Each entry is read when it is needed: a search needs the pool alone, and there may be many queries.
@@ -46,10 +46,10 @@ class Lesson:
         return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
 
-def learned_from(ranker: Ranker | None) -> Lesson:
+def learned_from(ranker: Ranker | None) -> TrainingRecord:
     """What a ranker learned from."""
     noted = {} if ranker is None else ranker.training_.get("search")
-    return Lesson(noted if isinstance(noted, dict) else {})
+    return TrainingRecord(noted if isinstance(noted, dict) else {})
 
 
 class ModelFile:

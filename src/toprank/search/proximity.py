@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray, IntArray, offsets_of
 from toprank.data.queries import places_within
 from toprank.text import EncodedDocuments
 
@@ -34,7 +34,7 @@ class Positions(NamedTuple):
         fields = list(documents.tokens.values())
         sizes = [np.minimum(np.diff(field.starts), _MOST_TOKENS) for field in fields]
         lengths = np.sum(sizes, axis=0) + _GAP * len(fields)
-        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        starts = offsets_of(lengths)
         ids = np.full(int(starts[-1]), -1, dtype=np.int32)
         begin = starts[:-1].copy()
         for field, size in zip(fields, sizes, strict=True):
@@ -63,7 +63,7 @@ class Positions(NamedTuple):
         numbers[words] = -1
         place = np.flatnonzero(met >= 0)
         word = met[place]
-        borders = np.concatenate([[0], np.cumsum(sizes)])
+        borders = offsets_of(sizes)
         document = np.searchsorted(borders, place, side="right") - 1
         out[:, 0] = _bigrams(phrase, word, place, document, len(words), len(rows))
         out[:, 1] = _windows(word, place, document, borders, len(words), len(rows))

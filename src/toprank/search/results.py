@@ -4,28 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank.drawing import Markup, join, tag
+from toprank.display.record import JsonObject, Record, columns_of
+from toprank.display.svg import Markup, join, tag
+from toprank.display.tables import Part, Table
 from toprank.search.snippets import Snippet
-from toprank.showing.tables import Kind, Part, Shown, Table, frame_of
 
 
 @dataclass(frozen=True)
-class Hit:
-    """A document that was found."""
+class Hit(JsonObject):
+    """A document that was found.
+
+    Attributes:
+        score: Of the learned order; of the first stage, where nothing is trained.
+        first_rank: Where the first stage had it.
+    """
 
     rank: int
     id: str
     score: float
-    """Of the learned order; of the first stage, where nothing is trained."""
     first_rank: int
-    """Where the first stage had it."""
     title: str
     snippet: Snippet
+
+    json_names: ClassVar[Mapping[str, str]] = {
+        "first_rank": "first_stage_rank",
+        "snippet.text": "snippet",
+        "snippet.marks": "marks",
+    }
+    json_hidden = frozenset({"snippet"})
+    json_properties = ("snippet.text", "snippet.marks")
 
     @property
     def moved(self) -> int:
@@ -37,32 +49,32 @@ class Hit:
         pieces = self.snippet.pieces()
         return join([tag("mark", piece) if place % 2 else piece for place, piece in enumerate(pieces)])
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
-        return {
-            "rank": self.rank, "id": self.id, "score": self.score, "first_stage_rank": self.first_rank,
-            "title": self.title, "snippet": self.snippet.text, "marks": [list(mark) for mark in self.snippet.marks],
-        }  # fmt: skip
-
 
 @dataclass(frozen=True, repr=False)
-class SearchResults(Shown):
-    """The best documents for a query; a sequence of hits, and `str` is a table."""
+class SearchResults(Record):
+    """The best documents for a query; a sequence of hits, and `str` is a table.
+
+    Attributes:
+        found: Candidates of the first stage, all of which were ranked.
+        learned: Whether a trained model ordered the hits.
+        milliseconds: Of the first stage, the features, the ranking and the passages.
+        note: What to know about the query; empty if there is nothing.
+        rows: All candidates by row of the index, in the order of the first stage.
+        scores: The final score of each candidate.
+    """
 
     query: str
     hits: tuple[Hit, ...]
     found: int
-    """Candidates of the first stage, all of which were ranked."""
     learned: bool
-    """Whether a trained model ordered the hits."""
     milliseconds: Mapping[str, float] = field(default_factory=dict)
-    """Of the first stage, the features, the ranking and the passages."""
     note: str = ""
-    """What to know about the query; empty if there is nothing."""
     rows: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """All candidates by row of the index, in the order of the first stage."""
     scores: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """The final score of each candidate."""
+
+    json_names: ClassVar[Mapping[str, str]] = {"hits": "results"}
+    json_hidden = frozenset({"rows", "scores"})
+    json_properties = ()
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -73,18 +85,9 @@ class SearchResults(Shown):
     def __getitem__(self, place: int) -> Hit:
         return self.hits[place]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values, for JSON."""
-        return {
-            "query": self.query, "learned": self.learned, "found": self.found, "note": self.note,
-            "milliseconds": dict(self.milliseconds), "results": [hit.to_dict() for hit in self.hits],
-        }  # fmt: skip
-
-    def to_frame(self, kind: Kind = "pandas") -> Any:
-        """A row for each hit; a frame of pandas or polars, or Arrow's."""
+    def _columns(self) -> dict[str, list[Any]]:
         names = ("rank", "id", "score", "first_stage_rank", "title", "snippet")
-        rows = [hit.to_dict() for hit in self.hits]
-        return frame_of({name: [row[name] for row in rows] for name in names}, kind)
+        return columns_of([hit.to_dict() for hit in self.hits], names)
 
     def _parts(self) -> Sequence[Part]:
         by = "a learned order" if self.learned else "the first stage (no model is trained yet)"
@@ -97,7 +100,7 @@ class SearchResults(Shown):
         return [sentence, *([self.note] if self.note else []), *([table] if rows else [])]
 
     def _repr_html_(self) -> str:
-        from toprank.showing.pictures import framed
+        from toprank.display.pictures import framed
 
         sentence = next(part for part in self._parts() if isinstance(part, str))
         items = [

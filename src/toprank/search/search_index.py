@@ -10,31 +10,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_whole
+from toprank.compute import FloatArray, IntArray, offsets_of
+from toprank.data.arguments import check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.trec import Qrels
-from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError, UnknownNameError, warn_user
+from toprank.errors import DataError, FileError, FormatError, ToprankError, warn_user
 from toprank.search.collections import Topics
-from toprank.search.collections.collection import ALL, Stamp, few
+from toprank.search.collections.collection import Stamp
 from toprank.search.collections.sources import changed
 from toprank.search.documents import Documents
 from toprank.search.features import CandidateFeatures, Function, Pool
 from toprank.search.first_stage import MOST_WORDS, Engine, RunPool, open_engine
 from toprank.search.first_stage.engines import Hits
+from toprank.search.judged_queries import queries_and_judgments, stored_judgments, stored_topics
 from toprank.search.model_file import ModelFile, learned_from
 from toprank.search.results import Hit, SearchResults
 from toprank.search.snippets import LOOKED_AT, snippet
 from toprank.search.storage import IndexFolder
-from toprank.search.vectors import rows_of_ids, unit_rows
+from toprank.search.vectors import query_vectors
 from toprank.text import EncodedDocuments, Statistics
 
 if TYPE_CHECKING:
     from toprank.clicks.log import ClickLog
+    from toprank.explanations.pairs import Explanation
     from toprank.rankers.base import Ranker
-    from toprank.rankers.explanation import Explanation
     from toprank.search.evaluation import SearchEvaluation
     from toprank.search.training import SearchTraining
 
@@ -121,62 +121,16 @@ class Index:
     @cached_property
     def topics(self) -> Topics | None:
         """The queries that the collection brought, if it did."""
-        given = self.folder.json("topics.json")
-        try:
-            return None if given is None else Topics(tuple(map(str, given["ids"])), tuple(map(str, given["texts"])))
-        except (DataError, KeyError, TypeError):
-            raise self.folder.fault("This index is damaged: its queries cannot be read.") from None
+        return stored_topics(self.folder)
 
     @cached_property
     def judgments(self) -> dict[str, Qrels]:
         """The judgments that the collection brought, by part: ``train``, ``test`` …, or ``all``."""
-        by_name = {}
-        for name in self.folder.meta["files"]:
-            if name.startswith("judgments."):
-                given = self.folder.json(name)
-                try:
-                    columns = [np.array(given[column]) for column in ("qids", "documents", "grades")]
-                    by_name[str(given["part"])] = Qrels(*columns)
-                except (DataError, KeyError, TypeError, ValueError):
-                    raise self.folder.fault(f"This index is damaged: {name} cannot be read.") from None
-        return by_name
+        return stored_judgments(self.folder)
 
     def queries_and_judgments(self, queries: Any, qrels: Any, part: str) -> tuple[Topics, Qrels, tuple[str, ...]]:
-        """Return queries and judgments, given or from the collection, and what to know about them.
-
-        Args:
-            queries: a file or ``{id: words}``; None: the collection's.
-            qrels: a file, `Qrels` or a mapping; the name of one of the collection's parts; None: this `part` of it.
-            part: ``train`` or ``test``.
-        """
-        from toprank.search.collections import read_judgments
-
-        topics = self.topics if queries is None else Topics.of(queries)
-        if topics is None:
-            raise DataError(f"{self.name} came without queries;", remedy=Remedy("give {queries}.", queries=...))
-        if isinstance(qrels, str | os.PathLike) and str(qrels) not in self.judgments:
-            return topics, *read_judgments(qrels, topics)
-        if qrels is None or isinstance(qrels, str | os.PathLike):
-            wanted = part if qrels is None else str(qrels)
-            chosen = next((name for name in (wanted, ALL) if name in self.judgments), None)
-            if chosen is None and qrels is None and len(self.judgments) == 1:
-                [chosen] = self.judgments
-                alone = f"The judgments are those of the part '{chosen}', the only part there is."
-                return topics, self.judgments[chosen], (*self.notes, alone)
-            if chosen is None:
-                known = ", ".join(self.judgments) or "none"
-                raise DataError(
-                    f"{self.name} came without judgments called '{wanted}' (it has {known});",
-                    remedy=Remedy("give {qrels}.", qrels=...),
-                )
-            return topics, self.judgments[chosen], self.notes
-        judged = Qrels.of(qrels)
-        if not np.isin(judged.qids, np.array(topics.ids)).any():
-            raise DataError(
-                f"No query has judgments: the queries are {few(topics.ids)}, the judgments are about "
-                f"{few(np.unique(judged.qids))}. Are the ids spelled alike?"
-            )
-        return topics, judged, ()
+        """Return queries and judgments, given or from the collection; see `toprank.search.judged_queries`."""
+        return queries_and_judgments(self, queries, qrels, part)
 
     def has_changed(self) -> bool:
         """Whether files of the source were added, removed or changed since it was indexed."""
@@ -232,7 +186,7 @@ class Index:
         sizes = [len(of_query.rows) for of_query in hits]
         return Pool(
             topics.ids, [text[:_MOST_LETTERS] for text in topics.texts],
-            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            offsets_of(sizes),
             np.concatenate([of_query.rows for of_query in hits]).astype(np.int64),
             np.concatenate([of_query.scores for of_query in hits]).astype(np.float64),
         )  # fmt: skip
@@ -255,7 +209,7 @@ class Index:
         """
         queries = Topics.of(topics)
         candidates = self.pool_of(queries, pool)
-        matrix = self.features.matrix(candidates, self._query_vectors(vectors, queries.ids))
+        matrix = self.features.matrix(candidates, query_vectors(vectors, queries.ids, self.vectors))
         sizes = np.diff(candidates.offsets)
         if not sizes.any():
             raise DataError("The first stage finds no document for any of the queries; are they in the same language?")
@@ -263,18 +217,6 @@ class Index:
         ids = self.documents.ids[candidates.rows]
         labels = None if qrels is None else np.maximum(Qrels.of(qrels).grades_of(qids, ids, 0.0), 0.0)
         return RankingData(matrix, labels, qid=qids, document_ids=ids, feature_names=self.features.names)
-
-    def _query_vectors(
-        self, given: Mapping[str, Any] | None, qids: Sequence[str]
-    ) -> dict[str, npt.NDArray[np.float32]]:
-        """Vectors of queries as rows of length 1."""
-        by_name = {}
-        for name, value in (given or {}).items():
-            if name not in self.vectors:
-                raise UnknownNameError("set of vectors in this index", str(name), self.vectors)
-            rows = rows_of_ids("queries", value, qids)
-            by_name[name] = unit_rows(f"The vectors '{name}' of queries", rows, len(qids), self.vectors[name].shape[1])
-        return by_name
 
     # ---- the second stage ----
 
@@ -322,7 +264,7 @@ class Index:
         check_whole("k", k, least=1)
         if pool is not None:
             check_whole("pool", pool, least=1)
-        own = self._query_vectors(vectors, [query])
+        own = query_vectors(vectors, [query], self.vectors)
         ranker = self.model if learned else None
         started = time.perf_counter()
         pooled = self.candidates(query, max(pool or self._depth(ranker), k))
@@ -338,7 +280,16 @@ class Index:
         ends["passages"] = time.perf_counter()
         took = dict(zip(ends, (1000 * np.diff([started, *ends.values()])).tolist(), strict=True))
         note = self._note(query, pooled, ranker, own)
-        return SearchResults(query, hits, len(pooled.rows), ranker is not None, took, note, pooled.rows, scores)
+        return SearchResults(
+            query=query,
+            hits=hits,
+            found=len(pooled.rows),
+            learned=ranker is not None,
+            milliseconds=took,
+            note=note,
+            rows=pooled.rows,
+            scores=scores,
+        )
 
     def _candidate_data(self, query: str, hits: Hits, vectors: Mapping[str, Any]) -> RankingData:
         """Return the candidates of a query as ranking data."""

@@ -184,9 +184,15 @@ class SearchService:
         ranking = [_listed(hit, hit.rank) for hit in results]
         list_id = self._kept(state, query, ranking, request.key) if ranking and self._recorder.journal else None
         return SearchAnswer(
-            query, results.learned, results.found, results.note, dict(results.milliseconds), ranking,
-            [_listed(hit, int(ranks[hit.first_rank - 1])) for hit in first], list_id,
-        )  # fmt: skip
+            query=query,
+            learned=results.learned,
+            found=results.found,
+            note=results.note,
+            milliseconds=dict(results.milliseconds),
+            ranking=ranking,
+            first_stage=[_listed(hit, int(ranks[hit.first_rank - 1])) for hit in first],
+            request=list_id,
+        )
 
     def _kept(self, state: _Opened, query: str, ranking: list[FoundDocument], key: Id | None) -> str:
         """The id of a list in the log; where the service explores, two neighbours may be exchanged in it."""
@@ -239,10 +245,16 @@ class SearchService:
         examples = [text for text in topics if len(text) <= _SHORT][:_EXAMPLES]
         model = index.model
         return CollectionAnswer(
-            index.name, len(index), list(index.documents.fields), str(index.folder.entry("first_stage", str)),
-            None if model is None else learned_from(model).system or type(model).__name__,
-            len(index.features.names), index.depth, examples, self._recorder.journal is not None,
-        )  # fmt: skip
+            name=index.name,
+            documents=len(index),
+            fields=list(index.documents.fields),
+            first_stage=str(index.folder.entry("first_stage", str)),
+            model=None if model is None else learned_from(model).system or type(model).__name__,
+            features=len(index.features.names),
+            pool=index.depth,
+            examples=examples,
+            logs=self._recorder.journal is not None,
+        )
 
 
 class _Opened:

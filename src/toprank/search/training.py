@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from toprank.choosing.choice import Choice
-from toprank.choosing.grid import select
 from toprank.data.dataset import RankingData
-from toprank.data.folds import split
+from toprank.data.division import CrossFit, Division, cross_fit
+from toprank.data.folds import divided_in_folds, part_numbers
 from toprank.data.queries import places_within
 from toprank.data.trec import Qrels
+from toprank.display.progress import step
+from toprank.display.record import Record
+from toprank.display.tables import Part
 from toprank.errors import DataError, count_of, warn_user
+from toprank.model_selection.grid import choose
+from toprank.model_selection.result import Choice
 from toprank.search.blending import BLEND, blended
 from toprank.search.collections import Topics
 from toprank.search.collections.collection import few
 from toprank.search.vectors import rows_of_ids
-from toprank.showing.progress import step
-from toprank.showing.tables import Part, Shown
 from toprank.systems import get
 
 if TYPE_CHECKING:
@@ -33,32 +35,33 @@ _FEWEST = 5  # judged queries to learn from
 
 
 @dataclass(frozen=True, repr=False)
-class SearchTraining(Shown):
-    """The result of a training; the model is in the index."""
+class SearchTraining(Record):
+    """The result of a training; the model is in the index.
+
+    Attributes:
+        choice: the system, its hyper-parameters, and everything that was tried.
+        queries: number of queries.
+        candidates: number of candidates of all queries.
+        pool_recall: mean share of a query's relevant documents that are among its candidates, the only ones that are
+            ranked; None for clicks, which do not say what is relevant.
+        facts: what to know about the judgments or the clicks.
+    """
+
+    json_properties = ()
 
     choice: Choice
-    """The system, its hyper-parameters, and everything that was tried."""
     queries: int
     candidates: int
     pool_recall: float | None
-    """The mean share of a query's relevant documents that are among its candidates, the only ones that are ranked. None
-    for clicks, which do not say what is relevant."""
     facts: tuple[str, ...]
-    """What to know about the judgments or the clicks."""
 
     @property
     def ranker(self) -> Any:
         """The fitted ranker."""
         return self.choice.ranker
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
-        recall = {"pool_recall": self.pool_recall, "facts": list(self.facts)}
-        return {"queries": self.queries, "candidates": self.candidates, **recall, "choice": self.choice.to_dict()}
-
-    def to_frame(self, kind: Any = "pandas") -> Any:
-        """A row for each trial."""
-        return self.choice.to_frame(kind)
+    def _columns(self) -> Mapping[str, Sequence[Any]]:
+        return self.choice._columns()
 
     def _parts(self) -> Sequence[Part]:
         options = ", ".join(f"{name}={value}" for name, value in self.choice.options.items())
@@ -116,21 +119,22 @@ def train(
             "Judge more."
         )
     with step(f"Training {system} on {data.n_documents:,} candidates …", quiet):
-        kept, held_out = split(data, (1 - _HELD_OUT, _HELD_OUT), seed=seed)
-        teaching = TrainingQueries(data, kept, held_out, index.features.orders)
-        choice = choose(system, teaching, metric, seed, threads, options)
+        choice = OrderTraining(system, index.features.orders, metric, seed, threads, options).on(data)
     _keep(index, choice, judged.topics, pool, vectors)
     return SearchTraining(choice, data.n_queries, data.n_documents, judged.recall, judged.notes)
 
 
 class JudgedQueries(NamedTuple):
-    """Judged queries with their candidates."""
+    """Judged queries with their candidates.
+
+    Attributes:
+        notes: what to know about the judgments.
+    """
 
     topics: Topics
     qrels: Qrels
     data: RankingData
     notes: tuple[str, ...]
-    """What to know about the judgments."""
 
     @classmethod
     def of(
@@ -165,38 +169,52 @@ class JudgedQueries(NamedTuple):
         return float(np.mean([n_retrieved.get(qid, 0.0) for qid in qids.tolist()] / n_relevant))
 
 
-class TrainingQueries(NamedTuple):
-    """Queries to learn from, whole and split."""
+class OrderTraining(NamedTuple):
+    """A system to train on candidates, and how its hyper-parameters are chosen.
 
-    every: RankingData
-    train: RankingData
-    valid: RankingData
-    """The part of `every` that chooses hyper-parameters, for systems that hold out queries once."""
+    Attributes:
+        system: name of a system, "blend", or an unfitted ranker.
+        orders: features that order candidates without anything learned.
+        metric: metric to choose by.
+        seed: of held-out queries and of trees.
+        threads: number of threads.
+        options: hyper-parameters to fix.
+    """
+
+    system: Any
     orders: tuple[str, ...]
-    """Features that order candidates without anything learned."""
+    metric: str
+    seed: int = 0
+    threads: int | None = None
+    options: Mapping[str, Any] = {}
 
+    @property
+    def is_blend(self) -> bool:
+        """Whether the system is the blend, which holds out queries by itself."""
+        return isinstance(self.system, str) and self.system.strip().lower() == BLEND
 
-def choose(
-    system: Any, given: TrainingQueries, metric: str, seed: int, threads: int | None, options: Mapping[str, Any]
-) -> Choice:
-    """Return a fitted ranker whose hyper-parameters were chosen on held-out queries."""
-    from toprank.metrics.evaluation import Judge
-    from toprank.rankers.estimator import unfitted
+    def on(self, data: RankingData) -> Choice:
+        """Train on data, of which a fifth is held out to choose by."""
+        if self.is_blend:
+            return self.fit(data)
+        part = part_numbers(data, (1 - _HELD_OUT, _HELD_OUT), seed=self.seed)
+        return self.fit(*Division.holdout(part == 1).on(data).rounds[0][:2])
 
-    if isinstance(system, str) and system.strip().lower() == BLEND:
-        if options:
-            raise DataError("A blend takes no hyper-parameters; train a single system instead, such as YetiRank.")
-        return blended(given.every, metric, given.orders, seed, threads)
-    if isinstance(system, str):
-        return select(get(system), given.train, given.valid, metric=metric, threads=threads, **options)
-    if options:
-        raise DataError(
-            "Hyper-parameters can be fixed only for a system given by name; set those of a ranker on the ranker."
-        )
-    ranker = unfitted(system).fit(given.train, valid=given.valid)
-    value = Judge(given.valid, metric)(ranker.predict(given.valid))
-    name = type(ranker).__name__
-    return Choice(ranker, name, {}, metric, "standard", value, f"{given.valid.n_queries:,} queries", [])
+    def cross_fit(self, data: RankingData, n_folds: int) -> CrossFit[Choice]:
+        """Train in each fold and rank its queries; each fold has one thread, for a few hundred queries are few."""
+        division = divided_in_folds(data, n_folds, seed=self.seed, validation=not self.is_blend)
+        fit = self._replace(threads=1).fit
+        return cross_fit(data, division, fit, lambda choice, part: choice.ranker.predict(part), threads=self.threads)
+
+    def fit(self, train: RankingData, valid: RankingData | None = None) -> Choice:
+        """Return a fitted ranker whose hyper-parameters were chosen on validation data."""
+        if self.is_blend:
+            if self.options:
+                raise DataError("A blend takes no hyper-parameters; train a single system instead, such as YetiRank.")
+            return blended(train, self.metric, self.orders, self.seed, self.threads)
+        assert valid is not None
+        system = get(self.system) if isinstance(self.system, str) else self.system
+        return choose(system, train, valid, metric=self.metric, threads=self.threads, **self.options)
 
 
 def _not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
@@ -277,7 +295,16 @@ def train_on_clicks(
         propensities = estimated(log)
     trained = train_clicks(ranker, log, data, correction=correction, propensities=propensities, **options)
     name = system if isinstance(system, str) else type(system).__name__
-    choice = Choice(trained.ranker, name, {}, "clicks", correction, float("nan"), f"{log.n_sessions:,} sessions", [])
+    choice = Choice(
+        ranker=trained.ranker,
+        name=name,
+        options={},
+        metric="clicks",
+        convention=correction,
+        value=float("nan"),
+        judged_on=f"{log.n_sessions:,} sessions",
+        trials=[],
+    )
     _keep(index, choice, asked, depth)
     return SearchTraining(choice, data.n_queries, data.n_documents, None, (trained.summary, *facts))
 

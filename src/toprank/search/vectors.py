@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data.bytesource import os_errors
-from toprank.errors import DataError, FormatError
+from toprank.errors import DataError, FormatError, UnknownNameError
 from toprank.search.collections.collection import few, first_repeat
 
 _IDS, _ROWS = "ids", "vectors"  # arrays of an archive
@@ -81,6 +81,19 @@ def rows_of_ids(what: str, vectors: Any, every: Sequence[str], wanted: Sequence[
         return rows
     place = {name: number for number, name in enumerate(every)}
     return rows[[place[name] for name in wanted]]
+
+
+def query_vectors(
+    given: Mapping[str, Any] | None, qids: Sequence[str], known: Mapping[str, npt.NDArray[np.float32]]
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Return vectors of queries by name as rows of length 1; `known` are those of the documents."""
+    by_name = {}
+    for name, value in (given or {}).items():
+        if name not in known:
+            raise UnknownNameError("set of vectors in this index", str(name), known)
+        rows = rows_of_ids("queries", value, qids)
+        by_name[name] = unit_rows(f"The vectors '{name}' of queries", rows, len(qids), known[name].shape[1])
+    return by_name
 
 
 def _read(path: Path) -> tuple[list[str] | None, npt.NDArray[Any]]:

@@ -32,7 +32,8 @@ def application(models: str | PathLike[str] | Sequence[str | PathLike[str]], **o
 
     Args:
         models: a model file, or several, each a path or ``NAME=PATH``; the first is the primary one.
-        **options: keywords of `toprank.serving.service.Service`.
+        **options: keywords of `toprank.serving.settings.ServiceOptions`, and ``reference``, ``extension`` and ``log``
+            of `toprank.serving.service.Service`.
 
     >>> import tempfile, toprank as tr
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -44,9 +45,11 @@ def application(models: str | PathLike[str] | Sequence[str | PathLike[str]], **o
     check_installed()
     from toprank.serving.models import Models, named_files
     from toprank.serving.service import Service
+    from toprank.serving.settings import ServiceOptions
 
     paths = [models] if isinstance(models, str | PathLike) else models
-    return Service(Models(named_files([fspath(model) for model in paths])), **options)
+    parts = {name: options.pop(name) for name in ("reference", "extension", "log") if name in options}
+    return Service(Models(named_files([fspath(model) for model in paths])), ServiceOptions(**options), **parts)
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         check_installed()
+    except ToprankError as problem:  # before anything is imported that needs the extra
+        return _failed(str(problem), 1)
+    try:
         from toprank.serving.starting import start
 
         given = vars(_parser().parse_args(arguments))

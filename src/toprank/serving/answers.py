@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -105,43 +105,11 @@ class InterleavedList(Struct):
     ranking: list[PlacedDocument]
 
 
-class Counted(Struct):
-    """That clicks were counted."""
-
-    counted: bool
-
-
 class CountedEvents(Struct):
     """How many events were taken, and how many had been told before."""
 
     counted: int
     again: int
-
-
-class VersionComparison(Struct):
-    """What clicks say of two versions; share, interval and p are null where no list had a winner."""
-
-    versions: list[str]
-    names: list[str]
-    method: str
-    lists: int
-    wins: int
-    losses: int
-    ties: int
-    unclicked: int
-    share: float | None
-    interval: list[float] | None
-    p: float | None
-    credit: float
-    confidence: float
-    summary: str
-
-
-class Comparisons(Struct):
-    """Which of two models users prefer, for each pair of versions that made lists."""
-
-    models: list[str]
-    comparisons: list[VersionComparison]
 
 
 class ModelList(Struct):
@@ -177,6 +145,37 @@ class Done(NamedTuple):
 
 
 _encode = msgspec.json.Encoder().encode
+_MAX_QUOTED = 1000  # characters of a long refusal that are kept, of its beginning and of its end
+JSON = b"application/json"
+PLAIN = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+"""Headers of every answer."""
+LEAVE = ((b"connection", b"close"),)
+"""Headers of an answer after which the connection ends."""
+_AGAIN = ((b"retry-after", b"1"),)
+
+
+class HttpAnswer(NamedTuple):
+    """A response, and facts about it for the log."""
+
+    status: int
+    body: bytes
+    kind: bytes = JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    facts: Mapping[str, Any] = {}
+
+    @classmethod
+    def from_value(cls, value: Any, facts: Mapping[str, Any] = {}) -> Self:
+        """Answer with a value as JSON."""
+        return cls(200, _encode(value), facts=facts)
+
+
+def refused(status: int, sentence: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> HttpAnswer:
+    """Answer with the reason why a request is refused."""
+    # After 408 and 413 the rest of the body may still be under way.
+    more = LEAVE if status in (408, 413) else _AGAIN if status == 503 else ()
+    if len(sentence) > 2 * _MAX_QUOTED:  # an id or a word may be as long as the body
+        sentence = f"{sentence[:_MAX_QUOTED]} … {sentence[-_MAX_QUOTED:]}"
+    return HttpAnswer(status, _encode(Refusal(sentence)), headers=(*headers, *more))
 
 
 def read(model: Served, request: ScoreRequest | InterleaveRequest, limit: int) -> tuple[list[Any], RequestRows]:
@@ -197,7 +196,14 @@ def scored(model: Served, request: ScoreRequest, limit: int) -> Done:
     scores = model.scores(X) if ids else np.empty(0)
     listed = [ScoredDocument(name, score) for name, score in zip(ids, scores.tolist(), strict=True)]
     return Done(
-        X, scores, unseen, int(np.isnan(X).sum()), _encode(Scores(model.name, model.version, listed)), [], ids, []
+        X=X,
+        scores=scores,
+        unseen=unseen,
+        missing=int(np.isnan(X).sum()),
+        written=_encode(Scores(model.name, model.version, listed)),
+        order=[],
+        ids=ids,
+        values=[],
     )
 
 
@@ -212,7 +218,16 @@ def ranked(
         order[swap : swap + 2] = order[swap : swap + 2][::-1]
     listed = [RankedDocument(ids[row], values[row], rank) for rank, row in enumerate(order, start=1)]
     written = _encode(Ranking(model.name, model.version, listed, list_id))
-    return Done(X, scores, unseen, int(np.isnan(X).sum()), written, order, ids, values)
+    return Done(
+        X=X,
+        scores=scores,
+        unseen=unseen,
+        missing=int(np.isnan(X).sum()),
+        written=written,
+        order=order,
+        ids=ids,
+        values=values,
+    )
 
 
 def both(

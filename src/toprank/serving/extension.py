@@ -12,15 +12,18 @@ if TYPE_CHECKING:
 
 
 class Endpoint(NamedTuple):
-    """A request, its answer, and the work between the two, which is done on one of the service's threads."""
+    """A request, its answer, and the work between the two, which is done on one of the service's threads.
+
+    Attributes:
+        summary: For the OpenAPI document.
+        rare: Whether it takes its turn behind the others, as explanations do.
+    """
 
     request: type[Struct]
     answer: type[Struct]
     summary: str
-    """For the OpenAPI document."""
     work: Callable[[Any], Struct]
     rare: bool = False
-    """Whether it takes its turn behind the others, as explanations do."""
 
 
 class Extension(Protocol):

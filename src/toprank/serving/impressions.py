@@ -2,7 +2,7 @@
 
 A document of an interleaved list is represented by four bytes of a keyed hash, whose last bit is flipped for the second
 team: without the key an id gives away neither documents nor teams. The id is signed, so nobody without the key can make
-one, and a replica with the same key can count what users did with a list that another replica made.
+one, and a replica with the same key takes events on a list that another replica made.
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ from typing import Any
 
 import msgspec
 
-# When it was made, by which process, a random word, the two versions, the group, and which models are interleaved.
+# When it was made, by which process, a random word, the two versions, two bytes of 0, and which models are interleaved.
 _HEAD = struct.Struct(">Q4s8s6s6sH4s")
 _MARK = struct.Struct(">I")
 _SIGNATURE = 16
 _NAME = 16  # letters of an id, 96 bits of its signature: enough to tell lists apart, too few to write an id
 _ONE_MODEL = bytes(6)  # the second version of a list that one model made
-GROUPS = 4096
-"""Queries fall into so many groups by a hash. Groups are as independent as queries, and a tally of them stays small; of
-a few hundred queries nearly every one has a group of its own."""
 
 
 def _written(content: bytes) -> str:
@@ -43,12 +40,8 @@ def name_of(impression: str) -> str:
 class OpenedList:
     """A list whose id was opened."""
 
-    def __init__(self, seal: Seal, key: bytes, head: bytes, marks: bytes) -> None:
-        self.key = key
-        """The signature, which tells the list from all others."""
-        self.made, process, self._word, first, second, self.group, self.pair = _HEAD.unpack(head)
-        self.versions = (first.hex(), second.hex())
-        self.own = process == seal.process
+    def __init__(self, seal: Seal, head: bytes, marks: bytes) -> None:
+        self.made, _, self._word, _, _, _, self.pair = _HEAD.unpack(head)
         self._seal, self._places = seal, {mark: place for place, (mark,) in enumerate(_MARK.iter_unpack(marks))}
         self.listed = bool(self._places)
         """Whether the id knows its documents: that of a list of one model does not."""
@@ -72,8 +65,8 @@ class Seal:
 
     >>> seal = Seal(("a", "b"), b"a long random word")
     >>> shown = seal.opened(seal.made([("x", 0), (7, 1)], ("0123456789ab", "ba9876543210")))
-    >>> shown.place(7), shown.place("7"), shown.versions
-    ((1, 1), None, ('0123456789ab', 'ba9876543210'))
+    >>> shown.place(7), shown.place("7")
+    ((1, 1), None)
     """
 
     def __init__(self, names: Sequence[str], secret: bytes | None) -> None:
@@ -91,11 +84,6 @@ class Seal:
         )
         return mark
 
-    def group(self, word: bytes, query: Any) -> int:
-        """The group of a query; of a list without one, that of its random word."""
-        text = word if query is None else msgspec.json.encode(query)
-        return int.from_bytes(hashlib.blake2b(text, digest_size=2, key=self._key, person=b"query").digest()) % GROUPS
-
     def ranked(self, version: str) -> str:
         """The id of a new list of one model, which does not say what it shows: a log does."""
         word = next(self._words).to_bytes(8)  # beside the process and time it tells lists apart; it salts nothing
@@ -103,7 +91,7 @@ class Seal:
         content = _HEAD.pack(time.time_ns(), self.process, word, *both, 0, self.pair)
         return _written(self._signature(content) + content)
 
-    def made(self, teams: Sequence[tuple[Any, int]], versions: tuple[str, str], query: Any = None) -> str:
+    def made(self, teams: Sequence[tuple[Any, int]], versions: tuple[str, str]) -> str:
         """The id of a new list of documents with their teams."""
         while True:
             word = os.urandom(8)
@@ -111,7 +99,7 @@ class Seal:
             if len({mark | 1 for mark in marks}) == len(marks):  # else another word, which tells them apart
                 break
         both = map(bytes.fromhex, versions)
-        head = _HEAD.pack(time.time_ns(), self.process, word, *both, self.group(word, query), self.pair)
+        head = _HEAD.pack(time.time_ns(), self.process, word, *both, 0, self.pair)
         content = head + b"".join(_MARK.pack(mark ^ team) for mark, (_, team) in zip(marks, teams, strict=True))
         return _written(self._signature(content) + content)
 
@@ -126,11 +114,14 @@ class Seal:
         signature, head, marks = text[:_SIGNATURE], text[_SIGNATURE:][: _HEAD.size], text[_SIGNATURE + _HEAD.size :]
         if len(head) < _HEAD.size or not hmac.compare_digest(signature, self._signature(head + marks)):
             return None
-        return OpenedList(self, signature, head, marks)
+        return OpenedList(self, head, marks)
 
     def keyed(self, word: Any) -> str:
-        """Return what stands for the key of a client (a user, a visit) in a log; all replicas give the same."""
-        text = msgspec.json.encode(word)
+        """Return the hash that a log has instead of the key of a client (a user, a visit), the same in all replicas.
+
+        The keys 7 and ``"7"`` are one client, as in `TrafficSplit`.
+        """
+        text = msgspec.json.encode(str(word))
         return hashlib.blake2b(text, digest_size=8, key=self._key, person=b"client").hexdigest()
 
     def _signature(self, content: bytes) -> bytes:

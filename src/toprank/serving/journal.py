@@ -3,7 +3,8 @@
 They are lines of JSON in the terms of OpenSearch's User Behavior Insights: ``queries-….jsonl`` has the lists,
 ``events-….jsonl`` what users did with them. A request never waits: records go to a queue of bounded size, which a
 thread writes out several times a second. A record that finds no room in the queue, or on the disk, is counted and
-dropped. Records may come from any thread.
+dropped. Records may come from any thread. The oldest files are removed before lines are written that would exceed the
+limit on all files together.
 
 Every process writes files of its own, so that nothing is ever appended to a torn line. A line that could be written
 only in part is taken back; if the process is killed in between, the last line of a file is torn, and readers skip it.
@@ -107,8 +108,9 @@ class Journal:
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._size, self._lock = 0, Lock()  # bytes that wait; the loop, the service's threads and the writer count them
         word = secrets.token_hex(4)
-        most = max(1 << 20, min(_FILE, int(options.bytes / _SHARE)))
-        self._files = {kind: _File(options.folder, kind, word, most) for kind in _KINDS}
+        self._max_file = max(1 << 20, min(_FILE, int(options.bytes / _SHARE)))
+        self._files = {kind: _File(options.folder, kind, word, self._max_file) for kind in _KINDS}
+        self._room = 0.0  # bytes that may be written before the folder has to be looked at
         self._stopped, self._failed = Signal(), -_LOOK
         self._looked = -_LOOK
         self._thread = Thread(target=self._write_on, name="journal", daemon=True)
@@ -149,26 +151,30 @@ class Journal:
             file.close()
 
     def _write(self) -> None:
+        at_once = min(_AT_ONCE, self._max_file)
         while self._waiting:
             lines: dict[str, list[bytes]] = {kind: [] for kind in _KINDS}
-            size = 0
-            while self._waiting and size < _AT_ONCE:
+            size = count = 0
+            while self._waiting and (not size or size + count + len(self._waiting[0][1]) < at_once):
                 kind, line = self._waiting.popleft()
                 lines[kind].append(line)
                 size += len(line)
+                count += 1  # and a line break of each
             for kind, written in lines.items():
                 if written:
                     self._append(kind, written)
             with self._lock:
                 self._size -= size
-        now = time.monotonic()
-        if now - self._looked >= _LOOK:
-            self._looked = now
-            self._remove_old()
+        if time.monotonic() - self._looked >= _LOOK:
+            self._remove_old(0)
 
     def _append(self, kind: str, lines: list[bytes]) -> None:
+        text = b"\n".join([*lines, b""])
+        if len(text) > self._room:
+            self._remove_old(len(text))
+        self._room -= len(text)
         try:
-            self._files[kind].append(b"\n".join([*lines, b""]))
+            self._files[kind].append(text)
         except OSError as problem:
             self._counters.log_dropped.labels(kind, "disk").inc(len(lines))
             if time.monotonic() - self._failed >= _LOOK:
@@ -177,23 +183,32 @@ class Journal:
         else:
             self._counters.log_records.labels(kind).inc(len(lines))
 
-    def _remove_old(self) -> None:
-        """Remove the oldest files where they are too old, or all together too large; those of other processes too."""
+    def _remove_old(self, needed: int) -> None:
+        """Remove files that are too old, and the oldest ones until `needed` bytes fit below the limit.
+
+        Files of other processes count and are removed, too; files that are open here are not removed.
+        """
+        self._looked = time.monotonic()
         own = {file.path for file in self._files.values()}
-        days = []
+        known = []
         with suppress(OSError):
             for kind in _KINDS:
                 for path in self.options.folder.glob(f"{kind}-*.jsonl"):
                     with suppress(OSError):  # another process was quicker
-                        known = path.stat()
-                        days.append((known.st_mtime, known.st_size, path))
-        total, oldest = sum(size for _, size, _ in days), time.time() - self.options.days * 86_400.0
-        for when, size, path in sorted(days):
-            if path in own or (when >= oldest and total <= self.options.bytes):
+                        facts = path.stat()
+                        known.append((facts.st_mtime, facts.st_size, path))
+        total, oldest = sum(size for _, size, _ in known), time.time() - self.options.days * 86_400.0
+        limit = self.options.bytes
+        if total + needed > limit:  # make room for a whole file, so that the folder is not looked at every time
+            limit -= max(needed, self._max_file)
+        for when, size, path in sorted(known):
+            if path in own or (when >= oldest and total <= limit):
                 continue
             with suppress(OSError):
                 path.unlink()
                 total -= size
+        # Other processes may write meanwhile, so look again after as many bytes as a file holds.
+        self._room = min(self.options.bytes - total, max(needed, self._max_file))
 
 
 _encode = msgspec.json.Encoder().encode

@@ -45,3 +45,11 @@ class _LogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._log("server", level=record.levelname.lower(), says=record.getMessage())
+
+
+def where(problem: BaseException) -> str:
+    """Return file and line of the innermost frame; the message stays out of the log: it may quote a client."""
+    trace = problem.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"

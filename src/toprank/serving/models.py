@@ -33,18 +33,21 @@ _ONE_QUERY = (0, 1)  # its offsets
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """A model that answers."""
+    """A model that answers.
+
+    Attributes:
+        version: The first digits of the SHA-256 of its file.
+        slow: Whether scoring takes so long, or may for many documents, that others should not wait for it.
+        signature: What the files were when they were read.
+    """
 
     name: str
     path: Path
     ranker: Any
     version: str
-    """The first digits of the SHA-256 of its file."""
     columns: ModelColumns
     slow: bool
-    """Whether scoring takes so long, or may for many documents, that others should not wait for it."""
     signature: tuple[Any, ...]
-    """What the files were when they were read."""
 
     def scores(self, X: FloatArray) -> FloatArray:
         """The scores of the documents of one query."""

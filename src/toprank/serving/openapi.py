@@ -36,12 +36,10 @@ _POSTS: dict[str, tuple[type, type, str]] = {
         answers.InterleavedList,
         "One list of two models, for a user.",
     ),
-    "/v1/clicks": (requests.Clicks, answers.Counted, "Tell which documents of an interleaved list were clicked."),
     "/v1/events": (requests.Events, answers.CountedEvents, "Tell what a user did with the documents of a list."),
 }
 _GETS: dict[str, tuple[type, str]] = {
     "/v1/models": (answers.ModelList, "The models that serve."),
-    "/v1/interleaving": (answers.Comparisons, "Which of the interleaved models users prefer."),
     "/healthz": (answers.Status, "Whether the process is alive."),
     "/readyz": (answers.Status, "Whether requests are welcome."),
 }

@@ -133,7 +133,7 @@ class Recorder:
         """Keep events of a list that was opened; return those that are new."""
         name, new = name_of(events.request), []
         for event in events.events:
-            key = (name, event.kind, event.id if event.id is not None else ("document", event.document))
+            key = (name, event.kind, event.document, event.id)  # readers of the log tell events apart in the same way
             if key in self._noted:
                 self._count([event], "again")
                 continue

@@ -5,9 +5,10 @@ The values of documents stay text at first: `rows.py` makes a matrix of them, in
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -97,13 +98,6 @@ class InterleaveRequest(_Candidates, kw_only=True):
     surface: Surface = None
 
 
-class Clicks(Struct, forbid_unknown_fields=True):
-    """Documents of an interleaved list that were clicked."""
-
-    impression: str
-    clicked: list[Id]
-
-
 class Event(Struct, forbid_unknown_fields=True, kw_only=True):
     """What a user did with a document of a list."""
 
@@ -126,6 +120,39 @@ class Events(Struct, forbid_unknown_fields=True):
     events: Annotated[list[Event], Meta(max_length=1000)]
 
 
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+_DISCARDED = 8  # so many times the limit of a body is read and thrown away, so that the client hears why
+
+
+class GoneError(Exception):
+    """The client has left."""
+
+
+async def read_body(receive: Receive, announced: bytes, limit: int, seconds: float) -> bytes:
+    """Read the body of a request; `announced`: the length that its header gives."""
+    parts, size = list[bytes](), 0
+    huge = announced.isdigit() and (len(announced) > 15 or int(announced) > _DISCARDED * limit)
+    try:
+        async with asyncio.timeout(seconds):
+            while not huge:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise GoneError
+                part = message.get("body", b"")
+                size += len(part)
+                huge = size > _DISCARDED * limit
+                if size <= limit:
+                    parts.append(part)
+                if not message.get("more_body", False):
+                    break
+    except TimeoutError:
+        raise RefusedError(408, f"The body did not arrive within {seconds:g} s.") from None
+    if huge or size > limit:
+        raise RefusedError(413, f"The body is larger than {limit:,} bytes, which is all that this service reads.")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 Asked = TypeVar("Asked", bound=Struct)
 _decoder: Any = cache(msgspec.json.Decoder)  # made at the first request of a kind
 _NO_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b")
@@ -134,9 +161,9 @@ _NO_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b")
 def understood(kind: type[Asked], body: bytes) -> Asked:
     """Parse a body as a request of a kind.
 
-    >>> understood(Clicks, b'{"impression": "i", "clicked": [3]}').clicked
-    [3]
-    >>> understood(Clicks, b'{"impression": NaN}')
+    >>> understood(Events, b'{"request": "i", "events": [{"kind": "click", "document": 3}]}').events[0].document
+    3
+    >>> understood(Events, b'{"request": NaN}')
     Traceback (most recent call last):
     ...
     toprank.serving.requests.RefusedError: The body is not JSON, which has no NaN or Infinity: a missing value is null.

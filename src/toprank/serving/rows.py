@@ -35,11 +35,14 @@ _NOTHING: Mapping[str, int] = {}
 
 
 class RequestRows(NamedTuple):
-    """The documents of a request as a model sees them."""
+    """The documents of a request as a model sees them.
+
+    Attributes:
+        unseen: How often a category had a level that the training data did not have, by feature; it counts as missing.
+    """
 
     X: FloatArray
     unseen: Mapping[str, int] = _NOTHING
-    """How often a category had a level that the training data did not have, by feature; it counts as missing."""
 
 
 class ModelColumns:

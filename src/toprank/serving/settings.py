@@ -1,56 +1,94 @@
 """The settings of a service: its limits, and the options of both commands that start one.
 
 `toprank serve` and `python -m toprank.serving` have the options of `Settings`. The command line reads them whether the
-packages of a service are installed or not, so nothing is imported here.
+packages of a service are installed or not, so nothing is imported here but the declaration of an option.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
+
+from toprank.data.options import Option as Option
+from toprank.errors import DataError, Remedy
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may ask of the service."""
+    """What a request may ask of the service.
+
+    Attributes:
+        body: Bytes.
+        seconds: For a body to arrive, and for the work on it.
+        threads: On which large requests are worked on, and those to slow models.
+        queue: Requests that may wait for one of these threads; the next are told to come back.
+    """
 
     body: int = 8 << 20
-    """Bytes."""
     documents: int = 10_000
     seconds: float = 10.0
-    """For a body to arrive, and for the work on it."""
     threads: int = 2
-    """On which large requests are worked on, and those to slow models."""
     queue: int = 256
-    """Requests that may wait for one of these threads; the next are told to come back."""
 
 
 @dataclass(frozen=True)
 class LogFiles:
-    """Where a service writes what it served and what users did, and what is kept of it."""
+    """Where a service writes what it served and what users did, and what is kept of it.
+
+    Attributes:
+        days: Files that were last written to so long ago are removed.
+        bytes: And the oldest, where all together are larger.
+        features: Whether lists are written with the values of their documents.
+    """
 
     folder: Path
     days: float = 30.0
-    """Files that were last written to so long ago are removed."""
     bytes: float = 10e9
-    """And the oldest, where all together are larger."""
     features: bool = False
-    """Whether lists are written with the values of their documents."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceOptions:
+    """What a service does besides ranking by its primary model.
+
+    Attributes:
+        token: what clients must present as a bearer token; None: nothing.
+        limits: limits of a request.
+        shadows: models that score the requests to the primary one, too, without being answered with.
+        interleave: two models whose rankings are interleaved at /v1/interleave; needs `files`.
+        secret: signs the ids of lists; services that share it take each other's events.
+        files: where lists and events are written; None: nowhere.
+        event_days: how old a list may be when an event on it arrives.
+        explore: which lists are randomized for exploration (`Exploration`); needs `files`.
+        split: models that some keys get instead of the primary one (`TrafficSplit`); needs `files`.
+
+    Raises:
+        DataError: an experiment on users needs a log, but `files` is None.
+    """
+
+    token: str | None = None
+    limits: Limits = Limits()
+    shadows: Sequence[str] = ()
+    interleave: tuple[str, str] | None = None
+    secret: str | None = None
+    files: LogFiles | None = None
+    event_days: float = 30.0
+    explore: str | None = None
+    split: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for value, name in ((self.explore, "Exploring"), (self.split, "A split"), (self.interleave, "Interleaving")):
+            if value and self.files is None:
+                raise DataError(
+                    f"{name} needs a log: without one nobody learns what came of it.",
+                    remedy=Remedy("Give files=LogFiles(folder).", "Give a folder for it by {log}.", log=...),
+                )
 
 
 MODELS, LOG, LIMITS = "Several models", "Log", "Limits"
 """Groups of options in the help."""
-
-
-class Option(NamedTuple):
-    """What the help says of an option, and the bounds of its value."""
-
-    help: str
-    least: float | None = None
-    most: float | None = None
-    metavar: str | None = None
-    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +111,7 @@ class Settings:
     interleave: Annotated[
         tuple[str, str] | None,
         Option(
-            "Two models whose rankings /v1/interleave mixes, to compare their clicks.",
+            "Two models whose rankings /v1/interleave mixes, to compare their clicks by the log.",
             metavar="NAME NAME",
             group=MODELS,
         ),
@@ -92,7 +130,7 @@ class Settings:
     ] = None
     log_days: Annotated[float, Option("Delete files of the log after this many days.", 0.01, group=LOG)] = LogFiles.days
     log_megabytes: Annotated[
-        float, Option("Delete the oldest files of the log once it is larger than this.", 10, group=LOG)
+        float, Option("Delete the oldest files of the log so that it never grows larger than this.", 10, group=LOG)
     ] = LogFiles.bytes / 1e6
     log_features: Annotated[bool, Option("Also log the feature values of the documents.", group=LOG)] = False
     event_days: Annotated[
@@ -134,3 +172,20 @@ class Settings:
         float, Option("Seconds to keep answering after SIGTERM while connections close.", 0, group=LIMITS)
     ] = 1.0
     reload: Annotated[bool, Option("Reload a model file when it is replaced.")] = True
+
+    def service_options(self, token: str | None, secret: str | None) -> ServiceOptions:
+        """Return the options of the service itself; `token` and `secret` are the contents of the files."""
+        files = None
+        if self.log is not None:
+            files = LogFiles(self.log, self.log_days, self.log_megabytes * 1e6, self.log_features)
+        return ServiceOptions(
+            token=token,
+            limits=Limits(self.max_body, self.max_documents, self.timeout, self.threads, self.queue),
+            shadows=self.shadow or (),
+            interleave=self.interleave,
+            secret=secret,
+            files=files,
+            event_days=self.event_days,
+            explore=self.explore,
+            split=self.split or (),
+        )

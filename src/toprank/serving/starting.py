@@ -11,7 +11,7 @@ from toprank.serving.logs import Log
 from toprank.serving.models import Models, named_files
 from toprank.serving.running import listening, read_secret, read_token, serve
 from toprank.serving.service import Service
-from toprank.serving.settings import Limits, LogFiles, Settings
+from toprank.serving.settings import Settings
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
@@ -59,28 +59,12 @@ def _start(
         known = Models(files, may_be_none=extension is not None)
         service = Service(
             known,
-            token=token,
-            limits=Limits(
-                settings.max_body, settings.max_documents, settings.timeout, settings.threads, settings.queue
-            ),
-            shadows=tuple(settings.shadow or ()),
-            interleave=settings.interleave,
-            secret=secret,
-            files=_files(settings),
-            event_days=settings.event_days,
-            explore=settings.explore,
-            split=tuple(settings.split or ()),
+            settings.service_options(token, secret),
             reference=None if reference is None else reference(known),
             extension=None if extension is None else extension(),
             log=log,
         )
         serve(service, bound, watch=settings.reload, drain=settings.drain)
-
-
-def _files(settings: Settings) -> LogFiles | None:
-    if settings.log is None:
-        return None
-    return LogFiles(settings.log, settings.log_days, settings.log_megabytes * 1e6, settings.log_features)
 
 
 def as_sentence(message: Any) -> str:

@@ -1,18 +1,18 @@
 """The names of `toprank.significance`, and where they live: read by type checkers, and by `__init__.py`."""
 
 from toprank.significance.effects import bonferroni as bonferroni
-from toprank.significance.effects import bootstrap_interval as bootstrap_interval
 from toprank.significance.effects import effect_size as effect_size
 from toprank.significance.effects import holm as holm
 from toprank.significance.effects import queries_needed as queries_needed
 from toprank.significance.effects import t_interval as t_interval
-from toprank.significance.effects import weighted_interval as weighted_interval
 from toprank.significance.effects import win_tie_loss as win_tie_loss
 from toprank.significance.equivalence import equivalence_test as equivalence_test
-from toprank.significance.leaving_out import effective_sample as effective_sample
-from toprank.significance.leaving_out import jackknife as jackknife
-from toprank.significance.leaving_out import means_without as means_without
-from toprank.significance.leaving_out import redrawn_interval as redrawn_interval
+from toprank.significance.resampling import bootstrap_interval as bootstrap_interval
+from toprank.significance.resampling import effective_sample as effective_sample
+from toprank.significance.resampling import jackknife as jackknife
+from toprank.significance.resampling import means_without as means_without
+from toprank.significance.resampling import redrawn_interval as redrawn_interval
+from toprank.significance.resampling import weighted_interval as weighted_interval
 from toprank.significance.results import EffectSize as EffectSize
 from toprank.significance.results import EquivalenceResult as EquivalenceResult
 from toprank.significance.results import Interval as Interval

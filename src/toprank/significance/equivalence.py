@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.data.checks import check_number
+from toprank.data.arguments import check_number
 from toprank.errors import DataError
 from toprank.significance.results import EquivalenceResult, Interval, number
 from toprank.significance.tests import column, differences
@@ -73,7 +73,7 @@ def equivalence_test(
     detail = f"an unseen query of ±{worst:g} counted"
     mean, n = float(values.mean()), len(values)
     interval = Interval(mean, low, high, 1 - 2 * alpha, n, detail)
-    return EquivalenceResult(margin, p, p <= alpha, interval, mean, n, alpha, worst)
+    return EquivalenceResult(margin, p, p <= alpha, interval, mean, n, alpha=alpha, worst=worst)
 
 
 def _worst_of(values: FloatArray, margin: float) -> float:

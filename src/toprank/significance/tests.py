@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.compute import FloatArray, each_block
-from toprank.data.checks import check_whole, numbers
+from toprank.compute import FloatArray, each_block, numbers
+from toprank.data.arguments import check_whole
 from toprank.data.query_values import by_query
 from toprank.errors import DataError
 from toprank.significance.results import TestResult

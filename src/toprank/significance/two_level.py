@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.data.checks import check_number
+from toprank.data.arguments import check_number
 from toprank.errors import DataError
 from toprank.significance.results import Interval
 

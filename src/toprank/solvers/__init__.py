@@ -19,7 +19,7 @@
 ([2.0], True)
 """
 
-from toprank.importing import door
+from toprank.lazy_imports import door
 
 _HOMES, __getattr__ = door(__name__)
 __all__ = [*_HOMES]

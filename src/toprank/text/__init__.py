@@ -6,7 +6,7 @@
 ('bm25', 'tf-idf', 'language model', 'coverage')
 """
 
-from toprank.importing import door
+from toprank.lazy_imports import door
 
 _HOMES, __getattr__ = door(__name__)
 __all__ = [*_HOMES]

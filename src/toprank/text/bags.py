@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray, IntArray, offsets_of
 from toprank.errors import DataError
 from toprank.text.words import Analyzer, WordTable, texts_of
 
@@ -107,7 +107,7 @@ class Tokens(NamedTuple):
         from scipy import sparse
 
         takes = counted[self.ids]
-        starts = np.concatenate([[0], np.cumsum(takes)])[self.starts]
+        starts = offsets_of(takes)[self.starts]
         ones, shape = np.ones(int(starts[-1]), dtype=np.float32), (len(self.starts) - 1, max(len(counted), 1))
         matrix = sparse.csr_matrix((ones, self.ids[takes], starts), shape=shape)
         matrix.sum_duplicates()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, IntArray
+from toprank.compute import FloatArray, IntArray, offsets_of
 from toprank.errors import DataError
 from toprank.text.bags import Bags, Terms, Tokens, Vocabulary, merged, sums_of
 from toprank.text.words import Analyzer, WordTable, texts_of
@@ -127,9 +127,15 @@ class EncodedDocuments:
         repeats = np.array([count for bag in bags for count in bag.values()], dtype=np.float64)
         phrase = np.array([word for sequence in numbers for word in sequence], dtype=np.int64)
         return EncodedQueries(
-            _offsets(bags), known[words], own[words], ranges[words, 0], ranges[words, 1], repeats,
-            _offsets(numbers), own[phrase],
-        )  # fmt: skip
+            offsets=offsets_of([len(bag) for bag in bags]),
+            known=known[words],
+            words=own[words],
+            low=ranges[words, 0],
+            high=ranges[words, 1],
+            repeats=repeats,
+            phrase_offsets=offsets_of([len(sequence) for sequence in numbers]),
+            phrase=own[phrase],
+        )
 
     def _range(self, word: str, number: int) -> tuple[int, int]:
         """The documents' words that begin with a word; a short word begins itself alone."""
@@ -182,10 +188,6 @@ def counted_words(vocabulary: Vocabulary, analyzer: Analyzer) -> npt.NDArray[np.
     return counted
 
 
-def _offsets(parts: Sequence[Any]) -> IntArray:
-    return np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-
-
 def folded(statistics: Statistics, starts: IntArray, known: Terms, weights: FloatArray) -> npt.NDArray[np.float32]:
     """Texts in the directions of LSA: rows of unit length, or of zeros."""
     from scipy import sparse
@@ -196,7 +198,7 @@ def folded(statistics: Statistics, starts: IntArray, known: Terms, weights: Floa
     places = np.searchsorted(statistics.basis_words, known)
     places[places == width] = 0
     there = statistics.basis_words[places] == known
-    ends = np.concatenate([[0], np.cumsum(there)])[starts]
+    ends = offsets_of(there)[starts]
     matrix = sparse.csr_matrix((weights[there].astype(np.float32), places[there], ends), shape=(n, width))
     vectors = np.asarray(matrix @ statistics.basis)
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray
-from toprank.data.checks import check_whole
+from toprank.data.arguments import check_whole
 from toprank.errors import DataError
 from toprank.text.bags import Bags, Vocabulary, merged, tokens_of
 from toprank.text.documents import EncodedDocuments, cosine_values, counted_words

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from toprank.compute import offsets_of
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Column, Encoding, listed
 from toprank.data.frames.layout import numbered
@@ -98,7 +99,7 @@ class TextFeatures:
         numbers: dict[str, int] = {}
         query_of_row = np.fromiter((numbers.setdefault(query, len(numbers)) for query in queries), np.int64, len(rows))
         order = np.argsort(query_of_row, kind="stable")
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(query_of_row, minlength=len(numbers)))])
+        offsets = offsets_of(np.bincount(query_of_row, minlength=len(numbers)))
         out = np.empty((len(rows), len(self.match.names)), dtype=np.float32)
         out[order] = self.match.matrix(list(numbers), documents, rows[order], offsets)
         return out

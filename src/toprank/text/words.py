@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from toprank.errors import DataError, UnknownNameError
-from toprank.importing import first_use
+from toprank.lazy_imports import first_use
 from toprank.text.function_words import FUNCTION_WORDS
 
 NO_LANGUAGE = "none"

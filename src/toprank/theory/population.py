@@ -17,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.checks import check_number
+from toprank.data.arguments import check_number
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.errors import DataError
+from toprank.evaluation import evaluate
 from toprank.losses.base import Loss
-from toprank.metrics import Gain, Measure, evaluate, parse
+from toprank.metrics import Gain, Measure, parse
 
 _MOST_ROWS = 20_000_000  # documents that one enumeration of all orders may stack up
 

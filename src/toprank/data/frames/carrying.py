@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from toprank.compute import Array
+from toprank.data.arrays import strings
 from toprank.data.carried import column_of
-from toprank.data.checks import Array, strings
 from toprank.data.encoding import is_text
 from toprank.data.texts import text_column
 from toprank.errors import DataError

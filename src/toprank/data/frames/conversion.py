@@ -7,33 +7,24 @@ which role, `gather` fills the arrays) and one way out (`batches_of`); files of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
-from toprank.data import checks
-from toprank.data.checks import Array, refuse_repeated
+from toprank.compute import Array
+from toprank.data.arrays import index_of, strings
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import Encoding, Strangers, is_text, kind_of
+from toprank.data.frames.arrow import as_frame, table_of, words_of
 from toprank.data.frames.carrying import carried_values, type_of
-from toprank.data.frames.layout import (
-    METADATA_KEY,
-    USUAL_NAMES,
-    Choice,
-    Layout,
-    index_names,
-    is_number,
-    known_columns,
-    layout_of,
-    learnt,
-    numbered,
-    role_takes,
-    unreadable,
-)
-from toprank.errors import DataError, UnknownNameError
+from toprank.data.frames.categories import learnt
+from toprank.data.frames.layout import METADATA_KEY, Layout, index_names, known_columns, layout_of, numbered, role_takes
+from toprank.data.frames.options import TableKeywords, TableOptions, check_keywords
+from toprank.data.queries import weight_of_each_query
+from toprank.data.roles import Roles
+from toprank.errors import DataError
 
 ROWS_AT_A_TIME = 8192
 
@@ -73,12 +64,13 @@ def gather(
         },
         text=layout.text,
         encoding=layout.encoding,
+        roles=layout.assigned,
         regroup=regroup,
     )
     if weight_of_query is None:
         return data
     grouped = weight_of_query if data.source_rows is None else weight_of_query[data.source_rows]
-    return data.replace(query_weights=checks.weight_of_each_query(grouped, data.queries, data.qids))
+    return data.replace(query_weights=weight_of_each_query(grouped, data.queries, data.qids))
 
 
 def fill(batches: Iterable[Any], layout: Layout, n_rows: int) -> tuple[Array, dict[str, list[Any]]]:
@@ -154,7 +146,7 @@ def role_values(role: str, name: str, pieces: list[Any], layout: Layout, first_r
         blank = next((row for row, word in enumerate(words) if not word.strip()), None)
         if blank is not None and not layout.ours:
             raise _empty(name, role, first_row + blank)
-        return checks.strings(words, f"Column '{name}'", first_row)
+        return strings(words, f"Column '{name}'", first_row)
     if is_id and pa.types.is_decimal(kind):  # as floats, large ones would become one
         return _whole_decimals([value for piece in pieces for value in piece.to_pylist()], name, first_row)
     if pa.types.is_integer(kind) and role != "label":
@@ -184,31 +176,16 @@ def whole_numbers(ids: Array) -> Array:
     return numbers if np.array_equal(numbers.astype(str), ids) else ids
 
 
-def from_frame(
-    frame: Any,
-    *,
-    label: Choice = None,
-    qid: Choice = None,
-    features: Sequence[str] | None = None,
-    document_id: Choice = None,
-    weight: Choice = None,
-    query_weight: Choice = None,
-    position: Choice = None,
-    teacher: Choice = None,
-    dtype: npt.DTypeLike | None = None,
-    carry: Sequence[str] | None = None,
-    text: Any = None,
-    regroup: bool | None = None,
-    like: Any = None,
-) -> RankingData:
+def from_frame(frame: Any, **keywords: Unpack[TableKeywords]) -> RankingData:
     """Ranking data from a pandas or polars frame, an Arrow table or record batch.
 
-    Each role is given by a column's name, or `False` for "there is none". Where it is not given, a column with a usual
-    name (in any case) takes it: ``label, relevance, grade, rel, y, target``; ``qid, query_id, query, q_id, group``;
-    ``document_id, docid, doc_id, docno, did``, else ``product_id, item_id, sku, asin``; ``weight``;
-    ``query_weight``; ``position``; ``teacher, teacher_score``. Two candidates for a role, or none for the label or the
-    query id, are an error.
-    Tables written by toprank remember their roles.
+    Each role is given by a column's name, or `False` for "there is none". A role that is not given is taken from what
+    the table is to be `like`. Otherwise it is inferred from a column name (in any case): ``label, relevance, grade``;
+    ``qid, query_id, search_id, session_id``; ``document_id, docid, doc_id, docno, did``, else ``product_id, item_id,
+    sku, asin``; ``position``; ``teacher, teacher_score``. Weights are never inferred. Two candidates for a role, or
+    none for the label or the query id, are an error. `RankingData.roles` lists the roles, and which of them were
+    inferred; ``print(data)`` shows the latter.
+    Parquet and Arrow tables written by toprank remember their roles.
 
     Text and categories are stored as codes, dates as days since 1970-01-01 (UTC, with fractions), durations as days;
     what each number means is in `RankingData.encoding`. Empty cells, and empty text, become NaN.
@@ -230,14 +207,15 @@ def from_frame(
             truth values, integers of 8 or 16 bits, categories), else float64.
         carry: columns that are no features but go along (`RankingData.carried`), for splits, slices and reports: text,
             numbers, truth values (as the words true and false) or dates. Empty cells become NaN, no date, or empty
-            text. Default: those that a table written by toprank carries.
+            text. Default: those that a table written by toprank, or what it is to be `like`, carries.
         text: the column with the words of the query and those with the words of the documents: ``{"query":
             "search_term", "document": ["title", "description"]}``. They are no features; rankers learn from what they
             have in common (BM25, coverage …). Empty cells are empty texts. Default: those that a table written by
             toprank, or what it is to be `like`, has; False: none.
         regroup: scattered rows of a query are brought together (queries by first appearance, rows in their order);
             False: refuse them. See `RankingData.aligned` for what that means for scores.
-        like: data or a fitted ranker whose features these are: the same columns, found by name, and the same codes.
+        like: data or a fitted ranker whose features these are: the same columns, found by name, and the same codes. Its
+            roles (query, label, weight, words, metadata …) apply to all columns that this table has, too.
             A level that is not known there is a missing value; where a column has no known one at all, a warning says
             so. What a ranker is to score needs no label.
 
@@ -245,11 +223,11 @@ def from_frame(
     >>> from_frame(pa.table({"qid": [1, 1, 2], "label": [0, 2, 1], "bm25": [0.1, 0.7, None]}))
     RankingData(2 queries, 3 documents, 1 feature, dense float64, grades 0-2)
     """
-    table = _emptied(table_of(frame), like)
-    choices = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position, teacher), strict=True))
-    layout = layout_of(table.schema, choices, features, dtype, carry, like, words_of(frame), text=text)
-    layout = learnt(layout, table.to_batches())
-    return gather(table.to_batches(), layout, table.num_rows, regroup=regroup, index=checks.index_of(frame))
+    check_keywords("from_frame", keywords)
+    options = TableOptions.from_keywords(keywords)
+    table = _emptied(table_of(frame), options.like)
+    layout = learnt(layout_of(table.schema, options, words_of(frame)), table.to_batches())
+    return gather(table.to_batches(), layout, table.num_rows, regroup=options.regroup, index=index_of(frame))
 
 
 def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Encoding | None]:
@@ -263,24 +241,10 @@ def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Enc
         if kinds in ({"float32"}, {"float64"}) and not index_names(names):  # one block in pandas: no copy
             return np.asarray(frame), tuple(names), None
     table = _emptied(table_of(frame), like)
-    nothing: dict[str, Choice] = dict.fromkeys(USUAL_NAMES, False)
-    draft = layout_of(table.schema, nothing, None, None, (), like, words_of(frame), text=False)
+    draft = layout_of(table.schema, TableOptions(roles=Roles.none(), like=like), words_of(frame))
     layout = learnt(draft, table.to_batches())
     X, _ = fill(table.to_batches(), layout, table.num_rows)
     return X, layout.features, layout.encoding
-
-
-def is_mixed(frame: Any) -> bool:
-    """Return whether this is a frame with a column that holds something else than numbers."""
-    if not hasattr(frame, "columns") and not hasattr(frame, "schema"):
-        return False
-    kinds = getattr(frame, "dtypes", None)
-    if kinds is not None and all(getattr(kind, "kind", "O") in "biuf" for kind in kinds):
-        return False  # pandas, and numbers: the usual case
-    try:
-        return any(not is_number(kind) for kind in table_of(frame).schema.types)
-    except DataError:
-        return True  # the reader says why it cannot be read
 
 
 def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "arrow") -> Any:
@@ -297,25 +261,6 @@ def to_frame(data: RankingData, kind: Literal["arrow", "pandas", "polars"] = "ar
     table = pa.Table.from_batches(batches_of(data), schema_of(data))
     frame = as_frame(table, kind)
     return frame if kind != "pandas" or data.source_index is None else frame.set_axis(data.source_index)
-
-
-def as_frame(table: Any, kind: str) -> Any:
-    """An Arrow table as the kind of frame that is asked for."""
-    if kind not in ("arrow", "pandas", "polars"):
-        raise UnknownNameError("kind of frame", kind, ("arrow", "pandas", "polars"))
-    try:
-        if kind == "pandas":
-            return table.to_pandas()
-        if kind == "polars":
-            import polars
-
-            return polars.from_arrow(table)
-    except ImportError as problem:
-        raise DataError(
-            f"A {kind} frame needs {kind}, which is not installed ({problem}): pip install {kind}, or ask for an Arrow "
-            "table, which needs nothing more, by kind='arrow'."
-        ) from None
-    return table
 
 
 def role_columns(data: RankingData) -> dict[str, Array]:
@@ -392,72 +337,3 @@ def _emptied(table: Any, like: Any) -> Any:
         if not fits and table.column(place).null_count == table.num_rows:
             table = table.set_column(place, column.name, pa.nulls(table.num_rows))
     return table
-
-
-def table_of(frame: Any) -> Any:
-    """Any supported frame as an Arrow table, without a copy where possible."""
-    import pyarrow as pa
-
-    if isinstance(frame, pa.RecordBatch):
-        return pa.Table.from_batches([frame])
-    if isinstance(frame, pa.Table):
-        return frame
-    try:
-        if type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "columns"):
-            return _table_of_pandas(frame)
-        if hasattr(frame, "to_arrow"):
-            return table_of(frame.to_arrow())
-        if hasattr(frame, "__arrow_c_stream__"):
-            return pa.table(frame)
-    except pa.ArrowException as problem:
-        raise DataError(f"The frame cannot be read: {problem}. Every column needs values of one type.") from None
-    raise DataError(
-        f"The type {type(frame).__name__} is not a frame that toprank knows; give a pandas or polars DataFrame "
-        "(collect a lazy one first) or an Arrow table."
-    )
-
-
-def _table_of_pandas(frame: Any) -> Any:
-    import pyarrow as pa
-
-    names = refuse_repeated([str(name) for name in frame.columns])
-    for name in names:
-        checks.check_utf8(name, "column name")
-    try:
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, TypeError, NotImplementedError, ValueError):
-        wrong = [place for place in range(len(names)) if not _is_readable(frame.iloc[:, place])]
-        if not wrong:
-            raise
-    right = [place for place in range(len(names)) if place not in wrong]
-    table = pa.Table.from_pandas(frame.iloc[:, right], preserve_index=False)
-    for place in wrong:  # `layout_of` refuses them if they are used, and names all at once
-        table = table.add_column(place, names[place], pa.nulls(len(frame), unreadable()))
-    return table
-
-
-def _is_readable(column: Any) -> bool:
-    import pyarrow as pa
-
-    try:
-        pa.Array.from_pandas(column)
-    except (pa.ArrowException, TypeError, NotImplementedError, ValueError):
-        return False
-    return True
-
-
-def words_of(frame: Any) -> Callable[[str], str] | None:
-    """Return a function that says what a column holds in the words of pandas or polars; None for Arrow's own tables."""
-    kinds, names = getattr(frame, "dtypes", None), getattr(frame, "columns", None)
-    if kinds is None or names is None:
-        return None
-    places = {str(name): place for place, name in enumerate(names)}
-
-    def words(name: str) -> str:
-        kind = list(kinds)[places[name]]
-        inside = getattr(getattr(kind, "categories", None), "dtype", None)  # of pandas' categories
-        if str(kind) == "object":
-            inside = ", ".join(sorted({type(value).__name__ for value in frame.iloc[:, places[name]].dropna()})[:3])
-        return f"{kind} of {inside}" if inside and str(kind) in ("object", "category") else str(kind)
-
-    return words

@@ -11,22 +11,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.data.checks import precision, refuse_repeated
-from toprank.data.encoding import TRAINING, Column, Encoding, is_text, kind_of, levels_of
+from toprank.data.arrays import precision, refuse_repeated
+from toprank.data.encoding import TRAINING, Column, Encoding, is_text, kind_of
+from toprank.data.frames.options import TableOptions
+from toprank.data.roles import ROLES, Roles, infer_roles, known_roles
 from toprank.data.texts import TextRoles
-from toprank.errors import DataError, Remedy, UnknownNameError, joined, warn_user
+from toprank.errors import DataError, Remedy, UnknownNameError
 
-Choice = str | Literal[False] | None
-
-USUAL_NAMES = {
-    "label": ("label", "relevance", "grade", "rel", "y", "target"),
-    "qid": ("qid", "query_id", "query", "q_id", "group"),
-    "document_id": ("document_id", "docid", "doc_id", "docno", "did"),
-    "weight": ("weight",),
-    "query_weight": ("query_weight",),
-    "position": ("position",),
-    "teacher": ("teacher", "teacher_score"),
-}
 FIELDS = {
     "label": "labels",
     "document_id": "document_ids",
@@ -35,13 +26,6 @@ FIELDS = {
     "teacher": "teacher",
 }
 """The field of `RankingData` that a column becomes, by its role: those with one value for each document."""
-PRODUCT_NAMES = ("product_id", "productid", "item_id", "itemid", "sku", "asin")
-"""Names of document ids too, where no column has one of the others."""
-MOST_LEVELS = 0.5
-"""A column of text with more distinct values than this share of its cells is no category, unless it is asked for.
-
-A level then has fewer than two cells on average: what is learned of one is not seen again.
-"""
 METADATA_KEY = b"toprank"
 
 
@@ -49,10 +33,9 @@ METADATA_KEY = b"toprank"
 class Layout:
     """Which column plays which role, which columns are features, and the precision of X."""
 
-    roles: dict[str, str]
+    assigned: Roles
     features: tuple[str, ...]
     dtype: np.dtype[Any]
-    carried: tuple[str, ...] = ()
     ours: bool = False
     """Whether toprank wrote the table: then an empty text is an id, elsewhere it is an empty cell."""
     encoding: Encoding | None = None
@@ -61,8 +44,21 @@ class Layout:
     """Categories whose levels are not known yet; see `learnt`."""
     may_go: tuple[str, ...] = ()
     """Those of them that are left out where they have too many levels."""
-    text: TextRoles | None = None
-    """Which of the carried columns hold the words of queries and documents."""
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The columns that play a role, by its keyword."""
+        return self.assigned.columns
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """The columns that are kept without being features: metadata and words."""
+        return self.assigned.carried
+
+    @property
+    def text(self) -> TextRoles | None:
+        """Which of the carried columns hold the words of queries and documents."""
+        return self.assigned.words
 
     @property
     def columns(self) -> list[str]:
@@ -88,33 +84,20 @@ class Layout:
 
 
 def layout_of(
-    schema: Any,
-    choices: Mapping[str, Choice],
-    features: Sequence[str] | None,
-    dtype: npt.DTypeLike | None,
-    carry: Sequence[str] | None = None,
-    like: Any = None,
-    holding: Callable[[str], str] | None = None,
-    where: str = TRAINING,
-    text: Any = None,
+    schema: Any, options: TableOptions, holding: Callable[[str], str] | None = None, where: str = TRAINING
 ) -> Layout:
     """Decide the roles of the columns of an Arrow schema; see `from_frame` for the rules.
 
     Args:
         schema: the schema.
-        choices: the column of each role.
-        features: the columns that are features.
-        dtype: the precision.
-        carry: the columns that go along.
-        like: whose features they are to be; see `known_columns`.
+        options: what the caller decided.
         holding: what a column holds, in the words of the library that it comes from. Default: Arrow's.
-        where: what `like` is, in words.
-        text: the columns of words; see `TextRoles`. False: there are none.
+        where: what `options.like` is, in words.
     """
     names = refuse_repeated(list(schema.names))
+    given, like = options.roles, options.like
     expected, known = known_columns(like)
-    if features is None and expected is not None:
-        features = expected
+    features = expected if options.features is None else options.features
     absent = [] if expected is None or features is not expected else [name for name in expected if name not in names]
     if absent:
         (known or Encoding(tuple(Column(name) for name in absent))).check_columns(
@@ -122,22 +105,11 @@ def layout_of(
         )
     wanted = None if features is None else tuple(str(name) for name in features)
     stored = _remembered(schema)
-    remembered = [name for name in (stored.carried if stored else ()) if name in names and name not in (wanted or ())]
-    words = _text_roles(text, like, stored, names)
-    carried = _carried(carry, [name for name in remembered if name not in choices.values()])
-    carried += tuple(name for name in (() if words is None else words.columns) if name not in carried)
-    for name in (*(wanted or ()), *carried, *(choice for choice in choices.values() if choice)):
+    for name in (*(wanted or ()), *given.carried, *given.columns.values()):
         if name not in names:
             raise UnknownNameError("column", name, names)
-    free = [name for name in names if name not in (*(wanted or ()), *carried, *remembered)]
-    if words is not None and not any(name.lower() in USUAL_NAMES["qid"] for name in free):
-        free.append(words.query)  # one query a text: then it may be called as the queries usually are
-    needed = ("qid",) if hasattr(like, "feature_names_in_") else ("label", "qid")  # what a ranker scores has no labels
-    guessed = {
-        role: _guess(role, free, stored.roles if stored else None, role in needed) if choice is None else choice
-        for role, choice in choices.items()
-    }
-    roles = {role: name for role, name in guessed.items() if name}
+    assigned = _assigned(given, like, stored, names, wanted or ())
+    roles, carried, words = assigned.columns, assigned.carried, assigned.words
     apart = [name for name in carried if words is None or name != words.query or roles.get("qid") != name]
     taken = [*roles.values(), *(wanted or ()), *apart]
     if len(set(taken)) < len(taken):
@@ -145,25 +117,49 @@ def layout_of(
         raise DataError(f"Column '{twice}' is asked to play two roles; give each role a column of its own.")
     if holding is not None:
         _check_in_words(schema, roles, carried, holding)
-    left_out = {*taken, *remembered, *index_columns(schema)}
+    left_out = {*taken, *(stored.roles.metadata or () if stored else ()), *index_columns(schema)}
     chosen = tuple(name for name in names if name not in left_out) if wanted is None else wanted
     layout = _encoded(schema, chosen, known or (stored and stored.encoding), holding, where)
     features_are_named = wanted is not None
     return replace(
         layout,
-        roles=roles,
-        carried=carried,
-        text=words,
+        assigned=assigned,
         ours=stored is not None,
-        dtype=_precision(schema, chosen, dtype, layout.encoding),
+        dtype=_precision(schema, chosen, options.dtype, layout.encoding),
         may_go=() if features_are_named else tuple(name for name in layout.to_learn if not _is_declared(schema, name)),
     )
 
 
-def _text_roles(text: Any, like: Any, stored: _Remembered | None, names: Sequence[str]) -> TextRoles | None:
+def _assigned(
+    given: Roles, like: Any, stored: _Remembered | None, names: Sequence[str], features: Sequence[str]
+) -> Roles:
+    """The role of each column: as given, else as the table or what it is to be like remembers, else by its name."""
+    taken = {*features, *given.columns.values(), *(given.metadata or ())}
+    free = [name for name in names if name not in taken]
+    own = None if stored is None else stored.roles.only_in(free)
+    remembered = (known_roles(like) or Roles()).only_in(free)
+    roles = replace(given, text=_text_roles(given, like, own, names))
+    if roles.metadata is None:
+        of_table = () if own is None else own.metadata or ()
+        roles = replace(roles, metadata=of_table or remembered.metadata or ())
+    free = [name for name in free if name not in roles.carried and not (own and name in (own.metadata or ()))]
+    decided = {} if own is None else {keyword: own.of(keyword) or False for keyword in ROLES}
+    if own is not None:  # a table that lost these is as good as one of others
+        decided = {keyword: choice for keyword, choice in decided.items() if choice or keyword not in ("label", "qid")}
+    for keyword in ROLES:
+        column = decided.get(keyword) or remembered.of(keyword)
+        fits = isinstance(column, str) and (column in free or (keyword == "qid" and column in roles.carried))
+        if roles.of(keyword) is None and (fits or decided.get(keyword) is False):
+            roles = roles.decided(**{keyword: column if fits else False})
+    free = [name for name in free if name not in roles.columns.values()]
+    # What a ranker scores has no labels.
+    return infer_roles(roles, free, needed=("qid",) if hasattr(like, "feature_names_in_") else ("label", "qid"))
+
+
+def _text_roles(given: Roles, like: Any, own: Roles | None, names: Sequence[str]) -> TextRoles | Literal[False]:
     """Which columns hold words: those given, else those of what the table is to be like, else those it remembers."""
-    if text is not None:
-        return TextRoles.of(text) if text else None
+    if given.text is not None:
+        return given.text
     known = known_text(like)
     if known is not None:
         absent = [name for name in known.columns if name not in names]
@@ -173,8 +169,7 @@ def _text_roles(text: Any, like: Any, stored: _Remembered | None, names: Sequenc
                 "of the query in the training data; the columns are: " + ", ".join(names[:30]) + "."
             )
         return known
-    learnt = None if stored is None else stored.text
-    return learnt if learnt is not None and set(learnt.columns) <= set(names) else None
+    return (own and own.text) or False
 
 
 def known_text(like: Any) -> TextRoles | None:
@@ -211,26 +206,6 @@ def role_takes(role: str, type: Any) -> tuple[str, bool]:
     if role in ("qid", "document_id"):
         return "whole numbers or text", is_number(inside) or is_text(inside)
     return "numbers", is_number(inside)
-
-
-def _carried(carry: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns to carry along: those given, by default those that the table remembers."""
-    if carry is None:
-        return tuple(known)
-    return (carry,) if isinstance(carry, str) else tuple(str(name) for name in carry)
-
-
-_SHOWN, _LETTERS = 30, 40
-
-
-def in_short(names: Sequence[str]) -> str:
-    """Write names of columns for a sentence: of many the first, of long ones the start.
-
-    >>> in_short(["query", "x" * 100])
-    'query, xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'
-    """
-    shown = [name if len(name) <= _LETTERS else f"{name[:_LETTERS]}…" for name in names[:_SHOWN]]
-    return ", ".join(shown) + (f" … and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def known_columns(like: Any) -> tuple[tuple[str, ...] | None, Encoding | None]:
@@ -276,7 +251,7 @@ def _encoded(
     encoding = Encoding(columns)
     to_learn = tuple(column.name for column in columns if column.is_category and column.name not in known_here)
     described = None if encoding.is_plain else encoding
-    return Layout({}, tuple(features), np.dtype(np.float64), encoding=described, to_learn=to_learn)
+    return Layout(Roles.none(), tuple(features), np.dtype(np.float64), encoding=described, to_learn=to_learn)
 
 
 def _is_empty(schema: Any, name: str) -> bool:
@@ -293,130 +268,11 @@ def _is_declared(schema: Any, name: str) -> bool:
     return bool(types.is_dictionary(schema.field(name).type))
 
 
-class ColumnsLeftOutWarning(UserWarning):
-    """Columns of text have nearly as many values as cells, like titles and ids, and are no features."""
-
-
-def learnt(layout: Layout, batches: Iterable[Any]) -> Layout:
-    """The layout with the levels of its categories; `batches` hold at least the columns `to_learn`.
-
-    Columns with too many levels are left out, with a warning.
-    """
-    if layout.encoding is None or not layout.to_learn:
-        return layout
-    levels: dict[str, set[str]] = {name: set() for name in layout.to_learn}
-    cells = dict.fromkeys(layout.to_learn, 0)
-    for batch in batches:
-        for name in layout.to_learn:
-            seen, count = levels_of(batch.column(name))
-            levels[name] |= seen
-            cells[name] += count
-    gone = left_out({name: (len(levels[name]), cells[name]) for name in layout.may_go})
-    columns = tuple(
-        Column.learnt(column.name, column.kind, levels[column.name]) if column.name in levels else column
-        for column in layout.encoding.columns
-        if column.name not in gone
-    )
-    encoding = Encoding(columns)
-    features = tuple(column.name for column in columns)
-    return replace(layout, features=features, encoding=None if encoding.is_plain else encoding, to_learn=(), may_go=())
-
-
-def learning(layout: Layout) -> Layout:
-    """The layout for reading only the columns whose levels are to be learned."""
-    assert layout.encoding is not None
-    columns = tuple(column for column in layout.encoding.columns if column.name in layout.to_learn)
-    return Layout({}, layout.to_learn, layout.dtype, encoding=Encoding(columns))
-
-
-def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Return the columns of text that are titles or ids, by their numbers of levels and cells, and warn of them."""
-    columns = {
-        name: f"'{name}' ({levels:,} values in {cells:,} cells)"
-        for name, (levels, cells) in counts.items()
-        if levels > MOST_LEVELS * cells
-    }
-    if not columns:
-        return []
-    single = len(columns) == 1
-    warn_user(
-        joined(
-            f"{'A column of text is' if single else 'Columns of text are'} left out, since nearly every cell holds "
-            f"another value, as in titles and ids: {', '.join(columns.values())}. To have {'it' if single else 'them'} "
-            f"as {'a category' if single else 'categories'},",
-            Remedy(
-                "name the features with {features}; for splits and slices, {carry}; to match its words with those of "
-                "the query, {text}.",
-                "name the features with {features}; to match its words with those of the query, {document_text} and "
-                "{query_text}.",
-                "name the features with {features}.",
-                features=[...],
-                carry=list(columns),
-                text={"query": ..., "document": list(columns)},
-                query_text=...,
-                document_text=list(columns),
-            ),
-        ),
-        ColumnsLeftOutWarning,
-    )
-    return list(columns)
-
-
-def _guess(role: str, names: list[str], stored: dict[str, str] | None, needed: bool) -> str | None:
-    """The column that plays a role which the caller did not give."""
-    if stored is not None and (stored.get(role) in names or role not in ("label", "qid")):
-        return stored.get(role) if stored.get(role) in names else None
-    matches = [name for name in names if name.lower() in USUAL_NAMES[role]]
-    if role == "document_id" and not matches:
-        matches = [name for name in names if name.lower() in PRODUCT_NAMES]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        listed = ", ".join(f"'{name}'" for name in matches)
-        raise DataError(
-            f"Several columns could be the {role}: {listed}.",
-            remedy=joined(
-                Remedy(f"Say which with {{{role}}}.", "Rename all but one.", **{role: "COLUMN"}),
-                *_as_words(role, matches),
-            ),
-        )
-    if not needed:
-        return None
-    meaning = "for unjudged documents" if role == "label" else "if all rows are one query"
-    raise DataError(
-        f"No column looks like the {role}. The columns are: {in_short(names)}.",
-        remedy=joined(
-            Remedy(f"Give {{{role}}},", f"Call it '{role}'.", **{role: "COLUMN"}),
-            Remedy(f"or {{{role}}} {meaning}.", "", **{role: False}),
-        ),
-    )
-
-
-def _as_words(role: str, matches: list[str]) -> list[str]:
-    """What to do if one of several columns of queries holds their words, and not an id."""
-    words = next((name for name in matches if role == "qid" and name.lower() == "query"), None)
-    if words is None:
-        return []
-    return [
-        Remedy(
-            f"If '{words}' holds the words of the query, say so with {{text}}, or it is a feature.",
-            f"If '{words}' holds the words of the query, say so with {{query_text}} and {{document_text}}, or it is a "
-            "feature.",
-            "",
-            text={"query": words, "document": ...},
-            query_text=words,
-            document_text=...,
-        )
-    ]
-
-
 class _Remembered(NamedTuple):
     """What toprank wrote into a table's metadata."""
 
-    roles: dict[str, str]
-    carried: tuple[str, ...]
+    roles: Roles
     encoding: Encoding | None
-    text: TextRoles | None = None
 
 
 def _remembered(schema: Any) -> _Remembered | None:
@@ -430,7 +286,9 @@ def _remembered(schema: Any) -> _Remembered | None:
         described = about.get("columns")
         encoding = None if described is None else Encoding.from_plain(described)
         text = None if about.get("text") is None else TextRoles.of(about["text"])
-        return _Remembered(roles, tuple(str(name) for name in about.get("carried", ())), encoding, text)
+        words = () if text is None else text.columns
+        metadata = tuple(str(name) for name in about.get("carried", ()) if name not in words)
+        return _Remembered(replace(Roles.from_keywords(roles), metadata=metadata, text=text), encoding)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         why = f" ({problem})" if isinstance(problem, DataError) else ""
         raise DataError(

@@ -8,35 +8,40 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.compute import FloatArray, IntArray, each_block
-from toprank.data.bytesource import ByteSource, PathLike, check_size, is_float
-from toprank.data.checks import IN_DOUBLE, checked_regroup, precision
+from toprank.compute import FloatArray, IntArray, each_block, offsets_of
+from toprank.data.arrays import precision
+from toprank.data.bytesource import PathLike, check_size, is_float
 from toprank.data.dataset import RankingData
+from toprank.data.letor.faults import LARGEST_ID, fault_at, repeated_id
 from toprank.data.letor.survey import Grouping, Names, Survey, SurveyedText
-from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNameError, joined, warn_user
+from toprank.data.queries import checked_regroup
+from toprank.errors import DataError, FileError, FormatError, Remedy, UnknownNameError, warn_user
 
 _SPARSE = Remedy("Read with {layout}.", layout="sparse")
-_WIDER = Remedy("asked for; raise {n_features}.", "of the training data.", n_features=...)
 
-LARGEST_ID = 2**31 - 1
+
+class LetorKeywords(TypedDict, total=False):
+    """Keywords of `read_letor` that say what the result looks like."""
+
+    dtype: npt.DTypeLike
+    missing: Literal["nan", "zero"]
+    layout: Literal["dense", "sparse"]
+    n_features: int | None
+    first_feature_id: int | None
 
 
 def read_letor(
     paths: PathLike | Sequence[PathLike],
     *,
-    dtype: npt.DTypeLike = np.float32,
-    missing: Literal["nan", "zero"] = "nan",
-    layout: Literal["dense", "sparse"] = "dense",
-    n_features: int | None = None,
-    first_feature_id: int | None = None,
     regroup: bool | None = None,
     threads: int | None = None,
+    **options: Unpack[LetorKeywords],
 ) -> RankingData:
     r"""Read LETOR / SVMrank text, plain or compressed with gzip or zstd.
 
@@ -76,7 +81,7 @@ def read_letor(
     >>> data.X.tolist(), data.labels.tolist(), data.qids.tolist(), data.document_ids.tolist()
     ([[0.5, nan, 1.0], [nan, nan, 2.0]], [2.0, 0.0], [7], ['a', 'b'])
     """
-    wanted = Wanted.of(dtype, missing, layout, n_features, first_feature_id, threads)
+    wanted = Wanted.of(**options, threads=threads)
     text = SurveyedText.of(paths, threads, regroup=checked_regroup(regroup, default=False))
     parsed = Reader(text.surveys, text.grouping, wanted.named(text.names)).read()
     queries, qids = text.queries()  # last: a line that cannot be read at all is the better thing to report
@@ -260,9 +265,9 @@ class Reader:
                 entry = int(np.argmax(repeats))
                 row = int(np.searchsorted(X.indptr, entry, side="right")) - 1
                 feature = int(X.indices[entry]) + shape.first_id
-                raise _repeated_id(self.surveys, self.grouping.row_of_text(row), feature)
+                raise repeated_id(self.surveys, self.grouping.row_of_text(row), feature)
         if self.wanted.zeros and (absent := np.isnan(X.data)).any():
-            kept = np.concatenate([[0], np.cumsum(~absent)])[X.indptr].astype(X.indptr.dtype)
+            kept = offsets_of(~absent)[X.indptr].astype(X.indptr.dtype)
             X = sparse.csr_matrix((X.data[~absent], X.indices[~absent], kept), shape=X.shape)
         return X
 
@@ -312,26 +317,6 @@ def index_type(entries: int, width: int) -> type[np.int32 | np.int64]:
     return np.int32 if max(entries, width) <= LARGEST_ID else np.int64
 
 
-def _repeated_id(surveys: Sequence[Survey], row: int, feature: int) -> FormatError:
-    """The error for a feature id that stands twice in a row; the row counts over all files."""
-    for survey in surveys:
-        if row < survey.state[kernels.LetorSurvey.N_ROWS]:
-            break
-        row -= int(survey.state[kernels.LetorSurvey.N_ROWS])
-    source, at = survey.chunk.source, survey.chunk.start
-    while True:
-        end = source.newline(at)
-        line = source.bytes(at, end).partition(b"#")[0]
-        if line.strip():
-            if row == 0:
-                break
-            row -= 1
-        at = end + 1
-    digits = str(feature).encode().lstrip(b"0")
-    places = [at + m.start() for m in re.finditer(rb"(?<!\S)(\d+):", line) if m.group(1).lstrip(b"0") == digits]
-    return fault_at(source, kernels.LetorFault.REPEATED, places[1], 0, single=False)
-
-
 def parse_chunks(
     surveys: Sequence[Survey], places: IntArray, shape: Shape, result: Result, threads: int | None
 ) -> tuple[int, int, bool]:
@@ -362,43 +347,6 @@ def _parse(survey: Survey, places: IntArray, shape: Shape, result: Result) -> In
         return figures
     single = result.values.itemsize == 4
     return fault_at(chunk.source, fault, chunk.start + int(figures[3]), shape.width, single)
-
-
-_SHOWN = 24  # bytes of a token that a message quotes
-
-
-def fault_at(source: ByteSource, fault: int, position: int, width: int, single: bool) -> FormatError:
-    """The error for a fault that the second pass found at a byte."""
-    token = _token(source, position)
-    instead = f"found {token!r}" if token else "the line ends here"
-    kinds = kernels.LetorFault
-    negative = fault == kinds.FEATURE and token.startswith("-") and token[1:2].isdigit()
-    problem = {
-        kinds.LABEL: f"Expected the label, a number, at the start of the line; {instead}.",
-        kinds.LABEL_FINITE: f"The label {token!r} is not finite; write -1 or NULL for a document that is not judged.",
-        kinds.LABEL_SIZE: f"The label {token!r} is too large for float64.",
-        kinds.QUERY: "Expected the id of the query right behind 'qid:'.",
-        kinds.FEATURE: f"Expected a feature as 'id:value', the id a whole number, or '#' and a comment; {instead}.",
-        kinds.ID_SIZE: f"The feature id in {token!r} is above the largest one allowed, {LARGEST_ID}.",
-        kinds.ID_BELOW: f"The id in {token!r} is 0, but ids were said to start at 1; read with first_feature_id=0.",
-        kinds.ID_BEYOND: joined(f"The id in {token!r} lies beyond the {width} features", _WIDER),
-        kinds.REPEATED: f"The feature id in {token!r} appeared before in this line; an id may stand there once.",
-        kinds.VALUE_WANTED: f"Expected the value of the feature, a number or NULL; {instead}.",
-        kinds.VALUE_SIZE: joined(f"The value {token!r} is too large for float32;", IN_DOUBLE)
-        if single
-        else f"The value {token!r} is too large for float64.",
-    }[fault]
-    if negative:
-        problem = f"The feature id in {token!r} is negative; ids count from 0 or 1."
-    return source.fault(problem, position)
-
-
-def _token(source: ByteSource, position: int) -> str:
-    """The token at a byte, cut where it is long."""
-    content = source.bytes(position, position + 4 * _SHOWN)
-    token = content.split(None, 1)[:1]
-    text = "" if content[:1].isspace() or not token else token[0].decode("utf-8", "replace")
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def looks_like_letor(first_bytes: bytes) -> bool:

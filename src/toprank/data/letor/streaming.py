@@ -16,12 +16,13 @@ import numpy as np
 
 from toprank import kernels
 from toprank.compute import available_threads
-from toprank.data import checks
+from toprank.data.arrays import checked_weights
 from toprank.data.bytesource import PathLike
-from toprank.data.checks import IN_MEMORY
+from toprank.data.hashes import longest_text
 from toprank.data.letor.reading import Parsed, Reader, Wanted, id_range, index_type, n_entries
 from toprank.data.letor.survey import SurveyedText
-from toprank.data.store.writing import Block, StartAgain, Started, sparse_block, started_sparse
+from toprank.data.queries import IN_MEMORY
+from toprank.data.store.stream import Block, ColumnDescription, StartAgain, Started, sparse_block, started_sparse
 
 _PART = 32 << 20  # bytes of arrays at a time, and more where that keeps all threads busy, but not without end:
 _LARGEST_PART = 2  # times as much
@@ -29,9 +30,6 @@ _LARGEST_PART = 2  # times as much
 
 class LetorStream:
     """The files of `read_letor`, surveyed; its options."""
-
-    carried = ()
-    text = None
 
     def __init__(
         self,
@@ -54,18 +52,11 @@ class LetorStream:
         """Rows and features."""
         return self._whole.n_rows, self._shape.width
 
-    encoding = None  # text holds numbers
-
     @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """The names in the side files."""
-        names = self._text.names
-        return None if names is None else names.check(self._shape.first_id, self._shape.width)
-
-    @property
-    def first_feature_id(self) -> int | None:
-        """The feature id of the first column."""
-        return self._shape.first_id
+    def description(self) -> ColumnDescription:
+        """The names in the side files, and the feature id of the first column."""
+        first, names = self._shape.first_id, self._text.names
+        return ColumnDescription(None if names is None else names.check(first, self._shape.width), first)
 
     def arrays(self) -> dict[str, Started]:
         """What the blocks are made of."""
@@ -134,7 +125,7 @@ class LetorStream:
         ids = parsed.document_ids
         if ids is not None:
             # Where some ids are foreign, no block is wider than its letters: the room was measured in bytes.
-            block["document_ids"] = ids.astype(f"U{checks.longest_text(ids)}") if self._whole.foreign_ids else ids
+            block["document_ids"] = ids.astype(f"U{longest_text(ids)}") if self._whole.foreign_ids else ids
         return block
 
     def rest(self) -> Block:
@@ -149,8 +140,8 @@ class LetorStream:
         arrays = {
             "offsets": queries.offsets,
             "qids": np.arange(len(queries)) if qids is None else qids,
-            "document_weights": checks.weights(sides.weights, self.shape[0], "document_weights", "documents"),
-            "query_weights": checks.weights(query_weights, len(queries), "query_weights", "queries"),
+            "document_weights": checked_weights(sides.weights, self.shape[0], "document_weights", "documents"),
+            "query_weights": checked_weights(query_weights, len(queries), "query_weights", "queries"),
             "positions": sides.positions,
             "teacher": sides.teacher,
         }

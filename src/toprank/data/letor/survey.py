@@ -1,7 +1,7 @@
 """The first pass over LETOR text: chunks of whole lines are measured on several threads, and runs become queries.
 
 A run is some consecutive rows with one query token. LightGBM's side files `x.query` (or `x.group`), `x.weight` and
-`x.position` belong to the text `x`: one number a line, for the sizes of queries, weights and positions. So do two of
+`x.position` belong to the text `x`: one number a line, for the sizes of queries, weights and positions. So do three of
 our own: `x.query_weight`, the weight of each row's query, `x.teacher`, another ranker's score of each row, and
 `x.names`, the features by id and name.
 """
@@ -20,9 +20,8 @@ import numpy.typing as npt
 
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
-from toprank.data.bytesource import Bytes, ByteSource, PathLike, check_size, open_bytes, plain_name
-from toprank.data.checks import by_appearance, joined_queries, listed_paths, weight_of_each_query
-from toprank.data.queries import Queries
+from toprank.data.bytesource import Bytes, ByteSource, PathLike, check_size, listed_paths, open_bytes, plain_name
+from toprank.data.queries import Queries, by_appearance, joined_queries, weight_of_each_query
 from toprank.errors import FormatError, Remedy, joined
 
 _REGROUP = Remedy("read with {regroup}.", regroup=True)

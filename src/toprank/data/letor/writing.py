@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.compute import blocks_of
-from toprank.data import checks
+from toprank.data.arrays import check_utf8
 from toprank.data.bytesource import PathLike, output
 from toprank.data.dataset import RankingData
 from toprank.data.letor.survey import SIDES, beside
@@ -108,7 +108,7 @@ def _check_words(words: npt.NDArray[Any], forbidden: str, kind: str) -> None:
     if words.dtype.kind != "U":
         return
     for word in words.tolist():
-        checks.check_utf8(word, kind)
+        check_utf8(word, kind)
         if word == "" or re.search(forbidden, word):
             what = "is empty" if word == "" else "holds a blank, a line break or #"
             raise DataError(f"The {kind} {word!r} {what} and could not be read back; choose another.")

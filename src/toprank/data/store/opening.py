@@ -17,13 +17,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from toprank.data import checks
+from toprank.compute import Array, in_pieces
+from toprank.data.arrays import checked_names
 from toprank.data.bytesource import PathLike, os_errors
 from toprank.data.carried import PREFIX, Carried, carried_of
-from toprank.data.checks import Array
 from toprank.data.dataset import PER_DOCUMENT, RankingData, csr_over
 from toprank.data.encoding import Encoding
+from toprank.data.hashes import digest
 from toprank.data.queries import Queries
+from toprank.data.roles import Roles
 from toprank.data.store.writing import (
     DESCRIPTIONS,
     FORMAT,
@@ -88,7 +90,7 @@ def open_described(path: PathLike) -> tuple[RankingData, dict[str, Any]]:
 def check_content(path: PathLike, data: RankingData, meta: dict[str, Any]) -> None:
     """Read every array and compare its hash with the one it was written with; the same for the descriptions."""
     for name, array in data.arrays(source=True).items():
-        if checks.digest(array) != meta["arrays"][name].get("hash"):
+        if digest(array) != meta["arrays"][name].get("hash"):
             raise FormatError(f"The content of '{name}' is not what was written: the hash differs.", path=path)
     older = {"feature_names"} if "feature_names_hash" not in meta else set()  # the first copies had no hash of them
     for name, subject in DESCRIPTIONS.items():
@@ -201,10 +203,11 @@ def _assembled(folder: Path, meta: dict[str, Any], arrays: dict[str, Array]) -> 
         first_feature_id=_first_id(folder, meta.get("first_feature_id")),
         carried=carried,
         encoding=_encoding(folder, meta, sparse),
+        roles=Roles.from_plain(meta.get("roles")),
         **{name: arrays.get(name) for name in ("labels", "qids", *lengths)},
     )
     hashes = {name: described.get("hash") for name, described in meta["arrays"].items()}
-    if all(isinstance(digest, str) for digest in hashes.values()):
+    if all(isinstance(noted, str) for noted in hashes.values()):
         data.with_digests(hashes)
     if sparse:
         from toprank.data.store.sparse import StoredMatrix
@@ -243,7 +246,7 @@ def _names(folder: Path, names: Any, width: int) -> tuple[str, ...] | None:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise damaged(folder, "its feature names are not a list of names.")
     try:
-        return checks.names(names, width)
+        return checked_names(names, width)
     except DataError as problem:
         raise damaged(folder, f"{problem}") from None
 
@@ -304,7 +307,7 @@ class StoredText(np.ndarray[Any, np.dtype[Any]]):
 
 def check_letters(folder: Path, name: str, array: Array) -> None:
     """Refuse strings with something in them that is no letter of Unicode."""
-    for piece in checks.in_pieces(array):
+    for piece in in_pieces(array):
         letters = np.ascontiguousarray(piece).view(np.uint32)
         if letters.size and letters.max() > _LAST_LETTER:
             raise damaged(folder, f"{name}.npy holds what is no text. Make the copy again.")

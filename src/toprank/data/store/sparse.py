@@ -11,7 +11,8 @@ from typing import Any
 
 from scipy import sparse
 
-from toprank.data.checks import Array, leads_outside, unshortened
+from toprank.compute import Array, unshortened
+from toprank.data.arrays import leads_outside
 from toprank.data.dataset import csr_over
 from toprank.data.store.opening import damaged
 

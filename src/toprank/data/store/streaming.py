@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from toprank.compute import FloatArray
-from toprank.data import checks
+from toprank.compute import Array, FloatArray, unshortened
 from toprank.data.bytesource import PathLike
 from toprank.data.carried import PREFIX, Carried, carried_of
-from toprank.data.checks import Array
 from toprank.data.dataset import CSR_PARTS, PER_DOCUMENT, RankingData, csr_over
 from toprank.data.encoding import Encoding
-from toprank.data.queries import Queries
+from toprank.data.hashes import longest_text
+from toprank.data.queries import Queries, joined_queries
 from toprank.data.store.opening import open_store
-from toprank.data.store.writing import Block, Started, sparse_block, started_sparse
-from toprank.data.texts import TextRoles
+from toprank.data.store.stream import Block, ColumnDescription, Started, sparse_block, started_sparse
 from toprank.errors import FormatError, Remedy
 
 _PART = 32 << 20  # bytes of rows at a time
@@ -38,12 +36,14 @@ def open_together(paths: Sequence[PathLike], *, verify: bool = False) -> Ranking
     held = {name: values.pop(name) for name in list(values) if name.startswith(PREFIX)}
     if "X" not in values:
         values["X"] = csr_over((values.pop(f"X.{part}") for part in CSR_PARTS), stream.shape)
+    described = stream.description
     return RankingData.trusted(
         queries=Queries(values.pop("offsets")),
-        feature_names=stream.feature_names,
-        first_feature_id=stream.first_feature_id,
-        carried=carried_of(stream.carried, held, len(values["qids"]), stream.text),
-        encoding=stream.encoding,
+        feature_names=described.feature_names,
+        first_feature_id=described.first_feature_id,
+        carried=carried_of(described.carried, held, len(values["qids"]), described.text),
+        encoding=described.encoding,
+        roles=described.roles,
         **values,
     )
 
@@ -63,37 +63,21 @@ class StoreStream:
         self._is_sparse = any(copy.is_sparse for copy in self._copies)
         self._are_moved = any(copy.source_rows is not None for copy in self._copies)
         self._names = [name for name in PER_DOCUMENT if getattr(self._copies[0], name) is not None]
+        first, roles = self._copies[0], [copy.roles for copy in self._copies]
+        self.description = ColumnDescription(
+            feature_names=first.feature_names,
+            first_feature_id=self._first_feature_id(),
+            carried=tuple(first.carried),
+            text=first.text,
+            encoding=self._encoding,
+            roles=roles[0] if all(other == roles[0] for other in roles) else None,
+        )
         self._rest = self._joined()
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and features."""
         return sum(copy.n_documents for copy in self._copies), self._copies[0].n_features
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """One name for each feature, where they have names."""
-        return self._copies[0].feature_names
-
-    @property
-    def first_feature_id(self) -> int | None:
-        """The feature id of the first column, where the copies were made of LETOR text."""
-        return next((copy.first_feature_id for copy in self._copies if copy.first_feature_id is not None), None)
-
-    @property
-    def carried(self) -> tuple[str, ...]:
-        """The names of the columns that are carried along."""
-        return tuple(self._copies[0].carried)
-
-    @property
-    def text(self) -> TextRoles | None:
-        """Which of them hold the words of queries and documents."""
-        return self._copies[0].text
-
-    @property
-    def encoding(self) -> Encoding | None:
-        """What the features are: each category has the levels of all copies."""
-        return self._encoding
 
     def arrays(self) -> dict[str, Started]:
         """What the blocks are made of."""
@@ -108,7 +92,7 @@ class StoreStream:
         for name in self._names:
             dtype = np.dtype(PER_DOCUMENT[name])
             if name == "document_ids":
-                dtype = np.dtype(f"U{max(checks.longest_text(getattr(copy, name)) for copy in self._copies)}")
+                dtype = np.dtype(f"U{max(longest_text(getattr(copy, name)) for copy in self._copies)}")
             arrays[name] = Started(dtype, (), n)
         if self._are_moved:
             arrays["source_rows"] = Started(np.dtype(np.int64), (), n)
@@ -121,7 +105,7 @@ class StoreStream:
             step = max(1, _PART // _bytes_per_row(copy))
             for first in range(0, copy.n_documents, step):
                 rows = slice(first, min(first + step, copy.n_documents))
-                X = checks.unshortened(copy.X)[rows]
+                X = unshortened(copy.X)[rows]
                 if self._encoding is not None:
                     X = self._encoding.translated(X, copy.known_columns())
                 block = self._features(X, entries, is_first=row == 0)
@@ -134,6 +118,10 @@ class StoreStream:
                 yield block
             moved_to = -1 if copy.source_rows is None else int(copy.source_rows.max())
             source_row += max(copy.n_documents, 1 + moved_to)  # the rows of its source, as far as it can tell
+
+    def _first_feature_id(self) -> int | None:
+        """The feature id of the first column, if any copy was made of LETOR text."""
+        return next((copy.first_feature_id for copy in self._copies if copy.first_feature_id is not None), None)
 
     def rest(self) -> Block:
         """The queries, their ids and weights, and what is carried along."""
@@ -155,7 +143,7 @@ class StoreStream:
             if copy.n_features != first.n_features:
                 problem = f"There are {copy.n_features} features, but {first.n_features} in {name_of_first}."
                 raise FormatError(f"{problem} Write all copies with the same features.", path=path)
-            if None is not copy.first_feature_id != self.first_feature_id:
+            if None is not copy.first_feature_id != self._first_feature_id():
                 first_id = f"The first column is feature {copy.first_feature_id} of its text"
                 alike = "make all copies with the same first_feature_id= and n_features=."
                 remedy = Remedy(alike, "convert the text of all of them in one command.")
@@ -185,7 +173,7 @@ class StoreStream:
             ids = [part_ids.astype(str) for part_ids in ids]
         stretches = np.concatenate(ids)
         sizes = np.concatenate([copy.queries.sizes for copy in self._copies])
-        starts, again = checks.joined_queries(stretches)
+        starts, again = joined_queries(stretches)
         if again is not None:
             before = self._path_of(int(np.argmax(stretches == stretches[again])))
             raise FormatError(

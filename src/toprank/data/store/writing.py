@@ -19,110 +19,45 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from toprank.data import checks
-from toprank.data.bytesource import PathLike, abandoned, check_size, os_errors, temporary_sibling
-from toprank.data.checks import Array
+from toprank.compute import Array, in_pieces
+from toprank.data.bytesource import PathLike, abandoned, os_errors, temporary_sibling
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import Encoding
-from toprank.data.texts import TextRoles
+from toprank.data.hashes import longest_text
+from toprank.data.store.files import ArrayFile, TextFile
+from toprank.data.store.stream import ColumnDescription
 from toprank.errors import DataError, FileError
-
-Block = dict[str, npt.NDArray[Any]]
-"""The next rows of each array, by its name in the store."""
-
-
-class Started(NamedTuple):
-    """What is known of an array before its first block; see `toprank.data.store.writing.StoreWriter.start`."""
-
-    dtype: np.dtype[Any] | None
-    tail: tuple[int, ...]
-    length: int | None
-
-
-class StartAgain(Exception):  # noqa: N818 - a request, not an error
-    """Raised by a stream whose survey proved wrong: it knows better now, and its blocks must be taken anew."""
-
-
-class Stream(Protocol):
-    """Ranking data in blocks of rows, in the order of the source. The source can be passed over more than once."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """One name for each feature, where they have names."""
-
-    @property
-    def first_feature_id(self) -> int | None:
-        """For LETOR text, the feature id of the first column."""
-
-    @property
-    def carried(self) -> tuple[str, ...]:
-        """The names of the columns that are carried along, which come with the rest."""
-
-    @property
-    def text(self) -> TextRoles | None:
-        """Which of them hold the words of queries and documents."""
-
-    @property
-    def encoding(self) -> Encoding | None:
-        """What the features are, where some are no plain numbers."""
-
-    def arrays(self) -> dict[str, Started]:
-        """The arrays that come in blocks."""
-
-    def blocks(self) -> Iterator[Block]:
-        """The blocks.
-
-        Raises:
-            StartAgain: the arrays are not what was said; begin anew.
-        """
-
-    def rest(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays that do not come in blocks; asked for when the blocks are through."""
-
-
-def started_sparse(values: np.dtype[Any], index: np.dtype[Any], n_rows: int, entries: int | None) -> dict[str, Started]:
-    """The arrays of a sparse X, with so many entries where that is known."""
-    both = {"X.data": Started(values, (), entries), "X.indices": Started(index, (), entries)}
-    return both | {"X.indptr": Started(index, (), n_rows + 1)}
-
-
-def sparse_block(X: Any, entries: int, is_first: bool) -> Block:
-    """Some rows of a sparse X, behind so many entries."""
-    ends = X.indptr.astype(np.int64) + entries
-    return {"X.data": X.data, "X.indices": X.indices, "X.indptr": ends if is_first else ends[1:]}
-
 
 SUFFIX = ".toprank-data"
 FORMAT, VERSION = "toprank-data", 5
 """The latter is always written. Formats 1 to 4 knew less (columns that are carried, then features that are described, a
 teacher's scores, text), and are read as 5 is."""
+
+
 META = "meta.json"
 KINDS = dict.fromkeys(("X", "X.data", "labels", "document_weights", "query_weights", "teacher"), "f")
+
+
 KINDS |= dict.fromkeys(("X.indices", "X.indptr", "offsets", "positions", "source_rows"), "i")
+
+
 KINDS |= {"qids": "iU", "document_ids": "U"}
 """The arrays there may be, and the kinds of number that each may hold, as NumPy letters."""
-
 DESCRIPTIONS = {
     "feature_names": "The feature names are",
     "carried": "The names of carried columns are",
     "text": "Which columns hold text is",
     "columns": "What the features are is",
+    "roles": "The roles of columns are",
 }
 """What `meta.json` says beside the arrays, each with a hash; and how a sentence about it begins."""
-
 _FILES = {META, *(f"{name}.npy" for name in KINDS)}
 _CARRIED = re.compile(r"carried\.[0-9]+")
 
@@ -149,7 +84,7 @@ def hash_of_description(description: Any) -> str:
     return hashlib.blake2b(json.dumps(description).encode(), digest_size=16).hexdigest()
 
 
-def _described(content: Stream | RankingData | None) -> dict[str, Any]:
+def _described(content: ColumnDescription | RankingData | None) -> dict[str, Any]:
     """The entries of `DESCRIPTIONS`; those of which there is nothing to say are left out, but for the names.
 
     Their hash is written also where there are none: copies without it are the first ones, whose names are not verified.
@@ -160,6 +95,7 @@ def _described(content: Stream | RankingData | None) -> dict[str, Any]:
         "carried": tuple(content.carried) or None,
         "text": None if content.text is None else content.text.plain(),
         "columns": None if content.encoding is None else content.encoding.plain(),
+        "roles": None if content.roles is None else content.roles.plain(),
     }
     said = {name: description for name, description in plain.items() if description is not None}
     return {"feature_names": content.feature_names} | said
@@ -260,7 +196,7 @@ class StoreWriter:
         with os_errors(path, "written"):
             refuse_what_is_no_copy(path, self._target)
         self.folder = temporary_sibling(self._target, UNFINISHED)
-        self._files: dict[str, _ArrayFile | _TextFile] = {}
+        self._files: dict[str, ArrayFile | TextFile] = {}
 
     def __enter__(self) -> Self:
         clear_remains(self._target)
@@ -289,10 +225,10 @@ class StoreWriter:
             if (old := self._files.pop(name, None)) is not None:
                 old.abandon()
             if dtype is None:
-                self._files[name] = _TextFile(file, self._check_room)
+                self._files[name] = TextFile(file, self._check_room)
                 return
             self._check_room((length or 0) * dtype.itemsize * int(np.prod(tail, dtype=np.int64)))
-            self._files[name] = _ArrayFile(file, dtype, tail, length)
+            self._files[name] = ArrayFile(file, dtype, tail, length)
 
     def append(self, name: str, block: Array) -> None:
         """The next rows of an array."""
@@ -303,10 +239,10 @@ class StoreWriter:
         """A whole array."""
         with os_errors(self.path, "written"):
             self._check_room(array.nbytes)
-            hashed = np.dtype(f"U{checks.longest_text(array)}") if array.dtype.kind == "U" else array.dtype
-            file = _ArrayFile(self.folder / f"{name}.npy", array.dtype, array.shape[1:], len(array), hashed)
+            hashed = np.dtype(f"U{longest_text(array)}") if array.dtype.kind == "U" else array.dtype
+            file = ArrayFile(self.folder / f"{name}.npy", array.dtype, array.shape[1:], len(array), hashed)
             self._files[name] = file
-            for piece in checks.in_pieces(array):
+            for piece in in_pieces(array):
                 file.append(piece)
 
     def put_all(self, arrays: Mapping[str, Array]) -> None:
@@ -319,7 +255,7 @@ class StoreWriter:
     def finish(
         self,
         shape: tuple[int, ...],
-        content: Stream | RankingData | None,
+        content: ColumnDescription | RankingData | None,
         *,
         source: dict[str, Any] | None = None,
         source_hash: str | None = None,
@@ -353,99 +289,3 @@ class StoreWriter:
                 f"{self.path} cannot be written: it takes {needed / 1e6:,.1f} MB more, and {free / 1e6:,.1f} MB are "
                 "free there. Make room, or write to another disk."
             )
-
-
-class _ArrayFile:
-    """One `.npy` file; the header is written again with the final shape."""
-
-    def __init__(
-        self,
-        file: Path,
-        dtype: np.dtype[Any],
-        tail: tuple[int, ...],
-        length: int | None,
-        hashed: np.dtype[Any] | None = None,
-    ) -> None:
-        self._file, self._dtype, self._tail, self._rows, self._length = file, dtype, tail, 0, length
-        self._digest = None if length is None else checks.Digest(hashed or dtype, (length, *tail))
-        self._row_bytes = dtype.itemsize * int(np.prod(tail, dtype=np.int64))
-        self._stream = file.open("wb")
-        self._write_header()
-
-    @property
-    def to_come(self) -> int:
-        """Bytes that are still to be written, as far as that is known."""
-        return max(0, (self._length or 0) - self._rows) * self._row_bytes
-
-    def append(self, block: Array) -> None:
-        plain = np.ascontiguousarray(block, dtype=self._dtype)
-        if plain.size:  # as bytes: the buffer protocol knows no strings of four-byte letters
-            self._stream.write(plain.reshape(-1).view(np.uint8).data)
-        self._rows += len(plain)
-        if self._digest is not None:
-            self._digest.update(plain)
-
-    def close(self) -> dict[str, Any]:
-        if self._length not in (None, self._rows):
-            raise FileError(
-                f"{self._rows} rows came for the {self._length} rows of {self._file.name}: the source changed while it "
-                "was read. Convert it again when nothing writes to it."
-            )
-        self._stream.seek(0)
-        self._write_header()
-        self._stream.close()
-        shape = [self._rows, *self._tail]
-        whole = self._digest.hexdigest() if self._digest else checks.digest(self._mapped())
-        return {"dtype": self._dtype.str, "shape": shape, "hash": whole}
-
-    def abandon(self) -> None:
-        self._stream.close()
-        self._file.unlink(missing_ok=True)
-
-    def _write_header(self) -> None:
-        # NumPy leaves room for the length to grow, so every header of a file has the same size.
-        shape = (self._rows, *self._tail)
-        described = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self._stream, described)
-
-    def _mapped(self) -> Array:
-        empty = 0 in (self._rows, *self._tail)
-        array: Array = np.load(self._file, mmap_mode=None if empty else "r", allow_pickle=False)
-        return array
-
-
-class _TextFile:
-    """Strings of unknown length: each block waits in a side file at its own width, until the widest is known."""
-
-    to_come = 0  # unknown
-
-    def __init__(self, file: Path, check_room: Callable[[int], None]) -> None:
-        self._file, self._check_room, self._spool = file, check_room, file.with_suffix(".spool")
-        self._blocks, self._longest, self._letters = list[tuple[int, int]](), 1, 0
-        self._stream = self._spool.open("w+b")
-
-    def append(self, block: Array) -> None:
-        plain = np.ascontiguousarray(block)
-        self._stream.write(plain.view(np.uint8).data)
-        self._blocks.append((len(plain), plain.dtype.itemsize // 4))
-        lengths = np.char.str_len(plain)
-        self._longest = max(self._longest, int(lengths.max(initial=1)))
-        self._letters += int(lengths.sum())
-
-    def close(self) -> dict[str, Any]:
-        widest = max((width for _, width in self._blocks), default=1)
-        rows = sum(length for length, _ in self._blocks)
-        what = f"The {self._file.stem.replace('_', ' ')}, padded to the longest one,"
-        check_size(4 * widest * rows, self._letters, what, "Shorten that one.")
-        self._check_room(4 * widest * rows)
-        final = _ArrayFile(self._file, np.dtype(f"<U{widest}"), (), rows, np.dtype(f"U{self._longest}"))
-        self._stream.seek(0)
-        for length, width in self._blocks:
-            content = self._stream.read(4 * length * width)
-            final.append(np.frombuffer(content, dtype=f"<U{width}"))
-        self.abandon()
-        return final.close()
-
-    def abandon(self) -> None:
-        self._stream.close()
-        self._spool.unlink(missing_ok=True)

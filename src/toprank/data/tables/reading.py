@@ -8,52 +8,55 @@ alone: it counts rows and queries, and refuses a query that starts again, before
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from toprank.compute import FloatArray, IntArray
-from toprank.data import checks
+from toprank.compute import Array, FloatArray, IntArray
+from toprank.data.arrays import checked_columns, checked_weights, identifiers, some_weights
 from toprank.data.bytesource import PathLike
 from toprank.data.carried import Carried
-from toprank.data.checks import IN_MEMORY, Array
 from toprank.data.dataset import PER_DOCUMENT, RankingData
-from toprank.data.encoding import Encoding, Strangers, kind_of, listed
+from toprank.data.encoding import Column, Encoding, Strangers, kind_of, listed
 from toprank.data.frames.carrying import carried_values
+from toprank.data.frames.categories import learning, learnt
 from toprank.data.frames.conversion import fill_rows, gather, role_values, whole_numbers
-from toprank.data.frames.layout import FIELDS, USUAL_NAMES, Choice, Layout, index_columns, is_number, known_columns
-from toprank.data.queries import Queries
-from toprank.data.store.writing import Block, Started
-from toprank.data.tables.sources import TableSource, about, common_layout, sources_of, with_levels
-from toprank.data.texts import TextRoles
+from toprank.data.frames.layout import FIELDS, Layout, index_columns, is_number, known_columns, layout_of
+from toprank.data.frames.options import TableKeywords, TableOptions, check_keywords
+from toprank.data.queries import IN_MEMORY, Queries, joined_queries, several_weights
+from toprank.data.roles import Choice, Roles
+from toprank.data.store.stream import Block, ColumnDescription, Started
+from toprank.data.tables.sources import TableSource, about, sources_of
 from toprank.errors import DataError, FormatError, Remedy
+
+if TYPE_CHECKING:
+    from toprank.data.tables.sources import TableSource
 
 
 class TableStream:
     """The files of `read_table`, surveyed; its options. All files must have the same columns of the same types."""
 
-    first_feature_id = None
-
     def __init__(
         self,
         paths: PathLike | Sequence[PathLike],
-        *,
+        options: TableOptions,
         format: str | None = None,
-        features: Sequence[str] | None = None,
-        dtype: npt.DTypeLike | None = None,
-        carry: Sequence[str] | None = None,
-        text: Any = None,
-        like: Any = None,
-        **roles: Choice,
     ) -> None:
-        choices: dict[str, Choice] = dict.fromkeys(USUAL_NAMES) | roles
         self._sources = sources_of(paths, format)
         with about(self._sources[0].path):
-            self._layout = agreed_layout(self._sources, choices, features, dtype, carry, like, text)
+            self._layout = agreed_layout(self._sources, options)
             self._queries, self._qids = _survey(self._sources, self._layout)
             columns = _carried_columns(self._sources, self._layout)
             self._carried = Carried.of(columns, self._queries, None, self._layout.text)
+        self.description = ColumnDescription(
+            feature_names=self._layout.feature_names,
+            carried=self._layout.carried,
+            text=self._layout.text,
+            encoding=self._layout.encoding,
+            roles=self._layout.assigned,
+        )
         self._query_weights: FloatArray = np.zeros(len(self._queries))
         self._weighed = 0  # so many queries have a weight by now
         self._any_weight = False
@@ -62,26 +65,6 @@ class TableStream:
     def shape(self) -> tuple[int, int]:
         """Rows and features."""
         return self._queries.n_documents, len(self._layout.features)
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """One name for each feature; None where they are only numbered."""
-        return checks.names(self._layout.feature_names, self.shape[1])
-
-    @property
-    def carried(self) -> tuple[str, ...]:
-        """The names of the columns that are carried along."""
-        return self._layout.carried
-
-    @property
-    def text(self) -> TextRoles | None:
-        """Which of them hold the words of queries and documents."""
-        return self._layout.text
-
-    @property
-    def encoding(self) -> Encoding | None:
-        """What the features are, where some are no plain numbers."""
-        return self._layout.encoding
 
     def arrays(self) -> dict[str, Started]:
         """What the blocks are made of."""
@@ -118,10 +101,10 @@ class TableStream:
         X = np.empty((n, len(layout.features)), dtype=layout.dtype)
         fill_rows(X, batch, layout, strangers)
         values.setdefault("label", np.full(n, np.nan))
-        columns = checks.documents({field: values.get(role) for role, field in FIELDS.items()}, n, row)
+        columns = checked_columns({field: values.get(role) for role, field in FIELDS.items()}, n, row)
         self._any_weight |= "weight" in values and bool(columns["document_weights"].any())
         if "query_weight" in values:
-            self._weigh(checks.some_weights(values["query_weight"], n, "query_weights", "queries", row), before)
+            self._weigh(some_weights(values["query_weight"], n, "query_weights", "queries", row), before)
         return {"X": X} | columns
 
     def _weigh(self, per_row: FloatArray, before: int) -> None:
@@ -136,7 +119,7 @@ class TableStream:
         wrong = weights != np.maximum.reduceat(per_row, places)
         wrong[0] |= first < self._weighed and weights[0] != self._query_weights[first]
         if wrong.any():
-            raise checks.several_weights(self._qids[first + int(np.argmax(wrong))])
+            raise several_weights(self._qids[first + int(np.argmax(wrong))])
         self._query_weights[first:last] = weights
         self._weighed = last
 
@@ -147,7 +130,7 @@ class TableStream:
         arrays = {"offsets": self._queries.offsets, "qids": self._qids} | self._carried.arrays()
         if "query_weight" in self._layout.roles:
             with about(self._sources[0].path):
-                checked = checks.weights(self._query_weights, len(self._queries), "query_weights", "queries")
+                checked = checked_weights(self._query_weights, len(self._queries), "query_weights", "queries")
                 assert checked is not None
                 arrays["query_weights"] = checked
         return arrays
@@ -185,19 +168,11 @@ def _refuse_drift(sources: Sequence[TableSource], layout: Layout, any_column: bo
                 raise FormatError(f"{problem} types{end}", path=source.path, remedy=remedy)
 
 
-def agreed_layout(
-    sources: Sequence[TableSource],
-    choices: dict[str, Choice],
-    features: Sequence[str] | None,
-    dtype: npt.DTypeLike | None,
-    carry: Sequence[str] | None,
-    like: Any,
-    text: Any = None,
-) -> Layout:
+def agreed_layout(sources: Sequence[TableSource], options: TableOptions) -> Layout:
     """The layout that all files have in common, with the levels of its categories."""
-    layout = common_layout(sources, choices, features, dtype, carry, like, text)
-    any_column = features is not None or known_columns(like)[0] is not None
-    _refuse_drift(sources, layout, any_column=any_column, any_number=dtype is not None)
+    layout = common_layout(sources, options)
+    any_column = options.features is not None or known_columns(options.like)[0] is not None
+    _refuse_drift(sources, layout, any_column=any_column, any_number=options.dtype is not None)
     return with_levels(layout, sources)
 
 
@@ -219,9 +194,9 @@ def _survey(sources: Sequence[TableSource], layout: Layout) -> tuple[Queries, Ar
     if n == 0:
         raise DataError("The table has no rows.")
     raw = np.concatenate(ids)
-    pieces = checks.identifiers(whole_numbers(raw) if sources[0].kind == "csv" else raw, len(raw), "qids")
+    pieces = identifiers(whole_numbers(raw) if sources[0].kind == "csv" else raw, len(raw), "qids")
     places = np.concatenate(starts)
-    begins, again = checks.joined_queries(pieces)
+    begins, again = joined_queries(pieces)
     if again is not None:
         raise _starts_again(sources, file_starts, pieces[again], int(places[again]))
     return Queries(np.append(places[begins], n)), pieces[begins]
@@ -230,12 +205,12 @@ def _survey(sources: Sequence[TableSource], layout: Layout) -> tuple[Queries, Ar
 def _query_ids(source: TableSource, layout: Layout) -> Iterator[Array]:
     """The query ids of a file, a strip of rows at a time."""
     name, row = layout.roles["qid"], 0
-    for batch in source.batches(Layout({"qid": name}, (), layout.dtype)):
+    for batch in source.batches(Layout(Roles(query=name), (), layout.dtype)):
         if batch.num_rows:
             with about(source.path):
                 values = role_values("qid", name, [batch.column(name)], layout, row)
                 if values.dtype.kind == "f":
-                    values = checks.identifiers(values, len(values), "qid", row)
+                    values = identifiers(values, len(values), "qid", row)
             yield values
             row += batch.num_rows
 
@@ -244,7 +219,7 @@ def _carried_columns(sources: Sequence[TableSource], layout: Layout) -> dict[str
     """The columns that are carried along, of all files as one table."""
     if not layout.carried:
         return {}
-    alone = Layout({}, (), layout.dtype, layout.carried, text=layout.text)
+    alone = Layout(Roles(metadata=layout.assigned.metadata, text=layout.text), (), layout.dtype)
     batches = [batch for source in sources for batch in source.batches(alone)]
     from_text = sources[0].kind == "csv"
     return {
@@ -273,19 +248,7 @@ def read_table(
     paths: PathLike | Sequence[PathLike],
     *,
     format: str | None = None,
-    label: Choice = None,
-    qid: Choice = None,
-    features: Sequence[str] | None = None,
-    document_id: Choice = None,
-    weight: Choice = None,
-    query_weight: Choice = None,
-    position: Choice = None,
-    teacher: Choice = None,
-    dtype: npt.DTypeLike | None = None,
-    carry: Sequence[str] | None = None,
-    text: Any = None,
-    regroup: bool | None = None,
-    like: Any = None,
+    **keywords: Unpack[TableKeywords],
 ) -> RankingData:
     """Ranking data from Parquet, Arrow IPC (Feather) or CSV files, or from a folder of Parquet files.
 
@@ -296,21 +259,48 @@ def read_table(
     columns to `carry`, or dates where all are written as 2024-05-31 or 2024-05-31 23:59:00. In CSV a column of text is
     a category, and an empty cell of it a missing value.
     """
-    choices = dict(zip(USUAL_NAMES, (label, qid, document_id, weight, query_weight, position, teacher), strict=True))
+    check_keywords("read_table", keywords)
+    options = TableOptions.from_keywords(keywords)
     sources = sources_of(paths, format)
     with about(sources[0].path):
-        layout = agreed_layout(sources, choices, features, dtype, carry, like, text)
+        layout = agreed_layout(sources, options)
         batches = (batch for source in sources for batch in source.batches(layout))
         n_rows = sum(source.n_rows or 0 for source in sources)
-        return gather(batches, layout, n_rows, regroup=regroup, ids_from_text=sources[0].kind == "csv")
+        return gather(batches, layout, n_rows, regroup=options.regroup, ids_from_text=sources[0].kind == "csv")
 
 
 def query_ids(
     paths: PathLike | Sequence[PathLike], *, format: str | None = None, qid: Choice = None
 ) -> npt.NDArray[Any]:
     """The query id of each row, in the order of the files, however the rows are grouped."""
-    choices: dict[str, Choice] = {role: qid if role == "qid" else False for role in USUAL_NAMES}
     sources = sources_of(paths, format)
     with about(sources[0].path):
-        layout = common_layout(sources, choices, [], None)
+        layout = common_layout(sources, TableOptions(roles=replace(Roles.none(), query=qid), features=[]))
     return np.concatenate([ids for source in sources for ids in _query_ids(source, layout)])
+
+
+def common_layout(sources: Sequence[TableSource], options: TableOptions) -> Layout:
+    """The first file's layout, with a precision that suits all files; the levels of its categories, from all files."""
+    texts = {
+        column.name for column in (known_columns(options.like)[1] or Encoding(())).columns if column.kind == "text"
+    }
+    first = layout_of(sources[0].typed(texts), options)
+    texts |= {column.name for column in (first.encoding or Encoding(())).columns if column.kind == "text"}
+    precisions = []
+    for source in sources:
+        absent = [name for name in first.columns if name not in source.schema.names]
+        if absent:
+            raise FormatError(f"There is no column {listed(absent)}, which {sources[0].path} has.", path=source.path)
+        with about(source.path):
+            kinds = first.encoding or Encoding(tuple(Column(name) for name in first.features))
+            as_first = replace(options, roles=first.assigned, features=first.features, like=kinds)
+            layout = layout_of(source.typed(texts), as_first, where=str(sources[0].path))
+            precisions.append(layout.dtype)
+    return replace(first, dtype=np.result_type(*precisions))
+
+
+def with_levels(layout: Layout, sources: Sequence[TableSource]) -> Layout:
+    """The layout once the levels of its categories are known: a pass over their columns in all files."""
+    if not layout.to_learn:
+        return layout
+    return learnt(layout, (batch for source in sources for batch in source.batches(learning(layout))))

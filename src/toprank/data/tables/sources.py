@@ -9,18 +9,15 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from toprank.data.bytesource import PathLike, became_shorter, is_float, os_errors, promised_format
-from toprank.data.checks import IN_DOUBLE, listed_paths
-from toprank.data.encoding import Column, Encoding, listed
-from toprank.data.frames.layout import USUAL_NAMES, Choice, Layout, known_columns, layout_of, learning, learnt
-from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError
+from toprank.data.arrays import IN_DOUBLE
+from toprank.data.bytesource import PathLike, delimiter_of, is_float, listed_paths, os_errors, promised_format
+from toprank.data.frames.layout import Layout
+from toprank.errors import DataError, FileError, FormatError, Remedy, ToprankError, became_shorter
 
 _QUOTED = 2000  # letters of Arrow's messages that are looked at: they quote whole values
 _STRIP = 16384  # rows at a time, fewer where they are wide:
@@ -194,6 +191,7 @@ def _arrow_batches(source: TableSource, layout: Layout, strip: int, stack: ExitS
 
 
 def _describe_csv(path: Path, stack: ExitStack) -> tuple[Any, int | None]:
+    """Return the columns, and None: the number of rows is unknown."""
     import pyarrow as pa
 
     del stack
@@ -207,6 +205,7 @@ def _describe_csv(path: Path, stack: ExitStack) -> tuple[Any, int | None]:
 
 
 def _csv_batches(source: TableSource, layout: Layout, strip: int, stack: ExitStack) -> Iterator[Any]:
+    """Yield the rows with the columns of a layout."""
     import pyarrow as pa
 
     del strip, stack
@@ -368,43 +367,3 @@ _FORMATS = {
     "arrow": _Format(_describe_arrow, _arrow_batches, "Arrow IPC (Feather) file"),
     "csv": _Format(_describe_csv, _csv_batches, "CSV table"),
 }
-
-
-def common_layout(
-    sources: Sequence[TableSource],
-    choices: dict[str, Choice],
-    features: Sequence[str] | None,
-    dtype: npt.DTypeLike | None,
-    carry: Sequence[str] | None = None,
-    like: Any = None,
-    text: Any = None,
-) -> Layout:
-    """The first file's layout, with a precision that suits all files; the levels of its categories, from all files."""
-    texts = {column.name for column in (known_columns(like)[1] or Encoding(())).columns if column.kind == "text"}
-    first = layout_of(sources[0].typed(texts), choices, features, dtype, carry, like, text=text)
-    texts |= {column.name for column in (first.encoding or Encoding(())).columns if column.kind == "text"}
-    roles: dict[str, Choice] = {role: first.roles.get(role, False) for role in USUAL_NAMES}
-    precisions = []
-    for source in sources:
-        absent = [name for name in first.columns if name not in source.schema.names]
-        if absent:
-            raise FormatError(f"There is no column {listed(absent)}, which {sources[0].path} has.", path=source.path)
-        with about(source.path):
-            kinds = first.encoding or Encoding(tuple(Column(name) for name in first.features))
-            schema = source.typed(texts)
-            words, place = first.text or False, str(sources[0].path)
-            layout = layout_of(schema, roles, first.features, dtype, first.carried, kinds, where=place, text=words)
-            precisions.append(layout.dtype)
-    return replace(first, dtype=np.result_type(*precisions))
-
-
-def with_levels(layout: Layout, sources: Sequence[TableSource]) -> Layout:
-    """The layout once the levels of its categories are known: a pass over their columns in all files."""
-    if not layout.to_learn:
-        return layout
-    return learnt(layout, (batch for source in sources for batch in source.batches(learning(layout))))
-
-
-def delimiter_of(path: Path) -> str:
-    """What separates the columns: a tab in .tsv files, else a comma."""
-    return "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes] else ","

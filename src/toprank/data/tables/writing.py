@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from toprank.data.bytesource import TABLES, PathLike, output, promised_format
+from toprank.data.bytesource import TABLES, PathLike, delimiter_of, output, promised_format
 from toprank.data.dataset import RankingData
-from toprank.data.encoding import Column, Encoding
+from toprank.data.encoding import Column, Encoding, listed
 from toprank.data.frames.conversion import batches_of, schema_of
-from toprank.data.frames.layout import USUAL_NAMES
-from toprank.data.tables.sources import delimiter_of
-from toprank.errors import DataError
+from toprank.data.roles import ROLES, is_inferable
+from toprank.data.warnings import WeightsWarning
+from toprank.errors import DataError, Remedy, joined, warn_user
 
 
 def write_table(data: RankingData, path: PathLike, *, format: str | None = None) -> None:
@@ -22,7 +22,8 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
 
     Parquet and Arrow files read back exactly, roles and all. CSV has no types: features come back as float64 unless
     read with ``dtype="float32"``, text query ids that are all whole numbers come back as numbers, and what is carried
-    along must be named again (``carry=``). A sparse X is written as dense columns.
+    along must be named again (``carry=``), and so must weights (``weight=``, ``query_weight=``). A sparse X is written
+    as dense columns.
     """
     kind = format or promised_format(path)
     if kind not in TABLES:
@@ -30,6 +31,7 @@ def write_table(data: RankingData, path: PathLike, *, format: str | None = None)
     if kind == "csv":
         _check_names_for_csv(data)
         _check_ids_for_csv(data)
+        _warn_of_weights(data)
         data = _with_days(data)
     schema = _without_dictionaries(schema_of(data)) if kind == "csv" else schema_of(data)
     write_batches(path, kind, schema, (batch.cast(schema) if kind == "csv" else batch for batch in batches_of(data)))
@@ -64,13 +66,27 @@ def _with_days(data: RankingData) -> RankingData:
 def _check_names_for_csv(data: RankingData) -> None:
     """CSV knows roles by column names alone, so no feature may have the usual name of one."""
     for name in (*(data.feature_names or ()), *data.carried):
-        for role, usual in USUAL_NAMES.items():
-            if name.lower() in usual:
+        for role in ROLES:
+            if is_inferable(role, name):
                 what = "column" if name in data.carried else "feature"
                 raise DataError(
                     f"In a CSV file the {what} '{name}' would be taken for the {role}; "
                     "rename it, or write Parquet, which remembers what each column is."
                 )
+
+
+def _warn_of_weights(data: RankingData) -> None:
+    """Warn that weights are features to whoever reads the CSV file, unless told otherwise."""
+    weights = {"weight": data.document_weights, "query_weight": data.query_weights}
+    names = [name for name, values in weights.items() if values is not None]
+    if names:
+        warn_user(
+            joined(
+                f"CSV does not keep roles of columns: {listed(names)} would be read as a feature. Read the file with",
+                Remedy(f"{' and '.join(f'{{{name}}}' for name in names)}.", **{name: name for name in names}),
+            ),
+            WeightsWarning,
+        )
 
 
 def _check_ids_for_csv(data: RankingData) -> None:

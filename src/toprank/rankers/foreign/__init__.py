@@ -9,8 +9,8 @@ import json
 import os
 from typing import Any, BinaryIO
 
-from toprank.errors import DataError, FormatError
-from toprank.importing import first_use
+from toprank.errors import DataError, FormatError, refuse_if
+from toprank.lazy_imports import first_use
 
 __all__ = ["read", "format_of"]
 
@@ -52,8 +52,7 @@ def read(stream: BinaryIO, kind: str, where: str) -> Any:
     content = stream.read() if size <= _LIMIT else b""
     library, home, name = _READERS.get(kind, ("", "", ""))
     try:
-        if size > _LIMIT:
-            raise DataError(f"it has more than {_LIMIT:,} bytes")
+        refuse_if(size > _LIMIT, f"it has more than {_LIMIT:,} bytes")
         if kind == "refused":
             library, why = next(refusal for mark, refusal in _REFUSED.items() if content.startswith(mark))
             raise DataError(why)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from toprank.compute import IntArray
 from toprank.data.encoding import Column, Encoding
-from toprank.errors import DataError
+from toprank.errors import DataError, refuse_if
 from toprank.rankers.trees.forest import Forest, Tree
 
 MOST_FEATURES = 1 << 20
@@ -45,24 +45,37 @@ def tree(number: int, nodes: RawNodes, features: int) -> Tree:
     """The nodes as LightGBM numbers them: inner ones from 0, leaves −1, −2 …, children after their parents."""
     inner, leaves, (left, right) = _in_order(number, nodes.left, nodes.right)
     feature = nodes.feature[inner].astype(np.int64)
-    if len(feature) and not 0 <= feature.min() <= feature.max() < features:
-        raise DataError(f"tree number {number} (from 0) asks for a feature that is not there")
+    refuse_if(
+        len(feature) and not 0 <= feature.min() <= feature.max() < features,
+        f"tree number {number} (from 0) asks for a feature that is not there",
+    )
     threshold, decision = nodes.threshold[inner].astype(np.float64), nodes.decision[inner].astype(np.int64)
     categories = tuple(nodes.sets.get(node) for node in inner)
     threshold[[wanted is not None for wanted in categories]] = 0.0
     values = nodes.value[leaves].astype(np.float64)
-    if np.isnan(threshold).any() or not np.isfinite(values).all():
-        raise DataError(f"tree number {number} (from 0) holds numbers that are not finite")
+    refuse_if(
+        np.isnan(threshold).any() or not np.isfinite(values).all(),
+        f"tree number {number} (from 0) holds numbers that are not finite",
+    )
     gain = np.zeros(len(inner)) if nodes.gain is None else nodes.gain[inner].astype(np.float64)
     gain = np.where(np.isfinite(gain), gain, 0.0)
     default_left = decision // 2 % 2 == 1
-    return Tree(feature, threshold, default_left, decision // 4, categories, left, right, values, gain)
+    return Tree(
+        feature=feature,
+        threshold=threshold,
+        default_left=default_left,
+        missing=decision // 4,
+        categories=categories,
+        left=left,
+        right=right,
+        values=values,
+        gains=gain,
+    )
 
 
 def feature_count(features: int) -> int:
     """The number of features, refused before anything is looked up by it."""
-    if not 1 <= features <= MOST_FEATURES:
-        raise DataError(f"it has {features:,} features; from 1 to {MOST_FEATURES:,} are read")
+    refuse_if(not 1 <= features <= MOST_FEATURES, f"it has {features:,} features; from 1 to {MOST_FEATURES:,} are read")
     return features
 
 
@@ -94,8 +107,7 @@ def _in_order(number: int, left: Sequence[int], right: Sequence[int]) -> tuple[l
             if not 0 < child < count:
                 raise no_tree
             order.append(child)
-    if len(leaves) > _MOST_LEAVES:
-        raise DataError(f"tree number {number} (from 0) has more than {_MOST_LEAVES:,} leaves")
+    refuse_if(len(leaves) > _MOST_LEAVES, f"tree number {number} (from 0) has more than {_MOST_LEAVES:,} leaves")
     sides = [np.array([places[side[node]] for node in inner], np.int64) for side in (left, right)]
     return inner, leaves, sides
 
@@ -113,8 +125,10 @@ def encoding(names: Sequence[str], levels: Mapping[int, Any]) -> Encoding:
         given = list(known) if isinstance(known, list) else []
         texts = all(isinstance(level, str) and level for level in given)
         rising = not texts and all(type(level) is int for level in given) and given == sorted(given)
-        if not given or not (texts or rising) or len(set(given)) < len(given) or not 0 <= place < len(names):
-            raise DataError("the levels of its categories are neither texts nor whole numbers in their order")
+        refuse_if(
+            not given or not (texts or rising) or len(set(given)) < len(given) or not 0 <= place < len(names),
+            "the levels of its categories are neither texts nor whole numbers in their order",
+        )
         columns[place] = Column(names[place], "text" if texts else "whole", tuple(map(str, given)))
     return Encoding.from_plain(Encoding(tuple(columns)).plain())  # which looks at all of it once more
 
@@ -136,16 +150,16 @@ def of_object(value: Any, *names: str) -> Any:
 def count_in(entries: Mapping[str, Any], name: str, otherwise: int | None = None) -> int:
     """Return a whole number that a file writes as text; `otherwise` if it is absent, else that is refused."""
     word = str(entries.get(name, "" if otherwise is None else otherwise))
-    if not re.fullmatch(r"\d{1,12}", word, re.ASCII):
-        raise DataError(f"{name} is missing or no number")
+    refuse_if(not re.fullmatch(r"\d{1,12}", word, re.ASCII), f"{name} is missing or no number")
     return int(word)
 
 
 def numbers(value: Any, called: str, count: int | None = None) -> npt.NDArray[np.float64]:
     """A list of numbers, as many as `count` says."""
+    plain = isinstance(value, np.ndarray) or (isinstance(value, list) and set(map(type, value)) <= {int, float, bool})
     try:
-        values = np.array(value, dtype=np.float64) if isinstance(value, list | np.ndarray) else None
-    except (TypeError, ValueError, OverflowError):
+        values = np.array(value, dtype=np.float64) if plain else None  # NumPy would take None for NaN, and read texts
+    except OverflowError:
         values = None
     if values is None or values.ndim != 1 or (count is not None and len(values) != count):
         many = "" if count is None else f" of {count}"
@@ -156,6 +170,7 @@ def numbers(value: Any, called: str, count: int | None = None) -> npt.NDArray[np
 def whole(value: Any, called: str, count: int | None = None) -> npt.NDArray[np.int64]:
     """A list of whole numbers of 32 bits."""
     values = numbers(value, called, count)
-    if not ((np.abs(values) < 2**32) & (values == np.floor(values))).all():
-        raise DataError(f"{called} holds what is no whole number")
+    refuse_if(
+        not ((np.abs(values) < 2**32) & (values == np.floor(values))).all(), f"{called} holds what is no whole number"
+    )
     return values.astype(np.int64)

@@ -1,6 +1,8 @@
 """CatBoost's JSON (`save_model(path, format="json")`): trees over numerical features.
 
-CatBoost rounds features to single precision and asks x > border; what is not, goes left. At every level of its own kind
+CatBoost rounds features to single precision and asks x > border; what is not, goes left. It finds feature and border of
+a split by `split_index`, the place among the borders of all features; the file names both beside it, and a file whose
+names differ from its index is refused. At every level of its own kind
 of tree stands one question, and the answers, the first one lowest, are the bits of the leaf's number.
 """
 
@@ -10,8 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from toprank.errors import DataError
+from toprank.errors import DataError, refuse_if
 from toprank.rankers.foreign import building
 from toprank.rankers.foreign.building import NAN_LEFT, NAN_RIGHT, RawNodes, as_object, numbers, of_object, whole
 from toprank.rankers.foreign.ranker import ForestRanker
@@ -26,11 +29,11 @@ def read(model: Any) -> ForestRanker:
     """The ranker in a description that was read."""
     info = as_object(of_object(model, "features_info"), "features_info")
     for part, kind in _OTHER_KINDS.items():
-        if info.get(part):
-            raise DataError(
-                f"it asks for {kind}, which CatBoost turns into numbers by tables of the training data; models over "
-                "numerical features are read"
-            )
+        refuse_if(
+            info.get(part),
+            f"it asks for {kind}, which CatBoost turns into numbers by tables of the training data; models over "
+            "numerical features are read",
+        )
     columns = _FloatFeatures(info.get("float_features"))
     scale, bias = _scale_and_bias(of_object(model, "scale_and_bias"))
     trees = []
@@ -40,6 +43,7 @@ def read(model: Any) -> ForestRanker:
         trees = [_node_by_node(number, tree, columns) for number, tree in enumerate(described_trees)]
     else:
         raise DataError("trees are missing")
+    refuse_if(not trees, "it has no trees")
     if scale != 1.0:
         trees = [replace(tree, values=tree.values * scale) for tree in trees]
     if bias:
@@ -59,13 +63,17 @@ class _FloatFeatures:
         self.places = whole([feature.get("flat_feature_index") for feature in described], "flat_feature_index").tolist()
         own = whole([feature.get("feature_index") for feature in described], "feature_index").tolist()
         within = 0 <= min(self.places) <= max(self.places) < building.MOST_FEATURES
-        if not within or own != list(range(len(own))) or len(set(self.places)) < len(own):
-            raise DataError("the numbers of its features are damaged")
+        refuse_if(
+            not within or own != list(range(len(own))) or len(set(self.places)) < len(own),
+            "the numbers of its features are damaged",
+        )
         self.count = max(self.places) + 1
-        ways = [feature.get("nan_value_treatment", "AsIs") for feature in described]
+        ways: list[Any] = [feature.get("nan_value_treatment") for feature in described]
         if not all(isinstance(way, str) and way in _MISSING for way in ways):
             raise DataError("how its features take missing values is not known")
         self.missing = [_MISSING[way] for way in ways]
+        borders = [_borders(feature.get("borders")) for feature in described]
+        self.questions = [(number, float(border)) for number, own in enumerate(borders) for border in own]
         ids = [feature.get("feature_id", "") for feature in described]
         named = all(isinstance(name, str) and name for name in ids) and self.places == list(range(self.count))
         self.names = [str(name) for name in ids] if named and ids != [str(n) for n in range(self.count)] else None
@@ -73,17 +81,35 @@ class _FloatFeatures:
     def split(self, described: Any) -> tuple[int, float, int]:
         """The column, border and missing type of a split."""
         kind = of_object(described, "split_type")
-        if kind not in ("FloatFeature", None):
-            raise DataError(f"it has splits of the kind {str(kind)[:40]!r}; those by numerical features are read")
+        refuse_if(
+            kind not in ("FloatFeature", None),
+            f"it has splits of the kind {str(kind)[:40]!r}; those by numerical features are read",
+        )
         [feature] = whole([of_object(described, "float_feature_index")], "float_feature_index").tolist()
-        [border] = numbers([of_object(described, "border")], "border")
-        if not 0 <= feature < len(self.places):
-            raise DataError("a split asks for a feature that is not there")
-        with np.errstate(over="ignore"):
-            single = float(np.float32(border))
-        if not np.isfinite(single):
-            raise DataError("a border is no finite number")
+        [border] = numbers([of_object(described, "border")], "border").tolist()
+        refuse_if(not 0 <= feature < len(self.places), "a split asks for a feature that is not there")
+        single = float(_singles([border])[0])
+        [index] = whole([of_object(described, "split_index")], "split_index").tolist()
+        refuse_if(
+            not 0 <= index < len(self.questions) or self.questions[index] != (feature, single),
+            f"a split names the border {border:.9g} of feature {feature}, but its split_index {index} does not "
+            "belong to that border",
+        )
         return self.places[feature], single, self.missing[feature]
+
+
+def _borders(values: Any) -> npt.NDArray[np.float32]:
+    """Return the borders of a feature, in their order; a feature that no split asks for may have none."""
+    borders = _singles([] if values is None else values)
+    refuse_if((np.diff(borders) <= 0).any(), "the borders of a feature do not rise")
+    return borders
+
+
+def _singles(values: Any) -> npt.NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        singles = numbers(values, "border").astype(np.float32)
+    refuse_if(not np.isfinite(singles).all(), "a border is not finite")
+    return singles
 
 
 def _scale_and_bias(pair: Any) -> tuple[float, float]:
@@ -93,11 +119,9 @@ def _scale_and_bias(pair: Any) -> tuple[float, float]:
     if not isinstance(pair, list) or len(pair) != 2:
         raise DataError("scale_and_bias is damaged")
     biases = pair[1] if isinstance(pair[1], list) else [pair[1]]
-    if len(biases) > 1:
-        raise DataError(f"it gives {len(biases)} numbers for each row (classes), not one score")
+    refuse_if(len(biases) > 1, f"it gives {len(biases)} numbers for each row (classes), not one score")
     [scale, bias] = numbers([pair[0], *(biases or [0.0])], "scale_and_bias", 2).tolist()
-    if not np.isfinite([scale, bias]).all():
-        raise DataError("scale_and_bias is not finite")
+    refuse_if(not np.isfinite([scale, bias]).all(), "scale_and_bias is not finite")
     return scale, bias
 
 

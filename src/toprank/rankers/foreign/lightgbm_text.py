@@ -1,52 +1,91 @@
-"""LightGBM's own text: its head is read here, its trees by the strict reader of our own files."""
+"""LightGBM's own text: its head is read here, its trees by the strict reader of our own files.
+
+LightGBM finds a tree by `tree_sizes`, the bytes of each, and reads its lines up to the first empty one. The trees here
+must begin at those places, so that a text that lost or gained a tree is refused.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 from toprank.data.encoding import Encoding
-from toprank.errors import DataError
+from toprank.errors import DataError, refuse_if
 from toprank.rankers.foreign.building import MOST_FEATURES, count_in, encoding
 from toprank.rankers.foreign.ranker import ForestRanker
-from toprank.rankers.trees.text import END_OF_TREES, GAP, INFO, TextHead, column_names, read_blocks
+from toprank.rankers.trees.text import END_OF_TREES, INFO, TextHead, column_names, read_blocks
 
 
 def read(content: bytes) -> ForestRanker:
     """The ranker in a text."""
     text = content.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
-    head, _, rest = text.partition("\n\n")
-    body, end, more = rest.partition(END_OF_TREES)
-    if not end:
-        raise DataError("the text ends before its trees do")
+    above, end, more = text.partition("\n" + END_OF_TREES)
+    head, first, below = above.partition("\nTree=")
+    refuse_if(not end, "the text ends before its trees do")
     entries = dict(line.partition("=")[::2] for line in head.split("\n")[1:])
-    if entries.get("version") not in ("v3", "v4"):
-        raise DataError(
-            f"its text is of version {entries.get('version')!r}, but v3 and v4 are read; load it with a LightGBM of "
-            "today and save it again"
-        )
+    refuse_if(
+        entries.get("version") not in ("v3", "v4"),
+        f"its text is of version {entries.get('version')!r}, but v3 and v4 are read; load it with a LightGBM of "
+        "today and save it again",
+    )
     outputs = max(count_in(entries, "num_class"), count_in(entries, "num_tree_per_iteration"))
-    if outputs != 1:
-        raise DataError(f"it gives {outputs} numbers for each row (classes), not one score")
+    refuse_if(outputs != 1, f"it gives {outputs} numbers for each row (classes), not one score")
+    for name in ("label_index", "feature_infos"):  # not looked at below, but LightGBM refuses a text without them
+        refuse_if(name not in entries, f"{name} is missing")
     features = count_in(entries, "max_feature_idx") + 1
     names, infos = entries.get("feature_names", "").split(" "), entries.get("feature_infos", "").split(" ")
-    if not 1 <= features <= MOST_FEATURES or len(names) != features:
-        raise DataError("the names of its features do not fit their number")
+    refuse_if(
+        not 1 <= features <= MOST_FEATURES or len(names) != features,
+        "the names of its features do not fit their number",
+    )
     if len(infos) != features or not all(INFO.fullmatch(info) for info in infos):
         infos = ["none"] * features
-    blocks = body.split(GAP)[:-1]  # those of v3 do not say that their leaves hold no linear models
     blocks = [
+        # v3 does not state whether leaves hold linear models: it has none.
         block if "\nis_linear=" in block else block.replace("\nshrinkage=", "\nis_linear=0\nshrinkage=")
-        for block in blocks
+        for block in _blocks((first + below)[1:], entries.get("tree_sizes"))
     ]
     trees = read_blocks(blocks, TextHead(1, None, None, infos))
-    if "average_output" in head.split("\n"):
+    if "average_output" in entries:
         trees = replace(trees, values=trees.values / len(trees.n_leaves))  # a random forest: the mean of its trees
     facts: dict[str, Any] = {"library": f"LightGBM, text {entries['version']}", "objective": entries.get("objective")}
     named = None if names == column_names(features) else _printable(names)
     return ForestRanker.of("LightGBM", trees, names=named, encoding=_categories(more, _printable(names)), facts=facts)
+
+
+def _blocks(body: str, sizes: str | None) -> list[str]:
+    """Return the lines of each tree, up to its first empty line.
+
+    Args:
+        body: the text from the first tree on.
+        sizes: the line `tree_sizes`; None if there is none: LightGBM then takes one tree after the other.
+
+    Raises:
+        DataError: a tree begins elsewhere than `sizes` states, or other lines follow a tree.
+    """
+    starts = [match.start() for match in re.finditer("^Tree=", body, re.MULTILINE)]
+    if sizes is not None:
+        refuse_if(not re.fullmatch(r"\d{1,12}(?: \d{1,12})*", sizes, re.ASCII), "its tree_sizes are damaged")
+        stated = [0, *accumulate(map(int, sizes.split(" ")))][:-1]
+        refuse_if(
+            len(starts) != len(stated), f"its tree_sizes announce {len(stated):,} trees, but it holds {len(starts):,}"
+        )
+        for number, (start, place) in enumerate(zip(starts, stated, strict=True)):
+            refuse_if(
+                start != place,
+                f"tree number {number} (from 0) begins {start:,} bytes after the first one, but its tree_sizes "
+                f"announce it {place:,} bytes after that",
+            )
+    blocks: list[str] = []
+    for start, following in pairwise([*starts, len(body)]):
+        block, _, between = body[start:following].partition("\n\n")
+        if sizes is None and between.strip():
+            raise DataError(f"tree number {len(blocks)} (from 0) is followed by lines that belong to no tree")
+        blocks.append(block.rstrip("\n"))
+    return blocks
 
 
 def _categories(more: str, names: list[str]) -> Encoding | None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toprank.errors import DataError, needs
+from toprank.errors import DataError, needs, refuse_if
 from toprank.rankers.foreign.building import MOST_FEATURES
 from toprank.rankers.foreign.onnx_shapes import KNOWN, LEARNED, TREES, TooLargeError, cost_of
 
@@ -55,8 +55,7 @@ class Checked(NamedTuple):
 
 def checked(content: bytes) -> Checked:
     """What the model is; refused where it is not one that scores rows of features."""
-    if len(content) > MOST_BYTES:
-        raise DataError(f"it has more than {MOST_BYTES:,} bytes")
+    refuse_if(len(content) > MOST_BYTES, f"it has more than {MOST_BYTES:,} bytes")
     onnx = needs("onnx", "export", "An ONNX model")
     try:
         model = onnx.load_model_from_string(content)
@@ -88,33 +87,42 @@ def _batch(onnx: Any, graph: Any, name: str, features: int, size: int) -> tuple[
             )
         except TooLargeError:
             continue
-        if cost.shapes.get(graph.output[0].name) not in ((rows,), (rows, 1)):
-            raise DataError("it does not give one number for each row")
+        refuse_if(
+            cost.shapes.get(graph.output[0].name) not in ((rows,), (rows, 1)),
+            "it does not give one number for each row",
+        )
         return rows, cost.shapes
     raise AssertionError("one row was enough")
 
 
 def _check_operators(model: Any) -> None:
-    if len(model.functions) or len(model.training_info) or len(model.graph.sparse_initializer):
-        raise DataError("it has functions, training or sparse parts, which models that score have not")
-    if len(model.graph.node) > _MOST_OPERATORS:
-        raise DataError(f"it has {len(model.graph.node):,} operators; up to {_MOST_OPERATORS:,} are run")
+    refuse_if(
+        len(model.functions) or len(model.training_info) or len(model.graph.sparse_initializer),
+        "it has functions, training or sparse parts, which models that score have not",
+    )
+    refuse_if(
+        len(model.graph.node) > _MOST_OPERATORS,
+        f"it has {len(model.graph.node):,} operators; up to {_MOST_OPERATORS:,} are run",
+    )
     arrays = len(model.graph.initializer) + sum(len(node.input) + len(node.output) for node in model.graph.node)
-    if arrays > _MOST_ARRAYS:
-        raise DataError(f"it names {arrays:,} arrays in all; up to {_MOST_ARRAYS:,} are read")
+    refuse_if(arrays > _MOST_ARRAYS, f"it names {arrays:,} arrays in all; up to {_MOST_ARRAYS:,} are read")
     for tensor in model.graph.initializer:
         _check_inside(tensor)
     for node in model.graph.node:
         allowed = _STANDARD if node.domain in ("", "ai.onnx") else TREES | set(LEARNED)
-        if node.domain not in ("", "ai.onnx", "ai.onnx.ml") or node.op_type not in allowed:
-            raise DataError(
-                f"its operator {node.domain}:{node.op_type} is not one that scores are made of".replace(" :", " ")
-            )
+        refuse_if(
+            node.domain not in ("", "ai.onnx", "ai.onnx.ml") or node.op_type not in allowed,
+            f"its operator {node.domain}:{node.op_type} is not one that scores are made of".replace(" :", " "),
+        )
         for attribute in node.attribute:
-            if attribute.HasField("g") or len(attribute.graphs) or attribute.HasField("sparse_tensor"):
-                raise DataError(f"its operator {node.op_type} has a graph inside")
-            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == _TEXT:
-                raise DataError("it makes texts of numbers, which scores are not made of")
+            refuse_if(
+                attribute.HasField("g") or len(attribute.graphs) or attribute.HasField("sparse_tensor"),
+                f"its operator {node.op_type} has a graph inside",
+            )
+            refuse_if(
+                node.op_type == "Cast" and attribute.name == "to" and attribute.i == _TEXT,
+                "it makes texts of numbers, which scores are not made of",
+            )
             for tensor in ([attribute.t] if attribute.HasField("t") else []) + list(attribute.tensors):
                 _check_inside(tensor)
 
@@ -125,8 +133,10 @@ def _check_quotients(graph: Any) -> None:
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     for node in graph.node:
         input_types = [types.get(name) for name in node.input if name]
-        if node.op_type == "Div" and not all(kind in _FLOATS for kind in input_types):
-            raise DataError("its operator Div divides whole numbers, which may end the process; divide doubles instead")
+        refuse_if(
+            node.op_type == "Div" and not all(kind in _FLOATS for kind in input_types),
+            "its operator Div divides whole numbers, which may end the process; divide doubles instead",
+        )
         options = {option.name: option for option in node.attribute}
         if node.op_type == "Constant":
             tensor, word = options.get("value"), next(iter(options), "")
@@ -142,40 +152,39 @@ def _check_quotients(graph: Any) -> None:
 
 def _check_inside(tensor: Any) -> None:
     """Refuse numbers in other files, and shapes that hold more than there is."""
-    if tensor.data_location != 0 or len(tensor.external_data):
-        raise DataError("some of its numbers lie in other files; save it as one file")
+    refuse_if(
+        tensor.data_location != 0 or len(tensor.external_data),
+        "some of its numbers lie in other files; save it as one file",
+    )
     dims = list(tensor.dims)
-    if tensor.data_type == _TEXT:
-        raise DataError("it holds texts, which scores are not made of")
+    refuse_if(tensor.data_type == _TEXT, "it holds texts, which scores are not made of")
     # Two numbers may share a byte, and hardly any file has more axes than this.
-    if len(dims) > 8 or any(not 0 <= size <= MOST_BYTES for size in dims) or prod(dims) > 2 * tensor.ByteSize():
-        raise DataError("an array inside claims an impossible size")
+    refuse_if(
+        len(dims) > 8 or any(not 0 <= size <= MOST_BYTES for size in dims) or prod(dims) > 2 * tensor.ByteSize(),
+        "an array inside claims an impossible size",
+    )
 
 
 def _input(graph: Any) -> tuple[str, type[np.floating[Any]], int]:
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
-    if len(inputs) != 1:
-        raise DataError(f"it has {len(inputs)} inputs; one is read, (rows, features)")
+    refuse_if(len(inputs) != 1, f"it has {len(inputs)} inputs; one is read, (rows, features)")
     kind, dims = inputs[0].type.tensor_type.elem_type, inputs[0].type.tensor_type.shape.dim
-    if kind not in _KINDS or len(dims) != 2 or not 1 <= dims[1].dim_value <= MOST_FEATURES:
-        raise DataError(
-            "its input is not an array of floats or doubles (rows, features) with a known number of features"
-        )
-    if dims[0].dim_value:
-        raise DataError(f"it takes exactly {dims[0].dim_value} rows; export it for any number of rows")
+    refuse_if(
+        kind not in _KINDS or len(dims) != 2 or not 1 <= dims[1].dim_value <= MOST_FEATURES,
+        "its input is not an array of floats or doubles (rows, features) with a known number of features",
+    )
+    refuse_if(dims[0].dim_value, f"it takes exactly {dims[0].dim_value} rows; export it for any number of rows")
     return inputs[0].name, _KINDS[kind], dims[1].dim_value
 
 
 def _check_output(graph: Any) -> None:
-    if len(graph.output) != 1:
-        raise DataError(f"it has {len(graph.output)} outputs; one is read, a number for each row")
+    refuse_if(len(graph.output) != 1, f"it has {len(graph.output)} outputs; one is read, a number for each row")
     tensor_type = graph.output[0].type.tensor_type
     several = len(tensor_type.shape.dim) > 2 or (
         len(tensor_type.shape.dim) == 2 and tensor_type.shape.dim[1].dim_value not in (0, 1)
     )
-    if tensor_type.elem_type not in _KINDS or several:
-        raise DataError("its output is not one float or double for each row")
+    refuse_if(tensor_type.elem_type not in _KINDS or several, "its output is not one float or double for each row")
 
 
 def _check_learned(onnx: Any, node: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -184,12 +193,13 @@ def _check_learned(onnx: Any, node: Any, shapes: Mapping[str, tuple[int, ...]]) 
         return
     attributes = {option.name: onnx.helper.get_attribute_value(option) for option in node.attribute}
     shape = shapes.get(node.input[0], ())
-    if len(shape) != 2:
-        raise DataError(f"the number of columns that its {node.op_type} takes is not known")
+    refuse_if(len(shape) != 2, f"the number of columns that its {node.op_type} takes is not known")
     if node.op_type == "LinearRegressor":
         weights, biases = len(attributes.get("coefficients", ())), len(attributes.get("intercepts", ()))
-        if attributes.get("targets", 1) != 1 or weights != shape[1] or biases > 1:
-            raise DataError("its LinearRegressor does not have a weight for each column")
+        refuse_if(
+            attributes.get("targets", 1) != 1 or weights != shape[1] or biases > 1,
+            "its LinearRegressor does not have a weight for each column",
+        )
     elif node.op_type == "TreeEnsemble":
         _check_nodes(attributes, shape[1])
     else:
@@ -204,15 +214,14 @@ def _check_forest(roots: list[int], children: list[tuple[int, ...]]) -> None:
     seen, level, reached, depth = bytearray(len(children)), list(roots), 0, 0
     while level:
         for node in level:
-            if not 0 <= node < len(children) or seen[node]:
-                raise DataError(_NO_TREES)
+            refuse_if(not 0 <= node < len(children) or seen[node], _NO_TREES)
             seen[node] = 1
         reached, depth = reached + len(level), depth + 1
-        if depth > MOST_DEPTH:
-            raise DataError(f"its trees have more than {MOST_DEPTH} levels, which onnxruntime may not survive")
+        refuse_if(
+            depth > MOST_DEPTH, f"its trees have more than {MOST_DEPTH} levels, which onnxruntime may not survive"
+        )
         level = [child for node in level for child in children[node]]
-    if reached != len(children):
-        raise DataError(_NO_TREES)
+    refuse_if(reached != len(children), _NO_TREES)
 
 
 def _check_named_nodes(attributes: dict[str, Any], columns: int) -> None:
@@ -226,8 +235,7 @@ def _check_named_nodes(attributes: dict[str, Any], columns: int) -> None:
     values, missing = attributes.get("nodes_values", ()), attributes.get("nodes_missing_value_tracks_true", ())
     double = {"nodes_values_as_tensor", "target_weights_as_tensor"} & attributes.keys()
     lengths = {len(values) for values in (*lists, modes, features)} | ({len(missing)} if len(missing) else set())
-    if double or lengths | {len(values)} != {len(keys)} or len(number) != len(keys):
-        raise DataError(_NO_TREES)
+    refuse_if(double or lengths | {len(values)} != {len(keys)} or len(number) != len(keys), _NO_TREES)
     children: list[tuple[int, ...]] = []
     below = set()
     for place, (tree, _) in enumerate(keys):
@@ -235,8 +243,7 @@ def _check_named_nodes(attributes: dict[str, Any], columns: int) -> None:
             children.append(())
             continue
         pair = tuple(number.get((tree, lists[side][place]), -1) for side in (2, 3))
-        if not 0 <= features[place] < columns:
-            raise DataError(_NO_TREES)
+        refuse_if(not 0 <= features[place] < columns, _NO_TREES)
         children.append(pair)
         below |= {*pair}
     _check_forest([place for place in range(len(keys)) if place not in below], children)
@@ -244,8 +251,13 @@ def _check_named_nodes(attributes: dict[str, Any], columns: int) -> None:
     targets = [list(attributes.get(f"target_{name}", ())) for name in ("treeids", "nodeids", "ids", "weights")]
     at = [number.get(key, -1) for key in zip(targets[0], targets[1], strict=False)]
     wrong = len({len(values) for values in targets}) != 1 or any(place < 0 or children[place] for place in at)
-    if wrong or len(set(roots)) != len(roots) or any(targets[2]) or attributes.get("n_targets", 1) != 1:
-        raise DataError(_NO_TREES)
+    refuse_if(
+        wrong or len(set(roots)) != len(roots) or any(targets[2]) or attributes.get("n_targets", 1) != 1, _NO_TREES
+    )
+    refuse_if(
+        sorted(at) != [place for place in range(len(keys)) if not children[place]],
+        "a leaf of its trees does not have exactly one value",
+    )
 
 
 def _check_nodes(attributes: dict[str, Any], columns: int) -> None:
@@ -254,23 +266,30 @@ def _check_nodes(attributes: dict[str, Any], columns: int) -> None:
     features, true, false, true_leaf, false_leaf = (list(attributes.get(f"nodes_{name}", ())) for name in names)
     n, leaves = len(features), len(attributes.get("leaf_targetids", ()))
     tensors = {name: attributes.get(name) for name in ("nodes_splits", "nodes_modes", "leaf_weights")}
-    if any(tensor is None for tensor in tensors.values()) or attributes.get("membership_values") is not None:
-        raise DataError(_NO_TREES)
+    refuse_if(
+        any(tensor is None for tensor in tensors.values()) or attributes.get("membership_values") is not None, _NO_TREES
+    )
     sizes = {name: prod(tensor.dims) for name, tensor in tensors.items() if tensor is not None}
     missing = len(attributes.get("nodes_missing_value_tracks_true", ()))
-    if {len(values) for values in (true, false, true_leaf, false_leaf)} | {
-        sizes["nodes_splits"],
-        sizes["nodes_modes"],
-    } != {n}:
-        raise DataError(_NO_TREES)
-    if sizes["leaf_weights"] != leaves or missing not in (0, n) or any(attributes["leaf_targetids"]):
-        raise DataError(_NO_TREES)
-    if attributes.get("n_targets", 1) != 1 or any(not 0 <= feature < columns for feature in features):
-        raise DataError(_NO_TREES)
+    refuse_if(
+        {len(values) for values in (true, false, true_leaf, false_leaf)}
+        | {
+            sizes["nodes_splits"],
+            sizes["nodes_modes"],
+        }
+        != {n},
+        _NO_TREES,
+    )
+    refuse_if(sizes["leaf_weights"] != leaves or missing not in (0, n) or any(attributes["leaf_targetids"]), _NO_TREES)
+    refuse_if(attributes.get("n_targets", 1) != 1 or any(not 0 <= feature < columns for feature in features), _NO_TREES)
     children: list[tuple[int, ...]] = []
+    unused = set(range(leaves))
     for place in range(n):
         sides = ((true[place], true_leaf[place]), (false[place], false_leaf[place]))
-        if any(leaf not in (0, 1) or not 0 <= child < (leaves if leaf else n) for child, leaf in sides):
-            raise DataError(_NO_TREES)
+        refuse_if(
+            any(leaf not in (0, 1) or not 0 <= child < (leaves if leaf else n) for child, leaf in sides), _NO_TREES
+        )
         children.append(tuple(child for child, leaf in sides if not leaf))
+        unused -= {child for child, leaf in sides if leaf}
     _check_forest(list(attributes.get("tree_roots", ())), children)
+    refuse_if(unused, "a leaf of its trees belongs to no node")

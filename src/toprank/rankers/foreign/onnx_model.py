@@ -10,11 +10,10 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray
-from toprank.errors import DataError, needs
+from toprank.errors import DataError, needs, refuse_if
 from toprank.rankers.foreign.onnx_checks import Checked, checked
 from toprank.rankers.foreign.ranker import TrainedElsewhere
-from toprank.rankers.model_files import State
-from toprank.rankers.schema import needed
+from toprank.rankers.schema import State, needed
 
 _TRIED = 4  # rows that a model is tried on
 _MIXED = 1e-3  # a difference of scores that is no rounding
@@ -79,17 +78,19 @@ class OnnxRanker(TrainedElsewhere):
         except Exception:  # noqa: BLE001 - a model that takes only some numbers, such as codes of categories
             return
         with np.errstate(invalid="ignore"):
-            if (np.abs(together - alone) > _MIXED * np.maximum(1.0, np.abs(alone))).any():
-                raise DataError(
-                    "the score of a row depends on the other rows that it comes with, and rows are scored in batches "
-                    "of any size; export it so that it scores each row alone"
-                )
+            refuse_if(
+                (np.abs(together - alone) > _MIXED * np.maximum(1.0, np.abs(alone))).any(),
+                "the score of a row depends on the other rows that it comes with, and rows are scored in batches "
+                "of any size; export it so that it scores each row alone",
+            )
 
     def _run(self, rows: npt.NDArray[Any]) -> FloatArray:
         [out] = self._opened().run(None, {self._checked.input_name: rows})
         scores = np.asarray(out, np.float64)
-        if scores.shape not in ((len(rows),), (len(rows), 1)):
-            raise DataError(f"The ONNX model gives an array of shape {scores.shape} for {len(rows)} rows.")
+        refuse_if(
+            scores.shape not in ((len(rows),), (len(rows), 1)),
+            f"The ONNX model gives an array of shape {scores.shape} for {len(rows)} rows.",
+        )
         return scores.reshape(len(rows))
 
     def _opened(self) -> Any:
@@ -138,8 +139,7 @@ class OnnxRanker(TrainedElsewhere):
     def restore(cls, state: State) -> Self:
         ranker = super().restore(state)
         array = needed(state.arrays, "onnx")
-        if array.dtype != np.uint8 or array.ndim != 1:
-            raise DataError("the array onnx does not hold bytes")
+        refuse_if(array.dtype != np.uint8 or array.ndim != 1, "the array onnx does not hold bytes")
         content = array.tobytes()
         ranker._open(content, checked(content))
         return ranker
@@ -147,8 +147,7 @@ class OnnxRanker(TrainedElsewhere):
     @override
     def check_restored(self) -> None:
         super().check_restored()
-        if self._checked.features != self.n_features_in_:
-            raise DataError("the ONNX model does not fit the number of features")
+        refuse_if(self._checked.features != self.n_features_in_, "the ONNX model does not fit the number of features")
 
 
 def _reason(problem: Exception) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from toprank.errors import DataError
+from toprank.errors import DataError, refuse_if
 
 Shape = tuple[int, ...]
 
@@ -94,10 +94,10 @@ def cost_of(onnx: Any, graph: Any, input_name: str, shape: Shape, most_cells: in
             seen = _Node(node.op_type, options, inputs, [lists.get(name) for name in node.input], len(node.output))
             made = KNOWN[node.op_type](seen)
             product = _work(seen, made) + sum(prod(shape) for shape in inputs if shape is not None)
-        if len(node.output) > len(made):
-            raise DataError(
-                f"its operator {node.op_type} has {len(node.output)} outputs, of which {len(made)} are known"
-            )
+        refuse_if(
+            len(node.output) > len(made),
+            f"its operator {node.op_type} has {len(node.output)} outputs, of which {len(made)} are known",
+        )
         shapes.update(zip(node.output, made, strict=False))
         more = sum(max(1, prod(shape)) for shape in made)
         cells, work = cells + more, work + more + product
@@ -107,8 +107,10 @@ def cost_of(onnx: Any, graph: Any, input_name: str, shape: Shape, most_cells: in
             raise TooLargeError(
                 f"{_counted(shape[0])} would take more than {most_work:,} steps, too many for so small a file"
             )
-        if any(len(shape) > _MOST_AXES for shape in made):
-            raise DataError(f"its operator {node.op_type} makes an array of more than {_MOST_AXES} axes")
+        refuse_if(
+            any(len(shape) > _MOST_AXES for shape in made),
+            f"its operator {node.op_type} makes an array of more than {_MOST_AXES} axes",
+        )
     return BatchCost(cells, work, shapes)
 
 
@@ -117,8 +119,7 @@ def _counted(rows: int) -> str:
 
 
 def _known(shapes: Mapping[str, Shape], name: str) -> Shape | None:
-    if name and name not in shapes:
-        raise DataError(f"its array {name[:40]!r} comes from nowhere")
+    refuse_if(name and name not in shapes, f"its array {name[:40]!r} comes from nowhere")
     return shapes[name] if name else None
 
 
@@ -156,8 +157,7 @@ def _work(node: _Node, made: Sequence[Shape]) -> int:
 
 def _within(kind: str, axis: int, axes: int) -> int:
     place = axis + axes if axis < 0 else axis
-    if not 0 <= place < axes:
-        raise DataError(f"its operator {kind} names an axis that is not there")
+    refuse_if(not 0 <= place < axes, f"its operator {kind} names an axis that is not there")
     return place
 
 
@@ -174,27 +174,26 @@ def _joint(kind: str, shapes: Sequence[Shape]) -> Shape:
     joint = []
     for sizes in zip(*((1,) * (axes - len(shape)) + shape for shape in shapes), strict=True):
         several = {size for size in sizes if size != 1}
-        if len(several) > 1:
-            raise DataError(f"it contradicts itself (its operator {kind} joins arrays whose shapes do not fit)")
+        refuse_if(len(several) > 1, f"it contradicts itself (its operator {kind} joins arrays whose shapes do not fit)")
         joint.append(several.pop() if several else 1)
     return tuple(joint)
 
 
 def _matmul(node: _Node) -> list[Shape]:
     a, b = node.shape(0), node.shape(1)
-    if not a or not b or a[-1] != b[-2 if len(b) > 1 else 0]:
-        raise DataError("it contradicts itself (its operator MatMul multiplies arrays whose shapes do not fit)")
+    refuse_if(
+        not a or not b or a[-1] != b[-2 if len(b) > 1 else 0],
+        "it contradicts itself (its operator MatMul multiplies arrays whose shapes do not fit)",
+    )
     above = _joint("MatMul", [a[:-2], b[:-2]])
     return [above + a[-2:-1] + (b[-1:] if len(b) > 1 else ())]
 
 
 def _gemm(node: _Node) -> list[Shape]:
     a, b = node.shape(0), node.shape(1)
-    if len(a) != 2 or len(b) != 2:
-        raise DataError("it contradicts itself (its operator Gemm multiplies what are not matrices)")
+    refuse_if(len(a) != 2 or len(b) != 2, "it contradicts itself (its operator Gemm multiplies what are not matrices)")
     a, b = (a[::-1] if node.options.get("transA") else a), (b[::-1] if node.options.get("transB") else b)
-    if a[1] != b[0]:
-        raise DataError("it contradicts itself (its operator Gemm multiplies arrays whose shapes do not fit)")
+    refuse_if(a[1] != b[0], "it contradicts itself (its operator Gemm multiplies arrays whose shapes do not fit)")
     return [(a[0], b[1])]
 
 
@@ -218,8 +217,10 @@ def _without(shape: Shape, axes: set[int], kept: bool) -> Shape:
 def _concat(node: _Node) -> list[Shape]:
     shapes = [node.shape(number) for number in range(len(node.inputs))]
     axis = node.axis(0, len(node.shape()))
-    if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1 or len({len(shape) for shape in shapes}) > 1:
-        raise DataError("it contradicts itself (its operator Concat joins arrays whose shapes do not fit)")
+    refuse_if(
+        len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1 or len({len(shape) for shape in shapes}) > 1,
+        "it contradicts itself (its operator Concat joins arrays whose shapes do not fit)",
+    )
     return [(*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])]
 
 
@@ -249,8 +250,10 @@ def _reshape(node: _Node) -> list[Shape]:
     rest = prod(size for size in sizes if size != -1)
     if -1 in sizes and rest > 0:
         sizes[sizes.index(-1)] = prod(shape) // rest
-    if min(sizes, default=0) < 0 or prod(sizes) != prod(shape):
-        raise DataError("it contradicts itself (its operator Reshape names a shape that does not fit)")
+    refuse_if(
+        min(sizes, default=0) < 0 or prod(sizes) != prod(shape),
+        "it contradicts itself (its operator Reshape names a shape that does not fit)",
+    )
     return [tuple(sizes)]
 
 
@@ -260,8 +263,10 @@ def _slice(node: _Node) -> list[Shape]:
         raise DataError("its operator Slice has too few inputs")
     axes, steps = node.whole_list(3, "axes"), node.whole_list(4, "steps")
     axes, steps = axes or list(range(len(starts))), steps or [1] * len(starts)
-    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise DataError("it contradicts itself (its operator Slice has lists of several lengths, or a step of 0)")
+    refuse_if(
+        not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps,
+        "it contradicts itself (its operator Slice has lists of several lengths, or a step of 0)",
+    )
     left = list(shape)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         place = _within("Slice", axis, len(shape))
@@ -275,8 +280,10 @@ def _split(node: _Node) -> list[Shape]:
     if sizes is None:
         each = -(-shape[axis] // max(1, node.outputs))
         sizes = [max(0, min(each, shape[axis] - each * number)) for number in range(node.outputs)]
-    if min(sizes, default=0) < 0 or sum(sizes) != shape[axis]:
-        raise DataError("it contradicts itself (the parts of its operator Split do not add up)")
+    refuse_if(
+        min(sizes, default=0) < 0 or sum(sizes) != shape[axis],
+        "it contradicts itself (the parts of its operator Split do not add up)",
+    )
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
 
 
@@ -284,8 +291,10 @@ def _squeeze(node: _Node) -> list[Shape]:
     shape, axes = node.shape(), node.whole_list(1, "axes")
     gone = {_within("Squeeze", axis, len(shape)) for axis in axes} if axes is not None else None
     gone = {place for place, size in enumerate(shape) if size == 1} if gone is None else gone
-    if any(shape[place] != 1 for place in gone):
-        raise DataError("it contradicts itself (its operator Squeeze drops an axis that is not of size 1)")
+    refuse_if(
+        any(shape[place] != 1 for place in gone),
+        "it contradicts itself (its operator Squeeze drops an axis that is not of size 1)",
+    )
     return [_without(shape, gone, False)]
 
 
@@ -295,8 +304,7 @@ def _unsqueeze(node: _Node) -> list[Shape]:
         raise DataError(f"its operator Unsqueeze names no axes, or more than {_MOST_AXES}")
     total = len(shape) + len(axes)
     new = {_within("Unsqueeze", axis, total) for axis in axes}
-    if len(new) < len(axes):
-        raise DataError("it contradicts itself (its operator Unsqueeze names an axis twice)")
+    refuse_if(len(new) < len(axes), "it contradicts itself (its operator Unsqueeze names an axis twice)")
     rest = iter(shape)
     return [tuple(1 if place in new else next(rest) for place in range(total))]
 

@@ -11,14 +11,13 @@ from typing_extensions import override
 
 from toprank.compute import FloatArray
 from toprank.data.encoding import Encoding
-from toprank.errors import DataError
+from toprank.errors import DataError, refuse_if
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import ForestTerms
 from toprank.rankers.estimator import check_is_fitted
 from toprank.rankers.formula import Part, before_rounding
 from toprank.rankers.linear.weighted_sum import WeightedSum
-from toprank.rankers.model_files import State
-from toprank.rankers.schema import needed
+from toprank.rankers.schema import State, needed
 from toprank.rankers.trees.forest import Forest
 from toprank.rankers.trees.text import read_trees, written_trees
 from toprank.scorers.features import Standardisation
@@ -137,8 +136,9 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
         single = self.source != "LightGBM"
         self._forest = replace(forest, flushes=not single, single_rows=single, single_sums=self.sums == "single")
         largest = np.maximum.reduceat(np.abs(forest.values), np.cumsum(forest.n_leaves) - forest.n_leaves).sum()
-        if not largest < (1e38 if self.sums == "single" else 1e300):
-            raise DataError("the trees give scores that are no finite numbers")
+        refuse_if(
+            not largest < (1e38 if self.sums == "single" else 1e300), "the trees give scores that are no finite numbers"
+        )
         self.intercept_ = np.zeros(1)
 
     @property
@@ -152,11 +152,11 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
     @override
     def _formula(self) -> Part:
         forest = self.forest_
-        if not forest.flushes and forest.by_category:
-            raise DataError(
-                f"The trees ask for categories by {self.as_fitted.source}'s own rules (a missing value can be one of a "
-                "set), which no format here has words for. Train with columns of 0 and 1 in the place of categories."
-            )
+        refuse_if(
+            not forest.flushes and forest.by_category,
+            f"The trees ask for categories by {self.as_fitted.source}'s own rules (a missing value can be one of a "
+            "set), which no format here has words for. Train with columns of 0 and 1 in the place of categories.",
+        )
         if not forest.single_rows:
             return forest
         return replace(forest, threshold=before_rounding(forest.threshold), single_rows=False)
@@ -184,8 +184,7 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
     def restore(cls, state: State) -> Self:
         ranker = super().restore(state)
         trees = read_trees(needed(state.texts, "trees"))
-        if trees.outputs != 1:
-            raise DataError("the trees have several outputs")
+        refuse_if(trees.outputs != 1, "the trees have several outputs")
         ranker._adopt(trees)
         return ranker
 
@@ -193,8 +192,7 @@ class ForestRanker(ForestTerms, TrainedElsewhere):
     def check_restored(self) -> None:
         self._keep_own_width(self.forest_.n_features)
         super().check_restored()
-        if self.forest_.n_features != self.n_columns_:
-            raise DataError("the trees do not fit the number of features")
+        refuse_if(self.forest_.n_features != self.n_columns_, "the trees do not fit the number of features")
 
 
 @dataclass(eq=False, repr=False)
@@ -236,8 +234,10 @@ class WeightsRanker(WeightedSum, TrainedElsewhere):
         """The ranker with these weights."""
         ranker = cls(source)
         ranker.coef_, ranker.intercept_ = np.asarray(coef, np.float64), float(intercept)
-        if not (np.isfinite(ranker.coef_).all() and np.isfinite(ranker.intercept_)):
-            raise DataError("its weights are not all finite numbers")
+        refuse_if(
+            not (np.isfinite(ranker.coef_).all() and np.isfinite(ranker.intercept_)),
+            "its weights are not all finite numbers",
+        )
         ranker._describe(len(ranker.coef_), names, facts or {})
         return ranker.settled()
 
@@ -259,9 +259,9 @@ class WeightsRanker(WeightedSum, TrainedElsewhere):
     @override
     def _scores(self, X: Any) -> FloatArray:
         missing = np.isnan(X if isinstance(X, np.ndarray) else X.data)
-        if missing.any() and not self.takes_missing:
-            raise DataError(
-                f"A {self.as_fitted.source} takes no missing values, and there are {int(missing.sum()):,}; fill them "
-                "in as was done for its training."
-            )
+        refuse_if(
+            missing.any() and not self.takes_missing,
+            f"A {self.as_fitted.source} takes no missing values, and there are {int(missing.sum()):,}; fill them "
+            "in as was done for its training.",
+        )
         return super()._scores(X)

@@ -1,18 +1,22 @@
 """RankLib's model files: ensembles of trees in XML below comments, and linear models as one line of `feature:weight`.
 
 RankLib asks x <= threshold of numbers in single precision, takes a missing value for 0, and adds output × weight,
-rounded to single precision after each tree. Features are numbered from 1. The XML is read by the few marks that RankLib
-writes: document types, entities and whatever else could expand are refused.
+rounded to single precision after each tree. Features are numbered from 1. It finds the parts of a split by their order:
+feature, threshold, left branch, right branch; other orders are refused. Trees are numbered from 1 within an ensemble.
+The comments state the exact number of bags and, since training may stop early, the largest possible number of trees.
+The XML is read by the few marks that RankLib writes: document types, entities and whatever else could expand are
+refused.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from toprank.errors import DataError
+from toprank.errors import DataError, refuse_if
 from toprank.rankers.foreign import building
 from toprank.rankers.foreign.building import MOST_FEATURES, ZERO_FOR_NAN, RawNodes
 from toprank.rankers.foreign.ranker import ForestRanker, WeightsRanker
@@ -20,6 +24,8 @@ from toprank.rankers.trees.forest import Tree
 
 _MARK = re.compile(r'<(?P<end>/?)(?P<name>\w{1,40})(?P<more>(?:\s{1,9}\w{1,40}="[^"<>&]{0,99}")*)\s{0,9}>')
 _WEIGHT = re.compile(r'\bweight="([^"]*)"')
+_TREE_ID = re.compile(r'\bid="([^"]*)"')
+_ANNOUNCED = re.compile(r"^##\s*No\. of (trees|bags) = (\d{1,9})\s*$", re.MULTILINE | re.ASCII)
 _NUMBER = re.compile(r"-?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?", re.ASCII)
 _PAIR = re.compile(r"(\d{1,9}):(\S{1,60})", re.ASCII)
 _LINEAR = ("Coordinate Ascent", "Linear Regression")
@@ -37,19 +43,17 @@ def read(content: bytes) -> ForestRanker | WeightsRanker:
     rest = "\n".join(line for line in lines if not line.strip().startswith("##"))
     if kind in _LINEAR:
         return _linear(kind, rest)
-    if kind not in _FORESTS:
-        raise DataError(f"it is of the kind {kind[:40]!r}; read are {', '.join((*_FORESTS, *_LINEAR))}")
-    return _forest(kind, rest)
+    refuse_if(kind not in _FORESTS, f"it is of the kind {kind[:40]!r}; read are {', '.join((*_FORESTS, *_LINEAR))}")
+    announced = {name: int(number) for name, number in _ANNOUNCED.findall(text)}
+    return _forest(kind, rest, announced)
 
 
 def _single(word: str) -> float:
     """A number as Java's parseFloat has it."""
-    if not _NUMBER.fullmatch(word):
-        raise DataError(f"{word[:40]!r} is no number")
+    refuse_if(not _NUMBER.fullmatch(word), f"{word[:40]!r} is no number")
     with np.errstate(over="ignore"):
         value = float(np.float32(word))
-    if not np.isfinite(value):
-        raise DataError(f"{word[:40]!r} is too large a number")
+    refuse_if(not np.isfinite(value), f"{word[:40]!r} is too large a number")
     return value
 
 
@@ -65,8 +69,7 @@ def _linear(kind: str, text: str) -> WeightsRanker:
             raise DataError(f"{word[:40]!r} is no weight of a feature, or the second of one")
         weights[int(pair[1])] = float(pair[2])
     intercept = weights.pop(0, 0.0)
-    if not weights or max(weights) > MOST_FEATURES:
-        raise DataError(f"it needs weights of features from 1 to {MOST_FEATURES:,}")
+    refuse_if(not weights or max(weights) > MOST_FEATURES, f"it needs weights of features from 1 to {MOST_FEATURES:,}")
     coef = np.zeros(max(weights))
     coef[np.array(list(weights)) - 1] = list(weights.values())
     ranker = WeightsRanker.of("RankLib", coef, intercept, facts={"library": "RankLib", "objective": kind})
@@ -88,7 +91,7 @@ class _OpenTree:
     def open(self) -> int:
         for part, empty in ((self.left, -1), (self.right, -1), (self.feature, 0)):
             part.append(empty)
-        self.threshold.append(0.0)
+        self.threshold.append(float("nan"))
         self.value.append(float("nan"))
         return len(self.left) - 1
 
@@ -99,21 +102,35 @@ class _OpenTree:
         value = np.array(self.value) * self.weight
         value = value.astype(np.float32) / np.float64(bags) if bags else value
         inner = np.array(self.left) >= 0
-        if not (inner == np.isnan(value)).all() or (feature[inner] < 0).any():
-            raise DataError(f"tree number {number} (from 0) is damaged")
+        whole = (inner == np.isnan(value)) & (inner == ~np.isnan(threshold)) & (inner == (feature >= 0))
+        refuse_if(not whole.all(), f"tree number {number} (from 0) is damaged")
         return building.tree(number, RawNodes(self.left, self.right, feature, threshold, zeros, value), features)
 
 
-def _forest(kind: str, text: str) -> ForestRanker:
+def _forest(kind: str, text: str, announced: Mapping[str, int]) -> ForestRanker:
+    """Return the ranker of a text without its comments, which announce the numbers of trees and bags."""
     reader = _MarkReader(text)
     features = max((max(tree.feature) for tree in reader.trees), default=0)
-    if not reader.trees or not 1 <= features <= MOST_FEATURES:
-        raise DataError(f"it has no trees over features from 1 to {MOST_FEATURES:,}")
+    refuse_if(
+        not reader.trees or not 1 <= features <= MOST_FEATURES,
+        f"it has no trees over features from 1 to {MOST_FEATURES:,}",
+    )
     bagged = kind == "Random Forests"
-    if bagged and len(reader.trees) != reader.ensembles:
-        raise DataError("its random forest has bags of several trees; bags of one tree are read")
-    if not bagged and reader.ensembles > 1:
-        raise DataError("it holds several ensembles")
+    bags_announced = announced.get("bags", reader.ensembles)
+    refuse_if(
+        bagged and bags_announced != reader.ensembles,
+        f"its comments announce {bags_announced:,} bags, but it holds {reader.ensembles:,}",
+    )
+    refuse_if(
+        bagged and len(reader.trees) != reader.ensembles,
+        "its random forest has bags of several trees; bags of one tree are read",
+    )
+    refuse_if(not bagged and reader.ensembles > 1, "it holds several ensembles")
+    most = announced.get("trees", len(reader.trees))
+    refuse_if(
+        not bagged and len(reader.trees) > most,
+        f"its comments announce {most:,} trees at most, but it holds {len(reader.trees):,}",
+    )
     bags = reader.ensembles if bagged else 0
     trees = building.forest([tree.closed(n, features, bags) for n, tree in enumerate(reader.trees)], features)
     facts: dict[str, Any] = {"library": "RankLib", "objective": kind}
@@ -128,14 +145,14 @@ class _MarkReader:
     def __init__(self, text: str) -> None:
         self.trees: list[_OpenTree] = []
         self.ensembles = 0
+        self._n_trees = 0  # of the ensemble that is open
         self._open: list[tuple[str, int]] = []  # names, and of splits their nodes
         place = 0
         for mark in _MARK.finditer(text):
             self._text(text[place : mark.start()])
             place = mark.end()
             self._end(mark["name"]) if mark["end"] else self._begin(mark["name"], mark["more"])
-        if text[place:].strip() or self._open or not self.ensembles:
-            raise DataError("its XML is damaged")
+        refuse_if(text[place:].strip() or self._open or not self.ensembles, "its XML is damaged")
 
     def _begin(self, name: str, more: str) -> None:
         above = self._open[-1][0] if self._open else ""
@@ -146,13 +163,23 @@ class _MarkReader:
         node = -1
         if name == "ensemble":
             self.ensembles += 1
+            self._n_trees = 0
         elif name == "tree":
-            weight = _WEIGHT.search(more)
-            self.trees.append(_OpenTree(_single(weight[1].strip()) if weight else 1.0))
+            weight, place = _WEIGHT.search(more), _TREE_ID.search(more)
+            self._n_trees += 1
+            stated = str(self._n_trees) if place is None else place[1]
+            refuse_if(
+                stated.strip() != str(self._n_trees),
+                f"a tree of its XML has the id {stated[:40]!r} in place of {self._n_trees}",
+            )
+            if weight is None:
+                raise DataError("a tree of its XML has no weight")
+            self.trees.append(_OpenTree(_single(weight[1].strip())))
         elif name == "split" and above in ("tree", "split"):
             node = self._split(above, more)
-        if name != "split" and allowed.get(name) != above:
-            raise DataError(f"its XML has <{name}> in a place where RankLib writes none")
+        refuse_if(
+            name != "split" and allowed.get(name) != above, f"its XML has <{name}> in a place where RankLib writes none"
+        )
         self._open.append((name, node))
 
     def _split(self, above: str, more: str) -> int:
@@ -160,32 +187,31 @@ class _MarkReader:
             raise DataError("its XML has <split> in a place where RankLib writes none")
         tree = self.trees[-1]
         if above == "tree":
-            if tree.left:
-                raise DataError("a tree of its XML has two roots")
+            refuse_if(tree.left, "a tree of its XML has two roots")
             return tree.open()
         node, parent = tree.open(), self._open[-1][1]
         side = tree.left if 'pos="left"' in more else tree.right if 'pos="right"' in more else None
-        if side is None or side[parent] != -1:
-            raise DataError("a split of its XML is neither left nor right, or the second of its side")
+        if side is None or side[parent] != -1 or (side is tree.right and tree.left[parent] == -1):
+            raise DataError("a split of its XML does not have a left branch, followed by a right one")
         side[parent] = node
         return node
 
     def _end(self, name: str) -> None:
-        if not self._open or self._open.pop()[0] != name:
-            raise DataError("its XML is damaged")
+        refuse_if(not self._open or self._open.pop()[0] != name, "its XML is damaged")
 
     def _text(self, text: str) -> None:
         word, (name, _) = text.strip(), self._open[-1] if self._open else ("", -1)
-        if "<" in word or "&" in word:
-            raise DataError("its XML holds marks that RankLib does not write")
+        refuse_if("<" in word or "&" in word, "its XML holds marks that RankLib does not write")
         if not word or name in ("psuedoResponse", "sum", "sqSum"):
             return
         tree, node = (self.trees[-1], self._open[-2][1]) if len(self._open) > 1 and self.trees else (None, -1)
-        if name == "feature" and tree and word.isascii() and word.isdigit() and len(word) < 10:
+        blank = tree is not None and node >= 0 and tree.left[node] == -1 and np.isnan(tree.value[node])
+        first = blank and tree is not None and tree.feature[node] == 0
+        if name == "feature" and tree and first and word.isascii() and word.isdigit() and 0 < len(word) < 10:
             tree.feature[node] = int(word)
-        elif name == "threshold" and tree:
+        elif name == "threshold" and tree and blank and not first and np.isnan(tree.threshold[node]):
             tree.threshold[node] = _single(word)
-        elif name == "output" and tree:
+        elif name == "output" and tree and first:
             tree.value[node] = _single(word)
         else:
             raise DataError(f"its XML holds {word[:40]!r}, which RankLib does not write there")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.errors import DataError
+from toprank.errors import DataError, refuse_if
 
 _DEEPEST = 64
 _KINDS = {"i": ">i1", "U": ">u1", "I": ">i2", "l": ">i4", "L": ">i8", "d": ">f4", "D": ">f8"}
@@ -20,8 +20,7 @@ def decode(content: bytes) -> Any:
     """The value that the bytes hold; lists of numbers of one kind are arrays."""
     reader = _UbjReader(content)
     value = reader.value(reader.mark(), 0)
-    if reader.place != len(content):
-        raise DataError(_DAMAGED)
+    refuse_if(reader.place != len(content), _DAMAGED)
     return value
 
 
@@ -30,8 +29,7 @@ class _UbjReader:
         self.content, self.place = content, 0
 
     def take(self, count: int) -> bytes:
-        if not 0 <= count <= len(self.content) - self.place:
-            raise DataError(_DAMAGED)
+        refuse_if(not 0 <= count <= len(self.content) - self.place, _DAMAGED)
         self.place += count
         return self.content[self.place - count : self.place]
 
@@ -49,8 +47,7 @@ class _UbjReader:
 
     def length(self) -> int:
         kind = self.mark()
-        if kind not in "iUIlL":
-            raise DataError(_DAMAGED)
+        refuse_if(kind not in "iUIlL", _DAMAGED)
         return int(self.number(kind))
 
     def text(self) -> str:
@@ -60,8 +57,7 @@ class _UbjReader:
             raise DataError(_DAMAGED) from None
 
     def value(self, kind: str, depth: int) -> Any:
-        if depth > _DEEPEST:
-            raise DataError(f"its binary JSON is nested more than {_DEEPEST} times")
+        refuse_if(depth > _DEEPEST, f"its binary JSON is nested more than {_DEEPEST} times")
         if kind in _WORDS:
             return _WORDS[kind]
         if kind == "S":
@@ -87,8 +83,7 @@ class _UbjReader:
         kind = self.mark()
         if kind == "$":
             kind = self.mark()
-            if self.mark() != "#" or kind not in _KINDS:
-                raise DataError(_DAMAGED)
+            refuse_if(self.mark() != "#" or kind not in _KINDS, _DAMAGED)
             count, form = self.length(), np.dtype(_KINDS[kind])
             return np.frombuffer(self.take(count * form.itemsize), form)
         if kind == "#":

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from toprank.compute import IntArray
 from toprank.data.encoding import Encoding, UnknownLevelsWarning
-from toprank.errors import DataError, warn_user
+from toprank.errors import DataError, refuse_if, warn_user
 from toprank.rankers.foreign import building, ubj
 from toprank.rankers.foreign.building import (
     NAN_LEFT,
@@ -52,10 +52,11 @@ def read(model: Any) -> ForestRanker:
     """The ranker in a description that was read."""
     learner = as_object(of_object(model, "learner"), "learner")
     parameters = as_object(learner.get("learner_model_param"), "learner_model_param")
-    if (classes := count_in(parameters, "num_class", 0)) > 1:
-        raise DataError(f"it gives {classes} numbers for each row (classes), not one score")
-    if (targets := count_in(parameters, "num_target", 1)) > 1:
-        raise DataError(f"it has {targets} targets, not one score")
+    refuse_if(
+        (classes := count_in(parameters, "num_class", 0)) > 1,
+        f"it gives {classes} numbers for each row (classes), not one score",
+    )
+    refuse_if((targets := count_in(parameters, "num_target", 1)) > 1, f"it has {targets} targets, not one score")
     features = building.feature_count(count_in(parameters, "num_feature"))
     objective = of_object(learner, "objective", "name")
     base = _margin(str(objective), _base_score(parameters))
@@ -65,19 +66,40 @@ def read(model: Any) -> ForestRanker:
     described = model_part.get("trees")
     if not isinstance(described, list):
         raise DataError("trees is missing or no list")
+    _check_counts(model_part, described)
     kept = _kept(learner, model_part, len(described))
     trees, room = [Tree.constant(float(base))], _MOST_WORDS
     for number, tree_object in enumerate(described[:kept]):
         tree = _tree(number, as_object(tree_object, f"tree number {number}"), features)
         room -= sum(words_of(categories) for categories in tree.categories if categories is not None)
-        if room < 0:
-            raise DataError("its sets of categories are too large")
+        refuse_if(room < 0, "its sets of categories are too large")
         trees.append(tree if weights is None else _weighted(tree, weights[number], taken_away))
     names = _names(learner.get("feature_names"), features)
     encoding = None if names is None else _categories(model_part.get("cats"), names)
     facts = {"library": f"XGBoost {_version(of_object(model, 'version'))}", "objective": str(objective)}
     forest = building.forest(trees, features)
     return ForestRanker.of("XGBoost", forest, sums="single", names=names, encoding=encoding, facts=facts)
+
+
+def _check_counts(model: dict[str, Any], trees: list[Any]) -> None:
+    """Refuse trees that are fewer or more than announced, or not in their order, as XGBoost does."""
+    announced = count_in(as_object(model.get("gbtree_model_param"), "gbtree_model_param"), "num_trees")
+    refuse_if(announced != len(trees), f"its num_trees announces {announced:,} trees, but it holds {len(trees):,}")
+    refuse_if(
+        len(whole(model.get("tree_info"), "tree_info")) != len(trees),
+        "its tree_info does not have an entry for each tree",
+    )
+    if (ends := model.get("iteration_indptr")) is not None:
+        rounds = whole(ends, "iteration_indptr")
+        refuse_if(
+            not len(rounds) or rounds[0] != 0 or rounds[-1] != len(trees) or (np.diff(rounds) < 0).any(),
+            "its iteration_indptr does not divide its trees into rounds",
+        )
+    for number, described in enumerate(trees):
+        refuse_if(
+            (place := of_object(described, "id")) != number,
+            f"tree number {number} (from 0) has the id {str(place)[:40]}",
+        )
 
 
 def _version(version: Any) -> str:
@@ -130,15 +152,14 @@ def _tell_lost_levels(name: str) -> None:
 
 def _finite(column: Any) -> list[float]:
     values = numbers(of_object(column, "values"), "values")
-    if not np.isfinite(values).all():
-        raise DataError("the levels of its categories are damaged")
+    refuse_if(not np.isfinite(values).all(), "the levels of its categories are damaged")
     listed: list[float] = values.tolist()
     return listed
 
 
 def _base_score(parameters: dict[str, Any]) -> np.float32:
     """A number, since XGBoost 3.1 in brackets."""
-    word = str(parameters.get("base_score", "0.5"))
+    word = str(parameters.get("base_score"))
     match = re.fullmatch(r"\[?(-?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?)\]?", word, re.ASCII)
     if match is None:
         raise DataError(f"its base_score is {word[:40]!r}, not one number")
@@ -160,8 +181,7 @@ def _margin(objective: str, base: np.float32) -> np.float32:
             raise DataError(f"its objective {objective} gives a number for each class, not one score")
         else:
             raise DataError(f"its objective {objective[:40]!r} is not known, and so not what the base score means")
-    if not np.isfinite(margin):
-        raise DataError("its base score gives no finite number")
+    refuse_if(not np.isfinite(margin), "its base score gives no finite number")
     return np.float32(margin)
 
 
@@ -192,7 +212,7 @@ def _booster(booster: dict[str, Any]) -> tuple[dict[str, Any], npt.NDArray[np.fl
 
 def _kept(learner: dict[str, Any], model: dict[str, Any], count: int) -> int:
     """How many trees predict: all, or with early stopping those up to the best round, as XGBRanker.predict has it."""
-    best = of_object(learner, "attributes", "best_iteration")
+    best = as_object(learner.get("attributes"), "attributes").get("best_iteration")
     if best is None:
         return count
     rounds = count_in({"best_iteration": best}, "best_iteration") + 1
@@ -204,16 +224,24 @@ def _kept(learner: dict[str, Any], model: dict[str, Any], count: int) -> int:
         kept = rounds * max(
             1, count_in(as_object(model.get("gbtree_model_param"), "gbtree_model_param"), "num_parallel_tree", 1)
         )
-    if not 0 < kept <= count:
-        raise DataError(f"its best round is {rounds}, which has no tree")
+    refuse_if(not 0 < kept <= count, f"its best round is {rounds}, which has no tree")
     return kept
 
 
 def _tree(number: int, described: dict[str, Any], features: int) -> Tree:
-    if count_in(as_object(described.get("tree_param"), "tree_param"), "size_leaf_vector", 1) > 1:
-        raise DataError(f"tree number {number} (from 0) gives several numbers for each row")
+    parameters = as_object(described.get("tree_param"), "tree_param")
+    refuse_if(
+        count_in(parameters, "size_leaf_vector", 1) > 1,
+        f"tree number {number} (from 0) gives several numbers for each row",
+    )
     left = whole(described.get("left_children"), "left_children")
     count = len(left)
+    refuse_if(
+        (announced := count_in(parameters, "num_nodes")) != count,
+        f"tree number {number} (from 0) announces {announced:,} nodes, but holds {count:,}",
+    )
+    for name in ("parents", "base_weights", "sum_hessian"):  # not needed for scores, but XGBoost refuses other lengths
+        numbers(described.get(name), name, count)
     right = whole(described.get("right_children"), "right_children", count)
     feature = whole(described.get("split_indices"), "split_indices", count)
     condition = numbers(described.get("split_conditions"), "split_conditions", count)
@@ -225,21 +253,20 @@ def _tree(number: int, described: dict[str, Any], features: int) -> Tree:
     with np.errstate(over="ignore"):
         single = condition.astype(np.float32)
         threshold = np.nextafter(single, np.float32(-np.inf)).astype(np.float64)
-    if np.isinf(single[~by_category]).any():
-        raise DataError(f"tree number {number} (from 0) holds numbers that are not finite")
+    refuse_if(np.isinf(single[~by_category]).any(), f"tree number {number} (from 0) holds numbers that are not finite")
     # A set of XGBoost's goes right; told as LightGBM does, it goes left, and NaN with it where it went right.
     decision = np.where(by_category, np.where(default_left, 1, 3), np.where(default_left, NAN_LEFT, NAN_RIGHT))
     turned = by_category.tolist()
     pairs = list(zip(left.tolist(), right.tolist(), turned, strict=True))
     nodes = RawNodes(
-        [b if turn else a for a, b, turn in pairs],
-        [a if turn else b for a, b, turn in pairs],
-        feature,
-        threshold,
-        decision,
-        single.astype(np.float64),
-        None if gain is None else numbers(gain, "loss_changes", count),
-        _sets(described, by_category),
+        left=[b if turn else a for a, b, turn in pairs],
+        right=[a if turn else b for a, b, turn in pairs],
+        feature=feature,
+        threshold=threshold,
+        decision=decision,
+        value=single.astype(np.float64),
+        gain=None if gain is None else numbers(gain, "loss_changes", count),
+        sets=_sets(described, by_category),
     )
     return building.tree(number, nodes, features)
 
@@ -258,11 +285,15 @@ def _sets(described: dict[str, Any], by_category: npt.NDArray[np.bool_]) -> dict
     sets = {}
     for node, begin, size in zip(nodes, begins, sizes, strict=True):
         mine = categories[begin : begin + size]
-        if begin < 0 or size < 0 or len(mine) != size or (size and not 0 <= mine.min() <= mine.max() < _ALL_CATEGORIES):
-            raise DataError("its categories are damaged")
+        refuse_if(
+            begin < 0
+            or size < 0
+            or len(mine) != size
+            or (size and not 0 <= mine.min() <= mine.max() < _ALL_CATEGORIES),
+            "its categories are damaged",
+        )
         sets[node] = mine
-    if set(sets) != wanted or len(nodes) != len(wanted):
-        raise DataError("its categories do not fit its splits")
+    refuse_if(set(sets) != wanted or len(nodes) != len(wanted), "its categories do not fit its splits")
     return sets
 
 
@@ -274,6 +305,5 @@ def _weighted(tree: Tree, weight: np.float32, base: np.float32) -> Tree:
     values = tree.values.astype(np.float32)
     with np.errstate(all="ignore"):
         values = ((values + base) - base) * weight
-    if not np.isfinite(values).all():
-        raise DataError("its weights of trees are not finite")
+    refuse_if(not np.isfinite(values).all(), "its weights of trees are not finite")
     return replace(tree, values=values.astype(np.float64))

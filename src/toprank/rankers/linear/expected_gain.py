@@ -15,21 +15,20 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray, each_block
-from toprank.data.checks import check_number, check_whole
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.data.level_means import Asked
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, UnknownNameError, refuse_if
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.metrics.measure import Measure
 from toprank.rankers.base import by_row, finite
 from toprank.rankers.formula import LinearFunction, Part
 from toprank.rankers.linear.penalty_path import PathRanker, check_choosable, penalty_path, solver_named
-from toprank.rankers.model_files import State
 from toprank.rankers.outputs import PluginProbabilities, gain_table, grade_shares, whole_grades
 from toprank.rankers.probabilities import GradeProbabilities
-from toprank.rankers.schema import Numbers
+from toprank.rankers.schema import Numbers, State
 from toprank.rankers.source import Source, source_of
+from toprank.rankers.target_encoding import EncodedCategories
 from toprank.scorers.expected_gain import ExpectedGain, Logits, expected_gains
 from toprank.scorers.features import Features, row_blocks
 from toprank.scorers.linear import Thresholds
@@ -75,7 +74,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         max_iterations: handed to the solver.
         seed: decides random starts.
         level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
+            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; results do not depend on it.
 
     >>> import toprank as tr
@@ -112,7 +111,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
     tolerance: float | None = None
     max_iterations: int | None = None
     seed: int = 0
-    level_means: Asked = "auto"
+    level_means: EncodedCategories = "auto"
     threads: int | None = None
 
     # ---- training ----
@@ -255,8 +254,10 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         super().check_restored()
         head, grades = self._head, self.n_grades_
         rows, intercepts = (1, grades - 1) if isinstance(head, Thresholds) else (grades, grades)
-        if grades < 2 or (len(self.gains_), len(self.coef_), len(self.intercept_)) != (grades, rows, intercepts):
-            raise DataError("the weights do not fit the number of grades")
+        refuse_if(
+            grades < 2 or (len(self.gains_), len(self.coef_), len(self.intercept_)) != (grades, rows, intercepts),
+            "the weights do not fit the number of grades",
+        )
 
     # ---- prediction ----
 
@@ -292,12 +293,12 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
 
     @override
     def _formula(self) -> Part:
-        if self.plugin_ is not None:
-            raise DataError(
-                f"The probabilities of this ranker are of scikit-learn's {type(self.as_fitted.classifier).__name__}, "
-                "which has no formula here. Train under a loss (loss='Multinomial'), or export the classifier by its "
-                "own means."
-            )
+        refuse_if(
+            self.plugin_ is not None,
+            f"The probabilities of this ranker are of scikit-learn's {type(self.as_fitted.classifier).__name__}, "
+            "which has no formula here. Train under a loss (loss='Multinomial'), or export the classifier by its "
+            "own means.",
+        )
         standard, ordinal = self.standardisation_, isinstance(self._head, Thresholds)
         weights = np.repeat(self.coef_, len(self.intercept_), axis=0) if ordinal else self.coef_
         linear = LinearFunction(

@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray, out_of_time
-from toprank.data.checks import check_flag, check_number, check_whole
+from toprank.data.arguments import check_flag, check_number, check_whole
 from toprank.errors import DataError, Remedy, UnknownNameError
 from toprank.metrics.conventions import Convention
 from toprank.metrics.measure import Measure

@@ -11,9 +11,9 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray
-from toprank.data.checks import check_flag, check_number
+from toprank.data.arguments import check_flag, check_number
 from toprank.data.dataset import RankingData
-from toprank.data.level_means import Asked
+from toprank.display.progress import ProgressLine
 from toprank.errors import DataError
 from toprank.losses import ImportanceWeightedSquared, Loss, Squared
 from toprank.losses import make as make_loss
@@ -21,8 +21,8 @@ from toprank.metrics.measure import Measure
 from toprank.rankers.linear.penalty_path import PathRanker, check_choosable, penalty_path, solver_named, tolerances_of
 from toprank.rankers.linear.weighted_sum import WeightedSum, weighted_sums
 from toprank.rankers.source import Score, Source, source_of
+from toprank.rankers.target_encoding import EncodedCategories
 from toprank.scorers.linear import LinearScorer
-from toprank.showing.progress import ProgressLine
 from toprank.solvers import LBFGS, Bundle, GradientDescent, Newton, Penalty, Proximal, Redrawn, Solution, Solver
 from toprank.solvers.base import Objective
 
@@ -66,7 +66,7 @@ class LinearRanker(WeightedSum, PathRanker):
             one before, the loosest first, and the best on validation data is kept (early stopping, as in the papers).
         max_iterations: handed to the solver, for all tolerances together; None: its own default.
         level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
+            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; results do not depend on it.
         verbose: tell each iteration on standard error; in a notebook, in one line that is written over.
 
@@ -98,7 +98,7 @@ class LinearRanker(WeightedSum, PathRanker):
     convention: str = "standard"
     tolerance: float | Sequence[float] | None = None
     max_iterations: int | None = None
-    level_means: Asked = "auto"
+    level_means: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
 

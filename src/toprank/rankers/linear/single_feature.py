@@ -14,20 +14,20 @@ from typing_extensions import override
 
 from toprank import kernels
 from toprank.compute import FloatArray
-from toprank.data.checks import check_number, check_whole
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
-from toprank.data.level_means import Asked
-from toprank.errors import DataError
+from toprank.errors import DataError, refuse_if
+from toprank.evaluation.scores import Judge
 from toprank.losses import make as make_loss
-from toprank.metrics.evaluation import Judge
 from toprank.metrics.measure import Measure
 from toprank.rankers.base import Ranker
-from toprank.rankers.contributions import AdditiveTerms, Course, column_of
+from toprank.rankers.contributions import AdditiveTerms, ScoreProfile, column_of
+from toprank.rankers.early_stopping import LoopStopping, TrainingProgress
 from toprank.rankers.formula import Part, stump
 from toprank.rankers.linear.weighted_sum import WeightedSum
 from toprank.rankers.schema import Numbers
+from toprank.rankers.target_encoding import EncodedCategories
 from toprank.rankers.trees.forest import Forest
-from toprank.rankers.watching import LoopWatch, TrainingProgress
 from toprank.scorers.features import Features, Standardisation
 
 _LEAST_GAIN = 1e-12  # of a metric of the order of 1: less is rounding of its mean, by which another round is no better
@@ -40,12 +40,12 @@ class _Climbed:
     def __init__(self, ranker: AdaRank | CoordinateAscent, data: RankingData) -> None:
         self.ranker, self.kind, self.judge = ranker, type(ranker).__name__, ranker._judge(data)
         of_documents = data.document_weights
-        if of_documents is not None and (of_documents != of_documents[0]).any():
-            raise DataError(
-                f"{self.kind} climbs a metric of whole rankings, which knows no weights of single documents. Give "
-                "query_weights, or train without sample_weight: data.replace(document_weights=None); documents that "
-                "are to weigh nothing are left out by data.keep(weights > 0)."
-            )
+        refuse_if(
+            of_documents is not None and (of_documents != of_documents[0]).any(),
+            f"{self.kind} climbs a metric of whole rankings, which knows no weights of single documents. Give "
+            "query_weights, or train without sample_weight: data.replace(document_weights=None); documents that "
+            "are to weigh nothing are left out by data.keep(weights > 0).",
+        )
         weights = np.ones(data.n_queries) if data.query_weights is None else data.query_weights
         self.weights: FloatArray = weights / weights.sum()
         self.best, self.worst = self.judge.extremes()
@@ -102,10 +102,10 @@ class WatchedRanker(Ranker):
         """Return the metric that the ranker climbs or is chosen by, to be asked on these data again and again."""
         return Judge(data, self.metric, convention=self.convention, threads=self.threads)
 
-    def _watch(self, steps: int, **options: Any) -> LoopWatch:
-        return LoopWatch(steps=steps, callbacks=[TrainingProgress(self.metric)] if self.verbose else [], **options)
+    def _watch(self, steps: int, **options: Any) -> LoopStopping:
+        return LoopStopping(steps=steps, callbacks=[TrainingProgress(self.metric)] if self.verbose else [], **options)
 
-    def _note(self, watch: LoopWatch) -> None:
+    def _note(self, watch: LoopStopping) -> None:
         """Keep what the watch saw; say where the keyboard ended it."""
         self.history_, self.stopped_, self.interrupted_ = watch.history, watch.stopped, watch.interrupted
         if watch.interrupted:
@@ -130,7 +130,7 @@ class AdaRank(WeightedSum, WatchedRanker):
         max_in_a_row: so many rounds in a row may go to one feature (`max_rounds`: the algorithm as published).
         patience: stop after so many rounds without a better training metric (validation metric, where given).
         level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
+            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; results do not depend on it.
         verbose: write the metric and the time left to standard error.
 
@@ -149,7 +149,7 @@ class AdaRank(WeightedSum, WatchedRanker):
     max_rounds: int = 500
     max_in_a_row: int = 2
     patience: int = 50
-    level_means: Asked = "auto"
+    level_means: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
 
@@ -181,7 +181,7 @@ class AdaRank(WeightedSum, WatchedRanker):
         return self._note(watch)
 
     def _boost(
-        self, climbed: _Climbed, pool: _Pool, features: Features, selection: Any, judged: Features, watch: LoopWatch
+        self, climbed: _Climbed, pool: _Pool, features: Features, selection: Any, judged: Features, watch: LoopStopping
     ) -> None:
         """Make the rounds; `selection` judges each by `judged`, the features of the validation data, if any."""
         worth, weights = climbed.weights, np.zeros(features.n_columns)
@@ -202,8 +202,10 @@ class AdaRank(WeightedSum, WatchedRanker):
 
     def _climbed(self, data: RankingData) -> _Climbed:
         climbed = _Climbed(self, data)
-        if not climbed.judge.higher_is_better:
-            raise DataError(f"AdaRank boosts a metric where more is better; '{self.metric}' is an error.")
+        refuse_if(
+            not climbed.judge.higher_is_better,
+            f"AdaRank boosts a metric where more is better; '{self.metric}' is an error.",
+        )
         values = np.concatenate([climbed.best, climbed.worst])
         largest = float(np.nan_to_num(np.abs(values)).max())
         if largest > 1 + 1e-9:
@@ -268,7 +270,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
         metric: what validation is judged by; the best number of rounds is kept where `valid` is given.
         convention: the rules of that metric.
         level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
+            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; results do not depend on it.
         verbose: write the rounds, the metric on `valid` and the time left to standard error.
 
@@ -289,7 +291,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
     n_thresholds: int = 64
     metric: str | Measure = "map"
     convention: str = "standard"
-    level_means: Asked = "auto"
+    level_means: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
 
@@ -345,8 +347,10 @@ class RankBoost(AdditiveTerms, WatchedRanker):
     @override
     def check_restored(self) -> None:
         super().check_restored()
-        if len(self.features_) and not 0 <= self.features_.min() <= self.features_.max() < self.n_columns_:
-            raise DataError("a round names a feature that does not exist")
+        refuse_if(
+            len(self.features_) and not 0 <= self.features_.min() <= self.features_.max() < self.n_columns_,
+            "a round names a feature that does not exist",
+        )
 
     def _cuts(self, X: Any) -> list[FloatArray]:
         """Candidate thresholds of each feature: distinct quantiles of its values; at least one, even of a constant."""
@@ -368,9 +372,9 @@ class RankBoost(AdditiveTerms, WatchedRanker):
         return terms
 
     @override
-    def course(self, feature: int) -> Course:
+    def course(self, feature: int) -> ScoreProfile:
         column = column_of(feature, self.columns_)
-        return Course(0.0, np.unique(self.thresholds_[self.features_ == column]))
+        return ScoreProfile(0.0, np.unique(self.thresholds_[self.features_ == column]))
 
     @override
     def _formula(self) -> Part:
@@ -404,7 +408,7 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
         first_step: the smallest step, as a share of the weight (or of 1 where it is 0); each next one doubles.
         seed: decides orders and random starts.
         level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
+            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; results do not depend on it.
         verbose: write the metric and the time left to standard error, after each cycle.
 
@@ -423,7 +427,7 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
     steps: int = 10
     first_step: float = 0.05
     seed: int = 0
-    level_means: Asked = "auto"
+    level_means: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
 
@@ -466,7 +470,7 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
         return self._note(watch)
 
     def _climb(
-        self, features: Features, climbed: _Climbed, start: FloatArray, rng: np.random.Generator, watch: LoopWatch
+        self, features: Features, climbed: _Climbed, start: FloatArray, rng: np.random.Generator, watch: LoopStopping
     ) -> tuple[FloatArray, float]:
         every = slice(0, features.X.shape[0])
         weights, scores = start.copy(), features.times(every, start)

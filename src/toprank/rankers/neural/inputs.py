@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.compute import FloatArray, IntArray, blocks_of, each_block
-from toprank.data.checks import refuse_infinite, unshortened
+from toprank.compute import FloatArray, IntArray, blocks_of, each_block, offsets_of, unshortened
+from toprank.data.dataset import refuse_infinite
 from toprank.data.queries import Queries
 
 Single = npt.NDArray[np.float32]
@@ -158,7 +158,7 @@ def plan_epoch(queries: Queries, budget: int, rng: np.random.Generator, *, alike
     """
     if not alike:
         order = rng.permutation(len(queries))
-        return _with_rows(queries, order, blocks_of(np.append(0, np.cumsum(queries.sizes[order])), budget))
+        return _with_rows(queries, order, blocks_of(offsets_of(queries.sizes[order]), budget))
     lengths = queries.sizes * rng.uniform(1 - _JITTER, 1 + _JITTER, len(queries))
     order = np.argsort(lengths, kind="stable")
     parts = [order[first:last] for first, last in _padded_blocks(queries.sizes[order], budget)]

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from toprank.compute import FloatArray, blocks_of, each_block
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError
+from toprank.errors import DataError, refuse_if
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.losses.base import BoundLoss, Judgments, Want
@@ -157,7 +157,8 @@ class NetworkObjective:
         documents = None if data.document_weights is None else data.document_weights[plan.rows]
         queries = None if data.query_weights is None else data.query_weights[plan.order]
         teacher = None if data.teacher is None else data.teacher[plan.rows]
-        judgments = Judgments(labels, plan.queries, documents, queries, None, None, teacher, data.qids[plan.order])
+        ids = data.qids[plan.order]
+        judgments = Judgments(labels, plan.queries, documents, queries, teacher=teacher, query_ids=ids)
         bound = self.loss.bound_to(judgments)
 
         def value(number: int, outputs: Tensor) -> Tensor:
@@ -214,10 +215,10 @@ def _gpu_loss(wanted: bool | Literal["auto"], loss: Loss, device: torch.device) 
     if wanted is True and kernels is None:
         raise DataError(f"{loss!r} has no version for GPUs; use gpu_loss='auto', which then takes the bridge.")
     if not available(device):
-        if wanted is True:
-            raise DataError(
-                f"gpu_loss=True needs an NVIDIA GPU and Triton, and the device is '{device}'; use gpu_loss='auto', "
-                "which takes the bridge where they are not."
-            )
+        refuse_if(
+            wanted is True,
+            f"gpu_loss=True needs an NVIDIA GPU and Triton, and the device is '{device}'; use gpu_loss='auto', "
+            "which takes the bridge where they are not.",
+        )
         return None
     return kernels

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toprank.data.checks import check_callbacks, is_whole
-from toprank.errors import DataError, UnknownNameError
+from toprank.data.arguments import check_callbacks, is_whole
+from toprank.errors import DataError, UnknownNameError, refuse_if
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
 from toprank.rankers.neural.inputs import TRANSFORMS
@@ -72,16 +72,15 @@ def _check_sizes(ranker: NeuralRanker) -> None:
     """Refuse sizes that make no network."""
     hidden: Any = ranker.hidden
     plain = isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str)
-    if not plain or not all(is_whole(size, 1, 2**31) for size in hidden) or len(hidden) > _MOST_LAYERS:
-        raise DataError(
-            f"hidden must be a list of at most {_MOST_LAYERS} sizes of layers, such as (128, 64), not {hidden!r}."
-        )
-    if ranker.n_layers > _MOST_LAYERS:
-        raise DataError(f"n_layers must be at most {_MOST_LAYERS}, not {ranker.n_layers}.")
-    if ranker.width % ranker.n_heads:
-        raise DataError(
-            f"width={ranker.width} cannot be shared by n_heads={ranker.n_heads}; it must be a multiple of them."
-        )
+    refuse_if(
+        not plain or not all(is_whole(size, 1, 2**31) for size in hidden) or len(hidden) > _MOST_LAYERS,
+        f"hidden must be a list of at most {_MOST_LAYERS} sizes of layers, such as (128, 64), not {hidden!r}.",
+    )
+    refuse_if(ranker.n_layers > _MOST_LAYERS, f"n_layers must be at most {_MOST_LAYERS}, not {ranker.n_layers}.")
+    refuse_if(
+        ranker.width % ranker.n_heads,
+        f"width={ranker.width} cannot be shared by n_heads={ranker.n_heads}; it must be a multiple of them.",
+    )
 
 
 def _check_init_model(ranker: NeuralRanker) -> None:
@@ -93,5 +92,4 @@ def _check_init_model(ranker: NeuralRanker) -> None:
         mine, theirs = (getattr(network, name) for network in (ranker, before.as_fitted))
         if name == "hidden":
             mine, theirs = tuple(mine), tuple(theirs)
-        if mine != theirs:
-            raise DataError(f"init_model has {name}={theirs!r}, so it cannot go on with {mine!r}.")
+        refuse_if(mine != theirs, f"init_model has {name}={theirs!r}, so it cannot go on with {mine!r}.")

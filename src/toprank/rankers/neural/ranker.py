@@ -13,22 +13,23 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray
-from toprank.data.checks import check_number, check_whole, common_index, grouping
+from toprank.data.arguments import check_number, check_whole
+from toprank.data.arrays import common_index
 from toprank.data.dataset import RankingData
-from toprank.data.level_means import Asked
-from toprank.data.queries import Queries
-from toprank.data.seen_columns import SeenColumns
-from toprank.errors import DataError, needs
+from toprank.data.queries import Queries, group_rows
+from toprank.errors import DataError, needs, refuse_if
 from toprank.losses import Loss
 from toprank.metrics.measure import Measure
-from toprank.rankers.base import Rounds, by_row, finite
+from toprank.rankers.base import by_row, finite
+from toprank.rankers.columns import check_init_model
+from toprank.rankers.early_stopping import Epoch, Rounds
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.formula import Network, Part, dense_layers
-from toprank.rankers.model_files import State
 from toprank.rankers.neural.inputs import Inputs
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
-from toprank.rankers.schema import Numbers, needed
-from toprank.rankers.watching import Epoch
+from toprank.rankers.schema import Numbers, State, needed
+from toprank.rankers.seen_columns import SeenColumns
+from toprank.rankers.target_encoding import EncodedCategories
 from toprank.scorers.expected_gain import grade_probabilities
 
 _INPUTS = {"centre": Numbers("features"), "spread": Numbers("features"), "knots": Numbers("knots", "features")}
@@ -80,7 +81,7 @@ class NeuralRanker(GradeProbabilities):
         seed: decides all chance. On a CPU the same data, seed and number of threads give the same model; PyTorch's
             global generator is neither used nor changed.
         level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
+            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; None for as many as have enough to do, up to 8.
         verbose: write the metric and the time left to standard error: about once a second on a terminal, in one line
             that is updated in a notebook, every ten seconds elsewhere.
@@ -145,7 +146,7 @@ class NeuralRanker(GradeProbabilities):
     init_model: NeuralRanker | None = None
     callbacks: Sequence[Callable[[Epoch], Any]] = ()
     seed: int = 0
-    level_means: Asked = "auto"
+    level_means: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
     _team: Any = field(init=False)  # those who train with it, where a group does
@@ -183,7 +184,8 @@ class NeuralRanker(GradeProbabilities):
         from toprank.rankers.neural.parameters import check_combination
         from toprank.rankers.neural.training import train_network
 
-        self._check_start(data)
+        if self.init_model is not None:
+            check_init_model(self, data)
         check_combination(self)
         trained = train_network(self, data, valid, getattr(self, "_team", None))
         self.network_, self.inputs_, self.gains_, watch = trained.network, trained.inputs, trained.gains, trained.watch
@@ -225,11 +227,11 @@ class NeuralRanker(GradeProbabilities):
 
     @override
     def _formula(self) -> Part:
-        if self.network_.shape.network != "mlp":
-            raise DataError(
-                "An attention network scores a document by the other documents of its query, and no format here is "
-                "given whole queries. Train network='mlp', or serve the model itself."
-            )
+        refuse_if(
+            self.network_.shape.network != "mlp",
+            "An attention network scores a document by the other documents of its query, and no format here is "
+            "given whole queries. Train network='mlp', or serve the model itself.",
+        )
         inputs = self.inputs_
         mean, nothing, plain = inputs.centre, np.zeros_like(inputs.centre), inputs.kind == "none"
         how = (nothing, nothing + 1.0, mean) if plain else (mean, inputs.spread, nothing)
@@ -265,8 +267,7 @@ class NeuralRanker(GradeProbabilities):
         if self.network_.shape.network != "attention":
             return None, Queries([0, n])
         if isinstance(X, RankingData):
-            if qid is not None:
-                raise DataError("The data know their queries already; leave qid out.")
+            refuse_if(qid is not None, "The data know their queries already; leave qid out.")
             return None, X.queries
         if qid is None and self._needs_qid:
             raise DataError(
@@ -274,7 +275,7 @@ class NeuralRanker(GradeProbabilities):
                 "here are features without qid. Give predict the qid of each row, or a RankingData, which without qid "
                 "is one query."
             )
-        order, queries, _ = grouping(qid, None, None, n, regroup=True)
+        order, queries, _ = group_rows(qid, None, None, n, regroup=True)
         return order, queries
 
     @property

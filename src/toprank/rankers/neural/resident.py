@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from toprank.compute import FloatArray, IntArray, blocks_of
+from toprank.compute import FloatArray, IntArray, blocks_of, offsets_of
 from toprank.losses.triton import BatchPart
 from toprank.rankers.neural.objective import NetworkObjective
 
@@ -34,7 +34,6 @@ class ResidentSteps:
         rng: where dropout draws from.
         budget: documents of a batch.
         max_grad_norm: largest norm of the gradient; None: any.
-        record: replay the steps as a CUDA graph.
     """
 
     def __init__(
@@ -47,11 +46,10 @@ class ResidentSteps:
         *,
         budget: int,
         max_grad_norm: float | None,
-        record: bool,
     ) -> None:
         self._objective, self._features, self._network, self._optimiser = objective, rows, network, optimiser
-        self._rng, self._budget, self._max_grad_norm, self._record = rng, budget, max_grad_norm, record
         self._prepared, self._queries, device = objective.prepared, objective.data.queries, rows.device
+        self._rng, self._budget, self._max_grad_norm = rng, budget, max_grad_norm
         self._weights = [weight for weight in network.parameters() if weight.requires_grad]
         n, n_queries, self._longest = len(rows), len(self._queries), int(self._queries.sizes.max())
         self._places = torch.arange(min(n, max(budget, self._longest)), device=device)
@@ -67,13 +65,15 @@ class ResidentSteps:
         self._total = torch.zeros((), dtype=torch.float64, device=device)
         self._slots = torch.zeros(0, dtype=torch.int64, device=device)
         self._graph: Any = None
-        self._stream: Any = torch.cuda.Stream(device) if record else None  # type: ignore[no-untyped-call]
+        self._stream: Any = None
+        if device.type == "cuda":  # where steps are replayed as a CUDA graph
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._taken = 0
 
     def batches(self, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
         """An order of the queries, and the first query of each batch in it, with their number at the end."""
         order = rng.permutation(len(self._queries))
-        offsets = np.concatenate([[0], np.cumsum(self._queries.sizes[order])])
+        offsets = offsets_of(self._queries.sizes[order])
         return order, np.array([first for first, _ in blocks_of(offsets, self._budget)] + [len(order)])
 
     def epoch(self, objective: NetworkObjective, order: IntArray, firsts: IntArray, rates: FloatArray) -> float:

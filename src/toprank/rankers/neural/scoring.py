@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from toprank.compute import FloatArray, IntArray, available_threads, row_parts
 from toprank.data.queries import Queries
-from toprank.errors import DataError, UnknownNameError
+from toprank.errors import DataError, UnknownNameError, refuse_if
 from toprank.rankers.neural.inputs import Inputs, plan_prediction
 from toprank.rankers.neural.parameters import architecture, check_form
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
@@ -228,15 +228,18 @@ def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]
     # Of any size that a file may announce, without its memory.
     network = build(architecture(ranker, len(ranker.inputs_.centre), max(len(ranker.gains_), 1)))
     wanted_weights = network.state_dict()
-    if set(arrays) - other_arrays - {name.replace(".", "_") for name in wanted_weights}:
-        raise DataError("there are arrays that do not belong to the network")
+    refuse_if(
+        set(arrays) - other_arrays - {name.replace(".", "_") for name in wanted_weights},
+        "there are arrays that do not belong to the network",
+    )
     weights = {}
     for name, wanted in wanted_weights.items():
         array = arrays.get(name.replace(".", "_"))
         if array is None or array.shape != tuple(wanted.shape):
             raise DataError(f"the weights {name} are missing or do not fit the network")
-        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-            raise DataError(f"the weights {name} are not finite numbers")
+        refuse_if(
+            array.dtype.kind not in "fiu" or not np.isfinite(array).all(), f"the weights {name} are not finite numbers"
+        )
         weights[name] = torch.from_numpy(np.array(array, order="C")).to(wanted.dtype)
     network.load_state_dict(weights, assign=True)
     return prediction_network(network, torch.device("cpu"))
@@ -245,11 +248,13 @@ def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]
 def check_inputs(ranker: NeuralRanker) -> None:
     """Refuse a transform that does not fit the number of features."""
     inputs, d = ranker.inputs_, ranker.n_columns_
-    if inputs.centre.shape != (d,) or inputs.spread.shape != (d,) or inputs.knots.shape[1:] != (d,):
-        raise DataError("the transform does not fit the number of features")
-    if not (inputs.spread > 0).all() or (inputs.kind == "quantile") != (len(inputs.knots) > 0):
-        raise DataError("the transform is not what the parameters say")
-    if (np.diff(inputs.knots, axis=0) < 0).any():
-        raise DataError("the quantiles of the transform do not rise")
-    if (ranker.outputs == "grades") != (len(ranker.gains_) > 0):
-        raise DataError("the gains do not fit the outputs")
+    refuse_if(
+        inputs.centre.shape != (d,) or inputs.spread.shape != (d,) or inputs.knots.shape[1:] != (d,),
+        "the transform does not fit the number of features",
+    )
+    refuse_if(
+        not (inputs.spread > 0).all() or (inputs.kind == "quantile") != (len(inputs.knots) > 0),
+        "the transform is not what the parameters say",
+    )
+    refuse_if((np.diff(inputs.knots, axis=0) < 0).any(), "the quantiles of the transform do not rise")
+    refuse_if((ranker.outputs == "grades") != (len(ranker.gains_) > 0), "the gains do not fit the outputs")

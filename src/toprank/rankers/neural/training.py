@@ -13,7 +13,8 @@ from torch import nn
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
-from toprank.metrics.evaluation import Judge
+from toprank.evaluation.scores import Judge
+from toprank.rankers.early_stopping import EpochStopping, PriorTraining, metric_judges, stopping_options
 from toprank.rankers.neural.inputs import EpochPlan, Inputs, plan_epoch
 from toprank.rankers.neural.objective import NetworkObjective, NotFinite
 from toprank.rankers.neural.parameters import architecture
@@ -26,7 +27,6 @@ from toprank.rankers.neural.scoring import (
     threads_for,
     torch_threads,
 )
-from toprank.rankers.watching import EpochWatch, metric_judges, watch_options
 from toprank.scorers.networks import QueryTable, SetAttention, build, initialise
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class TrainedNetwork(NamedTuple):
     valid: float | None
     """Its metric on the validation data."""
     judge: Judge | None
-    watch: EpochWatch
+    watch: EpochStopping
 
 
 def train_network(
@@ -88,11 +88,10 @@ def train_network(
             # Not by `predict`, which takes features: these data hold the columns that the network sees.
             return run.scores(prediction_network(run.network, device), held_out["valid"], valid)
 
-        watch = EpochWatch(
+        made = 0 if ranker.init_model is None else ranker.init_model.best_epoch_
+        watch = EpochStopping(
             steps=ranker.epochs,
-            first=0 if ranker.init_model is None else ranker.init_model.best_epoch_,
-            first_model=run.weights(),
-            **watch_options(ranker, judge, scores_before),
+            **stopping_options(ranker, judge, scores_before, PriorTraining(made, model=run.weights())),
         )
         _make_epochs(run, watch, metrics if team is None else lambda: team.agreed(metrics))
         weights, epochs, value = watch.kept()
@@ -101,7 +100,7 @@ def train_network(
     return TrainedNetwork(network, run.inputs, run.objective.gains, epochs, value, judge, watch)
 
 
-def _make_epochs(run: _NetworkRun, watch: EpochWatch, metrics: Callable[[], dict[str, float]]) -> None:
+def _make_epochs(run: _NetworkRun, watch: EpochStopping, metrics: Callable[[], dict[str, float]]) -> None:
     """Make the epochs, unless an interrupt from the keyboard ends them."""
     try:
         with watch.interruptible():
@@ -227,7 +226,6 @@ class _NetworkRun:
             self.dropout_rng,
             budget=self.ranker.batch_documents,
             max_grad_norm=self.ranker.max_grad_norm,
-            record=self.device.type == "cuda",
         )
 
     def _backward(self, plan: EpochPlan, place: int, judge: Any) -> torch.Tensor:

@@ -3,7 +3,8 @@
 LightGBM's threads wait for each other hundreds of times a round, and whichever shares its core with another process is
 waited for by all: beside two busy processes on two cores, a round on two threads takes longer than on one. A process
 knows that only where it looks, and what it finds changes; so a program that is imported decides by itself, while the
-commands, whose process is their own, ask for it by a variable of the environment.
+commands, whose process is their own, ask for it by a variable of the environment. `AutoRanker` always does: it promises
+to keep to a time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +23,7 @@ from toprank.compute import available_threads
 from toprank.rankers.trees.memory import groups
 
 ASKED = "TOPRANK_LEAVE_BUSY_CORES"
-"""The variable; unset, empty or 0: every core that the process may use is used."""
+"""The variable; unset or empty: only `leaving_busy_cores` does so; 0: every core that the process may use is used."""
 _LOOKS, _BETWEEN = 5, 0.004  # and seconds between them: what runs for a moment only is not what a training meets
 _ROOT = Path("/")
 
@@ -34,9 +37,23 @@ class FreeCores(NamedTuple):
     """Why they are fewer than the cores that Python sees, as a sentence; empty where they are not."""
 
 
+_LEAVES_BUSY_CORES: ContextVar[bool] = ContextVar("toprank_leaves_busy_cores", default=False)
+
+
+@contextmanager
+def leaving_busy_cores() -> Iterator[None]:
+    """Leave cores to others that use them, unless the variable is 0: for a search that must keep to its time."""
+    token = _LEAVES_BUSY_CORES.set(True)
+    try:
+        yield
+    finally:
+        _LEAVES_BUSY_CORES.reset(token)
+
+
 def leaves_busy_cores() -> bool:
     """Whether this process is to leave cores to others that use them."""
-    return os.environ.get(ASKED, "") not in ("", "0")
+    asked = os.environ.get(ASKED, "")
+    return asked != "0" if asked else _LEAVES_BUSY_CORES.get()
 
 
 def free_cores() -> FreeCores:

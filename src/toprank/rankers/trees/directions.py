@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
 
-def held_directions(forest: Forest, directions: Sequence[int]) -> list[int]:
+def verified_monotonicity(forest: Forest, directions: Sequence[int]) -> list[int]:
     """The directions, −1, 0 or 1 for each feature, with 0 where a tree breaks one."""
     held = list(directions)
     for tree in forest.trees:

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank import kernels
-from toprank.compute import FloatArray, IntArray, each_block, row_parts
-from toprank.data.checks import unshortened
+from toprank.compute import FloatArray, IntArray, each_block, offsets_of, row_parts, unshortened
 from toprank.data.queries import places_within
 from toprank.errors import DataError
 
@@ -59,7 +58,17 @@ class Tree:
     def constant(cls, value: float) -> Self:
         """A tree that is one leaf."""
         none = np.zeros(0, np.int64)
-        return cls(none, np.zeros(0), none == 0, none, (), none, none, np.array([value]), np.zeros(0))
+        return cls(
+            feature=none,
+            threshold=np.zeros(0),
+            default_left=none == 0,
+            missing=none,
+            categories=(),
+            left=none,
+            right=none,
+            values=np.array([value]),
+            gains=np.zeros(0),
+        )
 
     @property
     def depth(self) -> int:
@@ -337,7 +346,7 @@ class _Packing:
     def __init__(self, forest: Forest) -> None:
         self._forest, leaves = forest, forest.n_leaves
         n_nodes = len(forest.feature)
-        self._first_node, self._tree = _starts(leaves - 1), np.repeat(np.arange(len(leaves)), leaves - 1)
+        self._first_node, self._tree = offsets_of(leaves - 1), np.repeat(np.arange(len(leaves)), leaves - 1)
         # What the kernel finds out about a node: its first leaf, how many leaves of its smaller child follow, whether
         # that is the right one, and both children; and where each leaf is.
         self._begin, self._count = np.empty(n_nodes, np.int32), np.empty(n_nodes, np.int32)
@@ -345,18 +354,27 @@ class _Packing:
         self._place = np.empty(len(forest.values), np.int32)
         results = (self._begin, self._count, self._swapped, self._next, self._place)
         sides = (forest.left.astype(np.int32), forest.right.astype(np.int32))
-        kernels.forest_layout(self._first_node, _starts(leaves), *sides, *results)
+        kernels.forest_layout(self._first_node, offsets_of(leaves), *sides, *results)
 
     def trees(self) -> PackedTrees:
         column, rank, columns, cuts = self._columns()
         leaves = self._forest.n_leaves
-        tree_planes = _starts((leaves + 7) // 8)
+        tree_planes = offsets_of((leaves + 7) // 8)
         planes, entries = self._entries(tree_planes, column, rank)
         values = np.zeros(8 * int(tree_planes[-1]))
         values[8 * np.repeat(tree_planes[:-1], leaves) + self._place] = self._forest.values
         nodes = np.column_stack([column, rank, self._next]).astype(np.int32)
         trees = np.column_stack([tree_planes, self._first_node])
-        return PackedTrees(columns, cuts, self._forest.words, trees, planes, entries, nodes, values)
+        return PackedTrees(
+            columns=columns,
+            cuts=cuts,
+            sets=self._forest.words,
+            trees=trees,
+            planes=planes,
+            entries=entries,
+            nodes=nodes,
+            values=values,
+        )
 
     def _columns(self) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
         """The column and rank of each node; then the columns and their thresholds.
@@ -386,7 +404,7 @@ class _Packing:
         parts = (feature[heads], kind[heads], self._swapped[heads], begin[run[heads]], count[run[heads]])
         columns = np.column_stack(parts).astype(np.int64)
         by_set = columns[:, 1] >= kinds.CATEGORIES  # these say which words are their set instead
-        columns[by_set, 3] = _starts(forest.set_size)[heads[by_set]]
+        columns[by_set, 3] = offsets_of(forest.set_size)[heads[by_set]]
         columns[by_set, 4] = forest.set_size[heads[by_set]]
         # In a swapped column ranks are complements: those up to r, and no others, are above 126 − r.
         return column, np.where(self._swapped, 126 - rank, rank - 128), columns, threshold[order][new_cut]
@@ -404,12 +422,7 @@ class _Packing:
         entries = np.empty((len(node), 6), np.uint8)
         entries[:, :4] = column[node[order]].astype(np.int32)[:, None].view(np.uint8)
         entries[:, 4], entries[:, 5] = rank[node[order]].astype(np.int8).view(np.uint8), leaves[order]
-        return _starts(np.bincount(plane, minlength=int(tree_planes[-1]))), entries
-
-
-def _starts(counts: Array) -> IntArray:
-    """Where each begins, and where the last ends."""
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return offsets_of(np.bincount(plane, minlength=int(tree_planes[-1]))), entries
 
 
 def _changes(key: Array) -> npt.NDArray[np.bool_]:
@@ -417,7 +430,7 @@ def _changes(key: Array) -> npt.NDArray[np.bool_]:
     return np.append(True, key[1:] != key[:-1])[: len(key)]
 
 
-class OfTrees:
+class ForestMixin:
     """What rankers that are a forest share."""
 
     shows_infinity: ClassVar[bool] = False
@@ -429,12 +442,12 @@ class OfTrees:
         """The trees as they score."""
 
     def _prediction_rows(self, X: Any) -> Any:
-        """Plain arrays of the right shape need no further look: in a small query it would take a share of the time.
+        """Return plain arrays of the right shape as they are: checks would take most of the time of a small query.
 
-        Trees know no numbers, only their order, so an infinite value does no harm here; elsewhere it is refused.
+        Trees compare values only by order, so infinite values in plain arrays are accepted.
         """
         attributes = vars(getattr(self, "as_fitted", self))
-        bare = "n_features_in_" in attributes and "feature_names_in_" not in attributes and type(X) is np.ndarray
+        bare = "n_features_in_" in attributes and attributes.get("columns_") is None and type(X) is np.ndarray
         if bare and X.ndim == 2 and X.dtype.char in "fd" and X.shape[1] == self.n_features_in_ and len(X) > 0:
             return X
         return super()._prediction_rows(X)  # type: ignore[misc]

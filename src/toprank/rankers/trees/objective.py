@@ -7,7 +7,7 @@ the same there and here. Sums are made in double precision; single precision beg
 Where a loss does not know its curvature but a bound of it, the bound may be loose by any factor, and trees that go by
 it crawl: hinges and smoothed metrics are nearly straight where boosting starts, so that one tree is grown again and
 again. Friedman (2001) asks the loss itself, by a search along each tree; LightGBM gives a tree its values before anyone
-can look, so here each tree is searched for the sake of the next (`Stride`).
+can look, so here each tree is searched for the sake of the next (`StepScale`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def put_on_grid(numbers: Single, *, above: bool = False, threads: int | None = N
     each_block(settle, row_parts(slice(0, len(numbers)), _ROWS), threads)
 
 
-class Together(Protocol):
+class TrainerGroup(Protocol):
     """Several trainers of the same trees, each with queries of its own."""
 
     rank: int
@@ -104,7 +104,7 @@ def needs_search(loss: Loss) -> bool:
     return traits.exact_gradient and not traits.random and traits.curvature != "exact"
 
 
-class Stride:
+class StepScale:
     """By which share of the bound steps may go, from how the loss fell along the last tree.
 
     Along the tree h from the scores s the bound c promises the length t = −g·h/(h·c·h), and that the loss falls by half
@@ -126,7 +126,7 @@ class Stride:
         *,
         factor: float,
         threads: int | None = None,
-        together: Together | None = None,
+        together: TrainerGroup | None = None,
     ) -> None:
         self.bound, self.factor, self.threads, self.together = bound, factor, threads, together
         self.last = None if before is None else self.judge(before)
@@ -184,7 +184,7 @@ class TreeObjective(ABC):
         sample: QuerySample | None = None,
         rounds: int = 0,
         threads: int | None = None,
-        together: Together | None = None,
+        together: TrainerGroup | None = None,
     ) -> None:
         self.bound, self.intercept, self.sample, self.rounds, self.threads = bound, intercept, sample, rounds, threads
         self.together = together
@@ -242,7 +242,7 @@ class TreeObjective(ABC):
 class ScoreObjective(TreeObjective):
     """One output a document: its score. The curvature is the diagonal of the loss's own, or its share by the stride."""
 
-    stride: Stride | None = None
+    stride: StepScale | None = None
 
     @override
     def fill(self, raw: FloatArray) -> bool:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from toprank.compute import FloatArray, available_threads
-from toprank.data.checks import check_callbacks, check_number, check_whole
+from toprank.data.arguments import check_callbacks, check_number, check_whole
 from toprank.data.dataset import RankingData
+from toprank.display.progress import ProgressLine, in_notebook
 from toprank.errors import DataError, UnknownNameError, warn_user
 from toprank.rankers.trees.cores import FreeCores, free_cores, leaves_busy_cores
-from toprank.showing.progress import ProgressLine, in_notebook
 
 if TYPE_CHECKING:
     from toprank.rankers.source import Source
@@ -124,7 +124,7 @@ class BareColumns(NamedTuple):
     feature_names: tuple[str, ...] | None = None
 
 
-class Grown(NamedTuple):
+class InitialTrees(NamedTuple):
     """Trees that training goes on from."""
 
     booster: Any
@@ -232,7 +232,7 @@ def _listed(called: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def grown(ranker: TreeRanker) -> Grown | None:
+def grown(ranker: TreeRanker) -> InitialTrees | None:
     """Return the trees of `init_model`, to go on from; refuse those of other outputs."""
     before = ranker.init_model
     if before is None:
@@ -240,7 +240,7 @@ def grown(ranker: TreeRanker) -> Grown | None:
     outputs = before.as_fitted.outputs
     if outputs != ranker.outputs:
         raise DataError(f"init_model has outputs='{outputs}', so it cannot go on with '{ranker.outputs}'.")
-    return Grown(before.booster_, before.best_iteration_, before.intercept_, before.gains_)
+    return InitialTrees(before.booster_, before.best_iteration_, before.intercept_, before.gains_)
 
 
 def _check_callbacks(callbacks: Any) -> None:

@@ -13,22 +13,23 @@ import numpy as np
 from typing_extensions import override
 
 from toprank.compute import FloatArray, row_parts
-from toprank.data.checks import check_number, check_whole
+from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import listed
-from toprank.data.level_means import Asked
 from toprank.errors import DataError, UnknownNameError, count_of, warn_user
 from toprank.losses import Loss
 from toprank.metrics.measure import Measure
-from toprank.rankers.base import Rounds, by_row
+from toprank.rankers.base import by_row
+from toprank.rankers.columns import check_init_model
 from toprank.rankers.contributions import ForestTerms
+from toprank.rankers.early_stopping import Round, Rounds
 from toprank.rankers.estimator import available_if, check_is_fitted
 from toprank.rankers.formula import Part
-from toprank.rankers.model_files import State
 from toprank.rankers.probabilities import GradeProbabilities, has_grades
-from toprank.rankers.schema import Numbers, needed, plain
+from toprank.rankers.schema import Numbers, State, needed, plain
 from toprank.rankers.source import Source
-from toprank.rankers.trees.directions import held_directions
+from toprank.rankers.target_encoding import EncodedCategories
+from toprank.rankers.trees.directions import verified_monotonicity
 from toprank.rankers.trees.forest import Forest
 from toprank.rankers.trees.parameters import (
     BY_FEATURE,
@@ -40,7 +41,6 @@ from toprank.rankers.trees.parameters import (
 )
 from toprank.rankers.trees.text import read_trees, written_trees
 from toprank.rankers.trees.training import booster_of, only_trees, train_trees
-from toprank.rankers.watching import Round
 from toprank.scorers.expected_gain import expected_gains, grade_probabilities
 
 _ROWS = 1 << 18
@@ -92,7 +92,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         extra: further parameters of LightGBM by name, such as ``{"max_depth": 6}``.
         seed: decides all sampling. The same data, seed and number of threads give the same model.
         level_means: which categories of a table to see as shrunken mean grades of their levels: ``"auto"`` (where that
-            helps), True, False, or names and pairs of names; see `toprank.data.level_means`.
+            helps), True, False, or names and pairs of names; see `toprank.rankers.target_encoding`.
         threads: number of threads; None for all cores, or fewer on small data. Training has one thread in a process
             forked from one that has used LightGBM, whose threads do not survive a fork.
         verbose: write the metric and the time left to standard error: about once a second on a terminal, in one line
@@ -155,7 +155,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
     callbacks: Sequence[Callable[[Round], Any]] = ()
     extra: Mapping[str, Any] | None = None
     seed: int = 0
-    level_means: Asked = "auto"
+    level_means: EncodedCategories = "auto"
     threads: int | None = None
     verbose: bool = False
     _trees: _TrainedTrees = field(init=False)
@@ -189,7 +189,8 @@ class TreeRanker(ForestTerms, GradeProbabilities):
                 raise UnknownNameError(f"kind of {name}", str(getattr(self, name)), choices)
 
     def _fit(self, data: RankingData | Source, valid: RankingData | Source | None) -> None:
-        self._check_start(data)
+        if self.init_model is not None:
+            check_init_model(self, data)
         check_combination(self)
         directions = self.directions_of_columns(data)
         if directions is not None and self.init_model is not None:
@@ -228,7 +229,8 @@ class TreeRanker(ForestTerms, GradeProbabilities):
             f"With {count_of(data.n_documents, 'document')}, try a lower min_data_in_leaf than {self.min_data_in_leaf}."
         )
 
-    def _asked_of_levels(self) -> Asked:
+    @override
+    def categories_to_encode(self) -> EncodedCategories:
         by_feature = [name for name in BY_FEATURE if name in (self.extra or {})]
         if not by_feature or self.level_means is False:
             return self.level_means
@@ -275,7 +277,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
 
     def _held(self, directions: list[int]) -> list[int]:
         """Return the directions that the finished trees keep; warn of the others."""
-        held = held_directions(self.forest_, directions)
+        held = verified_monotonicity(self.forest_, directions)
         turned = [place for place, direction in enumerate(directions) if held[place] != direction]
         if turned:
             warn_user(
@@ -287,7 +289,7 @@ class TreeRanker(ForestTerms, GradeProbabilities):
         return held
 
     def _refuse_turned(self, directions: list[int], before: TreeRanker) -> None:
-        held = held_directions(before.forest_, directions)
+        held = verified_monotonicity(before.forest_, directions)
         turned = [place for place, direction in enumerate(directions) if held[place] != direction]
         if turned:
             raise DataError(

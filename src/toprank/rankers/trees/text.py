@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toprank.errors import DataError
+from toprank.compute import offsets_of
+from toprank.errors import DataError, refuse_if
 from toprank.rankers.trees.forest import Forest, TrainingFacts
 
 END_OF_TREES = "end of trees\n"
@@ -67,29 +68,32 @@ def read_trees(text: str) -> Forest:
     """
     head, blank, rest = text.partition("\n\n")
     body, end, more = rest.partition(END_OF_TREES)
-    if not (head.startswith("tree\n") and blank and end and text.isascii()) or more:
-        raise DataError("the text does not hold LightGBM's trees")
+    refuse_if(
+        not (head.startswith("tree\n") and blank and end and text.isascii()) or more,
+        "the text does not hold LightGBM's trees",
+    )
     *blocks, last = body.split(GAP)
     announced = _announced(head, [len(block) + len(GAP) for block in blocks])
-    if last.strip("\n"):
-        raise DataError("the text does not hold LightGBM's trees")
+    refuse_if(last.strip("\n"), "the text does not hold LightGBM's trees")
     return read_blocks(blocks, announced)
 
 
 def read_blocks(blocks: Sequence[str], head: TextHead) -> Forest:
     """The forest of the trees' own parts of a text; nothing in them is trusted either."""
-    if not blocks or len(blocks) % head.outputs:
-        raise DataError("the description of the trees contradicts itself")
+    refuse_if(not blocks or len(blocks) % head.outputs, "the description of the trees contradicts itself")
     trees = []
     for number, block in enumerate(blocks):
-        if "\nis_linear=1\n" in block:
-            raise DataError(f"tree number {number} (from 0) has linear models in its leaves, not values")
+        refuse_if(
+            "\nis_linear=1\n" in block, f"tree number {number} (from 0) has linear models in its leaves, not values"
+        )
         fields = _fields(block, number)
         if fields is None or not _is_tree(fields, len(head.infos)):
             raise DataError(f"tree number {number} (from 0) is damaged")
         trees.append(fields)
-    if not sum(float(np.abs(fields["leaf_value"]).max()) for fields in trees) < _LARGEST:
-        raise DataError("the trees give scores that are no finite numbers")
+    refuse_if(
+        not sum(float(np.abs(fields["leaf_value"]).max()) for fields in trees) < _LARGEST,
+        "the trees give scores that are no finite numbers",
+    )
     return _forest(head, trees)
 
 
@@ -136,8 +140,9 @@ def _announced(head: str, sizes: list[int]) -> TextHead:
     announced = _HEAD.fullmatch(head)
     contradiction = DataError("the description of the trees contradicts itself")
     if announced is None:
-        if "\naverage_output\n" in head:
-            raise DataError("the trees are a random forest's, to be averaged; only boosted ones are known")
+        refuse_if(
+            "\naverage_output\n" in head, "the trees are a random forest's, to be averaged; only boosted ones are known"
+        )
         raise contradiction
     outputs, features, infos = int(announced["outputs"]), int(announced["last"]) + 1, announced["infos"].split(" ")
     named = announced["names"].split(" ")
@@ -145,8 +150,7 @@ def _announced(head: str, sizes: list[int]) -> TextHead:
         raise contradiction
     if named != column_names(features) or not all(INFO.fullmatch(info) for info in infos):
         raise contradiction
-    if announced["sizes"] != " ".join(map(str, sizes)):
-        raise DataError("there are other trees than were announced")
+    refuse_if(announced["sizes"] != " ".join(map(str, sizes)), "there are other trees than were announced")
     directions = None
     if announced["directions"] is not None:
         words = announced["directions"].split(" ")
@@ -270,7 +274,7 @@ def _trees_of(forest: Forest) -> Iterator[Fields]:
         fields: Fields = {name: numbers[name][inner] for name in (*_OF_NODES[:2], *_OF_NODES[4:], *_INSIDE)}
         fields |= {name: numbers[name][outer] for name in _OF_LEAVES}
         sizes, threshold = forest.set_size[inner], forest.threshold[inner].copy()
-        ends = np.append(0, np.cumsum(sizes[sizes > 0]))
+        ends = offsets_of(sizes[sizes > 0])
         if len(ends) > 1:
             threshold[sizes > 0] = np.arange(len(ends) - 1)
             fields |= {"cat_boundaries": ends, "cat_threshold": forest.words[word : word + ends[-1]]}

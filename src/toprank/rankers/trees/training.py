@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from toprank.compute import FloatArray, on_threads_of
+from toprank.compute import FloatArray, on_threads_of, suspended_trainings
 from toprank.data.dataset import RankingData
+from toprank.display.progress import ProgressLine, in_notebook
 from toprank.errors import DataError
-from toprank.importing import first_use
+from toprank.lazy_imports import first_use
 from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.losses.base import BoundLoss, Judgments
+from toprank.rankers.early_stopping import BoosterStopping, PriorTraining, metric_judges, stopping_options
 from toprank.rankers.outputs import first_outputs, loss_and_gains, row_weights, weighted_grades
 from toprank.rankers.trees.memory import SAMPLED, check_memory, too_little_memory
 from toprank.rankers.trees.objective import (
@@ -24,22 +26,20 @@ from toprank.rankers.trees.objective import (
     LikelihoodObjective,
     QuerySample,
     ScoreObjective,
-    Stride,
-    Together,
+    StepScale,
+    TrainerGroup,
     TreeObjective,
     diverging,
     needs_search,
 )
 from toprank.rankers.trees.parameters import (
-    Grown,
+    InitialTrees,
     built_in,
     check_features,
     grown,
     lightgbm_parameters,
 )
 from toprank.rankers.trees.text import END_OF_TREES
-from toprank.rankers.watching import RoundWatch, metric_judges, watch_options
-from toprank.showing.progress import ProgressLine, in_notebook
 
 if TYPE_CHECKING:
     from toprank.rankers.trees.ranker import TreeRanker
@@ -52,7 +52,7 @@ _BY_NAME: dict[str, dict[str, Any]] = {"LambdaRank": {"truncation": 30, "norm": 
 _LAST_BUILT_IN_LABEL = 30  # LightGBM's own table of gains ends there
 
 
-class Start(NamedTuple):
+class InitialState(NamedTuple):
     """What is known before the first round."""
 
     gains: FloatArray
@@ -61,11 +61,11 @@ class Start(NamedTuple):
     """What the trees start from, one number for each output."""
     objective: TreeObjective | None
     """None: an objective of LightGBM's own."""
-    before: Grown | None
+    before: InitialTrees | None
     """The trees to go on from: those of `init_model`, or of a checkpoint."""
 
     @classmethod
-    def of(cls, ranker: TreeRanker, data: RankingData) -> Start:
+    def of(cls, ranker: TreeRanker, data: RankingData) -> InitialState:
         """Look at the loss, the outputs and the labels; refuse what does not go together."""
         before = grown(ranker)
         loss, gains = loss_on_labels(ranker, data.labels)
@@ -77,7 +77,8 @@ class Start(NamedTuple):
             return bound.at(np.full(data.n_documents, constant), threads=ranker.threads).value
 
         intercept = first_intercept(ranker, loss, gains, *weighted_grades(data), value)
-        return cls(gains, intercept, objective_of(ranker, loss, bound, gains, intercept, before, data.X), before)
+        start = cls(gains, intercept, None, before)
+        return start._replace(objective=objective_of(ranker, loss, bound, start, data.X))
 
     @property
     def rounds(self) -> int:
@@ -126,28 +127,26 @@ def objective_of(
     ranker: TreeRanker,
     loss: Loss,
     bound: BoundLoss,
-    gains: FloatArray,
-    intercept: FloatArray,
-    before: Grown | None,
+    start: InitialState,
     X: Any,
-    together: Together | None = None,
+    together: TrainerGroup | None = None,
 ) -> TreeObjective:
     """The objective of LightGBM's rounds: of one score a document, or of an output for each grade. X: the features."""
     rank, share = 0 if together is None else together.rank, ranker.query_fraction
     sample = QuerySample(bound.queries, share, ranker.seed, rank) if share < 1 else None
-    threads, rounds = ranker.threads, 0 if before is None else before.rounds
-    options: dict[str, Any] = {"sample": sample, "rounds": rounds, "threads": threads}
+    threads, gains, intercept = ranker.threads, start.gains, start.intercept
+    options: dict[str, Any] = {"sample": sample, "rounds": start.rounds, "threads": threads}
     if len(gains):
         kind = LikelihoodObjective if loss.traits.space == "class" else ExpectedGainObjective
         return kind(bound, intercept, gains, **options, together=together)
     objective = ScoreObjective(bound, intercept, **options, together=together)
     if needs_search(loss) and ranker.boosting != "dart":  # whose scores are now and then without some of the trees
-        last = _before_the_last(before, X, intercept)
-        objective.stride = Stride(bound, last, factor=objective.factor, threads=threads, together=together)
+        last = _before_the_last(start.before, X, intercept)
+        objective.stride = StepScale(bound, last, factor=objective.factor, threads=threads, together=together)
     return objective
 
 
-def _before_the_last(model: Grown | None, X: Any, intercept: FloatArray) -> FloatArray | None:
+def _before_the_last(model: InitialTrees | None, X: Any, intercept: FloatArray) -> FloatArray | None:
     """The scores of a model that training goes on from, without its last tree."""
     if model is None or model.rounds == 0:
         return None
@@ -168,7 +167,7 @@ def _check_built_in(ranker: TreeRanker, labels: FloatArray) -> None:
         )
 
 
-class Boosted(NamedTuple):
+class BoostingResult(NamedTuple):
     """The outcome of a training."""
 
     booster: Any
@@ -185,37 +184,82 @@ class Boosted(NamedTuple):
 
 
 @singledispatch
-def train_trees(data: Any, ranker: TreeRanker, valid: Any) -> tuple[Start, Boosted]:
-    """Train as the ranker asks, on `RankingData`; whoever has other data registers how, by their type."""
-    start = Start.of(ranker, data)
-    columns = ranker.categorical_of_columns(data)
-    check_features(ranker, data.n_features)
-    if int(ranker.row_fraction * data.n_documents) == 0:  # as LightGBM rounds, which then speaks of its own variables
-        documents = "1 document leaves" if data.n_documents == 1 else f"{data.n_documents} documents leave"
-        raise DataError(f"row_fraction={ranker.row_fraction:g} of {documents} none to grow a tree on; raise it.")
-    words = lightgbm_parameters(ranker, data, len(start.intercept), columns)
-    # DART shows its training scores without the trees that it left out.
-    judges = metric_judges(ranker, None if ranker.boosting == "dart" else data, valid, lenient=True)
-    judge = judges.get("valid")
-    sets = datasets(ranker, data, valid, columns)
-    scores = (lambda raw: raw) if start.objective is None else start.objective.scores
-    watch = RoundWatch(
-        steps=ranker.n_trees,
-        first=start.rounds,
-        dart=ranker.boosting == "dart",
-        sampled=is_sampled(ranker),
-        # As later rounds are judged: `predict` would calibrate, if the model to go on from was calibrated.
-        **watch_options(ranker, judge, lambda before, valid: scores(before.raw_scores(valid.X))),
-    )
-    metrics: dict[str, Metric] = {
-        name: lambda raw, judge=judge: judge(scores(raw))  # type: ignore[misc]
-        for name, judge in judges.items()
-    }
-    make_rounds(ranker, words, sets, start, metrics, watch)
-    trees, rounds, value = watch.kept()
-    names = ("", "") if judge is None else (judge.name, judge.convention.name)
-    booster = finished(trees, watch.done)
-    return start, Boosted(booster, rounds, value, *names, watch.history, watch.stopped, watch.interrupted)
+def train_trees(data: Any, ranker: TreeRanker, valid: Any) -> tuple[InitialState, BoostingResult]:
+    """Train as the ranker asks, on `RankingData`; whoever has other data registers how, by their type.
+
+    A training that a `TimeLimit` ends is kept by the `Resumable` around it; the same fit within that goes on with it.
+    """
+    suspended = suspended_trainings()
+    if suspended is None:
+        return TreeTraining.begin(ranker, data, valid).run(ranker)
+    key = (repr(ranker), data.fingerprint, None if valid is None else valid.fingerprint)
+    training = suspended.pop(key, None) or TreeTraining.begin(ranker, data, valid)
+    outcome = training.run(ranker)
+    if training.watch.ran_out_of_time:
+        suspended[key] = training
+    return outcome
+
+
+class TreeTraining(NamedTuple):
+    """A training of LightGBM that can go on after it was stopped between two rounds."""
+
+    start: InitialState
+    parameters: dict[str, Any]
+    """For LightGBM."""
+    sets: dict[str, Any]
+    metrics: dict[str, Metric]
+    watch: BoosterStopping
+    valid_name: tuple[str, str]
+    """The validation metric and its convention; empty without validation data."""
+
+    @classmethod
+    def begin(cls, ranker: TreeRanker, data: RankingData, valid: RankingData | None) -> TreeTraining:
+        """Check what the ranker asks for, and bring it into LightGBM's form."""
+        start = InitialState.of(ranker, data)
+        columns = ranker.categorical_of_columns(data)
+        check_features(ranker, data.n_features)
+        if int(ranker.row_fraction * data.n_documents) == 0:  # as LightGBM rounds, and names its own variables then
+            documents = "1 document leaves" if data.n_documents == 1 else f"{data.n_documents} documents leave"
+            raise DataError(f"row_fraction={ranker.row_fraction:g} of {documents} none to grow a tree on; raise it.")
+        parameters = lightgbm_parameters(ranker, data, len(start.intercept), columns)
+        # DART shows its training scores without the trees that it left out.
+        judges = metric_judges(ranker, None if ranker.boosting == "dart" else data, valid, lenient=True)
+        judge = judges.get("valid")
+        sets = datasets(ranker, data, valid, columns)
+        scores = (lambda raw: raw) if start.objective is None else start.objective.scores
+        watch = BoosterStopping(
+            steps=ranker.n_trees,
+            dart=ranker.boosting == "dart",
+            sampled=is_sampled(ranker),
+            # As later rounds are judged: `predict` would calibrate, if the model to go on from was calibrated.
+            **stopping_options(
+                ranker, judge, lambda before, valid: scores(before.raw_scores(valid.X)), PriorTraining(start.rounds)
+            ),
+        )
+        metrics: dict[str, Metric] = {
+            name: lambda raw, judge=judge: judge(scores(raw))  # type: ignore[misc]
+            for name, judge in judges.items()
+        }
+        name = ("", "") if judge is None else (judge.name, judge.convention.name)
+        return cls(start, parameters, sets, metrics, watch, name)
+
+    def run(self, ranker: TreeRanker) -> tuple[InitialState, BoostingResult]:
+        """Make rounds until the training ends or its time is over; a later call goes on from there."""
+        watch = self.watch
+        make_rounds(ranker, self.parameters, self.sets, self.start, self.metrics, watch)
+        trees, rounds, value = watch.kept()
+        booster = finished(trees, watch.done)
+        metric, convention = self.valid_name
+        return self.start, BoostingResult(
+            booster=booster,
+            rounds=rounds,
+            valid=value,
+            metric=metric,
+            convention=convention,
+            history=watch.history,
+            stopped=watch.stopped,
+            interrupted=watch.interrupted,
+        )
 
 
 def finished(trees: str, rounds: int) -> Any:
@@ -249,14 +293,15 @@ def make_rounds(
     ranker: TreeRanker,
     words: dict[str, Any],
     sets: dict[str, Any],
-    start: Start,
+    start: InitialState,
     metrics: dict[str, Metric],
-    watch: RoundWatch,
+    watch: BoosterStopping,
 ) -> None:
     """Make the rounds, unless an interrupt from the keyboard ends them; `words` are the parameters for LightGBM."""
     library, own = first_use("lightgbm"), start.objective
     X, sampled = sets["train"].data, words.get("bin_construct_sample_cnt", SAMPLED)
-    check_memory(X, sampled)
+    if watch.booster is None:
+        check_memory(X, sampled)
 
     def gradients(raw: FloatArray, _: Any) -> tuple[Any, Any]:
         assert own is not None
@@ -277,17 +322,20 @@ def make_rounds(
         with on_threads_of(library.basic._LIB, words["num_threads"]) as whose:
             if ranker.verbose and not in_notebook():  # there progress is one line, which is written over
                 ProgressLine()(f"Losses and metrics run on {whose}.")
-            library.train(
-                words | {"objective": built_in(ranker.loss) if own is None else gradients},
-                sets["train"],
-                num_boost_round=watch.steps,
-                valid_sets=[sets[name] for name in metrics] or None,
-                valid_names=list(metrics) or None,
-                feval=evaluate,
-                init_model=None if start.before is None else start.before.booster,
-                keep_training_booster=True,
-                callbacks=[watch.before_the_first, watch],
-            )
+            if watch.booster is None:
+                library.train(
+                    words | {"objective": built_in(ranker.loss) if own is None else gradients},
+                    sets["train"],
+                    num_boost_round=watch.steps,
+                    valid_sets=[sets[name] for name in metrics] or None,
+                    valid_names=list(metrics) or None,
+                    feval=evaluate,
+                    init_model=None if start.before is None else start.before.booster,
+                    keep_training_booster=True,
+                    callbacks=[watch.before_the_first, watch],
+                )
+            else:
+                _make_further_rounds(None if own is None else gradients, evaluate, list(metrics), watch)
     except library.basic.LightGBMError as problem:
         raise (too_little_memory(X, sampled) if "bad_alloc" in str(problem) else _untrainable(problem)) from None
     except MemoryError:
@@ -296,6 +344,22 @@ def make_rounds(
         if watch.booster is None:  # not a single round to keep
             raise
         watch.interrupt()
+
+
+def _make_further_rounds(
+    gradients: Callable[..., Any] | None, evaluate: Callable[..., Any], judged: list[str], watch: BoosterStopping
+) -> None:
+    """Go on with the booster of a watch that stopped for lack of time, as `lightgbm.train` would have done."""
+    callback, booster = first_use("lightgbm").callback, watch.booster
+    watch.go_on()
+    for number in range(watch.attempts, watch.steps):
+        booster.update(fobj=gradients)
+        values = booster.eval_train(evaluate) if "train" in judged else []
+        values += booster.eval_valid(evaluate) if "valid" in judged else []
+        try:
+            watch(callback.CallbackEnv(booster, {}, watch.first + number, watch.first, watch.last, values))
+        except callback.EarlyStopException:
+            break
 
 
 def _untrainable(problem: Exception) -> DataError:

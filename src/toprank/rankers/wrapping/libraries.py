@@ -12,7 +12,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError
+from toprank.errors import DataError, refuse_if
 from toprank.rankers.foreign.ranker import TrainedElsewhere, WeightsRanker
 from toprank.rankers.outputs import weights_to_fit
 
@@ -152,10 +152,10 @@ class _XGBoost(WrappedLibrary):
         """XGBoost's ranker weighs queries, its other estimators rows."""
         if not self.ranks:
             return _weights(data)
-        if data.document_weights is not None:
-            raise DataError(
-                f"{self.name} weighs whole queries, but the data have weights of documents; leave them out."
-            )
+        refuse_if(
+            data.document_weights is not None,
+            f"{self.name} weighs whole queries, but the data have weights of documents; leave them out.",
+        )
         return data.query_weights
 
     def _numbers(self, X: Any) -> Any:
@@ -165,10 +165,10 @@ class _XGBoost(WrappedLibrary):
         from toprank.rankers.foreign.xgboost_model import read_binary
 
         missing = self.estimator.get_params().get("missing")
-        if missing is not None and not np.isnan(missing):
-            raise DataError(
-                f"it takes {missing} for a missing value, which its file does not tell; call it NaN instead"
-            )
+        refuse_if(
+            missing is not None and not np.isnan(missing),
+            f"it takes {missing} for a missing value, which its file does not tell; call it NaN instead",
+        )
         return read_binary(bytes(self.estimator.get_booster().save_raw("ubj")))
 
 
@@ -197,8 +197,10 @@ class _CatBoost(WrappedLibrary):
         if self.ranks and data.query_weights is not None:
             spread = data.queries.spread(data.query_weights)
             more = {"group_weight": spread}
-            if data.document_weights is not None:
-                raise DataError(f"{self.name} takes weights of documents or of queries, but the data have both.")
+            refuse_if(
+                data.document_weights is not None,
+                f"{self.name} takes weights of documents or of queries, but the data have both.",
+            )
         categories = () if data.encoding is None else data.encoding.categories
         return Pool(_for_catboost(data.X, categories), data.labels, cat_features=list(categories), **of_queries, **more)
 
@@ -218,12 +220,12 @@ class _CatBoost(WrappedLibrary):
 
         from toprank.rankers.foreign.catboost_json import read
 
-        if self.estimator.get_cat_feature_indices():
-            raise DataError(
-                "it has learnt from categories, which CatBoost turns into numbers by tables of the training data that "
-                "a model file does not hold. Save the estimator the way its library does, or number the categories "
-                "yourself"
-            )
+        refuse_if(
+            self.estimator.get_cat_feature_indices(),
+            "it has learnt from categories, which CatBoost turns into numbers by tables of the training data that "
+            "a model file does not hold. Save the estimator the way its library does, or number the categories "
+            "yourself",
+        )
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.json"
             self.estimator.save_model(str(path), format="json")
@@ -270,6 +272,5 @@ def _column(values: Any, name: str) -> FloatArray:
     scores = np.asarray(values, np.float64)
     if scores.ndim == 2 and scores.shape[1] == 1:
         scores = scores[:, 0]
-    if scores.ndim != 1:
-        raise DataError(f"{name} gives an array of shape {scores.shape}, not one score for each row.")
+    refuse_if(scores.ndim != 1, f"{name} gives an array of shape {scores.shape}, not one score for each row.")
     return scores

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from typing_extensions import override
 
 from toprank.compute import FloatArray
-from toprank.data.checks import check_whole
+from toprank.data.arguments import check_whole
 from toprank.data.dataset import RankingData
 from toprank.errors import DataError
 from toprank.rankers.base import Ranker

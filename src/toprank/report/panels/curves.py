@@ -3,60 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from toprank.drawing import Markup, join, shortened, tag
+from toprank.display.pictures import Chart, Line, curves
+from toprank.display.svg import Markup, join, shortened, tag
+from toprank.display.tables import Table
+from toprank.evaluation.cutoffs import ValuesAtCutoffs
 from toprank.experiment import Cell
-from toprank.metrics import NDCG
-from toprank.metrics.measure import Measure
 from toprank.metrics.parsing import parse
 from toprank.report.content import RankedCollection
 from toprank.report.parts import Panel, legend, panel, plain_table, plotted, side_by_side
-from toprank.showing.pictures import Chart, Line, curves
-from toprank.showing.tables import Table
 from toprank.significance.results import number
 
-_CUTOFFS = 20  # points of a curve over cut-offs, at most
-_FAMILIES = 3  # metrics with a curve
 
-
-def at_cutoffs(
-    means_of: Callable[[str, list[Measure]], Mapping[str, float]],
-    longest: int,
-    measures: Mapping[str, Measure],
-    styles: Mapping[str, int],
-) -> tuple[Chart, ...]:
-    """Means by cut-off k = 1, 2 …, for each metric that has a cut-off; if none has, NDCG.
-
-    `means_of` gives the means of a system under some measures, `longest` is the size of the largest query.
-    """
-    families: dict[Measure, int] = {}
-    for measure in measures.values():
-        if any(field.name == "k" for field in fields(measure)) and measure.depth is not None:
-            bare = replace(measure, k=None)  # type: ignore[call-arg]
-            families[bare] = max(families.get(bare, 0), measure.depth)
+def charts_at_cutoffs(metrics: Sequence[ValuesAtCutoffs], styles: Mapping[str, int]) -> tuple[Chart, ...]:
+    """Return one chart for each metric: the means of the systems by cut-off."""
     charts = []
-    for bare, deepest in list((families or {NDCG(): 10}).items())[:_FAMILIES]:
-        ks = _cutoffs(max(10, deepest), longest)
-        cut = [replace(bare, k=k) for k in ks]  # type: ignore[call-arg]
-        lines = []
-        for name, style in styles.items():
-            means = means_of(name, cut)
-            lines.append(Line(name, tuple(map(float, ks)), tuple(means[str(measure)] for measure in cut), style))
-        charts.append(Chart(f"{bare} at k", "k", f"mean {bare}@k", tuple(lines)))
+    for metric in metrics:
+        ks = tuple(map(float, metric.cutoffs))
+        lines = tuple(Line(system, ks, metric.means_of(system), style) for system, style in styles.items())
+        charts.append(Chart(f"{metric.measure} at k", "k", f"mean {metric.measure}@k", lines))
     return tuple(charts)
-
-
-def _cutoffs(deepest: int, longest: int) -> list[int]:
-    """1, 2, … 10, then in growing steps as far as asked, but not beyond the longest list."""
-    last = max(2, min(deepest, longest))
-    if last <= _CUTOFFS:
-        return list(range(1, last + 1))
-    return [*range(1, 11), *np.unique(np.geomspace(11, last, _CUTOFFS - 10).round().astype(int)).tolist()]
 
 
 def _cutoffs_shown(part: RankedCollection, _: str) -> Markup | None:

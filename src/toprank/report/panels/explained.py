@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 
 from toprank.data.dataset import RankingData
-from toprank.drawing import Markup, tag
+from toprank.display.svg import Markup, shortened, tag
 from toprank.errors import DataError
-from toprank.explaining import Importance, changes, importance
+from toprank.explanations import Importance, changes, importance
+from toprank.explanations.explained_query import ExplainedQuery
+from toprank.explanations.pairs import Explanation, explain_pair
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import Sampling
-from toprank.rankers.explanation import AskedQuery, Explanation, explained
 from toprank.report.content import Explained, RankedCollection
 from toprank.report.parts import Panel, panel, side_by_side
 
+_NAME = 60  # letters of an id and its text
 _REPEATS = 3
 _SCORED = 1_000_000  # documents that are scored for importance at most: some seconds
 _LEAST = 10  # queries, below which their losses say nothing
@@ -33,12 +35,24 @@ def explained_ranker(
     pair = _pair(ranker, data, part.hardest)
     importances = _importance(ranker, data, part.comparison.metrics[0], options)
     change = "" if pair is None else changes(ranker, data, pair.query, pair.a.name, pair.b.name).summary
-    return None if importances is None and pair is None else Explained(known[0], importances, pair, change)
+    heading = "" if pair is None else _heading(part, known[0], pair)
+    return None if importances is None and pair is None else Explained(known[0], importances, pair, change, heading)
+
+
+def _heading(part: RankedCollection, system: str, pair: Explanation) -> str:
+    """Which documents of which query are explained, with their texts if the data have any."""
+    query = [str(qid) for qid in part.qids.tolist()].index(pair.query)
+    a, b = pair.a.name, pair.b.name
+    if part.documents is not None:
+        start, stop = part.documents.queries.offsets[query : query + 2].tolist()
+        rows = {str(part.documents.names[row]): row for row in range(start, stop)}
+        a, b = (shortened(part.documents.name_of(rows[name]), _NAME) for name in (a, b))
+    return f"{system}, query {shortened(part.query_name(query), _NAME)}: {a} above {b}, which is more relevant"
 
 
 def _importance(ranker: Ranker, data: RankingData, metric: str, options: Mapping[str, Any]) -> Importance | None:
     """On as many queries as can be scored in some seconds; None where these are too few to say anything."""
-    each = _REPEATS * data.n_features * data.n_documents / data.n_queries
+    each = _REPEATS * ranker.n_features_in_ * data.n_documents / data.n_queries
     queries = min(data.n_queries, int(_SCORED / each))
     if queries < _LEAST:
         return None
@@ -52,7 +66,7 @@ def _pair(ranker: Ranker, data: RankingData, hardest: Sequence[int]) -> Explanat
     for number in hardest:
         labels = grades[data.queries.offsets[number] : data.queries.offsets[number + 1]]
         try:
-            query = AskedQuery(ranker, data, data.qids[number])
+            query = ExplainedQuery(ranker, data, data.qids[number])
         except DataError:  # too large to be explained: an example is welcome, not worth the report
             continue
         if len(set(query.names)) < len(query.names):
@@ -61,7 +75,7 @@ def _pair(ranker: Ranker, data: RankingData, hardest: Sequence[int]) -> Explanat
             later = [other for other in query.order[place + 1 :] if labels[other] > labels[row]]
             if later:
                 better = max(later, key=lambda other: labels[other])
-                return explained(query, row, better, Sampling())
+                return explain_pair(query, row, better, Sampling())
     return None
 
 
@@ -77,8 +91,7 @@ def _shown(part: RankedCollection, _: str) -> Markup | None:
     if pair is not None:
         words = tag("p", f"{pair.summary} {shown.change} {' '.join(pair.caveats)}", cls="remark")
         drawn = [pair.plot().figure()] if pair.values.any() else []
-        heading = f"{shown.system}, query {pair.query}: {pair.a.name} above {pair.b.name}, which is more relevant"
-        panels.append(panel(heading, *drawn, words))
+        panels.append(panel(shown.heading, *drawn, words))
     return side_by_side(*panels)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.drawing import WIDTH, Box, Markup, Scale, colour, figure, shortened, tag, title
+from toprank.display.svg import WIDTH, Box, Markup, Scale, colour, figure, shortened, tag, title
 from toprank.experiment import Cell
 from toprank.experiment.training import signed_weights
 from toprank.report.content import RankedCollection, WeightsShown
@@ -48,16 +48,22 @@ def _most_important(
 def weights_of_cells(
     cells: Sequence[Cell], styles: Mapping[str, int], names: Sequence[str] | None
 ) -> tuple[WeightsShown, ...]:
-    """Weights with their sign where a system has them, else importances, as the mean over folds and seeds."""
+    """Weights with their sign if a system has them, else importances, as the mean over folds and seeds.
+
+    A cell that was kept without names of its features takes those of the data, `names`, if there are as many.
+    """
     weights = []
     for system, style in styles.items():
         own = [cell for cell in cells if cell.system == system]
         signed = all(cell.weights for cell in own)
         vectors = [cell.weights if signed else cell.importances for cell in own]
-        if vectors and len(set(map(len, vectors))) == 1 and vectors[0]:
+        named = {cell.feature_names for cell in own}
+        if vectors and len(set(map(len, vectors))) == 1 and vectors[0] and len(named) == 1:
             meaning = own[0].meaning if signed else _IMPORTANCE
             mean = np.mean(np.array(vectors, dtype=np.float64), axis=0)
-            weights.append(_most_important(system, style, f"{meaning}, mean over folds", mean, names))
+            candidates = (*named, names or ())
+            known = next((of for of in candidates if len(of) == len(mean)), None)
+            weights.append(_most_important(system, style, f"{meaning}, mean over folds", mean, known))
     return tuple(weights)
 
 

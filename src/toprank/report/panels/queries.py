@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.queries import Queries
-from toprank.drawing import Markup, join, safe_json, shortened, tag
+from toprank.display.svg import Markup, join, safe_json, shortened, tag
+from toprank.evaluation import Comparison
 from toprank.metrics.sorting import ranking
-from toprank.report.content import JudgedComparison, JudgedDocuments, RankedCollection
+from toprank.report.content import JudgedDocuments, RankedCollection
 from toprank.report.parts import Panel, scrolling
 from toprank.significance.results import number
 from toprank.significance.tests import ROUNDING
@@ -25,11 +26,11 @@ _TOP = 5  # documents of a hard query
 _SIDES = 2  # systems whose documents are shown for a hard query
 
 
-def hardest(judged: JudgedComparison, solvable: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+def hardest(comparison: Comparison, solvable: npt.NDArray[np.bool_]) -> tuple[int, ...]:
     """The queries that all systems together rank worst, among those where something can be gained."""
-    metric = judged.comparison.metrics[0]
-    sign = -1.0 if metric in judged.comparison.lower_is_better else 1.0
-    mean = sign * np.mean([of[metric] for of in judged.per_query.values()], axis=0)
+    metric = comparison.metrics[0]
+    sign = -1.0 if metric in comparison.lower_is_better else 1.0
+    mean = sign * comparison.values.table[:, 0].mean(axis=0)
     mean = np.where(np.isnan(mean) | ~solvable, np.inf, mean)
     order = np.argsort(mean, kind="stable")[:_HARDEST]
     return tuple(order[np.isfinite(mean[order])].tolist())
@@ -40,19 +41,19 @@ def _hardest_shown(part: RankedCollection, key: str) -> Markup | None:
     if not part.hardest:
         return None
     metric = part.comparison.metrics[0]
-    per_query = part.judgements[0].per_query
+    values = part.comparison.values
     order = part.ranked_systems
     cards = []
     for q in part.hardest:
-        values = [
-            tag("li", f"{shortened(name, 30)} ", tag("b", _value(per_query[name][metric][q]))) for name in order[:8]
+        shown = [
+            tag("li", f"{shortened(name, 30)} ", tag("b", _value(values.of(name, metric)[q]))) for name in order[:8]
         ]
         link = tag("a", "Open in the explorer", href=f"#{key}-explorer", data_open=q)
         cards.append(
             tag(
                 "article",
-                tag("h3", "Query ", tag("span", shortened(str(part.qids[q]), 60), cls="name")),
-                tag("ul", *values, cls="values"),
+                tag("h3", "Query ", tag("span", shortened(part.query_name(q), 60), cls="name")),
+                tag("ul", *shown, cls="values"),
                 _top_documents(part, q),
                 link,
                 cls="card",
@@ -80,7 +81,7 @@ def _top_documents(part: RankedCollection, q: int) -> Markup | None:
             tag(
                 "li",
                 _chip(documents.labels[d], documents.top_grade),
-                tag("span", shortened(str(documents.names[d]), 40), cls="name"),
+                tag("span", shortened(documents.name_of(d), 60), cls="name"),
             )
             for d in top
         ]
@@ -107,7 +108,7 @@ HARDEST = Panel("hard", "Hardest", "Hardest queries", _hardest_remark, _hardest_
 
 DEPTH = 10  # documents of each ranking in the explorer
 _SCALE = 10_000  # numbers travel as whole ten-thousandths
-_NAME = 80  # letters of an id
+_NAME = 80  # letters of an id and its text
 _SHARE = 0.4  # of the budget, for the numbers of the queries
 
 
@@ -117,12 +118,9 @@ def explorer_panel(part: RankedCollection, budget: int) -> Panel:
     remark = (
         f"Every query, and the top {DEPTH} documents of two systems side by side. {_left_out(part, explored)}".strip()
     )
-    keys = tag(
-        "p",
-        tag("kbd", "/"), " find, ", tag("kbd", "↑"), " ", tag("kbd", "↓"), " next query, ",
-        tag("kbd", "Esc"), " clear. Click a heading to sort.",
-        cls="remark keys",
-    )  # fmt: skip
+    slash, up, down, escape = (tag("kbd", key) for key in ("/", "↑", "↓", "Esc"))
+    words = [slash, " find, ", up, " ", down, " next query, ", escape, " clear. Click a heading to sort."]
+    keys = tag("p", *words, cls="remark keys")
 
     def shown(of: RankedCollection, key: str) -> Markup:
         return join([keys, _frame(of, explored, key)])
@@ -193,8 +191,8 @@ def _cost(value: Any) -> int:
 def _by_interest(part: RankedCollection) -> IntArray:
     """All query numbers, the most telling first."""
     first = part.comparison.differences[0]
-    values = part.judgements[0].per_query
-    gap = np.abs(values[first.a][first.metric] - values[first.b][first.metric])
+    values = part.comparison.values
+    gap = np.abs(values.of(first.a, first.metric) - values.of(first.b, first.metric))
     interest = np.where(np.isnan(gap), -1.0, gap)
     interest[list(part.hardest)] = np.inf
     return np.argsort(-interest, kind="stable")
@@ -202,13 +200,11 @@ def _by_interest(part: RankedCollection) -> IntArray:
 
 def _rows(part: RankedCollection) -> dict[str, list[Any]]:
     """The columns of the list of queries."""
-    per_query = part.judgements[0].per_query
-    comparison = part.comparison
-    columns: dict[str, list[Any]] = {"id": [shortened(str(qid), _NAME) for qid in part.qids.tolist()]}
+    columns: dict[str, list[Any]] = {"id": [shortened(part.query_name(q), _NAME) for q in range(len(part.qids))]}
     if part.documents is not None:
         columns["size"] = part.documents.queries.sizes.tolist()
         columns["relevant"] = part.documents.queries.sum((part.documents.labels > 0).astype(np.int64)).tolist()
-    table = np.array([[per_query[s][m] for m in comparison.metrics] for s in comparison.systems])
+    table = part.comparison.values.table
     columns["values"] = [
         [
             [None if np.isnan(v) else round(v, 3) if v % 1 else int(v) for v in of]
@@ -262,7 +258,7 @@ def _documents(documents: JudgedDocuments, order: IntArray, budget: int) -> dict
 def _entry(documents: JudgedDocuments, tops: list[IntArray]) -> dict[str, Any]:
     rows = np.unique(np.concatenate(tops))
     return {
-        "d": [shortened(str(name), _NAME) for name in documents.names[rows].tolist()],
+        "d": [shortened(documents.name_of(row), _NAME) for row in rows.tolist()],
         "g": [grade_name(label) for label in documents.labels[rows].tolist()],
         "r": [np.searchsorted(rows, top).tolist() for top in tops],
         "s": [_scores_shown(scores[top]) for scores, top in zip(documents.scores.values(), tops, strict=True)],
@@ -332,7 +328,8 @@ def _tools(part: RankedCollection) -> Markup:
     second = comparison.baseline if comparison.baseline not in (None, order[0]) else order[1]
     tools = [
         tag("label", tag("span", "Find a query"), tag("input", type="search", data_role="find", autocomplete="off",
-            placeholder="part of its id", spellcheck="false"), cls="find"),
+            placeholder="part of its id" if part.query_texts is None else "part of its id or words",
+            spellcheck="false"), cls="find"),
         choice("a", "A", systems, systems.index(order[0])),
         choice("b", "B", systems, systems.index(second or order[1])),
         choice("metric", "metric", list(comparison.metrics)),

@@ -10,7 +10,8 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
-from toprank.drawing import (
+from toprank.display.pictures import curve
+from toprank.display.svg import (
     WIDTH,
     Box,
     Markup,
@@ -26,10 +27,9 @@ from toprank.drawing import (
     title,
 )
 from toprank.errors import DataError
-from toprank.rankers.probabilities import calibration_curve
+from toprank.rankers.calibration import calibration_curve
 from toprank.report.content import DrawnCalibration, RankedCollection, ScoreSpread
 from toprank.report.parts import Panel, panel, side_by_side
-from toprank.showing.pictures import curve
 
 _GRADES = 8
 _BINS = np.linspace(-3.0, 3.0, 41)

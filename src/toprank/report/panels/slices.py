@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from toprank.comparison.plots import intervals
-from toprank.drawing import Markup, join, tag
+from toprank.display.svg import Markup, join, tag
+from toprank.evaluation.plots import intervals
 from toprank.report.content import RankedCollection
 from toprank.report.headline import difference_between
 from toprank.report.parts import Panel, panel, plain_table, sentences, side_by_side

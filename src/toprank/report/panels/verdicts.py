@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from toprank.comparison import Comparison, Difference
-from toprank.comparison.plots import intervals
 from toprank.compute import FloatArray
-from toprank.drawing import (
+from toprank.display.svg import (
     WIDTH,
     Box,
     Markup,
@@ -25,19 +23,21 @@ from toprank.drawing import (
     tag,
     title,
 )
-from toprank.report.content import JudgedComparison, RankedCollection
+from toprank.display.tables import latex_text, markdown_text, with_packages
+from toprank.evaluation import Comparison, Difference
+from toprank.evaluation.plots import intervals
+from toprank.report.content import RankedCollection
 from toprank.report.headline import difference_between, turned_around
 from toprank.report.parts import Panel, copied, panel, plain_table, plotted, scrolling, sentences, side_by_side
-from toprank.showing.tables import latex_text, markdown_text
 from toprank.significance.results import bounds, number, signed
 from toprank.significance.tests import ROUNDING, differences
 
 
 def _results(part: RankedCollection, _: str) -> Markup:
-    main, styles = part.judgements[0], {system: i for i, system in enumerate(part.comparison.systems)}
-    shown = [means_table(part, main, styles)]
-    for judgement in part.judgements[1:]:
-        shown += [tag("h3", f"Convention {judgement.comparison.convention}"), means_table(part, judgement, styles)]
+    styles = {system: i for i, system in enumerate(part.comparison.systems)}
+    shown = [means_table(part, part.comparison, styles)]
+    for comparison in part.comparisons[1:]:
+        shown += [tag("h3", f"Convention {comparison.convention}"), means_table(part, comparison, styles)]
     for further in part.tables:
         note = tag("p", further.note, cls="remark") if further.note else None
         table = plain_table(further.table, further.title)
@@ -52,15 +52,16 @@ def _results(part: RankedCollection, _: str) -> Markup:
 
 def _written(part: RankedCollection, language: Literal["markdown", "latex"]) -> str:
     """The tables in another language, to be copied: the comparison, and what else is shown at once."""
-    whole: str = getattr(part.comparison, f"to_{language}")()
-    escape = markdown_text if language == "markdown" else latex_text
-    further = [table for table in part.tables if not table.folded]
-    return "\n".join([whole, *(f"{escape(table.title)}\n\n{getattr(table.table, language)()}\n" for table in further)])
+    comparison, further = part.comparison, [table for table in part.tables if not table.folded]
+    if language == "markdown":
+        pieces = [f"{markdown_text(table.title)}\n\n{table.table.markdown()}\n" for table in further]
+        return "\n".join([comparison.to_markdown(), *pieces])
+    pieces = [f"{latex_text(table.title)}\n\n{table.table.latex()}\n" for table in further]
+    return with_packages("\n".join([comparison.latex(), *pieces]))
 
 
-def means_table(part: RankedCollection, judgement: JudgedComparison, styles: dict[str, int]) -> Markup:
+def means_table(part: RankedCollection, comparison: Comparison, styles: dict[str, int]) -> Markup:
     """Systems, best first: means with intervals and marks, and differences of the first metric from the reference."""
-    comparison = judgement.comparison
     metrics = comparison.metrics
     order = part.ranked_systems
     reference = comparison.baseline or order[0]
@@ -70,7 +71,7 @@ def means_table(part: RankedCollection, judgement: JudgedComparison, styles: dic
     rows = []
     for name in order:
         d = difference_between(comparison, name, reference, metrics[0])
-        cells = [_mean_cell(judgement, name, metric, letters) for metric in metrics]
+        cells = [_mean_cell(comparison, name, metric, letters) for metric in metrics]
         label = tag("th", tag("span", swatch(styles[name]), cls="key"), tag("span", name, cls="name"),
                     tag("small", letters[name], cls="letter") if pairs else None, scope="row")  # fmt: skip
         rows.append(tag("tr", label, *cells, *_reference_cells(comparison, d, name)))
@@ -79,9 +80,8 @@ def means_table(part: RankedCollection, judgement: JudgedComparison, styles: dic
     return join([scrolling(table, "Means"), tag("p", _marks(comparison), cls="remark")])
 
 
-def _mean_cell(judgement: JudgedComparison, name: str, metric: str, letters: dict[str, str]) -> Markup:
-    comparison = judgement.comparison
-    interval = judgement.intervals[name][metric]
+def _mean_cell(comparison: Comparison, name: str, metric: str, letters: dict[str, str]) -> Markup:
+    interval = comparison.mean_intervals[name][metric]
     best = max if metric not in comparison.lower_is_better else min
     value = comparison.means[name][metric]
     leading = value == best(means[metric] for means in comparison.means.values())
@@ -134,7 +134,7 @@ def _marks(comparison: Comparison) -> str:
 
 
 def _convention(part: RankedCollection) -> str:
-    convention = part.judgements[0].comparison.convention
+    convention = part.comparison.convention
     return f"Convention {convention}. Best first." if convention else "Best first."
 
 
@@ -199,7 +199,8 @@ _BARS = 240  # more queries than this are drawn as one outline
 
 def _wins(part: RankedCollection, _: str) -> Markup:
     """The leader against each other plotted system, or each against the baseline."""
-    comparison, per_query, styles = part.comparison, part.judgements[0].per_query, plotted(part.comparison)
+    comparison, styles = part.comparison, plotted(part.comparison)
+    values = comparison.values
     metric = comparison.metrics[0]
     lower = metric in comparison.lower_is_better
     reference = comparison.baseline or part.ranked_systems[0]
@@ -209,13 +210,13 @@ def _wins(part: RankedCollection, _: str) -> Markup:
         if name == reference or name not in styles:
             continue
         a, b = (name, reference) if baseline else (reference, name)
-        drawn = _win_loss_plot(metric, (a, b), per_query[a][metric], per_query[b][metric], part.qids, lower)
+        drawn = _win_loss_plot(metric, (a, b), values.of(a, metric), values.of(b, metric), part.query_name, lower)
         panels.append(panel(f"{shortened(a, 40)} against {shortened(b, 40)}", drawn))
     return side_by_side(*panels)
 
 
 def _win_loss_plot(
-    name: str, pair: tuple[str, str], a: FloatArray, b: FloatArray, qids: npt.NDArray[np.generic], lower: bool
+    name: str, pair: tuple[str, str], a: FloatArray, b: FloatArray, query_name: Callable[[int], str], lower: bool
 ) -> Markup:
     """Differences query by query, largest win of `a` first; upwards is better for `a`, also where less is better."""
     both = np.flatnonzero(~(np.isnan(a) | np.isnan(b)))
@@ -230,7 +231,8 @@ def _win_loss_plot(
     marked = marked_ticks(-reach, reach, 6)
     frame = axes(box, x, y, [], marked)
     if len(gains) <= _BARS:
-        drawn = join(_bar(i, x, y, gains[i], int(q), qids[q], a[q], b[q]) for i, q in enumerate(both.tolist()))
+        words = [f"query {shortened(query_name(q), 60)}: {number(a[q])} against {number(b[q])}" for q in both.tolist()]
+        drawn = join(_bar(i, x, y, gains[i], q, words[i]) for i, q in enumerate(both.tolist()))
     else:
         drawn = _outline(gains, x, y)
     zero = tag("line", x1=box.left, x2=box.right, y1=y(0.0), y2=y(0.0), cls="zero")
@@ -246,14 +248,15 @@ def _win_loss_plot(
     return figure(spoken, 172, frame, drawn, zero, *counts, role=role)
 
 
-def _bar(i: int, x: Scale, y: Scale, gain: float, query: int, qid: object, a: float, b: float) -> Markup:
+def _bar(i: int, x: Scale, y: Scale, gain: float, query: int, words: str) -> Markup:
     top, bottom = sorted((y(gain), y(0.0)))
     kind = "win" if gain > 0 else "loss" if gain < 0 else "flat"
     width = max(x(i + 1) - x(i) - 0.4, 0.5)
-    words = title(f"query {shortened(str(qid), 60)}: {number(a)} against {number(b)}")
     place = {"x": x(i), "y": top, "width": width, "height": max(bottom - top, 1.0)}
     # Of all bars one is reached by Tab, the others from there by arrows.
-    return tag("rect", words, **place, cls=f"bar {kind}", data_q=query, role="button", tabindex="0" if i == 0 else "-1")
+    return tag(
+        "rect", title(words), **place, cls=f"bar {kind}", data_q=query, role="button", tabindex="0" if i == 0 else "-1"
+    )
 
 
 def _outline(gains: FloatArray, x: Scale, y: Scale) -> Markup:

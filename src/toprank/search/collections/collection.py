@@ -77,11 +77,14 @@ class Topics:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a source on disk looked like when it was read, to notice that it changed since."""
+    """What a source on disk looked like when it was read, to notice that it changed since.
+
+    Attributes:
+        names: The files, relative to `path`; none for a folder of texts, where every text counts.
+    """
 
     path: str
     names: tuple[str, ...]
-    """The files, relative to `path`; none for a folder of texts, where every text counts."""
     digest: str
 
     @classmethod

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from toprank.data.bytesource import is_float, open_bytes, plain_name
 from toprank.data.trec import Qrels
-from toprank.data.trec.files import RepeatedPairError
+from toprank.data.trec.tables import RepeatedPairError
 from toprank.errors import DataError, FormatError
 from toprank.search.collections.collection import QUERY_NAMES, Topics, few, qrels_of_rows
 

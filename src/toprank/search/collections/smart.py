@@ -7,6 +7,7 @@ sources (B), keywords (K) and citations (X) are not.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from toprank.errors import FormatError
@@ -59,8 +60,7 @@ def _without(title: str, body: str) -> str:
     return body[begin.end() :].strip() if begin else body
 
 
-def smart_topics(path: Path) -> tuple[list[str], list[str]]:
-    """Ids and words of queries: title and text; leading zeros of ids, as Cranfield has them, are dropped."""
-    entries = _entries(path)
-    ids = [name.lstrip("0") or "0" for name, _ in entries]
-    return ids, [" ".join(f"{fields.get('T', '')} {fields.get('W', '')}".split()) for _, fields in entries]
+def smart_topics(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield ids and words of queries: title and text; leading zeros of ids, as Cranfield has them, are dropped."""
+    for name, fields in _entries(path):
+        yield name.lstrip("0") or "0", " ".join(f"{fields.get('T', '')} {fields.get('W', '')}".split())

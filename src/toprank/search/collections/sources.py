@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toprank.data.arrays import is_missing
 from toprank.data.bytesource import head_of, os_errors
-from toprank.data.checks import is_missing
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, FileError, FormatError
 from toprank.search.collections.beir import beir, is_beir

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from toprank.data.bytesource import head_of, open_bytes
@@ -29,34 +30,29 @@ def read_topics(path: str | os.PathLike[str]) -> Topics:
     file = Path(path)
     head = head_of(file)
     if is_smart(head):
-        ids, texts = smart_topics(file)
+        read = smart_topics
     elif is_topics(head):
-        ids, texts = trec_topics(file)
-    elif head.lstrip()[:1] == b"{":
-        ids, texts = _json_topics(file)
+        read = trec_topics
     else:
-        ids, texts = _line_topics(file)
+        read = _json_topics if head.lstrip()[:1] == b"{" else _line_topics
+    pairs = list(read(file))
     try:
-        return Topics(tuple(ids), tuple(texts))
+        return Topics(tuple(name for name, _ in pairs), tuple(text for _, text in pairs))
     except DataError as problem:
         raise FormatError(problem.args[0], path=file) from None
 
 
-def _json_topics(path: Path) -> tuple[list[str], list[str]]:
-    ids, texts = [], []
+def _json_topics(path: Path) -> Iterator[tuple[str, str]]:
     for line, value in json_objects(path):
         name = id_name(value, (*ID_NAMES, *_IDS))
         text = next((value[key] for key in _TEXTS if isinstance(value.get(key), str)), None)
         if name is None or text is None:
             raise FormatError('A query is {"_id": …, "text": …}; one of the two is missing.', path=path, line=line)
-        ids.append(id_of(value, path, line, name))
-        texts.append(whole_text(text))
-    return ids, texts
+        yield id_of(value, path, line, name), whole_text(text)
 
 
-def _line_topics(path: Path) -> tuple[list[str], list[str]]:
-    ids: list[str] = []
-    texts: list[str] = []
+def _line_topics(path: Path) -> Iterator[tuple[str, str]]:
+    has_begun = False  # what comes before the first query is a header
     for number, line in open_bytes(path).lines():
         if not line.strip():
             continue
@@ -66,8 +62,6 @@ def _line_topics(path: Path) -> tuple[list[str], list[str]]:
             raise FormatError("The query is not UTF-8 text.", path=path, line=number) from None
         if not tab or not own.strip() or "\0" in own:
             raise FormatError("A query is an id, a tab and its words on one line.", path=path, line=number)
-        if not ids and own.strip().lower() in QUERY_NAMES:
-            continue
-        ids.append(own.strip())
-        texts.append(words.strip())
-    return ids, texts
+        has_begun = has_begun or own.strip().lower() not in QUERY_NAMES
+        if has_begun:
+            yield own.strip(), words.strip()

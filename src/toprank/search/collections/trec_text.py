@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from toprank.errors import FormatError
@@ -54,16 +55,14 @@ def trec_documents(path: Path) -> tuple[list[str], dict[str, list[str]]]:
     return ids, {"title": titles, "body": bodies} if any(titles) else {"body": bodies}
 
 
-def trec_topics(path: Path) -> tuple[list[str], list[str]]:
-    """Ids and words of topics: their titles, or their descriptions where they have none."""
-    ids, texts = [], []
-    for number, match in enumerate(_TOPIC.finditer(read_text(path)), 1):
-        own = _NUMBER.search(match[1])
-        words = [" ".join(part[1].split()) for part in (_WORDS.search(match[1]), _DESCRIPTION.search(match[1])) if part]
+def trec_topics(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield ids and words of topics: their titles, or their descriptions where they have none."""
+    topics = _TOPIC.findall(read_text(path))
+    if not topics:
+        raise FormatError("There is no whole topic, from <top> to </top>.", path=path)
+    for number, topic in enumerate(topics, 1):
+        own = _NUMBER.search(topic)
+        words = [" ".join(part[1].split()) for part in (_WORDS.search(topic), _DESCRIPTION.search(topic)) if part]
         if own is None or not any(words):
             raise FormatError(f"Topic number {number} has no <num>, or neither <title> nor <desc>.", path=path)
-        ids.append(own[1].strip())
-        texts.append(unmarked(next(filter(None, words))))
-    if not ids:
-        raise FormatError("There is no whole topic, from <top> to </top>.", path=path)
-    return ids, texts
+        yield own[1].strip(), unmarked(next(filter(None, words)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from toprank.compute import FloatArray, IntArray
-from toprank.data.trec import Run
+from toprank.data.trec import Run, write_run
 from toprank.errors import DataError
 from toprank.fusion.combining import K
 from toprank.search.collections.collection import few
@@ -85,3 +86,10 @@ def checked_runs(runs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Run]:
             raise DataError(f"Two runs have the tag '{run.tag}'; give them names: {{'first': 'a.run', 'second': …}}.")
         by_tag[run.tag] = run
     return by_tag
+
+
+def write_runs(folder: Path, runs: Mapping[str, Run]) -> None:
+    """Write runs into the folder of an index, by number."""
+    (folder / "runs").mkdir()
+    for place, run in enumerate(runs.values()):
+        write_run(run, folder / "runs" / f"{place}.run")

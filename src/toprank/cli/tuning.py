@@ -1,0 +1,178 @@
+"""`toprank tune`: search hyper-parameters, and write the best model to a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toprank.cli import common, options, reading
+from toprank.cli.options import refuse_set, settings_of, value_of
+from toprank.cli.training import TWICE, TrainedModel, check_judge, read_to_learn
+from toprank.data.typed import typed_command
+from toprank.errors import needs
+
+if TYPE_CHECKING:
+    from toprank.systems import System
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The system, its search space, and the data and metric that trials are judged by."""
+
+    system: Annotated[
+        str | None, typer.Option(help="Which system; `toprank systems` lists them. Default: YetiRank.")
+    ] = None
+    valid: Annotated[
+        Path | None, typer.Option(help="Data to judge trials on. Default: hold out a fifth of the queries of DATA.")
+    ] = None
+    folds: Annotated[
+        int | None, typer.Option(min=2, help="Judge by cross-validation with this many folds of queries instead.")
+    ] = None
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of dates: the latest fifth is held out, or --folds follow time."),
+    ] = None
+    trials: Annotated[int, typer.Option(min=1, help="Number of trials, including those of a resumed study.")] = 50
+    seconds: Annotated[float | None, typer.Option(help="Time for the search; no limit by default.")] = None
+    space: Annotated[
+        list[str] | None,
+        typer.Option("--space", help="name=low:high, name=low:high:log or name=a,b,c. May be given several times."),
+    ] = None
+    setting: options.Settings = None
+    metric: Annotated[str | None, typer.Option(help="Metric to judge by. Default: the system's own.")] = None
+    convention: options.ConventionName = "standard"
+    unjudged: options.OfUnjudged = None
+
+
+@dataclass(frozen=True)
+class StudyFiles:
+    """The files that keep and show the study."""
+
+    storage: Annotated[Path | None, typer.Option(help="An SQLite file that keeps the study, to be resumed.")] = None
+    study: Annotated[str | None, typer.Option(help="The name of the study in that file.")] = None
+    plot: Annotated[Path | None, typer.Option(help="Draw importance and history: .svg, .png or .pdf.")] = None
+
+
+def tune(
+    data: options.Learned,
+    model: options.Model,
+    search: SearchOptions,
+    study: StudyFiles,
+    output: options.JsonOutput,
+    read: reading.OfLearned,
+    running: options.Training,
+) -> None:
+    """Search hyper-parameters, fit the best, and write it to a file.
+
+    For example:
+
+    \b
+      toprank tune train.txt --valid vali.txt --system YetiRank --seconds 300 --model m.toprank
+      toprank tune log.parquet --by date --model m.toprank
+      toprank tune train.txt --folds 5 --trials 100 --storage study.db --plot study.svg --model m.toprank
+      toprank tune train.txt --valid vali.txt --space num_leaves=8:128:log --space l2=0.1,1,10 --model m.toprank
+    """
+    from toprank.model_selection.tuning import tune as tuned_by
+
+    chosen, fixed, space = _checked(search)
+    common.check_writable(model, "model.toprank")
+    _check_plot(study.plot)
+    keywords = {**options.keywords_of(read), "threads": running.threads}
+    documents, held_out = read_to_learn(data, search.valid, search.by, search.unjudged, keywords)
+    tuned = tuned_by(
+        chosen,
+        documents,
+        held_out,
+        metric=search.metric,
+        convention=search.convention,
+        trials=search.trials,
+        seconds=search.seconds,
+        space=space or None,
+        folds=search.folds,
+        by=search.by,
+        storage=study.storage,
+        study=study.study,
+        seed=running.seed,
+        threads=running.threads,
+        verbose=not common.is_quiet(),
+        **fixed,
+    )
+    tuned.ranker.training_ |= {
+        "system": chosen.name,
+        "convention": search.convention,
+        "command": typed_command(),
+        "tuned": {"metric": tuned.metric, "value": tuned.value, "trials": len(tuned.trials), "on": tuned.judged_on},
+    }
+    done = TrainedModel(
+        tuned.ranker, chosen.name, tuned.name, tuned.metric, tuned.to_dict, partial(str, tuned), tuned.interrupted
+    )
+    done.save(model)
+    if study.plot is not None:
+        tuned.plot(study.plot)
+    done.tell(model, output.json)
+
+
+def _checked(search: SearchOptions) -> tuple[System, dict[str, Any], dict[str, Any]]:
+    """Return the system, the settings that are fixed, and the search space; refuse them before anything is read."""
+    from toprank import systems
+    from toprank.model_selection import AUTO
+    from toprank.model_selection.space import read_space
+    from toprank.model_selection.tuning import tune as tuned_by
+
+    name = search.system or systems.RECOMMENDED
+    if name.strip().lower() == AUTO:
+        raise typer.BadParameter("auto belongs to toprank train: it tries several systems; tune searches one.")
+    if search.by is not None and search.valid is not None:
+        raise TWICE
+    needs("optuna", "tune", "toprank tune")
+    chosen, fixed, space = systems.get(name), settings_of(search.setting), _space(search.space or [])
+    for setting in fixed:
+        if setting in signature(tuned_by).parameters:
+            raise refuse_set(setting, "belongs to the search")
+    read_space(chosen, space or None, chosen.plain_options(fixed))
+    check_judge(search.metric, search.convention)
+    return chosen, fixed, space
+
+
+def _check_plot(plot: Path | None) -> None:
+    from toprank.display.pictures import check_picture_path
+
+    common.check_writable(plot, "study.svg")
+    if plot is not None:
+        check_picture_path(plot)
+
+
+def _space(pairs: list[str]) -> dict[str, Any]:
+    """What to search: ``low:high`` and ``low:high:log`` as ranges, ``a,b,c`` or a JSON list as choices.
+
+    >>> _space(["num_leaves=8:128:log", "l2=0.1,1", "hidden=[[64],[32,32]]"])
+    {'num_leaves': (8, 128, 'log'), 'l2': [0.1, 1], 'hidden': [[64], [32, 32]]}
+    >>> _space(["hidden=(64,),(32,32)"])
+    {'hidden': [(64,), (32, 32)]}
+    """
+    space: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = (part.strip() for part in pair.partition("="))
+        if not equals or not name or not text:
+            raise typer.BadParameter(f"--space takes name=low:high, name=low:high:log or name=a,b,c, not '{pair}'.")
+        if name in space:
+            raise typer.BadParameter(f"--space names {name} twice.")
+        listed = value_of(text)
+        if text.startswith("(") and not (isinstance(listed, list) and listed and isinstance(listed[0], tuple)):
+            raise typer.BadParameter(f"--space {pair}: a range is {name}=low:high, a choice {name}=a,b,c.")
+        if isinstance(listed, list):
+            space[name] = listed
+        elif "[" in text or "]" in text:
+            raise typer.BadParameter(
+                f"--space {pair} is not a list: {name}=a,b,c, or JSON as in hidden=[[64],[32,32]]."
+            )
+        elif "," in text or ":" not in text:
+            space[name] = [value_of(part.strip()) for part in text.split(",")]
+        else:
+            space[name] = tuple(value_of(part.strip()) for part in text.split(":"))
+    return space

@@ -1,0 +1,363 @@
+"""Propensities by context: a curve for each device, surface or class of queries, or a number for each cell of a page.
+
+Each context of whole sessions has a curve, relative to its own first position, shrunk towards the curve of the whole
+log if data are few (`empirical_bayes`). Contexts that vary within sessions make cells with the positions; documents
+that were shown in cells of several contexts connect these, and all are relative to the first cell. Both use the methods
+of `intervention_harvesting`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.context_propensities import ContextPropensities, of_layout
+from toprank.clicks.contexts import Context, ContextCells, Contexts, ContextTest, contexts_of, differ
+from toprank.clicks.curves import Curves
+from toprank.clicks.empirical_bayes import Shrunk, drawn, shrunk
+from toprank.clicks.intervention_harvesting import (
+    HARVESTED,
+    Propensities,
+    PropensityEstimator,
+    components,
+    harvested,
+    least_noise,
+    prepared,
+    refuse_one_order,
+    relative_examinations,
+    shuffled,
+)
+from toprank.clicks.log import COMPARED, ClickLog, redrawn, sums, sums_by
+from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import check_number, check_whole
+from toprank.errors import DataError, held_warnings
+from toprank.rankers.base import ConvergenceWarning
+from toprank.significance import Interval, redrawn_interval
+
+_SHRINKAGE_DRAWS = 50  # of queries, if they only determine how much of a curve is its own
+_CONNECTING_CLICKS = 1e-6  # of the prior that joins contexts: only documents do
+
+
+@dataclass(frozen=True)
+class _Resampling:
+    """The bootstrap over queries and the test of differences."""
+
+    resamples: int
+    confidence: float
+    seed: int
+    tested: bool
+
+    def difference(self, log: ClickLog, contexts: Contexts) -> ContextTest:
+        """Test whether contexts differ, unless no test was asked for."""
+        return differ(log, contexts, self.seed) if self.tested else ContextTest(np.nan, 0)
+
+
+def by_context(
+    log: ClickLog, context: Context, method: str = "all-pairs", *, resamples: int = 200, confidence: float = 0.95,
+    seed: int = 0, tested: bool = True,
+) -> ContextPropensities:  # fmt: skip
+    """Estimate the propensities of each context, and test whether they differ; see `toprank.clicks.propensities`."""
+    check_whole("resamples", resamples, 2)
+    check_number("confidence", confidence, above=0, below=1)
+    _check_method(method)
+    contexts = contexts_of(log, context)
+    if len(contexts.names) < 2:
+        raise DataError(
+            f"All impressions of the log have the same {contexts.called}, '{contexts.names[0]}': so there is nothing "
+            "to compare; leave it out."
+        )
+    estimate = _of_cells if contexts.varies else _of_sessions
+    return estimate(log, contexts, method, _Resampling(resamples, confidence, seed, tested))
+
+
+def curves_by_context(log: ClickLog, context: Context, method: str, least: float, like: Curves | None = None) -> Curves:
+    """Return the curves of a log's contexts; those of a part of a log are shrunk as much as `like`."""
+    _check_method(method)
+    if like is None or like.layout is None or like.shrunk is None:
+        # Cells are not shrunk: their intervals, which are not used here, take as few draws as possible.
+        draws = 2 if contexts_of(log, context).varies else _SHRINKAGE_DRAWS
+        by_value = by_context(log, context, method, resamples=draws, tested=False)
+        refuse_one_order(log, by_value.whole.identified)
+        return by_value.curves(least)
+    layout, shrinkage = like.layout, like.shrunk
+    number = layout.rows(log) - 1
+    ready = _Prepared.of(log, Contexts(layout.columns, layout.names, False, layout.depth, number), method)
+    refuse_one_order(log, ready.whole.identified)
+    whole, each = ready.estimate(np.ones(log.n_queries))
+    deviation = drawn(_deviations(whole, each), shrinkage.own, ready.expected(), shrinkage.variance)
+    values = whole * np.exp(deviation)
+    slopes = values * scales(log, number, values)[:, None]
+    return of_layout(whole, slopes, layout, method, least, shrinkage)
+
+
+def _check_method(method: str) -> None:
+    if method not in HARVESTED:
+        raise DataError(
+            f"Propensities by context are estimated by {', '.join(HARVESTED[:-1])} or {HARVESTED[-1]}; {method} has no "
+            "contexts. Use one of these methods, or fit the sessions of one context alone."
+        )
+
+
+class _Prepared(NamedTuple):
+    """The log, and the sessions of each context that has any, prepared for a method."""
+
+    whole: PropensityEstimator
+    parts: dict[int, PropensityEstimator]
+    contexts: Contexts
+
+    @classmethod
+    def of(cls, log: ClickLog, contexts: Contexts, method: str) -> _Prepared:
+        if method == "randomisation" and "explored" in log.columns:
+            kept = log.columns["explored"].astype(bool)[log.offsets[:-1]]
+            contexts = replace(contexts, number=contexts.number[np.repeat(kept, np.diff(log.offsets))])
+            log = shuffled(log)
+        whole, of_session = prepared(log, method), contexts.number[log.offsets[:-1]]
+        with held_warnings():  # preparing the whole log has already warned
+            present = np.unique(of_session[of_session >= 0]).tolist()
+            parts = {number: prepared(log.select(of_session == number), method) for number in present}
+        return cls(whole, parts, contexts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of contexts and of positions."""
+        return len(self.contexts.names), self.contexts.depth
+
+    def estimate(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the curve of the whole, and a row for each context; NaN if not identified."""
+        table = np.full((1 + self.shape[0], self.shape[1]), np.nan)
+        with held_warnings(ConvergenceWarning):  # the few sessions of a context are shrunk towards the whole log
+            for row, part in [(0, self.whole), *((number + 1, part) for number, part in self.parts.items())]:
+                table[row, : len(part.identified)] = np.where(part.identified, part.estimate(weights), np.nan)
+        return table[0], table[1:]
+
+    def least_noise(self, each: FloatArray) -> FloatArray:
+        """Return the least variance of the logarithm of each estimate, by context and position; ∞ without data."""
+        noise = np.full(each.shape, np.inf)
+        for number, part in self.parts.items():
+            noise[number] = least_noise(part.log, each[number])
+        return noise
+
+    def counts(self) -> tuple[FloatArray, FloatArray]:
+        """Return the clicks of each context at each position, and its impressions there."""
+        clicks, shown = np.zeros((2, *self.shape))
+        for number, part in self.parts.items():
+            position, weight = part.log.position - 1, part.log.impression_weights
+            clicks[number] = sums(position, part.log.clicks * weight, self.shape[1])
+            shown[number] = sums(position, weight, self.shape[1])
+        return clicks, shown
+
+    def expected(self) -> FloatArray:
+        """Return the clicks of each context at each position, if they were spread as those of the whole are."""
+        clicks, shown = self.counts()
+        like_whole = shown * (clicks.sum(axis=0) / np.maximum(shown.sum(axis=0), 1))
+        ratio = clicks.sum(axis=1) / np.maximum(like_whole.sum(axis=1), 1e-300)
+        return np.asarray(like_whole * ratio[:, None])
+
+
+def _deviations(whole: FloatArray, each: FloatArray) -> FloatArray:
+    """Return the logarithms of the contexts' estimates relative to the whole's."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.log(each) - np.log(whole))
+
+
+def _of_sessions(log: ClickLog, contexts: Contexts, method: str, resampling: _Resampling) -> ContextPropensities:
+    """Estimate a curve for each context, shrunk towards that of the whole."""
+    ready = _Prepared.of(log, contexts, method)
+    log, number = ready.whole.log, ready.contexts.number
+    whole, each = ready.estimate(np.ones(log.n_queries))
+    draws = [ready.estimate(weights) for weights in redrawn(log, resampling.resamples, resampling.seed)]
+    wholes = np.array([curve for curve, _ in draws])
+    deviations = np.array([_deviations(*draw) for draw in draws])
+    queries = np.zeros(ready.shape[0], np.int64)
+    for row, part in ready.parts.items():
+        queries[row] = len(np.unique(part.log.session_query))
+    deviation, (clicks, _) = _deviations(whole, each), ready.counts()
+    click_shares = clicks.sum(axis=1) / max(clicks.sum(), 1e-300)
+    beside_whole = (1 - click_shares[:, None]) ** 2  # of which the context is so large a part
+    noise = _noise(deviations, ready.least_noise(each) * beside_whole, queries)
+    # All curves are relative to the first position, where nothing is to be shrunk.
+    shrinkage = shrunk(deviation[:, 1:], noise[:, 1:], ready.expected()[:, 1:], click_shares).with_first_position()
+    own = shrinkage.own
+    values = whole * np.exp(shrinkage.deviation)
+    values[:, 0] = whole[0]
+    whole_alone = (own == 0) | ~np.isfinite(deviation)
+    whole_alone[:, 0] = True
+    pulled = np.where(whole_alone, 0.0, own * np.where(np.isfinite(deviations), deviations, np.nan))
+    n = len(np.unique(log.session_query))
+    n_queries = np.where(own[:, 1:].any(axis=1), queries, n)
+    intervals = _intervals(values, wholes[:, None, :] * np.exp(pulled), shrinkage, n_queries, resampling.confidence)
+    of_whole = redrawn_interval(whole, list(wholes), n, resampling.confidence, ratios=True)
+    identified = np.isfinite(values)
+    return ContextPropensities(
+        layout=ContextCells(contexts.columns, contexts.names, False, log.depth),
+        values=values,
+        intervals=intervals,
+        own=np.where(identified, own, 0.0),
+        identified=identified,
+        whole=Propensities(
+            whole, of_whole, ready.whole.identified, ready.whole.graph, method, resampling.confidence,
+            resampling.resamples,
+        ),
+        scales=scales(log, number, values),
+        sizes=np.bincount(number[log.offsets[:-1]], minlength=len(contexts.names)),
+        clicks=sums(number, log.clicks, len(contexts.names)).astype(np.int64),
+        difference=resampling.difference(log, ready.contexts),
+        between=shrinkage.between,
+        variance=shrinkage.variance,
+        method=method,
+        confidence=resampling.confidence,
+        resamples=resampling.resamples,
+    )  # fmt: skip
+
+
+def _noise(deviations: FloatArray, least: FloatArray, queries: IntArray) -> FloatArray:
+    """Return the variance of deviations over queries, at least that of the clicks themselves.
+
+    It is ∞ if fewer than two queries, or fewer than half of the draws, identify the deviation. Few draws, or few
+    queries, may not show the variance of the clicks.
+    """
+    known = np.isfinite(deviations)
+    count = known.sum(axis=0)
+    mean = np.where(known, deviations, 0.0).sum(axis=0) / np.maximum(count, 1)
+    few = queries / np.maximum(queries - 1, 1)  # draws of few queries spread less by this factor
+    spread = np.where(known, (deviations - mean) ** 2, 0.0).sum(axis=0) / np.maximum(count - 1, 1) * few[:, None]
+    measurable = (2 * count >= len(deviations)) & (queries >= 2)[:, None]
+    return np.where(measurable, np.maximum(spread, least), np.inf)
+
+
+def _intervals(
+    values: FloatArray, draws: FloatArray, shrinkage: Shrunk, queries: IntArray, confidence: float
+) -> Interval[FloatArray]:
+    """Return intervals from the spread of the draws and the variance that shrinkage leaves unknown."""
+    low, high = np.full((2, *values.shape), np.nan)
+    for row, n in enumerate(queries.tolist()):
+        besides = shrinkage.unknown[row] * values[row] ** 2
+        low[row], high[row] = redrawn_interval(
+            values[row], list(draws[:, row]), n, confidence, ratios=True, besides=besides
+        )
+    return Interval(
+        values, low, high, confidence, int(queries.max()), f"t, {len(draws):,} draws of queries", "estimate"
+    )
+
+
+# ---- cells of contexts and positions ----
+
+
+def in_cells(log: ClickLog, contexts: Contexts) -> tuple[ClickLog, IntArray]:
+    """Return the log with cells as positions, and context × depth + position - 1 for each cell.
+
+    Cells are numbered by position and then by context.
+
+    >>> log = ClickLog.of(["q"] * 3, list("abc"), [1, 1, 2], [0, 0, 1], ["s"] * 3, module=["main", "ads", "main"])
+    >>> celled, cells = in_cells(log, contexts_of(log, "module"))
+    >>> celled.position.tolist(), celled.document_ids[celled.pair].tolist(), cells.tolist()
+    ([1, 2, 3], ['b', 'a', 'c'], [0, 2, 3])
+    """
+    n_contexts, depth = np.int64(len(contexts.names)), log.depth
+    places, number = np.unique((log.position - 1) * n_contexts + contexts.number, return_inverse=True)
+    if len(places) > COMPARED:
+        raise DataError(
+            f"{contexts.called} and positions make {len(places):,} cells. Every pair of cells would need a number, so "
+            f"{COMPARED:,} cells are the most; log.top(k) keeps the first positions only."
+        )
+    order = np.lexsort((number, log.session))
+    return log.take(order, position=number[order] + 1), (places % n_contexts) * depth + places // n_contexts
+
+
+def _of_cells(log: ClickLog, contexts: Contexts, method: str, resampling: _Resampling) -> ContextPropensities:
+    """Estimate a number for each cell, as for positions."""
+    celled, cells = in_cells(log, contexts)
+    estimate = harvested(
+        celled, method, resamples=resampling.resamples, confidence=resampling.confidence, seed=resampling.seed
+    )
+    n_contexts, depth = len(contexts.names), log.depth
+
+    def table(of: npt.NDArray[Any], empty: float) -> npt.NDArray[Any]:
+        cells_of_contexts = np.full(n_contexts * depth, empty, dtype=of.dtype)
+        cells_of_contexts[cells[: len(of)]] = of
+        return cells_of_contexts.reshape(n_contexts, depth)
+
+    values, (low, high) = table(estimate.values, np.nan), (table(end, np.nan) for end in estimate.intervals)
+    in_session = np.unique(log.session * np.int64(n_contexts) + contexts.number) % n_contexts
+    return ContextPropensities(
+        layout=ContextCells(contexts.columns, contexts.names, True, depth),
+        values=values,
+        intervals=replace(estimate.intervals, value=values, low=low, high=high),
+        own=table(np.ones(len(estimate.values)), 0.0),
+        identified=table(estimate.identified, False),
+        whole=estimate,
+        scales=np.ones(n_contexts),
+        sizes=np.bincount(in_session, minlength=n_contexts),
+        clicks=sums(contexts.number, log.clicks, n_contexts).astype(np.int64),
+        difference=resampling.difference(log, contexts),
+        between=0.0,
+        variance=np.zeros((n_contexts, 1)),
+        method=method,
+        confidence=resampling.confidence,
+        resamples=resampling.resamples,
+    )
+
+
+# ---- how often the first position of each context is clicked ----
+
+
+def scales(log: ClickLog, number: IntArray, values: FloatArray) -> FloatArray:
+    """Estimate how often the first position of each context is clicked, from documents that several contexts showed.
+
+    A document's expected clicks in a context are its worth × the scale × the propensities of its positions there.
+    Contexts that share no documents, such as classes of queries, cannot be compared, and need not be. Scales from few
+    clicks are shrunk towards 1. The mean over sessions is 1.
+    """
+    n_contexts = len(values)
+    of_session = number[log.offsets[:-1]]
+    known = of_session >= 0
+    sessions = sums(of_session[known], log.session_weights[known], n_contexts)
+    looks = np.where(number >= 0, values[np.maximum(number, 0), log.position - 1], np.nan)
+    used, weight = looks > 0, log.impression_weights
+    key, (shown, clicked) = sums_by(
+        log.pair[used] * np.int64(n_contexts) + number[used], (looks * weight)[used], (log.clicks * weight)[used]
+    )
+    document, context = np.unique(key // n_contexts, return_inverse=True)[1], key % n_contexts
+    shared = np.bincount(document)[document] > 1
+    found = np.ones(n_contexts)
+    if not shared.any():
+        return found
+    document, context, shown, clicked = document[shared], context[shared], shown[shared], clicked[shared]
+    for group in _groups(document, context, n_contexts):
+        rows = np.isin(context, group)
+        place = np.searchsorted(group, context[rows])
+        scale = _relative(document[rows], place, shown[rows], clicked[rows], len(group))
+        share = sessions[group] / max(sessions[group].sum(), 1)
+        found[group] = scale / max(float(scale @ share), 1e-300)
+    return found
+
+
+def _groups(document: IntArray, context: IntArray, n_contexts: int) -> list[IntArray]:
+    """Return the groups of two or more contexts that share documents."""
+    from scipy.sparse import csr_matrix
+
+    of = csr_matrix((np.ones(len(document)), (document, context)), shape=(int(document.max()) + 1, n_contexts))
+    label = components(of.T @ of)
+    groups = [np.flatnonzero(label == group) for group in np.unique(label[np.unique(context)])]
+    return [group for group in groups if len(group) > 1]
+
+
+def _relative(
+    document: IntArray, context: IntArray, shown: FloatArray, clicked: FloatArray, n_contexts: int
+) -> FloatArray:
+    """Return the scales of contexts relative to each other."""
+    document = np.unique(document, return_inverse=True)[1]
+    begins = np.searchsorted(document, np.arange(int(document.max()) + 2))
+    scale, _ = relative_examinations(begins, context.astype(np.int32), shown, clicked, n_contexts, _CONNECTING_CLICKS)
+    clicks = sums(context, clicked, n_contexts)
+    if not clicks.any():
+        return np.ones(n_contexts)
+    expected = sums(context, shown, n_contexts) * (clicks.sum() / shown.sum())
+    with np.errstate(divide="ignore"):
+        deviation = np.where(clicks > 0, np.log(scale) - np.average(np.log(scale), weights=clicks), -np.inf)
+        noise = np.where(clicks > 0, 1 / clicks, np.inf)
+    shrinkage = shrunk(deviation[:, None], noise[:, None], expected[:, None], clicks / clicks.sum())
+    return np.exp(shrinkage.deviation[:, 0])

@@ -1,0 +1,519 @@
+"""How likely a position is looked at, harvested from documents that stood at several.
+
+A document of a query that was shown at positions k and l tells how these two compare, whatever it is worth. So
+positions are the nodes of a graph and such documents its edges: what is not joined to the first position cannot be
+compared with it, and no estimator can know better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.clicks.log import (
+    COMPARED,
+    ClickLog,
+    UnidentifiedError,
+    UnidentifiedWarning,
+    check_log,
+    redrawn,
+    sums,
+    sums_by,
+)
+from toprank.clicks.recency import Recency
+from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import check_number, check_whole
+from toprank.data.queries import places_within
+from toprank.display.pictures import Picture
+from toprank.display.record import Record, to_json
+from toprank.display.svg import WIDTH, Box, Scale, axes, marked_ticks, marker, path, tag
+from toprank.display.tables import Part, Table, bracketed, json_rows, percent
+from toprank.errors import DataError, Remedy, UnknownNameError, held_warnings, warn_user
+from toprank.rankers.base import ConvergenceWarning
+from toprank.significance import Interval, effective_sample, redrawn_interval
+
+_SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top in a share of the sessions."
+SWAP = "Swap neighbours or shuffle the top in a share of the sessions, and the log will be able to say."
+TELL = Remedy(f"Give {{propensities}}, {_SHOW}", propensities=...)
+_MIN_Z = 4.0  # standard errors
+_PRIOR = 1e-6  # clicks at each position, so that one without any is compared at all
+_MAX_STEPS = 100
+_CONVERGENCE_TOLERANCE = 1e-10  # of log θ: steps are Newton's, so that the next one would be shorter than rounding
+_ROUNDING = 1e-15  # of the likelihood: less than this a step cannot be seen to raise it
+_RIDGE = 1e-9  # clicks' worth of information, which keeps what has none at all invertible
+_MAX_STEP = 3.0  # of log θ in one step: far from the maximum the curvature tells little
+HARVESTED: tuple[str, ...] = ("all-pairs", "pivot", "chain", "randomisation")
+
+
+class Edge(NamedTuple):
+    """Two positions, and the documents that were shown at both."""
+
+    first: int
+    second: int
+    pairs: int
+    impressions: int
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Which positions can be compared.
+
+    Attributes:
+        depth: the lowest position.
+        edges: positions that share documents.
+        components: groups of positions that are joined, the one of the first position first.
+    """
+
+    depth: int
+    edges: tuple[Edge, ...]
+    components: tuple[tuple[int, ...], ...]
+
+    @property
+    def identified(self) -> npt.NDArray[np.bool_]:
+        """Whether each position is joined to the first."""
+        return self.joined(1)
+
+    def joined(self, documents: int) -> npt.NDArray[np.bool_]:
+        """Whether each position is joined to the first, from one to the next by at least so many documents."""
+        joined = np.zeros((self.depth, self.depth), dtype=bool)
+        for edge in self.edges:
+            joined[edge.first - 1, edge.second - 1] = edge.pairs >= documents
+        label = components(joined)
+        return np.asarray(label == label[0])
+
+
+class _Harvest(NamedTuple):
+    """Pairs at two positions: of each (document, k, l) with k ≠ l the query, k, l, and the rate of clicks at k.
+
+    Where sessions weigh by their age, rates are weighted means, and a document whose impressions count less on average
+    counts less: by n_k n_l / (n_k + n_l) of the weights as a part of that of the numbers, which is the same at k and l.
+    """
+
+    query: IntArray
+    here: IntArray
+    there: IntArray
+    rate: FloatArray
+    shown: FloatArray
+    weight: FloatArray
+
+    @classmethod
+    def of(cls, log: ClickLog) -> _Harvest:
+        check_compared(log)
+        depth = log.depth
+        weight = log.impression_weights
+        cell, (shown, counted, clicked) = sums_by(
+            log.pair * np.int64(depth) + log.position - 1, None, weight, weight * log.clicks
+        )
+        rate = clicked / counted
+        pair, position = cell // depth, cell % depth
+        begins = np.searchsorted(pair, np.arange(log.n_pairs + 1))
+        sizes = np.diff(begins)
+        several = np.repeat(sizes, sizes)  # of each cell, the places of its pair
+        first = np.repeat(np.arange(len(cell)), several)
+        second = np.repeat(begins[:-1], sizes)[first] + places_within(several)
+        both = first != second
+        first, second = first[both], second[both]
+        part = (1 / shown[first] + 1 / shown[second]) / (1 / counted[first] + 1 / counted[second])
+        return cls(log.pair_query[pair[first]], position[first], position[second], rate[first], shown[first], part)
+
+
+def graph(log: ClickLog) -> Graph:
+    """The positions of a log, joined where a document of a query was shown at both.
+
+    >>> log = ClickLog.of(["q", "q", "q", "q", "r"], ["a", "b", "b", "a", "c"], [1, 2, 1, 2, 3], [0] * 5)
+    >>> graph(log).components
+    ((1, 2), (3,))
+    """
+    return _graph(_Harvest.of(log), log.depth)
+
+
+def _graph(harvest: _Harvest, depth: int) -> Graph:
+    pairs = np.bincount(harvest.here * depth + harvest.there, minlength=depth**2).reshape(depth, depth)
+    shown = sums(harvest.here * depth + harvest.there, harvest.shown, depth**2).reshape(depth, depth)
+    edges = tuple(
+        Edge(k + 1, m + 1, int(pairs[k, m]), int(shown[k, m] + shown[m, k]))
+        for k in range(depth)
+        for m in range(k + 1, depth)
+        if pairs[k, m]
+    )
+    label = components(pairs)
+    order = list(dict.fromkeys(label.tolist()))
+    return Graph(depth, edges, tuple(tuple((np.flatnonzero(label == component) + 1).tolist()) for component in order))
+
+
+@dataclass(frozen=True, repr=False)
+class Propensities(Record):
+    """P(look at position k) / P(look at the first).
+
+    Attributes:
+        values: the propensity of each position, from the first on; NaN if the log cannot tell.
+        intervals: their intervals, over queries.
+        identified: whether the log can tell each of them.
+        graph: which positions can be compared, and so why the log can tell.
+        method: the method that estimated them.
+        confidence: confidence level of the intervals.
+        resamples: how often queries were drawn again for the intervals.
+        offsets: what clicks have besides, at each position, where the method tells (``trust``): (click - offset) /
+            value is then what the click would be worth at the first position.
+        offset_intervals: intervals of the offsets.
+        ranker: the ranker that learned what documents are worth, if the method trains one.
+        recency: how sessions were weighed by their age; None if all count alike.
+    """
+
+    values: FloatArray
+    intervals: Interval[FloatArray]
+    identified: npt.NDArray[np.bool_]
+    graph: Graph
+    method: str
+    confidence: float
+    resamples: int = 0
+    offsets: FloatArray | None = None
+    offset_intervals: Interval[FloatArray] | None = None
+    ranker: Any = None
+    recency: Recency | None = None
+
+    def _columns(self) -> dict[str, Sequence[Any]]:
+        columns = {"propensity": self.values, "low": self.intervals.low, "high": self.intervals.high}
+        if self.offsets is not None and self.offset_intervals is not None:
+            ends = {f"offset_{name}": end for name, end in zip(("low", "high"), self.offset_intervals, strict=True)}
+            columns |= {"offset": self.offsets, **ends}
+        numbers = {name: values.tolist() for name, values in columns.items()}
+        return {"position": list(range(1, len(self.values) + 1)), **numbers, "identified": self.identified.tolist()}
+
+    def plot(self) -> Picture:
+        """A mark with its interval for each position that the log tells."""
+        (low, high), places = self.intervals, np.flatnonzero(self.identified & np.isfinite(self.values))
+        if not len(places):
+            raise DataError("There is nothing to draw: the log says nothing about propensities.")
+        box, depth = Box(44, 10, WIDTH - 12, 190), len(self.values)
+        x = Scale(1, max(2, depth), box.left + 8, box.right - 8)
+        most = 1.5 * float(np.nanmax(self.values[places]))  # intervals beyond it, or without an end, end there
+        y = Scale(0, max(1.0, min(most, float(np.nanmax(high[places], initial=0.0)))), box.bottom, box.top)
+        x_ticks = [(v, words) for v, words in marked_ticks(1, x.high, min(10, depth)) if v == int(v)]
+        drawn = [axes(box, x, y, x_ticks, marked_ticks(0, y.high, 5), "position")]
+        points = [(x(float(k + 1)), y(float(self.values[k]))) for k in places]
+        drawn.append(tag("path", d=path(points), cls="line"))
+        for k, (at, height) in zip(places, points, strict=True):
+            if not np.isnan(high[k]):
+                top, bottom = y(min(float(high[k]), y.high)), y(float(low[k]))
+                drawn.append(tag("line", x1=at, x2=at, y1=bottom, y2=top, cls="axis"))
+            words = f"position {k + 1}: {self.values[k]:.3f} {bracketed(low[k], high[k])}"
+            drawn.append(marker(0, at, height, words))
+        return Picture("Propensity by position, with intervals", 230, *drawn)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the propensities as values that JSON can hold; an unidentified number is None."""
+        facts = {"method": self.method, "summary": self.summary, "confidence": self.confidence}
+        return {**facts, "recency": to_json(self.recency), "positions": json_rows(self._columns())}
+
+    @property
+    def summary(self) -> str:
+        """How they were found, and what the log cannot tell."""
+        return " ".join(self._sentences())
+
+    def _sentences(self) -> list[str]:
+        lost = [str(k + 1) for k in np.flatnonzero(~self.identified)]
+        heading = f"Propensities by {self.method}, relative to the first position."
+        if self.recency is not None:
+            heading = f"{heading} {self.recency}"
+        if np.isnan(self.values[self.identified]).any():
+            words = (
+                "No document that was also shown elsewhere was clicked at the first position, so there is nothing to "
+            )
+            return [heading, f"{words}compare others with."]
+        if not lost:
+            return [heading]
+        if not np.isnan(self.values).any():
+            return [heading, assumed(self.method, lost)]
+        words = (
+            f"No document joins {'position' if len(lost) == 1 else 'positions'} {', '.join(lost)} to the first, so the "
+            "log cannot say how likely users look there. Show some documents at other positions: swap neighbours, or "
+            "shuffle the top in a share of the sessions."
+        )
+        return [heading, words]
+
+    def _parts(self) -> Sequence[Part]:
+        pairs = [(self.values, self.intervals)]
+        if self.offsets is not None and self.offset_intervals is not None:
+            pairs.append((self.offsets, self.offset_intervals))
+        rows = [(str(k + 1), *(cell for pair in pairs for cell in _cells(k, *pair))) for k in range(len(self.values))]
+        columns = ["position"]
+        for name in ("propensity", "offset")[: len(pairs)]:
+            columns += [name, f"{percent(self.confidence)} interval"]
+        return [*self._sentences(), Table(tuple(columns), rows, names=0)]
+
+
+def _cells(k: int, values: FloatArray, intervals: Interval[FloatArray]) -> tuple[str, str]:
+    return ("—", "") if np.isnan(values[k]) else (f"{values[k]:.3f}", bracketed(intervals.low[k], intervals.high[k]))
+
+
+def assumed(method: str, lost: Sequence[str]) -> str:
+    """What a method that learns from features takes for granted where nothing joins positions."""
+    several = len(lost) > 1
+    return (
+        f"No document and no feature vector joins {'positions' if several else 'position'} {', '.join(lost)} to the "
+        f"first: what {method} says of {'them' if several else 'it'} rests on the ranker alone, which must be right "
+        f"about documents that were never shown there. {SWAP}"
+    )
+
+
+def harvested(
+    log: ClickLog, method: str = "all-pairs", *, resamples: int = 200, confidence: float = 0.95, seed: int = 0
+) -> Propensities:
+    """Propensities from documents that stood at several positions, with intervals by drawing queries again.
+
+    ``all-pairs`` uses every two positions that share documents (Agarwal and others, 2019), ``pivot`` those with the
+    first, ``chain`` neighbours; ``randomisation`` compares the rates of clicks of sessions whose lists were shuffled
+    (those that the column ``explored`` marks; without one all, which warns where they do not look shuffled).
+    They are unbiased where the position, given the query, has nothing to do with what the document is worth: rankers
+    that take turns whatever the user, swaps and shuffles by lot.
+    """
+    check_whole("resamples", resamples, 2)
+    check_number("confidence", confidence, above=0, below=1)
+    ready = prepared(log, method)
+    log, identified = ready.log, ready.identified
+    values = np.where(identified, ready.estimate(np.ones(log.n_queries)), np.nan)
+    with held_warnings(ConvergenceWarning):  # a resample may join fewer positions; its interval gets wider
+        draws = [ready.estimate(weights) for weights in redrawn(log, resamples, seed)]
+    over_queries = redrawn_interval(values, draws, len(np.unique(log.session_query)), confidence, ratios=True)
+    return Propensities(values, over_queries, identified, ready.graph, method, confidence, resamples)
+
+
+class PropensityEstimator(NamedTuple):
+    """A log made ready for a method, which gives propensities for how often each query counts."""
+
+    log: ClickLog
+    estimate: Callable[[FloatArray], FloatArray]
+    graph: Graph
+    identified: npt.NDArray[np.bool_]
+
+
+def prepared(log: ClickLog, method: str) -> PropensityEstimator:
+    """Make a log ready for a method; ``randomisation`` only uses the sessions that were shuffled."""
+    if method not in HARVESTED:
+        raise UnknownNameError("method of propensities", method, HARVESTED)
+    check_log(log)
+    marked = "explored" in log.columns
+    if method == "randomisation" and marked:
+        log = shuffled(log)
+    harvest = _Harvest.of(log)
+    of_log = _graph(harvest, log.depth)
+    used = {
+        "pivot": lambda edge: edge.first == 1,
+        "chain": lambda edge: edge.second == edge.first + 1,
+    }.get(method, lambda _: True)
+    identified = replace(of_log, edges=tuple(filter(used, of_log.edges))).identified
+    if method == "randomisation":
+        shown = np.bincount(log.position - 1, minlength=log.depth) > 0
+        identified = shown & (marked | of_log.identified)
+        if identified[1:].any() and _keeps_its_places(log):
+            warn_user(
+                "Documents stand at the same positions again and again, so not all lists of this log were shuffled, "
+                "and click rates also depend on what the documents are worth. Mark the shuffled sessions in a column "
+                "'explored', or use the method all-pairs, which suits lists whose neighbours were swapped.",
+                UnidentifiedWarning,
+            )
+    return PropensityEstimator(log, partial(_ESTIMATES[method], log, harvest), of_log, identified)
+
+
+def shuffled(log: ClickLog) -> ClickLog:
+    """The sessions that the column ``explored`` marks."""
+    explored = log.columns["explored"].astype(bool)
+    if not explored.any():
+        raise DataError("No session of the log was shuffled (its column explored is false everywhere).")
+    return log.select(explored[log.offsets[:-1]])
+
+
+def refuse_one_order(log: ClickLog, identified: npt.NDArray[np.bool_]) -> None:
+    """Refuse a log whose documents join no positions."""
+    if log.depth > 1 and not identified[1:].any():
+        raise UnidentifiedError(
+            "No document of the log was shown at two positions, as happens when a single ranker shows its list: the "
+            "log cannot say how likely users look at a position.",
+            remedy=TELL,
+        )
+
+
+def _keeps_its_places(log: ClickLog) -> bool:
+    """Whether documents stand where they stood before more often than shuffled lists would have it.
+
+    With u a document's place in its list less the middle, (Σu)² of a document's impressions is Σu² in expectation where
+    places are drawn by lot. Of each query the excess is summed; queries are independent.
+    """
+    sizes = np.diff(log.offsets)
+    u = log.sessions.places - np.repeat((sizes - 1) / 2, sizes)
+    squares = sums(log.pair_query, sums(log.pair, u, log.n_pairs) ** 2, log.n_queries)
+    excess = squares - sums(log.query, u**2, log.n_queries)
+    return bool(excess.sum() > _MIN_Z * np.sqrt((excess**2).sum()))
+
+
+def _rates(harvest: _Harvest, weights: FloatArray, depth: int) -> tuple[FloatArray, FloatArray]:
+    """Return for every two positions the summed rates of clicks at the first, and the number of documents; weighted."""
+    key, weight = harvest.here * depth + harvest.there, weights[harvest.query] * harvest.weight
+    clicks, shown = sums(key, weight * harvest.rate, depth**2), sums(key, weight, depth**2)
+    return clicks.reshape(depth, depth), shown.reshape(depth, depth)
+
+
+def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
+    return np.asarray(np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0))
+
+
+def _pivot(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
+    clicks, _ = _rates(harvest, weights, log.depth)
+    values = _ratio(clicks[:, 0], clicks[0])
+    values[0] = 1.0
+    return values
+
+
+def _chain(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
+    clicks, _ = _rates(harvest, weights, log.depth)
+    steps = _ratio(np.diag(clicks, -1).copy(), np.diag(clicks, 1).copy())
+    return np.asarray(np.cumprod(np.r_[1.0, steps]), dtype=np.float64)
+
+
+def _randomised(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
+    del harvest
+    weight = log.weighed(weights)
+    rate = _ratio(sums(log.position - 1, weight * log.clicks, log.depth), sums(log.position - 1, weight, log.depth))
+    return rate / rate[0] if rate[0] > 0 else np.full(log.depth, np.nan)
+
+
+def _all_pairs(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
+    """Every two positions are one document, shown so often at both: the position-based model of these documents.
+
+    A position without a click is 0 and not what the prior makes of it; nothing is known relative to such a first one.
+    """
+    clicks, shown = _rates(harvest, weights, log.depth)
+    first, second = np.nonzero(np.triu(shown, 1))
+    if not len(first):
+        return np.concatenate([[1.0], np.full(log.depth - 1, np.nan)])
+    if not clicks[0].any():
+        return np.full(log.depth, np.nan)
+    place = np.stack([first, second], axis=1).reshape(-1)
+    other = np.stack([second, first], axis=1).reshape(-1)
+    begins = 2 * np.arange(len(first) + 1)
+    counts = shown[place, other], clicks[place, other]
+    examination, rests = relative_examinations(begins, place.astype(np.int32), *counts, log.depth, _PRIOR)
+    if not rests:
+        warn_user(
+            "The propensities by all-pairs did not converge: too few clicks connect some positions to the others. "
+            "Show more documents at several positions, or use the method pivot.",
+            ConvergenceWarning,
+        )
+    values = np.where(clicks.any(axis=1), examination, 0.0)
+    joined = components(shown)
+    return np.asarray(np.where(joined == joined[0], values, np.nan))
+
+
+# ---- the likelihood of where clicks fell, given the clicks on each document ----
+
+
+def check_compared(log: ClickLog) -> None:
+    """Refuse a log with more positions than can be compared with each other."""
+    if log.depth > COMPARED:
+        raise DataError(
+            f"The log shows position {log.depth:,}, and every pair of positions would need a number, so {COMPARED:,} "
+            "positions are the most.",
+            remedy=Remedy(f"log.top({COMPARED}) keeps the first ones.", "Leave out the rows of lower positions."),
+        )
+
+
+def components(joined: Any) -> npt.NDArray[np.int32]:
+    """For each position, the number of its component; `joined` is above 0 where two positions are joined."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    return np.asarray(connected_components(csr_matrix(joined > 0), directed=False)[1])
+
+
+def relative_examinations(
+    begins: IntArray,
+    place: npt.NDArray[np.int32],
+    shown: FloatArray,
+    clicked: FloatArray,
+    n_places: int,
+    prior: float,
+) -> tuple[FloatArray, bool]:
+    """The examination of each place, relative to the first, and whether the steps came to rest.
+
+    Of C clicks on a document that was shown n_k times at position k, C n_k θ_k / Σ n_j θ_j are expected at k, however
+    much the document attracts. That holds for one impression a document as for thousands, so the θ that balance these
+    sums have none of the bias of a fit that must also learn an attraction for each document. They maximise the
+    likelihood of where clicks fell, given how many there were of each document, as if clicks were Poisson; it is
+    concave in log θ.
+
+    Args:
+        begins: where the cells of each document begin, and the end.
+        place: the place of each cell.
+        shown: impressions of the document at the place.
+        clicked: clicks among them.
+        n_places: number of places.
+        prior: clicks at each place on a document more, which was shown once at each: it keeps places apart from 0 and
+            joined to each other.
+
+    >>> begins, place = np.array([0, 2, 4]), np.array([0, 1, 0, 1], dtype=np.int32)
+    >>> shown, clicked = np.array([8.0, 8, 3, 6]), np.array([4.0, 2, 1, 1])
+    >>> relative_examinations(begins, place, shown, clicked, 2, 1e-9)[0].round(6).tolist()
+    [1.0, 0.5]
+    """
+    from scipy.sparse import csr_matrix
+
+    every = np.arange(n_places, dtype=np.int32)
+    shape = (len(begins), n_places)  # the last row is the document of the prior
+    pointers = np.append(begins, begins[-1] + n_places)
+    times = csr_matrix((np.append(shown, np.ones(n_places)), np.append(place, every), pointers), shape=shape)
+    clicks = csr_matrix((np.append(clicked, np.full(n_places, prior)), times.indices, pointers), shape=shape)
+    of_document, of_place = (np.asarray(clicks.sum(axis=axis)).ravel() for axis in (1, 0))
+    clicked_on = of_document > 0
+    times, of_document = times[clicked_on], of_document[clicked_on]
+
+    def value(log_theta: FloatArray) -> float:
+        return float(of_place @ log_theta - of_document @ np.log(times @ np.exp(log_theta)))
+
+    log_theta, reached = np.zeros(n_places), value(np.zeros(n_places))
+    for _ in range(_MAX_STEPS):
+        expected = times.multiply(np.exp(log_theta)).tocsr()
+        shares = expected.multiply((1 / np.asarray(expected.sum(axis=1)).ravel())[:, None]).tocsr()
+        gradient = of_place - shares.T @ of_document
+        weighed = shares.multiply(of_document[:, None])
+        curvature = np.diag(shares.T @ of_document) - (shares.T @ weighed).toarray()
+        step = np.zeros(n_places)  # the first stays, since only ratios are in the clicks
+        step[1:] = np.linalg.solve(curvature[1:, 1:], gradient[1:])
+        step *= min(1.0, _MAX_STEP / max(float(np.abs(step).max()), 1e-300))
+        while (raised := value(log_theta + step)) < reached - 1e-12 * abs(reached):
+            step /= 2
+        log_theta, reached = log_theta + step, raised
+        if np.abs(step).max() <= _CONVERGENCE_TOLERANCE or gradient @ step <= _ROUNDING * (1 + abs(reached)):
+            return np.exp(log_theta), True
+    return np.exp(log_theta), False
+
+
+def least_noise(log: ClickLog, curve: FloatArray) -> FloatArray:
+    """The variance of the logarithms of a curve that clicks alone make, were all documents what they are.
+
+    It is the inverse of the information of where the clicks of each document fell (`relative_examinations`), at the
+    curve itself: a curve that runs away because nothing holds it has none, however much its draws agree.
+    """
+    from scipy.sparse import csr_matrix
+
+    depth = len(curve)
+    used = np.nan_to_num(curve)[log.position - 1] > 0
+    document = np.unique(log.pair[used], return_inverse=True)[1]
+    position, n = log.position[used] - 1, int(document.max(initial=0)) + 1
+    sessions = log.session_weights  # as many clicks count as sessions of equal weight would have
+    weight = log.impression_weights[used] * (effective_sample(sessions) / sessions.sum())
+    mass = csr_matrix((curve[position] * weight, (document, position)), shape=(n, depth))  # impressions add up
+    share = mass.multiply(1 / np.maximum(mass.sum(axis=1), 1e-300)).tocsr()
+    expected = share.multiply(sums(document, log.clicks[used] * weight, n)[:, None]).tocsr()
+    information = np.diag(np.asarray(expected.sum(axis=0)).ravel()) - (share.T @ expected).toarray()
+    least = np.zeros(depth)
+    least[1:] = np.diag(np.linalg.inv(information[1:, 1:] + _RIDGE * np.eye(depth - 1)))
+    return least
+
+
+_ESTIMATES = {"all-pairs": _all_pairs, "pivot": _pivot, "chain": _chain, "randomisation": _randomised}

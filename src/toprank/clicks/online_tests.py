@@ -1,0 +1,336 @@
+"""A release to some users: two numbers and a sentence that hold whenever you look.
+
+The difference of what two models bring to a unit (who has a key, of a split; a query, of interleaved lists), with an
+interval that holds at all looks at once (`toprank.significance.sequential`); and whether units were dealt out as they
+were to be, without which the difference says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toprank.clicks.interleaved import teams_of
+from toprank.clicks.log import REWARDS, ClickLog, check_log, numbered, sums
+from toprank.clicks.recency import times_of
+from toprank.compute import FloatArray
+from toprank.data.arguments import check_number
+from toprank.display.record import Record
+from toprank.display.tables import Part, Table, bracketed, json_numbers, percent
+from toprank.errors import DataError, UnknownNameError
+from toprank.significance import Interval, always_half_width, effective_sample, means_without, ratio_p
+from toprank.significance.resampling import jackknife_variance
+
+_BROKEN = 0.01  # a sample ratio that would ever be as odd in fewer than so many splits is no chance
+_ROUNDING = 1e-9  # of the sum of planned shares
+_NO_SESSION = "the other arm"  # the log has the names of arms with sessions only
+_LEAST = 30  # units of each arm, below which nothing is said: means of fewer are not near enough to normal
+
+
+@dataclass(frozen=True, repr=False)
+class Release(Record):
+    """What two models bring to users, and whether users were dealt out as planned.
+
+    Attributes:
+        names: the new model and the current one.
+        metric: ``click`` or ``value``.
+        unit: what the difference is per: ``key``, or ``list`` where lists were interleaved.
+        means: what each model brings per unit.
+        interval: interval of the difference, new less current; it holds at all looks at once.
+        units: number of units of each model; of interleaved lists, how many each model began.
+        shares: the planned shares of the units.
+        ratio_p: p of the units under the shares, at all looks at once.
+        crossed: units that were in several arms; they are left out.
+        left_out: sessions of no arm, or of a plan that is no longer, in words and how often.
+        doubts: sentences on what the difference is of.
+    """
+
+    names: tuple[str, str]
+    metric: str
+    unit: str
+    means: tuple[float, float]
+    interval: Interval
+    units: tuple[int, int]
+    shares: tuple[float, float]
+    ratio_p: float
+    crossed: int
+    left_out: dict[str, int]
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def broken(self) -> bool:
+        """Whether units were not dealt out as planned."""
+        return self.ratio_p < _BROKEN or self.crossed > _BROKEN * sum(self.units)
+
+    @property
+    def difference(self) -> float:
+        """New less current, per unit."""
+        return self.interval.value
+
+    @property
+    def summary(self) -> str:
+        """One sentence: whether the new model brings more, and if not, why that cannot be said."""
+        new, current = self.names
+        if self.ratio_p < _BROKEN:
+            what = "began" if self.unit == "list" else "have"
+            return (
+                f"The assignment is broken, so the difference says nothing: {new} and {current} {what} "
+                f"{self.units[0]:,} and {self.units[1]:,} {self._units}, planned as {self.shares[0]:.1%} and "
+                f"{self.shares[1]:.1%} (p = {self.ratio_p:.2g})."
+            )
+        if self.broken:
+            return f"The assignment is broken, so the difference says nothing: {self.crossed:,} keys were in both arms."
+        low, high = self.interval
+        if not np.isfinite(low):
+            return f"It is too early to say anything: each side needs at least {_LEAST} {self._units}."
+        if low > 0 or high < 0:
+            return f"{new} brings {self._difference} {'more' if low > 0 else 'less'} than {current}, proven."
+        return f"No difference between {new} and {current} is proven so far."
+
+    @property
+    def _units(self) -> str:
+        return "lists" if self.unit == "list" else "keys"
+
+    @property
+    def _difference(self) -> str:
+        what = "clicks" if self.metric == "click" else "of value"
+        return f"{abs(self.difference):.4g} {what} a {self.unit}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; an end that is not known is None."""
+        return {
+            "summary": self.summary, "names": list(self.names), "metric": self.metric, "unit": self.unit,
+            "means": json_numbers(list(self.means)), "difference": self.interval.to_dict(),
+            "confidence": self.interval.confidence, "units": list(self.units), "shares": list(self.shares),
+            "ratio_p": self.ratio_p, "broken": self.broken, "crossed": self.crossed, "left_out": self.left_out,
+            "doubts": list(self.doubts),
+        }  # fmt: skip
+
+    def _columns(self) -> dict[str, Sequence[Any]]:
+        low, high = self.interval
+        return {
+            "new": [self.names[0]], "current": [self.names[1]], "metric": [self.metric], "unit": [self.unit],
+            "difference": [self.difference], "low": [low], "high": [high], "ratio_p": [self.ratio_p],
+            "broken": [self.broken],
+        }  # fmt: skip
+
+    def _parts(self) -> Sequence[Part]:
+        rows = [
+            (name, f"{count:,}", f"{share:.1%}", f"{mean:.4f}" if count else "not known")
+            for name, count, share, mean in zip(self.names, self.units, self.shares, self.means, strict=True)
+        ]
+        what = "clicks" if self.metric == "click" else "value"
+        head = "lists begun" if self.unit == "list" else "keys"
+        low, high = self.interval
+        ends = bracketed(low, high, 4) if np.isfinite(low) else "not known"
+        difference = "not known" if np.isnan(self.difference) else f"{self.difference:+.4f}"
+        sentence = f"Difference per {self.unit}: {difference}, {ends} at {percent(self.interval.confidence)}"
+        left = [f"{words[0].upper()}{words[1:]}: {count:,}." for words, count in self.left_out.items()]
+        table = Table(("model", head, "planned", f"{what} a {self.unit}"), rows, names=1)
+        return [
+            self.summary,
+            table,
+            f"{sentence}, whenever you look. Sample ratio: p = {self.ratio_p:.2g}.",
+            *self.doubts,
+            *left,
+        ]
+
+
+def ab(log: ClickLog, metric: str = "click", *, arms: Sequence[str] | None = None, confidence: float = 0.95) -> Release:
+    """Compare the arms of a split: what they bring to each key, all its sessions together.
+
+    Args:
+        log: with columns ``arm``, ``share`` and ``user``, as a service with a split writes them.
+        metric: ``click`` or ``value``.
+        arms: the new and the current one; None: of two, the one with the larger share is the current one. An arm
+            without sessions has the rest of the shares, and it is too early for an answer.
+        confidence: confidence level of the interval.
+
+    >>> n = 400
+    >>> arm = np.where(np.arange(n) % 4 == 0, "new", "old")
+    >>> log = ClickLog.of(["q"] * n, ["a"] * n, [1] * n, np.arange(n) % 3 == 0, session=np.arange(n),
+    ...                   arm=arm, share=np.where(arm == "new", 0.25, 0.75), user=np.arange(n))
+    >>> release = ab(log)
+    >>> release.names, release.units, release.broken, release.interval.low < 0 < release.interval.high
+    (('new', 'old'), (100, 300), False, True)
+    """
+    check_log(log)
+    check_number("confidence", confidence, above=0, below=1)
+    if metric not in REWARDS:
+        raise UnknownNameError("metric of a release", metric, REWARDS)
+    first = log.offsets[:-1]
+    missing = [name for name in ("arm", "share", "user") if name not in log.columns]
+    if missing:
+        raise DataError(
+            f"The log has no column '{missing[0]}'. An A/B test needs the arm, the share and the user of each session, "
+            "as a service with a split logs them for requests with a key."
+        )
+    arm, share, user = (log.columns[name][first] for name in ("arm", "share", "user"))
+    left_out: dict[str, int] = {}
+    assigned = arm != ""
+    left_out["sessions in no arm, which have no key or asked for a model by name"] = int((~assigned).sum())
+    if not assigned.any():
+        raise DataError("No session of the log belongs to an arm of a split.")
+    assigned, earlier = _of_last_plan(log, assigned, arm, share)
+    left_out["sessions of an earlier plan, with other shares"] = earlier
+    names = _arms_of(arm[assigned], share[assigned], arms)
+    compared = assigned & np.isin(arm, names)
+    others = 1 - sum({name: float(part) for name, part in zip(arm[assigned], share[assigned], strict=True)}.values())
+    planned = [float(share[compared & (arm == name)][0]) if name in arm[compared] else others for name in names]
+    rewards = sums(log.session, log.rewards(metric), log.n_sessions)
+    units = numbered(np.asarray(user[compared], dtype=object))
+    n = len(units.ids)
+    in_arm = np.stack([sums(units.number, arm[compared] == name, n) > 0 for name in names])
+    total = sums(units.number, rewards[compared], n)
+    crossed = in_arm.all(axis=0)
+    new, current = (total[in_arm[side] & ~crossed] for side in (0, 1))
+    counts = len(new), len(current)
+    shares = (planned[0] / sum(planned), planned[1] / sum(planned))
+    left_out = {words: count for words, count in left_out.items() if count}
+    return Release(
+        names=names,
+        metric=metric,
+        unit="key",
+        means=(_mean(new), _mean(current)),
+        interval=_difference(new, current, confidence),
+        units=counts,
+        shares=shares,
+        ratio_p=ratio_p(counts[0], sum(counts), shares[0]),
+        crossed=int(crossed.sum()),
+        left_out=left_out,
+        doubts=_of_versions(log, compared, arm, names),
+    )
+
+
+def _of_versions(log: ClickLog, compared: Any, arm: Any, names: tuple[str, str]) -> tuple[str, ...]:
+    """Sentences on arms whose model was replaced meanwhile."""
+    if "version" not in log.columns:
+        return ()
+    version = log.columns["version"][log.offsets[:-1]]
+    counts = {name: len(np.unique(version[compared & (arm == name)].astype(str))) for name in names}
+    return tuple(
+        f"{name} was {count} versions of a model in turn; the difference is that of all of them together."
+        for name, count in counts.items()
+        if count > 1
+    )
+
+
+def _of_last_plan(log: ClickLog, assigned: Any, arm: Any, share: Any) -> tuple[Any, int]:
+    """The sessions under the shares that were last planned: whoever changed sides with the plan belongs to neither."""
+    plans = {(name, float(part)) for name, part in zip(arm[assigned].tolist(), share[assigned].tolist(), strict=True)}
+    if len(plans) == len({name for name, _ in plans}):
+        return assigned, 0
+    if "time" not in log.columns:
+        raise DataError(
+            "The shares of the split change within the log, which has no times: read only a part with constant shares."
+        )
+    time = np.full(log.n_sessions, -np.inf)
+    time[assigned] = times_of(log.select(assigned))
+    newest: dict[str, float] = {}
+    for place in np.flatnonzero(assigned)[np.argsort(time[assigned], kind="stable")].tolist():
+        newest[arm[place]] = float(share[place])
+    last_plan = assigned & np.array(
+        [newest.get(name) == part for name, part in zip(arm.tolist(), share.tolist(), strict=True)]
+    )
+    since = last_plan & (time > time[assigned & ~last_plan].max())
+    if not since.any():
+        raise DataError(
+            "The shares of the split change within the log, and no session is later than all those with other shares: "
+            "read only a part with constant shares."
+        )
+    return since, int(assigned.sum() - since.sum())
+
+
+def _arms_of(arm: Any, share: Any, arms: Sequence[str] | None) -> tuple[str, str]:
+    """Return the names of the new arm and the current one; one of them may have no session yet."""
+    known = {name: float(share[arm == name][0]) for name in np.unique(arm.astype(str)).tolist()}
+    has_others = sum(known.values()) < 1 - _ROUNDING
+    if arms is not None:
+        if isinstance(arms, str) or len(arms) != 2 or arms[0] == arms[1]:
+            raise DataError(f"arms must be two different names, the new arm and the current one, not {arms!r}.")
+        for name in arms:
+            if name not in known and not has_others:
+                raise UnknownNameError("arm", name, known)
+        return arms[0], arms[1]
+    if len(known) == 1 and has_others:
+        [(name, part)] = known.items()
+        return (_NO_SESSION, name) if part >= 0.5 else (name, _NO_SESSION)
+    if len(known) != 2:
+        listed = ", ".join(known)
+        raise DataError(f"The log has the arms {listed}, but two are compared: name the new and the current one.")
+    new, current = sorted(known, key=lambda name: known[name])
+    return new, current
+
+
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if len(values) else np.nan
+
+
+def _difference(new: FloatArray, current: FloatArray, confidence: float) -> Interval:
+    n, m = len(new), len(current)
+    value = _mean(new) - _mean(current)
+    detail, half = "normal mixture, at all looks at once", np.inf
+    if min(n, m) >= _LEAST:
+        variance = _variance(n, m, new.var(ddof=1), current.var(ddof=1))
+        half = float(always_half_width(variance, n * m / (n + m), confidence))
+    return Interval(value, value - half, value + half, confidence, n + m, detail, "difference per key")
+
+
+def _variance(n: Any, m: Any, of_new: Any, of_current: Any) -> Any:
+    """Return the variance of a difference of means, by the arms' own spreads or that of both together: the larger one.
+
+    A small arm may not have seen rare and large values yet. Going by its own spread alone, whoever looks again and
+    again finds it worse in far more splits than the level says.
+    """
+    of_both = ((n - 1) * of_new + (m - 1) * of_current) / (n + m - 2)
+    return np.maximum(of_new / n + of_current / m, of_both / n + of_both / m)
+
+
+def interleaved_release(log: ClickLog, *, confidence: float = 0.95) -> Release:
+    """Compare two models whose lists were interleaved by team draft: clicks of each one's documents, per list.
+
+    The interval is over queries, for lists of one query are no independent witnesses. That a coin decided who began is
+    checked by who did; the models' names decide which is called the new one.
+
+    Args:
+        log: with a column ``team`` of two values; lists without teams are left out.
+        confidence: confidence level of the interval.
+    """
+    check_log(log)
+    check_number("confidence", confidence, above=0, below=1)
+    left_out: dict[str, int] = {}
+    if "team" in log.columns:
+        mixed = np.asarray(log.columns["team"][log.offsets[:-1]] != "")
+        if mixed.any() and not mixed.all():
+            left_out["lists that were not interleaved"] = int((~mixed).sum())
+            log = log.select(mixed)
+    names, votes = teams_of(log)
+    clicks = [sums(log.session, log.clicks & (votes == side), log.n_sessions) for side in (1, -1)]
+    began = votes[log.offsets[:-1]] == 1
+    counts = (int(began.sum()), int((~began).sum()))
+    differences = clicks[0] - clicks[1]
+    lists = sums(log.session_query, None, log.n_queries)
+    has_lists = lists > 0
+    weights = lists[has_lists]
+    of_query = sums(log.session_query, differences, log.n_queries)[has_lists] / weights
+    value, half = float(differences.mean()), np.inf
+    if len(weights) >= _LEAST:
+        rests = means_without(of_query, weights)
+        half = float(always_half_width(jackknife_variance(rests), effective_sample(weights), confidence))
+    detail = "normal mixture over queries, at all looks at once"
+    interval = Interval(value, value - half, value + half, confidence, len(weights), detail, "difference per list")
+    return Release(
+        names=names,
+        metric="click",
+        unit="list",
+        means=(float(clicks[0].mean()), float(clicks[1].mean())),
+        interval=interval,
+        units=counts,
+        shares=(0.5, 0.5),
+        ratio_p=ratio_p(counts[0], sum(counts), 0.5),
+        crossed=0,
+        left_out=left_out,
+    )

@@ -1,0 +1,114 @@
+"""Click rates, the floor that every click model must beat on sessions it has not seen."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from toprank.clicks.em import rate_prior
+from toprank.clicks.log import ClickLog
+from toprank.clicks.models import ClickModel
+from toprank.compute import FloatArray, IntArray
+
+
+class _Rate(ClickModel):
+    """A rate of clicks: the mean of its Beta posterior."""
+
+    rate_: FloatArray
+    by_features: ClassVar[bool] = False
+
+    @abstractmethod
+    def _group(self, log: ClickLog) -> IntArray:
+        """What the rate is of, for each impression: a number."""
+
+    def _usual_prior(self, log: ClickLog) -> tuple[float, float]:
+        return rate_prior(log, looked_at=np.ones(log.n_impressions, dtype=bool))
+
+    @override
+    def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
+        group, weight = self._group(log), log.weighed(weights)
+        self._shown = np.bincount(group, weight)
+        self._clicked = np.bincount(group, weight * log.clicks)
+        a, b = self.prior_
+        self.rate_ = (self._clicked + a) / (self._shown + a + b)
+        self._learnt(log)
+
+    def _learnt(self, log: ClickLog) -> None:
+        self.attraction_ = np.full(log.n_pairs, float(self.rate_.mean()))
+
+    def posterior_interval(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of each rate, from its Beta posterior.
+
+        They are no `Interval`: that promises how often its ends hold the truth, log after log, while these say where a
+        rate lies for who believes the prior, which is itself learned from the log where none is given.
+        """
+        from scipy.special import betaincinv
+
+        self._check_fitted()
+        a, b = self.prior_[0] + self._clicked, self.prior_[1] + self._shown - self._clicked
+        return betaincinv(a, b, (1 - confidence) / 2), betaincinv(a, b, (1 + confidence) / 2)
+
+    @override
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """The rate of each impression's group."""
+        self._check_fitted()
+        group = self._group(log)
+        unseen = self.prior_[0] / sum(self.prior_)
+        return np.append(self.rate_, unseen)[np.minimum(group, len(self.rate_))]
+
+    @override
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """Clicks at the rates; what the documents are does not matter, but for `DocumentCTR`."""
+        return rng.random(log.n_impressions) < self.chances(log)
+
+
+class GlobalCTR(_Rate):
+    """One rate for all.
+
+    >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [1, 0])
+    >>> float(GlobalCTR(prior=(1, 1)).fit(log).rate_[0])
+    0.5
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ("rate",)
+
+    def _group(self, log: ClickLog) -> IntArray:
+        return np.zeros(log.n_impressions, dtype=np.int64)
+
+
+class RankCTR(_Rate):
+    """A rate for each position."""
+
+    shared: ClassVar[tuple[str, ...]] = ("rate",)
+
+    def _group(self, log: ClickLog) -> IntArray:
+        return log.position - 1
+
+
+class DocumentCTR(_Rate):
+    """A rate for each document of a query, wherever it stood."""
+
+    def _group(self, log: ClickLog) -> IntArray:
+        return log.pair
+
+    def _learnt(self, log: ClickLog) -> None:
+        a, b = self.prior_
+        self.attraction_ = np.append(self.rate_, np.full(log.n_pairs - len(self.rate_), a / (a + b)))
+
+    @override
+    def chances(self, log: ClickLog, *, given: bool = True) -> FloatArray:
+        """The rate of each impression's document."""
+        return self._of_pairs("attraction_", log)[log.pair]
+
+    @override
+    def draw(
+        self, log: ClickLog, attraction: FloatArray, satisfaction: FloatArray, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """Clicks on what attracts, wherever it stands."""
+        return rng.random(log.n_impressions) < attraction

@@ -1,0 +1,100 @@
+"""Single arguments of functions, checked: whole numbers, numbers in a range, flags, callbacks."""
+
+from __future__ import annotations
+
+import math
+from abc import ABCMeta
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toprank.errors import DataError, Remedy
+
+
+def plainer(value: Any) -> Any:
+    """NumPy's numbers as Python's, lists and arrays as tuples, which are equal and hashed by what they hold.
+
+    >>> plainer((np.int64(3), np.bool_(False), "a")), plainer([0, np.array([1.0, 3.0])])
+    ((3, False, 'a'), (0, (1.0, 3.0)))
+    """
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if type(value) in (list, tuple):
+        return tuple(plainer(item) for item in value)
+    return value
+
+
+class PlainArguments(ABCMeta):
+    """The metaclass of classes whose instances are defined by their arguments, which it makes `plainer`: instances are
+    compared, hashed and read back from their repr by them. A class defined elsewhere gets its arguments unchanged: it
+    may compute with an array.
+    """
+
+    def __call__(cls, *arguments: Any, **named: Any) -> Any:
+        """Make a value."""
+        if not cls.__module__.startswith("toprank."):
+            return super().__call__(*arguments, **named)
+        plain = {name: plainer(value) for name, value in named.items()}
+        return super().__call__(*(plainer(value) for value in arguments), **plain)
+
+
+def is_whole(value: Any, least: int, below: int | None = None) -> bool:
+    """Return whether the value is a whole number in that range; True and False are not."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return bool(whole and least <= value and (below is None or value < below))
+
+
+def unfit(name: str, value: Any, wanted: str) -> DataError:
+    """Return the error for a value that an argument must not have; the command line names the option instead."""
+    rest = f"must be {wanted}, not {value!r}."
+    plain = f"{name} {rest}"
+    return DataError(remedy=Remedy(plain, f"{{{name}}} {rest}", plain, **{name: ...}))
+
+
+def check_whole(name: str, value: Any, least: int, below: int | None = None) -> None:
+    """Refuse anything but a whole number of at least `least` (and, if given, below `below`)."""
+    if not is_whole(value, least, below):
+        end = "" if below is None or not is_whole(value, below) else f" and below {below}"
+        raise unfit(name, value, f"a whole number of at least {least}{end}")
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+) -> None:
+    """Refuse anything but a finite number within the bounds; `above` and `below` are themselves outside."""
+    plain = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if (
+        plain
+        and math.isfinite(value)
+        and (above is None or value > above)
+        and (least is None or value >= least)
+        and (below is None or value < below)
+        and (most is None or value <= most)
+    ):
+        return
+    bounds = (("above", above), ("of at least", least), ("below", below), ("at most", most))
+    words = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+    wanted = {"": "finite number", "above 0": "positive number"}.get(words, f"number {words}")
+    raise unfit(name, value, f"a {wanted}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool | np.bool_):
+        raise unfit(name, value, "True or False")
+
+
+def check_callbacks(callbacks: Any, seen: str) -> None:
+    """Refuse anything but a list of functions; `seen` is what they are called with, such as "a Round"."""
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise DataError(f"callbacks takes a list of functions, each of which is called with {seen}.")
+    for callback in callbacks:
+        if not callable(callback):
+            raise DataError(f"{callback!r} is no callback: it cannot be called with {seen}.")

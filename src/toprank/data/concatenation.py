@@ -1,0 +1,99 @@
+"""Several data sets as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import Array
+from toprank.data.carried import NOTHING, Carried
+from toprank.data.dataset import OPTIONAL, RankingData, check_files
+from toprank.data.encoding import Encoding, listed
+from toprank.data.queries import Queries, first_repeat
+from toprank.errors import DataError, Remedy
+
+
+def concatenate(parts: Sequence[RankingData]) -> RankingData:
+    """Several data sets as one, in order. A query that appears in two parts is refused.
+
+    Optional columns must be there in all parts or in none, and all parts must have the same features. The source of the
+    whole (see `RankingData.source_rows`) is that of the first part, then that of the second …
+    """
+    if not parts:
+        raise DataError("There is nothing to concatenate.")
+    if len(parts) == 1:
+        return parts[0]
+    for part in parts:
+        check_files(part)
+    named = [set[str](part.feature_names or ()) for part in parts]
+    some = sorted(named[0].union(*named) - named[0].intersection(*named))
+    if some and all(named):
+        raise DataError(
+            f"Not all parts have {'a column' if len(some) == 1 else 'columns'} {listed(some)}.",
+            remedy=Remedy("Read the others with the columns of the first: like=first.", "They must be the same."),
+        )
+    widths = {part.n_features for part in parts}
+    if len(widths) > 1:
+        remedy = Remedy("Read them with {n_features}.", "They must be the same.", n_features=...)
+        raise DataError(f"The parts have different numbers of features: {sorted(widths)}.", remedy=remedy)
+    if len({part.feature_names for part in parts}) > 1:
+        raise DataError("The parts have different feature names; give all parts the same, or none.")
+    encoding = Encoding.joined([part.encoding for part in parts], parts[0].feature_names)
+    firsts = {part.first_feature_id for part in parts} - {None}
+    if len(firsts) > 1:
+        alike = "read the text of all parts with first_feature_id=0 and the same n_features=."
+        remedy = Remedy(alike, "read the text of all parts in one command.")
+        raise DataError("The first column is feature 0 in some parts and feature 1 in others;", remedy=remedy)
+
+    def joined(name: str) -> Array | None:
+        arrays = [getattr(part, name) for part in parts]
+        if all(array is None for array in arrays):
+            return None
+        if any(array is None for array in arrays):
+            raise DataError(f"Some parts have {name} and some have not; drop it or give it everywhere.")
+        return np.concatenate(arrays)
+
+    if any(part.is_sparse for part in parts):
+        from scipy import sparse
+
+        X: Any = sparse.vstack([sparse.csr_matrix(part.X) for part in parts], format="csr")
+    else:
+        X = np.concatenate(
+            [part.X if encoding is None else encoding.translated(part.X, part.known_columns()) for part in parts]
+        )
+    kinds = {part.qids.dtype.kind for part in parts}
+    qids = np.concatenate([part.qids if len(kinds) == 1 else part.qids.astype(str) for part in parts])
+    repeated = first_repeat(qids)
+    if repeated is not None:
+        raise DataError(f"Query {qids[repeated]} appears in two parts; a query must lie wholly in one.")
+    queries = Queries.from_sizes(np.concatenate([part.queries.sizes for part in parts]))
+    none = all(part.carried is NOTHING for part in parts)
+    return RankingData.trusted(
+        X=X,
+        queries=queries,
+        qids=qids,
+        **{name: joined(name) for name in ("labels", *OPTIONAL)},
+        source_rows=_joined_sources(parts),
+        source_index=_joined_indexes(parts),
+        feature_names=parts[0].feature_names,
+        first_feature_id=firsts.pop() if firsts else None,
+        carried=NOTHING if none else Carried.joined([(part.carried, part.queries) for part in parts], queries),
+        encoding=encoding,
+        roles=parts[0].roles if all(part.roles == parts[0].roles for part in parts) else None,
+    )
+
+
+def _joined_sources(parts: Sequence[RankingData]) -> Array | None:
+    """Return where each document stood in the sources of the parts, one after the other; None if no row was moved."""
+    if all(part.source_rows is None for part in parts):
+        return None
+    starts = np.cumsum([0] + [part.n_documents for part in parts])
+    return np.concatenate([start + part.source_places for start, part in zip(starts, parts, strict=False)])
+
+
+def _joined_indexes(parts: Sequence[RankingData]) -> Any:
+    """Return the index of the frames that the parts came from; None if one of them came from no frame."""
+    indexes = [part.source_index for part in parts]
+    return None if any(index is None for index in indexes) else indexes[0].append(indexes[1:])

@@ -1,0 +1,122 @@
+"""`Record`: the base of results, which derives their JSON form and their frame from their fields."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from operator import attrgetter
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toprank.display.tables import Kind, Shown, frame_of
+
+
+class JsonObject:
+    """A dataclass whose JSON form has an entry for every public field, and for the properties that it names.
+
+    A subclass states only what differs:
+
+    - `json_names`: field → key, if the JSON key is not the name of the field.
+    - `json_fields`: the only fields with an entry. Default: all public ones.
+    - `json_hidden`: fields without an entry, such as fitted rankers and per-query numbers.
+    - `json_properties`: properties with an entry of their own; ``"snippet.text"`` is an attribute of an attribute.
+    """
+
+    json_names: ClassVar[Mapping[str, str]] = {}
+    json_fields: ClassVar[tuple[str, ...] | None] = None
+    json_hidden: ClassVar[frozenset[str]] = frozenset()
+    json_properties: ClassVar[tuple[str, ...]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as values that JSON can hold; a number that is not finite is None."""
+        public = [field.name for field in fields(self) if not field.name.startswith("_")]  # type: ignore[arg-type]
+        names = [*(public if self.json_fields is None else self.json_fields), *self.json_properties]
+        return {
+            self.json_names.get(name, name): self._json_value(attrgetter(name)(self))
+            for name in names
+            if name not in self.json_hidden
+        }
+
+    def _json_value(self, value: Any) -> Any:
+        """Return the value of an entry as JSON holds it."""
+        return to_json(value)
+
+
+class Record(JsonObject, Shown):
+    """A frozen dataclass that holds a result.
+
+    `to_dict` derives from the fields, as `JsonObject` describes, and has the summary; the frame of `to_frame` has the
+    columns of `_columns`. What a terminal and a notebook show is written by hand, in `_parts`.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, repr=False)
+    ... class Gain(Record):
+    ...     metric: str
+    ...     value: float
+    ...     per_query: np.ndarray
+    ...     json_hidden = frozenset({"per_query"})
+    ...     def _parts(self):
+    ...         return [f"{self.metric} gains {self.value:+.2f}."]
+    >>> Gain("ndcg@10", float("nan"), np.zeros(9)).to_dict()
+    {'metric': 'ndcg@10', 'value': None, 'summary': 'ndcg@10 gains +nan.'}
+    """
+
+    json_properties: ClassVar[tuple[str, ...]] = ("summary",)
+
+    def to_frame(self, kind: Kind = "pandas") -> Any:
+        """Return the rows of the result as a frame of pandas or polars, or an Arrow table."""
+        return frame_of(self._columns(), kind)
+
+    def _columns(self) -> Mapping[str, Sequence[Any]]:
+        """Return the columns of the frame."""
+        raise TypeError(f"{type(self).__name__} has no rows to make a frame of.")
+
+
+def columns_of(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the columns of some rows: an attribute of each, or an entry if they are mappings.
+
+    >>> columns_of([{"rank": 1}, {"rank": 2}], ["rank"])
+    {'rank': [1, 2]}
+    """
+    return {name: [row[name] if isinstance(row, Mapping) else attrgetter(name)(row) for row in rows] for name in names}
+
+
+def to_json(value: Any, describe: Callable[[Any], Any] | None = None) -> Any:
+    """Return a value in the form in which JSON holds it.
+
+    Arrays and tuples become lists, named tuples and dataclasses objects, keys text, numbers that are not finite None;
+    an object with a `to_dict` of its own decides for itself.
+
+    Args:
+        value: the value.
+        describe: called with everything that is no number, text, list or mapping, instead of the rules for objects.
+
+    Raises:
+        TypeError: if the value has no such form.
+
+    >>> to_json({"l2": np.float64(0.5), 3: (1, math.inf), "names": np.array(["a"])})
+    {'l2': 0.5, '3': [1, None], 'names': ['a']}
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str | int | None):
+        return value
+    if describe is not None and not isinstance(value, Mapping | list | tuple):
+        return describe(value)
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item, describe) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [to_json(item, describe) for item in value]
+    if isinstance(value, frozenset | set):
+        return sorted(to_json(item) for item in value)
+    raise TypeError(f"{type(value).__name__} has no form that JSON can hold.")

@@ -1,0 +1,192 @@
+"""Compare systems in pairs: evaluate all on the same queries and metrics, and test each difference."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.data.arguments import check_whole
+from toprank.data.bytesource import PathLike
+from toprank.data.dataset import RankingData
+from toprank.data.row_order import Order
+from toprank.data.slices import LEAST, By, Slices
+from toprank.data.trec.tables import Qrels, Run
+from toprank.errors import DataError, UnknownNameError
+from toprank.evaluation.compared_runs import JudgedRuns, are_runs, judged_runs
+from toprank.evaluation.comparison import ComparedInputs, Comparison
+from toprank.evaluation.differences import differences, differences_by_slice, pairs_of
+from toprank.evaluation.result import Evaluation
+from toprank.evaluation.scores import EvaluationOptions, evaluate
+from toprank.evaluation.sliced import SlicedComparison
+from toprank.evaluation.statistics import ComparisonKeywords, ComparisonOptions
+from toprank.evaluation.systems import PerQuery, gathered, named
+from toprank.evaluation.values import Values
+
+Scored = npt.ArrayLike | Run | PathLike | Mapping[str, Mapping[str, float]]
+
+
+class CompareOptions(ComparisonKeywords, EvaluationOptions, total=False):
+    """Further keywords of `compare`: the statistics, and how scores or runs are evaluated."""
+
+    order: Order | None
+    threads: int | None
+    complete: bool | None
+    max_documents: int | None
+    condense: bool
+
+
+def compare(
+    systems: Mapping[str, Scored] | Iterable[tuple[str, Scored]],
+    data: RankingData | npt.ArrayLike | Qrels | PathLike | Mapping[str, Mapping[str, float]],
+    metrics: Any = ("ndcg@10",),
+    *,
+    convention: Any = None,
+    by: By | None = None,
+    least: int = LEAST,
+    **options: Unpack[CompareOptions],
+) -> Comparison:
+    """Evaluate several systems on the same queries and test their differences, query by query.
+
+    Args:
+        systems: Name → scores, one score per document of `data`, in the order of ``data.X``; or name → run: what
+            `evaluate_run` takes.
+        data: The labelled documents, as for `evaluate`; for runs the judgments, as for `evaluate_run`.
+        metrics: Metrics, as for `evaluate`.
+        convention: Evaluation convention; by default "standard" for scores and "trec_eval" for runs. It also says
+            whether a query that a run does not answer counts 0 or is left out; `complete=` overrules it.
+        baseline: Name of the system with which every other is compared; None compares all pairs.
+        test: "randomization" (Fisher's sign flips, the default), "t" or "wilcoxon".
+        correction: "holm", "bonferroni" or "none", over the family of all pairs × metrics.
+        confidence: Of the intervals; differences are called significant at level ``1 - confidence``.
+        flips: Random sign flips of the randomization test, beyond 20 non-zero differences.
+        resamples: Resamples of the bootstrap intervals.
+        margin: The largest difference that does not matter, for the equivalence test; the same for all metrics.
+        power: The chance to see the difference, for the number of queries needed.
+        seed: Seed of flips and resamples.
+        by: Compare also in slices of the queries: a column that the data carry along (``"device"``),
+            ``"head:COLUMN"`` or ``"head:documents"`` for head and tail queries, or one value for each query, of runs
+            as ``{query id: value}``; see `Evaluation.by`. The tests in slices are a family of their own, slices ×
+            pairs × metrics; those over all queries stay as they are.
+        least: Slices with fewer queries are named but not tested.
+        order: How scores stand that do not tell it themselves, where grouping moved the rows of the data: "data" or
+            "source", as for `evaluate`.
+        threads: Threads to use; the results do not depend on it.
+        **options: Further options of `evaluate`, or of `evaluate_run` for runs.
+
+    Returns:
+        The comparison; `print` it, or see `Comparison.to_dict`, `to_markdown`, `to_latex`.
+
+    >>> qrels = {"q1": {"a": 1, "b": 0}, "q2": {"a": 0, "b": 1}, "q3": {"a": 1, "b": 0}}
+    >>> runs = {"x": {"q1": {"a": 2, "b": 1}, "q2": {"b": 1}}, "y": {q: {"a": 1, "b": 2} for q in qrels}}
+    >>> comparison = compare(runs, qrels, "rr")
+    >>> comparison.means["x"]["rr"], comparison.differences[0].n, comparison.missing
+    (1.0, 2, {'x': ('q3',)})
+    """
+    statistics, rules = ComparisonOptions.split(options)
+    order: Order | None = rules.pop("order", None)
+    if rules.get("weighted"):
+        raise DataError("A comparison tests plain means over the queries; leave out weighted=True.")
+    given = named(systems)
+    pairs = pairs_of(tuple(given), statistics.baseline)  # an unknown baseline is refused before the work
+    runs = are_runs(given, data)
+    if runs:
+        if order is not None:
+            raise DataError("Runs know their documents by id; leave order out.")
+        judged = judged_runs(given, data, metrics, pairs, convention=convention or "trec_eval", **rules)
+    else:
+        scored = _scored(given, data, metrics, order=order, convention=convention or "standard", **rules)
+        judged = JudgedRuns(scored, {}, (), {}, data)
+    if runs and by is not None and not isinstance(by, Mapping):
+        raise DataError("Runs know their queries by id alone; to compare them in slices, give by={query id: value}.")
+    first = next(iter(judged.evaluations.values()))
+    slices = None if by is None else _slices(by, data, first)
+    inputs = None
+    if runs or isinstance(data, RankingData):
+        compared = judged.runs if runs else _columns(given, judged.documents, order)
+        inputs = ComparedInputs(compared, judged.documents, first.measures, first.convention, rules)
+    whole = _compared(gathered(judged.evaluations), statistics, slices, least, rules.get("threads"))
+    return replace(whole, missing=judged.missing, omissions=judged.omissions, inputs=inputs)
+
+
+def _scored(systems: Mapping[str, Any], data: Any, metrics: Any, **options: Any) -> dict[str, Evaluation]:
+    n_documents = len(data) if isinstance(data, RankingData) else np.size(data)
+    for name, values in systems.items():
+        try:
+            size = np.size(values)
+        except ValueError:
+            raise DataError(f"The scores of system '{name}' must be a plain list of numbers.") from None
+        if size != n_documents and not hasattr(values, "predict"):
+            raise DataError(f"System '{name}' has {size:,} scores for {n_documents:,} documents; each needs one.")
+
+    def evaluated(name: str) -> Evaluation:
+        try:
+            return evaluate(systems[name], data, metrics, **options)
+        except DataError as problem:
+            raise DataError(f"System '{name}':", remedy=problem.args[0]) from None
+
+    return {name: evaluated(name) for name in systems}
+
+
+def _columns(systems: Mapping[str, Any], data: RankingData, order: Order | None) -> dict[str, FloatArray]:
+    """Return a copy of the scores of each system in the order of the data, which later changes do not reach."""
+    aligned = {name: data.aligned(scores, order) for name, scores in systems.items()}
+    return {name: np.array(scores, dtype=np.float64).reshape(-1) for name, scores in aligned.items()}
+
+
+def compare_values(
+    per_query: Mapping[str, PerQuery] | Iterable[tuple[str, PerQuery]],
+    *,
+    convention: str | None = None,
+    lower_is_better: Collection[str] = (),
+    by: By | Slices | None = None,
+    least: int = LEAST,
+    threads: int | None = None,
+    **options: Unpack[ComparisonKeywords],
+) -> Comparison:
+    """Compare systems whose per-query numbers are known: system → evaluation, or metric → one value per query.
+
+    Evaluations, and values given as ``{query id: value}``, are paired by the ids of their queries; systems that were
+    not evaluated on the same queries are refused. Plain lists must be in the same order. NaN marks a query that does
+    not count under the metric. `lower_is_better` names the metrics that are errors (evaluations know theirs), `by`
+    slices the queries in the order of the first system; the other options are those of `compare`. The number of
+    queries needed is for a t-test at the level divided by the size of the family (where a correction is asked for):
+    the hurdle that the smallest p-value of the family has to take.
+
+    >>> a = {"map": [0.5, 0.4, 0.7, 0.6, 0.5, 0.3, 0.8]}
+    >>> b = {"map": [0.3, 0.3, 0.6, 0.3, 0.4, 0.2, 0.7]}
+    >>> compare_values({"a": a, "b": b}).summary
+    'a is better than b by 0.1429 [0.0903, 0.2562] map, p = 0.0156 (Holm, 1 test).'
+    """
+    values = gathered(named(per_query))
+    errors = frozenset(lower_is_better) or values.lower_is_better
+    for name in errors:
+        if name not in values.metrics:
+            raise UnknownNameError("metric among those compared", name, values.metrics)
+    values = replace(values, lower_is_better=errors, convention=convention or values.convention)
+    return _compared(values, ComparisonOptions(**options), None if by is None else values.slices(by), least, threads)
+
+
+def _slices(by: By, data: Any, evaluation: Evaluation) -> Slices:
+    """Return the slices of the queries that were evaluated, which may be fewer than those of the data."""
+    if not isinstance(by, str | Mapping) and len(evaluation.qids) < getattr(data, "n_queries", 0):
+        by = np.asarray(by)
+        if len(by) == data.n_queries:
+            by = by[np.isin(data.qids, evaluation.qids)]
+    return evaluation.slices(by)
+
+
+def _compared(
+    values: Values, statistics: ComparisonOptions, slices: Slices | None, least: int, threads: int | None
+) -> Comparison:
+    """Return the comparison of all units, and in slices of them if there are any."""
+    tested, sliced = differences(values, statistics, threads), None
+    if slices is not None:
+        check_whole("least", least, 2)
+        rows = differences_by_slice(values, slices, least, statistics, threads)
+        sliced = SlicedComparison(statistics, slices, least, rows)
+    return Comparison(values=values, differences=tested, statistics=statistics, slices=sliced)

@@ -1,0 +1,226 @@
+"""Differences between systems: each pair under each metric, in all queries and in slices of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank import significance
+from toprank.compute import FloatArray
+from toprank.data.slices import Slices
+from toprank.display.record import to_json
+from toprank.errors import DataError, UnknownNameError
+from toprank.evaluation.statistics import ComparisonOptions
+from toprank.evaluation.values import Values
+from toprank.significance import Interval, bonferroni, holm
+from toprank.significance.effects import queries_for_effect
+from toprank.significance.tests import ROUNDING
+
+_ADJUSTED: dict[str, Callable[[npt.ArrayLike], FloatArray]] = {
+    "holm": holm,
+    "bonferroni": bonferroni,
+    "none": np.asarray,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Two systems under one metric. Signs are those of ``a - b``; against a baseline, `b` is the baseline.
+
+    Attributes:
+        metric, a, b: Names of the metric and the two systems.
+        mean_a, mean_b: Means of the two over the queries that count for both.
+        difference: Mean of ``a - b``.
+        interval: Bootstrap confidence interval of the difference, not adjusted for the family.
+        effect_size: Cohen's d_z; None for one query.
+        p: p-value of the test.
+        p_adjusted: p-value after the correction over the family.
+        test: Name of the test.
+        n: Number of queries that count for both.
+        wins, ties, losses: Queries on which `a` is the better one, on which they are level, on which `b` is.
+        queries_needed: Queries needed to see such a difference; None where no number can be given.
+        equivalence_p: p-value of the equivalence test, after the same correction.
+        equivalent: Whether the difference is shown to lie within ±margin.
+        significant: Whether the difference is shown not to be zero.
+        lower_is_better: Whether the metric is an error.
+    """
+
+    metric: str
+    a: str
+    b: str
+    mean_a: float
+    mean_b: float
+    difference: float
+    interval: Interval
+    effect_size: float | None
+    p: float
+    p_adjusted: float
+    test: str
+    n: int
+    wins: int
+    ties: int
+    losses: int
+    queries_needed: int | None = None
+    equivalence_p: float
+    equivalent: bool = False
+    significant: bool = False
+    lower_is_better: bool = False
+
+    @property
+    def winner(self) -> str | None:
+        """The system with the better mean, significantly or not; None where the means are equal up to rounding."""
+        if abs(self.difference) <= ROUNDING * max(abs(self.mean_a), abs(self.mean_b)):
+            return None
+        return self.a if (self.difference > 0) != self.lower_is_better else self.b
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the difference as values that JSON can hold."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: to_json(value) for name, value in (values | {"interval": list(self.interval)}).items()}
+
+
+@dataclass(frozen=True)
+class SliceDifference:
+    """Two systems under one metric in one slice.
+
+    Attributes:
+        slice: The name of the slice.
+        metric: The metric's name.
+        a: The first system.
+        b: The second system.
+        n: Number of queries that count for both.
+        mean_a: Mean of `a` over them; None where there is none.
+        mean_b: Mean of `b` over them.
+        tested: The difference with its interval and p-value, corrected over all slices; None where there are too few
+            queries.
+    """
+
+    slice: str
+    metric: str
+    a: str
+    b: str
+    n: int
+    mean_a: float | None
+    mean_b: float | None
+    tested: Difference | None
+
+    @property
+    def difference(self) -> float | None:
+        """Mean of ``a - b``; None where there is no query."""
+        if self.tested is not None:
+            return self.tested.difference
+        return None if self.mean_a is None or self.mean_b is None else self.mean_a - self.mean_b
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as values that JSON can hold."""
+        names = ("slice", "metric", "a", "b", "n", "mean_a", "mean_b", "difference", "tested")
+        return {name: to_json(getattr(self, name)) for name in names}
+
+
+def pairs_of(names: tuple[str, ...], baseline: str | None) -> list[tuple[str, str]]:
+    """Return pairs of each system and the baseline, or all pairs if there is none."""
+    if baseline is None:
+        return list(combinations(names, 2))
+    if baseline not in names:
+        raise UnknownNameError("system", baseline, names)
+    return [(name, baseline) for name in names if name != baseline]
+
+
+def differences(values: Values, statistics: ComparisonOptions, threads: int | None = None) -> tuple[Difference, ...]:
+    """Return the difference of each pair of systems under each metric, tested and corrected."""
+    tested = [
+        _difference(values, metric, pair, statistics, threads)
+        for pair in pairs_of(values.systems, statistics.baseline)
+        for metric in values.metrics
+    ]
+    return _corrected(tested, statistics)
+
+
+def differences_by_slice(
+    values: Values, slices: Slices, least: int, statistics: ComparisonOptions, threads: int | None = None
+) -> tuple[SliceDifference, ...]:
+    """Return one row per slice, pair and metric; rows of at least `least` queries are tested, in one family."""
+    rows = list[SliceDifference]()
+    for name, part in values.parts(slices).items():
+        for pair in pairs_of(part.systems, statistics.baseline):
+            for metric in part.metrics:
+                a, b = _paired(part, metric, pair)
+                mean_a, mean_b = (float(a.mean()), float(b.mean())) if len(a) else (None, None)
+                tested = _difference(part, metric, pair, statistics, threads) if len(a) >= least else None
+                rows.append(SliceDifference(name, metric, *pair, len(a), mean_a, mean_b, tested))
+    corrected = iter(_corrected([row.tested for row in rows if row.tested is not None], statistics))
+    return tuple(row if row.tested is None else replace(row, tested=next(corrected)) for row in rows)
+
+
+def _paired(values: Values, metric: str, pair: tuple[str, str]) -> tuple[FloatArray, FloatArray]:
+    """Return the numbers of both systems for the units that count for both."""
+    a, b = (values.of(name, metric) for name in pair)
+    both = ~(np.isnan(a) | np.isnan(b))
+    return a[both], b[both]
+
+
+def _difference(
+    values: Values, metric: str, pair: tuple[str, str], statistics: ComparisonOptions, threads: int | None
+) -> Difference:
+    """Test one pair under one metric, before the correction."""
+    a, b = _paired(values, metric, pair)
+    if not len(a):
+        raise DataError(f"{metric} is not defined on any query for both {pair[0]} and {pair[1]}; leave it out.")
+    tested = _tested(statistics, a, b, threads)
+    interval = significance.bootstrap_interval(
+        a, b, confidence=statistics.confidence, resamples=statistics.resamples, seed=statistics.seed, threads=threads
+    )
+    lower_is_better = metric in values.lower_is_better
+    wins, ties, losses = significance.win_tie_loss(b, a) if lower_is_better else significance.win_tie_loss(a, b)
+    return Difference(
+        metric=metric,
+        a=pair[0],
+        b=pair[1],
+        mean_a=float(a.mean()),
+        mean_b=float(b.mean()),
+        difference=tested.difference,
+        interval=interval,
+        effect_size=significance.effect_size(a, b).d,
+        p=tested.p,
+        p_adjusted=tested.p,
+        test=statistics.test,
+        n=tested.n,
+        wins=wins,
+        ties=ties,
+        losses=losses,
+        equivalence_p=significance.equivalence_test(a, b, margin=statistics.margin, alpha=statistics.alpha).p,
+        lower_is_better=lower_is_better,
+    )
+
+
+def _tested(
+    statistics: ComparisonOptions, a: FloatArray, b: FloatArray, threads: int | None
+) -> significance.TestResult:
+    if statistics.test == "randomization":
+        return significance.randomization_test(a, b, flips=statistics.flips, seed=statistics.seed, threads=threads)
+    return significance.t_test(a, b) if statistics.test == "t" else significance.wilcoxon(a, b)
+
+
+def _corrected(tested: Sequence[Difference], statistics: ComparisonOptions) -> tuple[Difference, ...]:
+    """Return the differences with everything that depends on the size of the family."""
+    adjust = _ADJUSTED[statistics.correction]
+    adjusted = adjust([d.p for d in tested]).tolist()
+    equivalence = adjust([d.equivalence_p for d in tested]).tolist()
+    alpha = statistics.alpha
+    hurdle = alpha if statistics.correction == "none" else alpha / max(1, len(tested))
+    return tuple(
+        replace(
+            d,
+            p_adjusted=p,
+            significant=p <= alpha,
+            equivalence_p=q,
+            equivalent=q <= alpha,
+            queries_needed=queries_for_effect(d.effect_size, power=statistics.power, alpha=hurdle),
+        )
+        for d, p, q in zip(tested, adjusted, equivalence, strict=True)
+    )

@@ -1,0 +1,229 @@
+"""The result of an evaluation: one number per query and metric, their means, and the convention they obey."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.data.arguments import check_whole
+from toprank.data.query_values import QueryValues, listed
+from toprank.data.slices import LEAST, By, Sliceable, Slices
+from toprank.display.pictures import Picture, histogram
+from toprank.display.record import Record, to_json
+from toprank.display.tables import Part, Table
+from toprank.errors import ToprankError, UnknownNameError, count_of
+from toprank.evaluation.values import Values
+from toprank.metrics.conventions import Convention
+from toprank.metrics.measure import Measure
+from toprank.metrics.parsing import parse
+
+if TYPE_CHECKING:
+    from toprank.evaluation.sliced import SlicedEvaluation
+
+
+class ByMetric(Mapping[str, Any]):
+    """Values by metric; any spelling of the metric finds its value."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._values:
+            return self._values[name]
+        try:
+            wanted = parse(name)
+        except ToprankError:
+            raise KeyError(name) from None
+        for label, value in self._values.items():
+            try:
+                if parse(label) == wanted:
+                    return value
+            except ToprankError:  # a custom measure has a name that only its owner understands
+                continue
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(Record):
+    """The result of `evaluate`. ``.mean[name]``, ``.per_query[name]``; `str()` is a table that names its convention."""
+
+    measures: Mapping[str, Measure]
+    per_query: Mapping[str, FloatArray]
+    """One number per query, in the order of `qids`, which each column knows; NaN where it is left out of the mean."""
+    convention: Convention
+    max_grade: float
+    qids: npt.NDArray[Any]
+    n_documents: int
+    query_weights: FloatArray | None = None
+    about: Sliceable | None = None
+    """Columns and weights of the queries, for `by`; None if the data are not known."""
+    unanswered: tuple[str, ...] | None = None
+    """Judged queries for which a run has no document (no judged one, if it is condensed); None if no run was given."""
+
+    def __post_init__(self) -> None:
+        named = {name: QueryValues.of(values, self.qids) for name, values in self.per_query.items()}
+        object.__setattr__(self, "per_query", ByMetric(named))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics, as the caller spelled them."""
+        return tuple(self.measures)
+
+    @cached_property
+    def values(self) -> Values:
+        """The numbers of this one system, as statistics take them."""
+        table = np.array([[np.asarray(self.per_query[name]) for name in self.names]])
+        errors = frozenset(name for name, measure in self.measures.items() if not measure.higher_is_better)
+        return Values(
+            systems=("",),
+            metrics=self.names,
+            table=table,
+            units=self.qids,
+            weights=self.query_weights,
+            metadata=self.about,
+            lower_is_better=errors,
+            convention=self.convention.name,
+        )
+
+    @property
+    def mean(self) -> Mapping[str, float]:
+        """Mean over the queries that count; NaN where none does."""
+        return ByMetric(self.values.means[""])
+
+    @property
+    def counted(self) -> Mapping[str, int]:
+        """How many queries the mean of each metric is taken over."""
+        return ByMetric({name: int((~np.isnan(values)).sum()) for name, values in self.per_query.items()})
+
+    def by(
+        self,
+        by: By,
+        *,
+        confidence: float = 0.95,
+        least: int = LEAST,
+        resamples: int = 10_000,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> SlicedEvaluation:
+        """The same numbers in slices of the queries, each mean with its interval.
+
+        Args:
+            by: a column that the data carry along (``"device"``); ``"head:COLUMN"`` for head and tail queries by a
+                column of numbers, by ``"head:documents"`` or by ``"head:weight"``; or one value for each query, in
+                their order or as ``{query id: value}``.
+            confidence: of the intervals (bootstrap, studentised).
+            least: slices with fewer queries have no interval.
+            resamples: of the bootstrap.
+            seed: of the resamples.
+            threads: number of threads; the result does not depend on it.
+
+        >>> import toprank as tr
+        >>> data = tr.synthetic(n_queries=40, n_documents=(5, 20), seed=0)
+        >>> sliced = tr.evaluate(data.X[:, 0], data, "ndcg@10").by("head:documents")
+        >>> sliced.slices.sizes
+        {'head': 16, 'tail': 24}
+        >>> low, high = sliced.intervals["tail"]["ndcg@10"]
+        >>> low < sliced["tail"].mean["ndcg@10"] < high
+        True
+        """
+        from toprank.evaluation.sliced import SlicedEvaluation
+
+        check_whole("least", least, 2)
+        options: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed, "threads": threads}
+        return SlicedEvaluation.of(self, self.slices(by), int(least), options)
+
+    def slices(self, by: By) -> Slices:
+        """The slices that `by` divides the queries into."""
+        return self.values.slices(by)
+
+    def select(self, chosen: npt.ArrayLike) -> Evaluation:
+        """The evaluation of some of the queries, by a mask."""
+        part, about = self.values.select(chosen), self.about
+        return replace(
+            self,
+            per_query=part.by_metric(""),
+            qids=part.units,
+            n_documents=self.n_documents if about is None else int(about.queries.sizes[np.asarray(chosen)].sum()),
+            query_weights=part.weights,
+            about=None,
+        )
+
+    def to_dict(self, per_query: bool = False) -> dict[str, Any]:
+        """Plain values for JSON."""
+        result = {
+            "mean": self.mean, "convention": self.convention.name, "queries": len(self.qids),
+            "documents": self.n_documents, "counted": self.counted, "max_grade": self.max_grade,
+        }  # fmt: skip
+        if self.unanswered is not None:
+            result["unanswered"] = self.unanswered
+        if per_query:
+            qids = self.qids.tolist()
+            result["per_query"] = {
+                name: dict(zip(qids, values.tolist(), strict=True)) for name, values in self.per_query.items()
+            }
+        plain: dict[str, Any] = to_json(result)
+        return plain
+
+    def _columns(self) -> dict[str, Any]:
+        return {"qid": self.qids.tolist(), **{name: of.tolist() for name, of in self.per_query.items()}}
+
+    def plot(self, metric: str | None = None) -> Picture:
+        """How the values of the queries spread under one metric, the first if none is named."""
+        name = self.names[0] if metric is None else metric
+        try:
+            values, mean = self.per_query[name], self.mean[name]
+        except KeyError:
+            raise UnknownNameError("metric in this evaluation", name, self.names) from None
+        return histogram(f"{name} of {count_of(self.counted[name], 'query')}", values, mean, name)
+
+    def _parts(self) -> Sequence[Part]:
+        cells = [(name, f"{value:.4f}", f"{self.counted[name]:,}") for name, value in self.mean.items()]
+        left_out = [len(self.qids) - counted for counted in self.counted.values()]
+        table = Table(("metric", "mean", "queries"), cells, names=1)
+        if any(left_out):
+            more = [(*row, f"{out:,}") for row, out in zip(cells, left_out, strict=True)]
+            table = Table((*table.header, "left out"), more, names=1)
+        return [table, self.summary]
+
+    @property
+    def summary(self) -> str:
+        """The convention of the means, and the queries that a run misses, in words."""
+        return " ".join([f"Convention {self.convention}; max grade {self.max_grade:g}.", *self._missing()])
+
+    def _missing(self) -> list[str]:
+        """A sentence on the judged queries that the run does not answer, if there are any."""
+        if not self.unanswered:
+            return []
+        counted = self.unanswered[0] in map(str, self.qids.tolist())
+        judged = len(self.qids) + (0 if counted else len(self.unanswered))
+        rule = "counted 0" if counted else "left out (the option complete counts 0)"
+        return [f"The run lacks {listed(self.unanswered)} of {judged:,} judged; {rule}."]
+
+    def __str__(self) -> str:
+        width = max(len(name) for name in (*self.names, "metric"))
+        lines = [f"{'metric':<{width}}     mean  queries"]
+        for name, value in self.mean.items():
+            left_out = len(self.qids) - self.counted[name]
+            note = f"  ({left_out:,} left out)" if left_out else ""
+            lines.append(f"{name:<{width}}  {value:>7.4f}  {self.counted[name]:>7,}{note}")
+        lines += [f"convention {self.convention}; max grade {self.max_grade:g}", *self._missing()]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name}={value:.4f}" for name, value in self.mean.items())
+        return f"Evaluation({means}; {self.convention.name}, {count_of(len(self.qids), 'query')})"

@@ -1,0 +1,303 @@
+"""`evaluate`: scores in, one number per query and metric out, under a named convention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypedDict, Unpack, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray, blocks_of, each_block
+from toprank.data.arguments import check_number
+from toprank.data.dataset import RankingData, check_files
+from toprank.data.row_order import Order, order_beside_labels
+from toprank.data.slices import Sliceable
+from toprank.data.unjudged import UNJUDGED, Unjudged, choose_a_rule, settled
+from toprank.data.warnings import warn_one_query
+from toprank.errors import DataError, Remedy, joined
+from toprank.evaluation.result import Evaluation
+from toprank.metrics.conventions import CONVENTIONS, Convention
+from toprank.metrics.measure import Measure, Rules, View
+from toprank.metrics.parsing import parse, parse_all
+from toprank.metrics.sorting import checked_scores, rank_block
+
+Metrics = str | Measure | Iterable[str | Measure]
+_BLOCK = 1 << 18  # documents: the ranked block stays in the cache while all metrics read it
+
+
+class EvaluationOptions(TypedDict, total=False):
+    """Further keywords of `evaluate`."""
+
+    max_grade: float | None
+    relevant_from: float
+    unjudged: Unjudged | None
+    weighted: bool
+
+
+def evaluate(
+    scores: npt.ArrayLike,
+    data: RankingData | npt.ArrayLike,
+    metrics: Metrics = "ndcg@10",
+    *,
+    qid: npt.ArrayLike | None = None,
+    convention: Convention | str = "standard",
+    order: Order | None = None,
+    threads: int | None = None,
+    **rules: Unpack[EvaluationOptions],
+) -> Evaluation:
+    """Score a ranking.
+
+    Args:
+        scores: one number for each document, higher ranks first: in the order of ``data.X``, or of the labels where
+            these are given; a pandas column is aligned by its index. NaN is refused.
+        data: the labelled documents: a `RankingData`, or just the labels, with `qid`.
+        metrics: names or measures, for example ``["ndcg@10", "map", "err@20"]``.
+        qid: the query of each document, where `data` are plain labels; rows need not be grouped.
+        convention: the rules, by name (see `toprank.metrics.CONVENTIONS`).
+        max_grade: the highest possible grade, for ERR and RBP. Default: the largest label of the data.
+        relevant_from: grades of at least this much are relevant for binary metrics.
+        unjudged: labels of NaN or -1 mean "not judged". ``refuse`` them (default), count them as ``irrelevant``
+            (default of trec_eval), ``condense`` lists by taking unjudged documents out, or ``drop`` the queries that
+            have any.
+        weighted: weight the mean by the query weights of the data.
+        order: the order of the scores, needed if grouping moved the rows of the data and the scores are neither what
+            ``predict(data)`` returned nor a pandas column of the frame that the data came from: ``"data"``, that of
+            ``data.X``, or ``"source"``, that of the rows that the data came from. See `RankingData.aligned`. With plain
+            labels, either means row by row.
+        threads: number of threads; the result does not depend on it.
+
+    >>> result = evaluate([0.2, 0.9, 0.4], [0, 2, 1], ["ndcg@10", "mrr"], qid=[7, 7, 7])
+    >>> result.mean["ndcg@10"], result.mean["mrr"]
+    (1.0, 1.0)
+    """
+    measures = parse_all(metrics)
+    if not isinstance(data, RankingData):
+        if qid is None:
+            warn_one_query(np.size(data), "evaluate")
+        data = RankingData(np.empty((np.size(data), 0)), data, qid=qid)
+        order = order_beside_labels(data, scores, order)
+    elif qid is not None:
+        raise DataError("The data know their queries already; leave qid out.")
+    further: dict[str, Any] = {**rules}
+    weighted = further.pop("weighted", False)
+    terms = Terms(Convention.of(convention), **further)
+    data, per_query, top = _judged(scores, data, order, measures, terms, threads)
+    weights = data.query_weights if weighted else None
+    if weighted and weights is None:
+        raise DataError("A weighted mean was asked for, but the data have no query weights.")
+    about = Sliceable(data.carried, data.queries, data.qids, data.query_weights)
+    evaluation = Evaluation(measures, per_query, terms.convention, top, data.qids, data.n_documents)
+    return replace(evaluation, query_weights=weights, about=about)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The rules as the caller states them; None leaves a rule to the convention or to the data.
+
+    Raises:
+        DataError: for grades that bound nothing: with a `relevant_from` of NaN, say, no document would be relevant.
+    """
+
+    convention: Convention
+    unjudged: Unjudged | None = None
+    max_grade: float | None = None
+    relevant_from: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("relevant_from", self.relevant_from)
+        if self.max_grade is not None:
+            check_number("max_grade", self.max_grade, above=0)
+
+    def rules(self, grades: FloatArray, highest: float, longest: int) -> Rules:
+        """Return the rules for lists of at most `longest` documents; `highest` is the largest grade of the data."""
+        top = highest if self.max_grade is None else float(self.max_grade)
+        return Rules(self.convention, grades, top, self.relevant_from, longest)
+
+
+def _judged(
+    scores: npt.ArrayLike,
+    data: RankingData,
+    order: Order | None,
+    measures: Mapping[str, Measure],
+    terms: Terms,
+    threads: int | None,
+) -> tuple[RankingData, dict[str, FloatArray], float]:
+    """The data that count under the rules, the value of each of their queries, and the highest grade."""
+    check_files(data)
+    checked_scores(scores, data.n_documents)  # faulty scores are refused before their order is looked at
+    values = checked_scores(data.aligned(scores, order), data.n_documents)
+    data, values = _settle_unjudged(data, values, terms.unjudged or terms.convention.unjudged)
+    permutation = _tie_order(data) if terms.convention.ties == "document-id" else None
+    codes = data.grades.codes
+    if permutation is not None:
+        values, codes = values[permutation], codes[permutation]
+    offsets, grades = data.queries.offsets, data.grades.values
+    rules = terms.rules(grades, float(grades.max()), int(data.queries.sizes.max()))
+    lists = Lists(as_compared(values, terms.convention), codes, offsets, codes, offsets)
+    return data, evaluate_views(lists, measures, rules, threads), rules.max_grade
+
+
+def as_compared(scores: FloatArray, convention: Convention) -> FloatArray:
+    """The scores as the convention compares them: some tools hold them in single precision."""
+    if not convention.single:
+        return scores
+    with np.errstate(over="ignore"):  # what is too large for single precision is infinite, as in those tools
+        return scores.astype(np.float32).astype(np.float64)
+
+
+class Lists(NamedTuple):
+    """What is ranked, and what was judged, as flat arrays grouped by query; `codes` are indices into the grades."""
+
+    scores: FloatArray
+    codes: npt.NDArray[Any]
+    offsets: IntArray
+    judged_codes: npt.NDArray[Any]
+    judged_offsets: IntArray
+
+
+def evaluate_views(
+    lists: Lists, measures: Mapping[str, Measure], rules: Rules, threads: int | None = None
+) -> dict[str, FloatArray]:
+    """All measures on all queries, block by block: each block is ranked once and read by every measure."""
+    scores, codes, offsets, judged_codes, judged_offsets = lists
+    expected = rules.convention.ties == "expected"
+    plain = {name: m for name, m in measures.items() if expected or not m.pairwise_ties}
+    tied = {name: m for name, m in measures.items() if name not in plain}
+    passes = [
+        ({name: measure.bind(rules) for name, measure in group.items()}, _depth(group), keep)
+        for group, keep in ((plain, expected), (tied, True))
+        if group
+    ]
+    out = {name: np.empty(len(offsets) - 1) for name in measures}
+
+    def work(block: tuple[int, int]) -> None:
+        first, last = block
+        for bound, depth, keep_ties in passes:
+            ranked = rank_block(scores, offsets, block, depth, keep_ties)
+            sizes = np.diff(offsets[first : last + 1])
+            view = View(*ranked, codes, sizes, judged_codes, judged_offsets[first : last + 1], len(rules.grades))
+            for name, per_query in bound.items():
+                out[name][first:last] = per_query(view)
+
+    each_block(work, blocks_of(offsets, _BLOCK), threads)
+    return out
+
+
+class Judge:
+    """One metric bound to data, for many evaluations (early stopping, line searches): `judge(scores)`.
+
+    Scores are in the order of the documents.
+
+    >>> data = RankingData(np.zeros((2, 0)), [0, 1], qid=[7, 7])
+    >>> Judge(data, "mrr")([0.1, 0.9])
+    1.0
+    """
+
+    def __init__(
+        self,
+        data: RankingData,
+        metric: str | Measure = "ndcg@10",
+        *,
+        convention: Convention | str = "standard",
+        max_grade: float | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.data, self.measure, self.convention = data, parse(metric), Convention.of(convention)
+        self.name = str(metric)  # as the caller spells it
+        self.max_grade, self.threads = max_grade, threads
+        if self.convention.unjudged == "refuse" and not data.judged.all():
+            raise DataError(
+                f"{data.n_unjudged:,} documents to choose on are not judged (label NaN or -1);",
+                remedy=choose_a_rule(
+                    "leave them out: data.keep(data.judged); or choose a convention that says what they mean, such as "
+                    "trec_eval."
+                ),
+            )
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a larger value is a better one."""
+        return self.measure.higher_is_better
+
+    def extremes(self) -> tuple[FloatArray, FloatArray]:
+        """The value of each query for the order by its labels, and for the reverse."""
+        labels = np.where(self.data.judged, self.data.labels, 0.0)
+        return self.per_query(labels), self.per_query(-labels)
+
+    def for_choosing(self) -> Judge:
+        """This judge; refused if it is blind, that is, if the best order and the worst have the same value."""
+        if np.array_equal(*self.extremes(), equal_nan=True):
+            labels = np.where(self.data.judged, self.data.labels, 0.0)
+            raise blind(self.name, float(labels.min()), float(labels.max()))
+        return self
+
+    def per_query(self, scores: npt.ArrayLike) -> FloatArray:
+        """The value of each query; NaN where it is left out."""
+        terms, measures = Terms(self.convention, max_grade=self.max_grade), {self.name: self.measure}
+        return _judged(scores, self.data, "data", measures, terms, self.threads)[1][self.name]
+
+    def signed(self, scores: npt.ArrayLike) -> float:
+        """The mean over queries, negated if lower is better, so that more is always better; NaN counts as the worst."""
+        value = self(scores) if self.higher_is_better else -self(scores)
+        return value if value == value else -np.inf
+
+    def __call__(self, scores: npt.ArrayLike) -> float:
+        """The mean over queries."""
+        values = self.per_query(scores)
+        return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
+
+
+def blind(metric: str, lowest: float, highest: float) -> DataError:
+    """The refusal of a metric that cannot choose on data with labels from `lowest` to `highest`."""
+    return DataError(
+        f"{metric} has the same value for the best and for the worst order of every query that is to be chosen on "
+        f"(their labels go from {lowest:g} to {highest:g}), so it cannot tell one ranker from another. Choose by "
+        "another metric, such as ndcg, or look at the labels."
+    )
+
+
+def _depth(measures: Mapping[str, Measure]) -> int | None:
+    depths = [measure.depth for measure in measures.values()]
+    return None if None in depths else max(cast(list[int], depths))
+
+
+def evaluate_under_all(
+    scores: npt.ArrayLike, data: RankingData, metrics: Metrics, **options: Any
+) -> dict[str, Evaluation | str]:
+    """The same ranking under every convention, or the reason why one cannot be applied."""
+    return under_all(lambda name: evaluate(scores, data, metrics, convention=name, **options))
+
+
+def under_all(judge: Callable[[str], Evaluation]) -> dict[str, Evaluation | str]:
+    """The result of `judge(name)` for the name of every convention, or the reason why one cannot be applied."""
+    results: dict[str, Evaluation | str] = {}
+    for name in CONVENTIONS:
+        try:
+            results[name] = judge(name)
+        except DataError as problem:
+            results[name] = problem.args[0]
+    reasons = [result for result in results.values() if isinstance(result, str)]
+    if len(reasons) == len(results):
+        raise DataError(reasons[0])
+    return results
+
+
+def _settle_unjudged(data: RankingData, scores: FloatArray, rule: str) -> tuple[RankingData, FloatArray]:
+    """Apply the rule for labels of NaN and -1."""
+    if rule in UNJUDGED and not data.grades.some_unjudged:
+        return data, scores
+    judged, kept = settled(data.without_features(), rule)  # scores are judged by labels alone; X would be copied
+    return judged, scores if kept is None else scores[kept]
+
+
+def _tie_order(data: RankingData) -> IntArray:
+    """Rows of each query by document id, descending: a stable sort by score then settles ties as trec_eval does."""
+    if data.document_ids is None:
+        problem = "This convention orders tied documents by their ids, but the data have none."
+        of_table = "Name the column of a table that holds them with {document_id},"
+        give = Remedy("Give document_ids,", of_table, document_id=...)
+        raise DataError(problem, remedy=joined(give, "or choose another convention."))
+    _, rank = np.unique(data.document_ids, return_inverse=True)
+    return np.lexsort((-rank.reshape(-1), data.queries.document_query))

@@ -1,0 +1,140 @@
+"""`Values`: numbers by system, metric and unit, which evaluations produce and every statistic consumes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import Array, FloatArray
+from toprank.data.slices import By, Sliceable, Slices, slices_of_queries, slices_of_values
+from toprank.significance import Interval, bootstrap_interval, effective_sample, weighted_interval
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """Numbers by system, metric and unit.
+
+    Attributes:
+        systems: names of the systems.
+        metrics: names of the metrics, as the caller spelled them.
+        table: (systems, metrics, units); NaN for a unit that does not count.
+        units: ids of the units (queries, sessions or lists); empty if they are known by their order alone.
+        weights: weight of each unit; None if all count alike.
+        metadata: columns and weights of the queries, to slice by; None if unknown.
+        lower_is_better: the metrics that are errors.
+        convention: name of the evaluation convention; None for numbers that were computed elsewhere.
+    """
+
+    systems: tuple[str, ...]
+    metrics: tuple[str, ...]
+    table: FloatArray
+    units: Array = field(default_factory=lambda: np.empty(0, dtype=object))
+    weights: FloatArray | None = None
+    metadata: Sliceable | None = None
+    lower_is_better: frozenset[str] = frozenset()
+    convention: str | None = None
+
+    @classmethod
+    def from_systems(cls, systems: Mapping[str, Any]) -> Values:
+        """Gather evaluations, or metric → one value per query, of systems by name; see `gathered`."""
+        from toprank.evaluation.systems import gathered
+
+        return gathered(systems)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same numbers of the same units; NaN equals NaN."""
+        return (
+            isinstance(other, Values)
+            and (self.systems, self.metrics, self.convention) == (other.systems, other.metrics, other.convention)
+            and np.array_equal(self.table, other.table, equal_nan=True)
+            and list(map(str, self.units.tolist())) == list(map(str, other.units.tolist()))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def n_units(self) -> int:
+        """Number of units."""
+        return int(self.table.shape[2])
+
+    @property
+    def means(self) -> dict[str, dict[str, float]]:
+        """System → metric → mean over the units that count, by their weights; NaN if no unit counts."""
+        return {system: {metric: self._mean(system, metric) for metric in self.metrics} for system in self.systems}
+
+    def _mean(self, system: str, metric: str) -> float:
+        values, weights = self.counting(system, metric)
+        if weights is None:
+            return float(values.mean()) if len(values) else np.nan
+        return float((values * weights).sum() / weights.sum()) if weights.any() else np.nan
+
+    def of(self, system: str, metric: str) -> FloatArray:
+        """Return one number for each unit."""
+        values: FloatArray = self.table[self.systems.index(system), self.metrics.index(metric)]
+        return values
+
+    def by_metric(self, system: str) -> dict[str, FloatArray]:
+        """Return metric → one number for each unit."""
+        return dict(zip(self.metrics, self.table[self.systems.index(system)], strict=True))
+
+    def counting(self, system: str, metric: str) -> tuple[FloatArray, FloatArray | None]:
+        """Return the numbers of the units that count, and their weights if units have weights."""
+        values = self.of(system, metric)
+        counts = ~np.isnan(values)
+        return values[counts], None if self.weights is None else self.weights[counts]
+
+    def n_counting(self, system: str, metric: str) -> int:
+        """Return the number of units that have a value and a weight above 0."""
+        values, weights = self.counting(system, metric)
+        return len(values) if weights is None else int((weights > 0).sum())
+
+    def effective_size(self, system: str, metric: str) -> float:
+        """Return the effective sample size of a mean: as many units of equal weight give as precise a mean."""
+        values, weights = self.counting(system, metric)
+        return float(len(values)) if weights is None else effective_sample(weights)
+
+    def select(self, units: npt.ArrayLike) -> Values:
+        """Return the numbers of some units, by a mask."""
+        chosen = np.asarray(units, dtype=bool)
+        return replace(
+            self,
+            table=self.table[:, :, chosen],
+            units=self.units[chosen] if len(self.units) else self.units,
+            weights=None if self.weights is None else self.weights[chosen],
+            metadata=None,
+        )
+
+    def slices(self, by: By | Slices) -> Slices:
+        """Return the slices that `by` divides the units into; see `Evaluation.by`."""
+        if not len(self.units) or isinstance(by, Slices):
+            return slices_of_values(by, self.n_units)
+        return slices_of_queries(by, self.units, self.metadata)
+
+    def parts(self, slices: Slices) -> dict[str, Values]:
+        """Return the numbers of each slice."""
+        return {name: self.select(slices.codes == code) for code, name in enumerate(slices.names)}
+
+
+Intervals = dict[str, dict[str, Interval | None]]
+"""System → metric → interval of the mean; None if too few units count."""
+
+
+def intervals(values: Values, *, least: int = 1, **options: Any) -> Intervals:
+    """Return the bootstrap interval of each mean over at least `least` units; options as for `bootstrap_interval`."""
+
+    def interval(system: str, metric: str) -> Interval | None:
+        if values.n_counting(system, metric) < least:
+            return None
+        of, weights = values.counting(system, metric)
+        return bootstrap_interval(of, **options) if weights is None else weighted_interval(of, weights, **options)
+
+    return {system: {metric: interval(system, metric) for metric in values.metrics} for system in values.systems}
+
+
+def by_slice(values: Values, slices: Slices, *, least: int, **options: Any) -> dict[str, Intervals]:
+    """Return the `intervals` of each slice."""
+    return {name: intervals(part, least=least, **options) for name, part in values.parts(slices).items()}

@@ -1,0 +1,77 @@
+"""The datasets of an experiment: folds under a name."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toprank.data.dataset import RankingData
+from toprank.data.files import carrying, format_of, is_readable_folder
+from toprank.data.folds import Fold, Folds, folds
+from toprank.data.slices import columns_of
+from toprank.data.typed import without_place
+from toprank.errors import DataError
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Folds under a name; they are read when they are needed."""
+
+    name: str
+    folds: Sequence[Fold]
+    fold_names: tuple[str, ...]
+    source: str
+
+
+def refuse_twins(kind: str, given: Sequence[Any]) -> None:
+    """Refuse two of a kind with the same name."""
+    for name, times in Counter(named.name for named in given).items():
+        if times > 1:
+            raise DataError(f"Two {kind} are called '{name}'; give a mapping with different names.")
+
+
+def read_datasets(given: Any, k: int, seed: int, slices: str | None) -> tuple[Dataset, ...]:
+    """Return the datasets that were asked for, by distinct names."""
+    if isinstance(given, Mapping):
+        datasets = [_dataset(str(name), what, k, seed, slices) for name, what in given.items()]
+    elif _is_sequence(given) and given and all(isinstance(path, str | os.PathLike) for path in given):
+        datasets = [_dataset(None, what, k, seed, slices) for what in given]
+    else:
+        datasets = [_dataset(None, given, k, seed, slices)]
+    if not datasets:
+        raise DataError("There is no dataset; give at least one.")
+    refuse_twins("datasets", datasets)
+    return tuple(datasets)
+
+
+def _dataset(name: str | None, what: Any, k: int, seed: int, slices: str | None) -> Dataset:
+    if isinstance(what, str | os.PathLike):
+        path = Path(what)
+        own_name, of_folds = path.resolve().name, path.is_dir() and not is_readable_folder(path)
+        # A table need not be told to carry the column that it is to be sliced by.
+        options = {} if of_folds or slices is None else carrying(format_of(path), columns_of(slices), {})
+        parts = folds(path, seed=seed) if of_folds else folds(path, k, seed=seed, **options)
+        usual_name = own_name if of_folds else own_name.split(".")[0]
+        return Dataset(name or usual_name, parts, parts.names, without_place(str(path)))
+    if isinstance(what, RankingData):
+        what = folds(what, k, seed=seed)
+    if isinstance(what, Folds):
+        return Dataset(name or "data", what, what.names, "")
+    if _is_sequence(what) and what and all(isinstance(fold, Fold) for fold in what):
+        names = tuple(fold.name for fold in what)
+        if len(set(names)) < len(names):
+            raise DataError(f"Two folds have the same name: {', '.join(names)}.")
+        return Dataset(name or "data", what, names, "")
+    frame = " A frame becomes one by RankingData.from_frame(frame)." if hasattr(what, "columns") else ""
+    raise DataError(
+        f"A {type(what).__name__} is not a dataset: give a folder with folds, a data file, a RankingData, or a list of "
+        f"Fold.{frame}"
+    )
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

@@ -1,0 +1,185 @@
+"""How the score runs along one feature: partial dependence, with the spread over documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.arguments import check_whole
+from toprank.data.dataset import RankingData, dense_rows
+from toprank.display.pictures import Picture, signed_bars
+from toprank.display.record import Record
+from toprank.display.svg import WIDTH, Box, Markup, Scale, axes, marked_ticks, marker, path, tag, title
+from toprank.display.tables import Part, Table, json_rows
+from toprank.errors import DataError
+from toprank.explanations.columns import Feature, feature_number, signed
+from toprank.rankers.base import Ranker
+from toprank.rankers.contributions import rescored, with_rows
+from toprank.rankers.estimator import check_is_fitted
+
+
+@dataclass(frozen=True, repr=False)
+class Effect(Record):
+    """The mean score of documents if all had the same value of a feature, less their mean score as they are.
+
+    Attributes:
+        feature: The name of the feature.
+        values: The values that were tried; NaN is a missing value.
+        shown: The same values as they stand in the table.
+        means: The mean change of the score at each value.
+        lows, highs: The ends of the changes of the middle 80 % of the documents.
+        is_category: Whether the values are categories.
+        how: How it was computed, in words.
+    """
+
+    feature: str
+    values: FloatArray
+    shown: tuple[str, ...]
+    means: FloatArray
+    lows: FloatArray
+    highs: FloatArray
+    is_category: bool
+    how: str
+
+    json_names: ClassVar = {"is_category": "category", "_rows": "values"}
+    json_hidden: ClassVar = frozenset({"values", "shown", "means", "lows", "highs"})
+    json_properties: ClassVar = ("summary", "_rows")
+
+    @property
+    def summary(self) -> str:
+        """Where the score is highest and lowest."""
+        low, high = int(np.argmin(self.means)), int(np.argmax(self.means))
+        if self.means[low] == self.means[high]:
+            return f"The score hardly depends on {self.feature}, other features being as they are."
+        return (
+            f"Other features being as they are, the score is highest at {self.feature} = {self.shown[high]} "
+            f"({signed(self.means[high])}) and lowest at {self.shown[low]} ({signed(self.means[low])})."
+        )
+
+    def _parts(self) -> Sequence[Part]:
+        rows = [
+            (self.shown[i], signed(self.means[i]), signed(self.lows[i]), signed(self.highs[i]))
+            for i in range(len(self.values))
+        ]
+        return [self.summary, Table((self.feature, "score", "10 % of documents", "90 %"), rows, names=1), self.how]
+
+    def _columns(self) -> dict[str, list[Any]]:
+        """Return a row for each value of the feature."""
+        numbers = {"score": self.means, "low": self.lows, "high": self.highs}
+        return {"value": list(self.shown)} | {name: values.tolist() for name, values in numbers.items()}
+
+    @property
+    def _rows(self) -> list[dict[str, Any]]:
+        return json_rows(self._columns())
+
+    def plot(self) -> Picture:
+        """Draw a curve with its band, or a bar for each category."""
+        name, label = f"Effect of {self.feature} on the score", "score, less the mean"
+        known = np.isfinite(self.values)
+        if self.is_category or known.sum() < 2:
+            rows = [(s, f"{s}: {signed(m)}", float(m), float(low), float(high))
+                    for s, m, low, high in zip(self.shown, self.means, self.lows, self.highs, strict=True)]  # fmt: skip
+            return signed_bars(name, rows, label)
+        box = Box(50, 24, WIDTH - 12, 190)
+        at, means, lows, highs = (a[known] for a in (self.values, self.means, self.lows, self.highs))
+        room = 0.05 * float(highs.max() - lows.min()) or 0.05
+        x = Scale(float(at.min()), float(at.max()), box.left + 4, box.right - 4)
+        y = Scale(float(lows.min()) - room, float(highs.max()) + room, box.bottom, box.top)
+        named = marked_ticks(x.low, x.high, 4)
+        frame = axes(box, x, y, named, marked_ticks(y.low, y.high), self.feature, label)
+        edge = [(x(v), y(h)) for v, h in zip(at.tolist(), highs.tolist(), strict=True)]
+        edge += [(x(v), y(h)) for v, h in zip(at[::-1].tolist(), lows[::-1].tolist(), strict=True)]
+        band = tag("path", d=path(edge, close=True), cls="band")
+        through = [(x(v), y(m)) for v, m in zip(at.tolist(), means.tolist(), strict=True)]
+        curve = tag("path", d=path(through), cls="line")
+        marks: list[Markup] = [
+            marker(0, *point, f"{self.feature} {s}: {signed(m)}", 3)
+            for point, m, s in zip(through, means.tolist(), np.array(self.shown)[known].tolist(), strict=True)
+        ]
+        return Picture(name, 230, frame, band, curve, *marks, title(name))
+
+
+def effect(
+    ranker: Ranker, data: RankingData, feature: str | int, *, points: int = 20, documents: int = 1000, seed: int = 0
+) -> Effect:
+    """Return the partial dependence of the score on one feature, with its spread over documents.
+
+    Every drawn document is scored with each of the values instead of its own; if the ranker looks at whole queries, the
+    other documents of the query keep theirs.
+
+    Args:
+        ranker: a fitted ranker.
+        data: documents such as it ranks; labels are not used.
+        feature: the name of the feature, or its number from 0.
+        points: how many values to try: quantiles of those in the data, or the most frequent categories; a missing value
+            is tried as well if the data have any.
+        documents: how many documents to draw if there are more.
+        seed: the seed of this draw.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=30, n_features=2, seed=0)
+    >>> effect = tr.explanations.effect(tr.LinearRanker("ListNet").fit(data), data, 0, points=5)
+    >>> len(effect.values), effect.is_category
+    (5, False)
+    """
+    check_is_fitted(ranker)
+    if not isinstance(data, RankingData):
+        raise DataError("effect needs a RankingData: tr.RankingData(X, qid=qid).")
+    check_whole("points", points, 2)
+    check_whole("documents", documents, 1)
+    check_whole("seed", seed, 0)
+    translated = ranker.translated(data)
+    column = Feature(ranker, translated, feature_number(ranker, data, feature))
+    values = (
+        column.levels[:points]
+        if column.is_category
+        else np.unique(np.quantile(column.present, np.linspace(0, 1, points)))
+    )
+    if np.isnan(column.values).any():
+        values = np.append(values, np.nan)
+    n = translated.n_documents
+    drawn = np.sort(np.random.default_rng(seed).choice(n, documents, replace=False)) if documents < n else np.arange(n)
+    score = _in_queries if ranker.sees_queries else _by_rows
+    scores = score(ranker, translated, column.number, values, drawn)
+    lows, highs = np.quantile(scores, (0.1, 0.9), axis=1)
+    how = f"The mean over {len(drawn):,} documents" + (f" drawn by seed {seed}" if documents < n else "")
+    how += "; the other documents of a query keep their values." if ranker.sees_queries else "."
+    shown = tuple(column.shown(value) for value in values.tolist())
+    return Effect(
+        feature=column.name,
+        values=values,
+        shown=shown,
+        means=scores.mean(axis=1),
+        lows=lows,
+        highs=highs,
+        is_category=column.is_category,
+        how=how,
+    )
+
+
+def _by_rows(ranker: Ranker, data: RankingData, number: int, values: FloatArray, drawn: IntArray) -> FloatArray:
+    """Return how the score of each document changes, (values, documents)."""
+    rows = dense_rows(data.X[drawn])  # a copy, which is written to
+    before = ranker.predict(with_rows(data, rows))
+    changes = np.empty((len(values), len(drawn)))
+    for place, value in enumerate(values.tolist()):
+        rows[:, number] = value
+        changes[place] = ranker.predict(with_rows(data, rows.copy())) - before
+    return changes
+
+
+def _in_queries(ranker: Ranker, data: RankingData, number: int, values: FloatArray, drawn: IntArray) -> FloatArray:
+    """Return the same for a ranker that scores a document among the others of its query."""
+    changes = np.empty((len(values), len(drawn)))
+    for place, row in enumerate(drawn.tolist()):
+        query = int(data.queries.document_query[row])
+        start, stop = data.queries.offsets[query : query + 2].tolist()
+        X = dense_rows(data.X[start:stop])
+        tried = np.concatenate([[X[row - start, number]], values])
+        scores = rescored(ranker, data, X, {row - start: tried[:, None]}, [number])[:, 0]
+        changes[:, place] = scores[1:] - scores[0]
+    return changes

@@ -1,0 +1,188 @@
+"""Why one document stands above another, in words, as a table, a plot and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.display.pictures import Picture, signed_bars
+from toprank.display.record import Record
+from toprank.display.tables import Part, Table, json_rows
+from toprank.explanations.columns import signed
+from toprank.explanations.explained_query import ExplainedDocument, ExplainedQuery
+from toprank.rankers.contributions import Sampling
+
+_MAX_NAMED = 3  # features that a sentence names
+_MAX_DRAWN = 15  # features of the picture
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation(Record):
+    """What each feature contributes to the score of document `a` less that of document `b`.
+
+    Attributes:
+        query: The id of the query.
+        a, b: The documents: name, score, place in the ranking.
+        features: The names of all features.
+        values: What each contributes; their sum is `total`.
+        errors: The standard error of each, where they are estimates; None where they are exact.
+        a_values, b_values: The values of the features, as they stand in the table.
+        method: How the contributions were found.
+        caveats: Further sentences.
+    """
+
+    query: str
+    a: ExplainedDocument
+    b: ExplainedDocument
+    features: tuple[str, ...]
+    values: FloatArray
+    errors: FloatArray | None
+    a_values: tuple[str, ...]
+    b_values: tuple[str, ...]
+    method: str
+    caveats: tuple[str, ...] = ()
+    said: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    """What the values of a and b say in words, for features that are made of words."""
+
+    json_names: ClassVar = {"_rows": "contributions"}
+    json_hidden: ClassVar = frozenset({"features", "values", "errors", "a_values", "b_values", "said"})
+    json_properties: ClassVar = ("total", "summary", "_rows", "exact")
+
+    @property
+    def total(self) -> float:
+        """The score of a less that of b."""
+        return self.a.score - self.b.score
+
+    @property
+    def exact(self) -> bool:
+        """Whether the contributions are exact, not estimates."""
+        return self.errors is None
+
+    @property
+    def contributions(self) -> dict[str, float]:
+        """What each feature contributes, by name, the largest first."""
+        return {self.features[i]: float(self.values[i]) for i in self._order(everything=True)}
+
+    def _order(self, everything: bool = False) -> list[int]:
+        """The features, the largest contribution first; without those that contribute nothing, unless all are asked."""
+        sizes = np.abs(self.values)
+        # Columns that are alike count alike but for rounding, which is another on other machines.
+        order = np.argsort(-np.round(sizes / (sizes.max(initial=0.0) or 1.0), 9), kind="stable")
+        return [i for i in order.tolist() if everything or self.values[i] != 0]
+
+    @property
+    def summary(self) -> str:
+        """What it comes to."""
+
+        def because(which: list[int]) -> str:
+            phrases = [
+                f"{self.features[i]} {'' if place else 'counts '}{signed(self.values[i])} ({self._against(i)})"
+                for place, i in enumerate(which[:_MAX_NAMED])
+            ]
+            more = f" and {len(which) - _MAX_NAMED} more" if len(which) > _MAX_NAMED else ""
+            return ", ".join(phrases) + more
+
+        order = self._order()
+        support, oppose = [i for i in order if self.values[i] > 0], [i for i in order if self.values[i] < 0]
+        a, b = self.a.name, self.b.name
+        if self.total and not (support if self.total > 0 else oppose):
+            return f"{a} stands {'above' if self.total > 0 else 'below'} {b} by the rounding of the scores alone."
+        if self.total > 0:
+            head = f"{a} stands above {b} because {because(support)}"
+            return head + (f"; against it: {because(oppose)}." if oppose else ".")
+        if self.total < 0:
+            head = f"{a} stands below {b} because {because(oppose)}"
+            return head + (f"; for it: {because(support)}." if support else ".")
+        if not order:
+            return f"{a} and {b} have the same score: no feature makes a difference."
+        return f"{a} and {b} have the same score: {because(support)} and {because(oppose)} balance each other."
+
+    def _against(self, i: int) -> str:
+        """What both documents have of a feature: their values, or what these say in words."""
+        of_a, of_b = self.said.get(self.features[i], (None, None))
+        if of_a is not None and of_b is not None:
+            return f"{self.a.name}: {of_a}; {self.b.name}: {of_b}"
+        return f"{self.a_values[i]} against {self.b_values[i]}"
+
+    def _parts(self) -> Sequence[Part]:
+        a, b, order = self.a, self.b, self._order()
+        heading = (
+            f"Query {self.query}: {a.name} (place {a.place}, score {a.score:.4g}) against {b.name} (place {b.place}, "
+            f"score {b.score:.4g}), a difference of {signed(self.total)}."
+        )
+        header = ["feature", a.name, b.name, "contribution", *(["± error"] if self.errors is not None else [])]
+        rows = []
+        for i in order:
+            error = [] if self.errors is None else [f"{self.errors[i]:.2g}"]
+            rows.append((self.features[i], self.a_values[i], self.b_values[i], signed(self.values[i]), *error))
+        table = Table(tuple(header), rows, names=1)
+        silent = len(self.features) - len(order)
+        note = f"Contributions sum to the difference of the scores ({self.method})."
+        if silent:
+            verb = "makes" if silent == 1 else "make"
+            note += f" {silent} of {len(self.features)} features {verb} no difference between the two."
+        return [heading, self.summary, *([table] if rows else []), note, *self.caveats]
+
+    def _columns(self) -> dict[str, list[Any]]:
+        """Return a row for each feature, the largest contribution first."""
+        order = self._order(everything=True)
+        return {
+            "feature": [self.features[i] for i in order],
+            "a": [self.a_values[i] for i in order],
+            "b": [self.b_values[i] for i in order],
+            "contribution": [float(self.values[i]) for i in order],
+            "error": [0.0 if self.errors is None else float(self.errors[i]) for i in order],
+        }
+
+    @property
+    def _rows(self) -> list[dict[str, Any]]:
+        return json_rows(self._columns())
+
+    def plot(self) -> Picture:
+        """A bar for each of the features that count most: to the right where they speak for a."""
+        error = np.zeros(len(self.values)) if self.errors is None else 2 * self.errors
+        rows = [
+            (
+                self.features[i],
+                f"{self.features[i]}: {signed(v)} ({self.a_values[i]} against {self.b_values[i]})",
+                v, v - float(error[i]), v + float(error[i]),
+            )
+            for i, v in ((i, float(self.values[i])) for i in self._order()[:_MAX_DRAWN])
+        ]  # fmt: skip
+        name = f"Why {self.a.name} stands {'below' if self.total < 0 else 'above'} {self.b.name} in query {self.query}"
+        return signed_bars(name, rows, "contribution to the difference of the scores")
+
+
+def explain_pair(query: ExplainedQuery, first: int, second: int, sampling: Sampling) -> Explanation:
+    """Explain why one row of a query stands above another; see `Ranker.explain`."""
+    terms = query.ranker.contributions(query.part, np.array([first]), np.array([second]), sampling)
+    columns = range(len(query.features))
+    a_values, b_values = (tuple(query.shown(row, j) for j in columns) for row in (first, second))
+    return Explanation(
+        query=query.qid,
+        a=query.document(first),
+        b=query.document(second),
+        features=query.features,
+        values=terms.values[0],
+        errors=None if terms.errors is None else terms.errors[0],
+        a_values=a_values,
+        b_values=b_values,
+        method=terms.method,
+        caveats=query.caveats,
+        said=_in_words(query, a_values, b_values),
+    )
+
+
+def _in_words(
+    query: ExplainedQuery, a_values: Sequence[str], b_values: Sequence[str]
+) -> dict[str, tuple[str | None, str | None]]:
+    """What the values say of the words that query and documents share."""
+    text = query.ranker.text_
+    if text is None:
+        return {}
+    rows = zip(query.features, a_values, b_values, strict=True)
+    return {name: (text.sentence(name, a), text.sentence(name, b)) for name, a, b in rows if name in text.names}

@@ -1,0 +1,293 @@
+"""Files for the learning-to-rank plug-ins of Elasticsearch and OpenSearch: the body of a `_createmodel` request.
+
+Trees go as `model/xgboost+json`, linear functions as `model/linear`. The plug-ins ask `threshold > x` in single
+precision, so a threshold is the least number above LightGBM's. Where a missing value goes depends on the version of
+the server; a model is refused if the server would send one elsewhere than the model does, or if its version is newer
+than the sources that these rules were read from.
+
+OpenSearch 3.9 added `missing_as_zero`, an option of a model: missing values count as 0. It is off in a model that does
+not set it, as ours do not, so that the rule of 3.8 holds.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toprank.compute import FloatArray
+from toprank.data.dataset import RankingData, dense_rows
+from toprank.data.encoding import Level
+from toprank.errors import DataError, Remedy, joined
+from toprank.exporters.float32 import LARGEST_SINGLE, least_above, single_number, single_text
+from toprank.exporters.formats import Format, Prepared, compact_json, release
+from toprank.exporters.interpreters import elastic
+from toprank.exporters.interpreters.elastic import Missing
+from toprank.exporters.levels import FEATURE_FILE, EngineModel, column_refusal, computed_features, level_columns
+from toprank.exporters.splits import Node, Split, filled_in, forest_refusal, missing_is_zero, nodes, numbered_trees
+from toprank.rankers.formula import Formula
+
+_FEATURES = 10_000  # of a model, in both plug-ins
+_GROWTH = 16  # asking first whether there is a value writes one side of a split twice: so many times the splits at most
+_LARGE = 10_000_000  # bytes: caches of compiled models hold about as much
+_BLOCK = 1 << 16  # rows of data checked at a time
+_TITLES = {"elasticsearch": "Elasticsearch", "opensearch": "OpenSearch"}
+Rules = frozenset[Missing]
+_RULES: dict[str, tuple[tuple[tuple[int, int], Rules], ...]] = {
+    # From each version on: what may become of a missing value. Plug-ins for Elasticsearch 8.11 and 8.12 were built
+    # before and after the change, and fixes of OpenSearch 3.8 may reach patch releases of 3.2 to 3.7.
+    "elasticsearch": (((8, 13), Rules({"node"})), ((8, 11), Rules({"zero", "node"})), ((0, 0), Rules({"zero"}))),
+    "opensearch": (((3, 8), Rules({"node"})), ((3, 2), Rules({"right", "node"})), ((0, 0), Rules({"zero"}))),
+}
+# The newest versions whose plug-ins' sources were read.
+_NEWEST_KNOWN = {"elasticsearch": (9, 3), "opensearch": (3, 9)}
+_WORDS: dict[Missing, str] = {
+    "zero": "takes a missing value for 0",
+    "right": "sends every missing value to the right",
+    "node": "sends a missing value where each split says",
+}
+
+
+def missing_rules(engine: str, version: str | None) -> Rules:
+    """Return the rules that a server of this version may apply to missing values; every known rule if it is None.
+
+    Raises:
+        DataError: the version is newer than any whose rules are known.
+
+    >>> sorted(missing_rules("opensearch", "3.5.0")), sorted(missing_rules("opensearch", None))
+    (['node', 'right'], ['node', 'right', 'zero'])
+    """
+    if version is None:
+        return frozenset().union(*(rules for _, rules in _RULES[engine]))
+    number, newest = release(version), _NEWEST_KNOWN[engine]
+    if number > newest:
+        title, known = _TITLES[engine], ".".join(map(str, newest))
+        raise DataError(
+            f"{title} {version} is not supported: its rule for missing values is known up to {known}.",
+            remedy=Remedy(
+                f"If its plug-in still treats them as that of {known} does, write the file for {{server_version}}.",
+                server_version=known,
+            ),
+        )
+    return next(rules for first, rules in _RULES[engine] if number >= first)
+
+
+def _trees(formula: Formula, rules: Rules) -> list[Node] | None:
+    """Return trees that mean the same under all of these rules; None if there are none of a reasonable size."""
+    trees = numbered_trees(formula)
+    if "zero" in rules and not missing_is_zero(trees):
+        return None
+    if "right" not in rules:
+        return trees
+    room = count(_GROWTH * max(1, sum(1 for tree in trees for _ in nodes(tree))), -1)
+    try:
+        return [_missing_right(tree, frozenset(), frozenset(), room) for tree in trees]
+    except OverflowError:
+        return None
+
+
+def _missing_right(node: Node, present: frozenset[int], missing: frozenset[int], room: count[int]) -> Node:
+    """Return a tree whose splits all send missing values right; one that did not is asked first if there is a value.
+
+    Args:
+        node: the tree as it is.
+        present: features that have a value wherever this node is reached.
+        missing: features that have none.
+        room: counts down the splits that may still be written.
+    """
+    if not isinstance(node, Split):
+        return node
+    feature = node.feature
+    if feature in missing:
+        return _missing_right(node.left if node.missing_left else node.right, present, missing, room)
+    if next(room) <= 0:
+        raise OverflowError
+    left = _missing_right(node.left, present | {feature}, missing, room)
+    if feature not in present and not node.missing_left:
+        return node._replace(left=left, right=_missing_right(node.right, present, missing, room))
+    right = _missing_right(node.right, present | {feature}, missing, room)
+    with_value = node._replace(missing_left=False, left=left, right=right)
+    if feature in present:
+        return with_value
+    without = _missing_right(node.left, present, missing | {feature}, room)
+    return Split(feature, LARGEST_SINGLE, False, with_value, without)
+
+
+def _what_servers_do(engine: str, server: str | None, anyone: str) -> str:
+    """Say what a server does with a missing value; `anyone`: what to call one whose version is not known."""
+    does = " or ".join(_WORDS[rule] for rule in sorted(missing_rules(engine, server)))
+    return f"{anyone if server is None else f'{_TITLES[engine]} {server}'} {does}"
+
+
+def _refuses(engine: str, formula: Formula, server: str | None) -> str | None:
+    rules, title = missing_rules(engine, server), _TITLES[engine]
+    if formula.n_features > _FEATURES:
+        return f"it has {formula.n_features:,} features, and {title} takes {_FEATURES:,} at most. Train on fewer."
+    if formula.linear is not None:
+        return None
+    if (columns := level_columns(formula)) is not None:
+        return column_refusal(columns) or _refuses(engine, columns.formula, server)
+    if (reason := forest_refusal(formula, f"a model of {title}")) is not None:
+        return reason
+    if _trees(formula, rules) is not None:
+        return None
+    newest = ".".join(map(str, _RULES[engine][0][0]))
+    remedy = (
+        Remedy(
+            "Say which version it is, such as {server_version}: that and later ones take any of our trees.",
+            server_version=newest,
+        )
+        if server is None
+        else f"Use {title} {newest} or later, or train {filled_in(formula)} as in the index."
+    )
+    does = _what_servers_do(engine, server, "the server")
+    return joined(f"its splits send missing values left and right, and {does}.", remedy)
+
+
+def _files(model: EngineModel, rules: Rules) -> dict[str, bytes]:
+    inner: dict[str, Any]
+    formula = model.formula
+    if model.linear is not None:
+        pairs = zip(formula.features, model.linear.weights, strict=True)
+        inner = {"type": "model/linear", "definition": compact_json({name: single_number(w) for name, w in pairs})}
+        means = {name: mean for name, mean in zip(formula.features, model.linear.means, strict=True) if mean}
+        if means:
+            inner["feature_normalizers"] = {
+                name: {"standard": {"mean": single_number(mean), "standard_deviation": 1.0}}
+                for name, mean in means.items()
+            }
+    else:
+        trees = _trees(formula, rules)
+        assert trees is not None
+        definition = (
+            '{"objective":"rank:pairwise","splits":[' + ",".join(_tree(tree, formula.features) for tree in trees) + "]}"
+        )
+        inner = {"type": "model/xgboost+json", "definition": definition}
+    body = {"model": {"name": formula.name, "model": inner}}
+    return {
+        "": compact_json(body).encode(),
+        FEATURE_FILE: compact_json(_feature_set(model)).encode(),
+        **model.levels.files,
+    }
+
+
+def _tree(tree: Node, names: tuple[str, ...]) -> str:
+    quoted, numbers = [json.dumps(name, ensure_ascii=False) for name in names], count()
+
+    def written(node: Node, number: int, depth: int) -> str:
+        if not isinstance(node, Split):
+            return f'{{"nodeid":{number},"leaf":{single_text(node)}}}'
+        yes, no = next(numbers), next(numbers)
+        children = f"{written(node.left, yes, depth + 1)},{written(node.right, no, depth + 1)}"
+        return (
+            f'{{"nodeid":{number},"depth":{depth},"split":{quoted[node.feature]},"split_condition":'
+            f'{single_text(least_above(node.threshold))},"yes":{yes},"no":{no},'
+            f'"missing":{yes if node.missing_left else no},"children":[{children}]}}'
+        )
+
+    return written(tree, next(numbers), 0)
+
+
+def _feature_set(model: EngineModel) -> dict[str, Any]:
+    """Return a feature set: each feature is the number in the field of its name, or the number of the level in it.
+
+    A document without the field has no value; for a linear function it gets the number that replaces a missing value.
+    """
+    formula, linear = model.formula, model.linear
+
+    def value_of(column: int, name: str) -> dict[str, Any]:
+        if column in model.terms:
+            return _number_of_term(*model.terms[column])
+        factor: dict[str, Any] = {"field": name}
+        query: dict[str, Any] = {"exists": {"field": name}}
+        if linear is not None and linear.filled[column]:
+            query, factor["missing"] = {"match_all": {}}, single_number(linear.filled[column])
+        return {"function_score": {"query": query, "field_value_factor": factor, "boost_mode": "replace"}}
+
+    features = [
+        {"name": name, "params": [], "template_language": "mustache", "template": value_of(column, name)}
+        for column, name in enumerate(formula.features)
+    ]
+    return {"featureset": {"name": formula.name, "features": features}}
+
+
+def _number_of_term(field: str, numbers: dict[Level, int]) -> dict[str, Any]:
+    """Return a query that matches all documents and scores them by the number of the term in a field, or by 0."""
+    numbered = [{"filter": {"term": {field: term}}, "weight": number} for term, number in numbers.items()]
+    score = {"functions": [*numbered, {"weight": 0}], "score_mode": "first", "boost_mode": "replace"}
+    return {"function_score": {"query": {"match_all": {}}, **score}}
+
+
+def _scores(rules: Rules, formula: Formula, path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
+    """Score rows as a server does with the files; NaN if the servers that may be meant differ."""
+    text = path.read_text(encoding="utf-8")
+    values, names = computed_features(elastic.feature_values, formula, path, X, features)
+    first, *others = (elastic.score(text, values, names, rule).astype(np.float64) for rule in sorted(rules))
+    agreed = np.logical_and.reduce([first == other for other in others] or [np.ones(len(first), dtype=bool)])
+    return np.where(agreed, first, np.nan)
+
+
+def _prepare(engine: str, formula: Formula, server: str | None, data: RankingData | None) -> Prepared:
+    rules, title = missing_rules(engine, server), _TITLES[engine]
+    model = EngineModel.of(formula)
+    linear, files = model.linear, _files(model, rules)
+    remarks = [
+        f"{formula.name}{FEATURE_FILE} makes a feature set '{formula.name}' in which each feature reads the document "
+        "field of the same name; replace any that is not a field with your own query.",
+        *model.feature_remarks(formula),
+        *_negative(data, formula.features, title),
+        *model.linear_remarks(),
+    ]
+    if linear is None:
+        does = _what_servers_do(engine, server, f"{title} (any version)")
+        remarks.append(f"{does}; the splits are written for that.")
+    if (size := len(files[""])) > _LARGE:
+        remarks.append(
+            f"The model is {size / 1e6:.1f} MB; raise ltr.caches.max_mem, or it is compiled for every search."
+        )
+    return Prepared(
+        formula=formula,
+        files=files,
+        score=partial(_scores, rules, formula),
+        interpreter=f"the rules of {title}'s plug-in",
+        remarks=tuple(remarks),
+        # a sum of huge terms is beyond single precision
+        excluded=frozenset() if linear is None else frozenset({"huge"}),
+        single=True,
+        texts=bool(formula.levels),
+        constant=0.0 if linear is None else linear.constant,
+    )
+
+
+def _negative(data: RankingData | None, names: tuple[str, ...], title: str) -> list[str]:
+    """Warn of features below zero, which no query may give."""
+    rule = f"{title} refuses queries that score below 0, so features must be 0 or more"
+    if data is None:
+        return [f"{rule}."]
+    blocks = (dense_rows(data.X[first : first + _BLOCK]) < 0.0 for first in range(0, data.n_documents, _BLOCK))
+    rows = np.concatenate([block.any(axis=1) for block in blocks])
+    if not rows.any():
+        return []
+    row = int(np.flatnonzero(rows)[0])
+    column = names[int(np.flatnonzero(dense_rows(data.X[row : row + 1])[0] < 0.0)[0])]
+    return [
+        f"{rule}, but {int(rows.sum()):,} of {len(rows):,} rows of the data are not (the first is row {row} from 0, "
+        f"'{column}'). Add a constant to such features before training, and in the feature set."
+    ]
+
+
+FORMATS = [
+    Format(
+        name=engine,
+        title=f"the learning-to-rank plug-in of {title}: the body of a _createmodel request",
+        suffix=".json",
+        prepare=partial(_prepare, engine),
+        refuses=partial(_refuses, engine),
+        versioned=True,
+    )
+    for engine, title in _TITLES.items()
+]

@@ -1,0 +1,123 @@
+"""Single precision: thresholds and numbers that mean the same there, bit for bit, and features that it cannot hold.
+
+For x in single precision, x <= t is the same as x <= f, where f is the largest single ≤ t, and as x < L, where L is the
+next single above f. The single nearest to t may lie above t, and would send documents the wrong way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray
+from toprank.errors import first_of
+from toprank.rankers.formula import Formula, LinearFunction
+from toprank.rankers.trees.forest import Forest
+
+LARGEST_SINGLE = float(np.finfo(np.float32).max)
+FAR = 1e30
+"""A threshold beyond this asks whether there is a value at all: LightGBM writes ±1e300 or ∞, others the largest single.
+"""
+MOST_WHOLE = 1 << 24
+"""Up to this number single precision has every whole number: 24 bits of a mantissa."""
+_SHOWN = 3  # features that a remark names
+
+
+def single_below(threshold: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Return the largest single ≤ t: the largest of all if t is beyond them, −∞ if t is below all.
+
+    >>> float(single_below(0.1)) <= 0.1 < float(next_single(0.1))
+    True
+    """
+    exact = np.asarray(threshold, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        nearest = exact.astype(np.float32)
+        below = np.where(nearest.astype(np.float64) > exact, np.nextafter(nearest, np.float32(-np.inf)), nearest)
+    return np.where(exact >= LARGEST_SINGLE, LARGEST_SINGLE, below).astype(np.float32)
+
+
+def next_single(threshold: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Return the smallest single > t, for readers that ask x < L; ∞ if t is beyond all."""
+    with np.errstate(over="ignore"):
+        return np.nextafter(single_below(threshold), np.float32(np.inf))
+
+
+def least_above(threshold: float) -> np.float32:
+    """Return L for files that cannot hold ∞: the largest single if nothing lies above t.
+
+    >>> float(least_above(1e300)) == LARGEST_SINGLE
+    True
+    """
+    return np.float32(min(float(next_single(threshold)), LARGEST_SINGLE))
+
+
+def single_text(value: float | np.floating) -> str:
+    """Write a number as text that reads back as the same single, whether by way of a double or not.
+
+    >>> single_text(0.1), single_text(1.0)
+    ('0.1', '1.0')
+    """
+    rounded = np.float32(value)
+    short = str(rounded)
+    return short if np.float32(float(short)) == rounded else repr(float(rounded))
+
+
+def single_number(value: float | np.floating) -> float:
+    """Return the number with the fewest digits that is the same single, for a writer of JSON.
+
+    >>> single_number(np.float32(0.1))
+    0.1
+    """
+    return float(single_text(value))
+
+
+# ---- features ----
+
+
+def coarse_features(formula: Formula) -> tuple[str, ...]:
+    """Warn of features whose values single precision rounds: one sentence, or none."""
+    sizes = [(j, size) for j in range(formula.n_features) if (size := _coarse(formula, j))]
+    if not sizes:
+        return ()
+    steps = [
+        f"'{formula.features[j]}' (about {size:.4g}, in steps of {np.spacing(np.float32(size)):.2g})"
+        for j, size in sizes
+    ]
+    return (
+        f"Single precision cannot hold what the model tells apart in {first_of(steps, _SHOWN)}: values "
+        "within a step of each other are one there, and may lie on the other side of a threshold. Subtract a constant "
+        "near to them before training and in the index, or check on data.",
+    )
+
+
+def _coarse(formula: Formula, feature: int) -> float:
+    """Return the size of a feature's values if they are too large or too fine for single precision, else 0."""
+    features, thresholds = formula.thresholds
+    own = np.unique(thresholds[features == feature])
+    own = own[np.abs(own) < FAR]
+    expected = _centres(formula, feature)
+    size = float(np.abs(np.concatenate([own, expected])).max(initial=0.0))
+    collapse = len(np.unique(single_below(own))) < len(own) and size > 1.0
+    kind = "number" if formula.encoding is None else formula.encoding.columns[feature].kind
+    middles = np.nextafter(own, -np.inf)  # LightGBM's thresholds are the next numbers above
+    of_days = np.isin(np.mod(np.concatenate([own, middles]) * 2.0, 1.0).reshape(2, -1), 0.0).any(axis=0).all()
+    timed = kind in ("date", "duration") and (len(expected) > 0 or not of_days)
+    return size if size >= MOST_WHOLE or collapse or timed else 0.0
+
+
+def _centres(formula: Formula, feature: int) -> FloatArray:
+    """Return what linear functions and networks take for the middle of a feature."""
+    centres: list[float] = []
+    for part, features, *_ in formula.functions:
+        if isinstance(part, Forest):
+            continue
+        for column in np.flatnonzero(features == feature).tolist():
+            middle = float(part.centre[column])
+            if isinstance(part, LinearFunction):
+                centres += [middle] if part.weights[:, column].any() else []
+            elif part.transform == "quantile":
+                centres.append(float(np.abs(part.knots[:, column]).max()))
+            else:
+                # e^80 is beyond all that single precision holds whole, and expm1 does not overflow
+                centres.append(float(np.expm1(min(abs(middle), 80.0))) if part.transform == "log1p" else middle)
+    return np.array(centres)

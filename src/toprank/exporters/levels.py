@@ -1,0 +1,303 @@
+"""Levels of a table's categories, for programs that know only numbers.
+
+Trees get a number for each level, from 1 on, and 0 for all else; linear functions get a feature for each level, 1 if a
+document has it. `EngineModel` is a model whose features a search engine computes, and asks for these levels.
+
+A missing value and a level that was not seen are both 0, which is also what such programs take a missing value for. So
+no version of a server can mistake one level for another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from toprank.compute import FloatArray, IntArray
+from toprank.data.encoding import Column, Level, codes_of, listed
+from toprank.exporters.code_ranges import neighbourly_numbers, with_ranges
+from toprank.exporters.formats import ELSEWHERE, table_remarks
+from toprank.rankers.formula import Formula, LinearFunction, Wide
+from toprank.rankers.trees.forest import Forest
+
+LEVELS_FILE = ".levels.json"
+NumbersOfTerms = dict[int, tuple[str, dict[Level, int]]]
+"""For each feature that asks a server for levels: the field, and the value for each term; 0 for any other or none."""
+MOST_TERMS = 1000
+"""The most levels that a feature asks for, one by one: Solr and Elasticsearch allow a query 1,024 clauses unless
+configured otherwise."""
+PARAMETER = "{{"
+"""What Elasticsearch takes for a parameter of the request."""
+FEATURE_FILE = ".features.json"
+"""What follows the name of the model in the name of the file that tells the engine how to compute its features."""
+Features = tuple[npt.NDArray[np.float32], tuple[str, ...]]
+"""Values of features, and their names."""
+
+
+def table_categories(formula: Formula) -> frozenset[int]:
+    """Return the features that are categories of a table, whose levels are known by name."""
+    return frozenset(() if formula.encoding is None else formula.encoding.categories)
+
+
+def numbered_forest(formula: Formula, kept: Collection[int] = ()) -> Forest | None:
+    """Return the trees of a formula for programs that compare numbers; None if they would grow too large.
+
+    Args:
+        formula: a formula that is a forest.
+        kept: features for which the program knows sets of categories.
+    """
+    forest = formula.forest
+    assert forest is not None
+    if forest.categories <= set(kept):
+        return forest
+    return with_ranges(forest, LevelNumbers.of(formula).of_codes, kept)
+
+
+@dataclass(frozen=True, eq=False)
+class LevelNumbers:
+    """The number of each level of each category of a table.
+
+    Attributes:
+        columns: The categories, by their places among the features.
+        of_codes: The number of each code, by the same places.
+    """
+
+    columns: Mapping[int, Column]
+    of_codes: Mapping[int, IntArray]
+
+    @classmethod
+    def of(cls, formula: Formula) -> Self:
+        """Number the levels for trees; other formulas get no numbers."""
+        forest, encoding = formula.forest, formula.encoding
+        if forest is None or encoding is None:
+            return cls({}, {})
+        columns = {place: encoding.columns[place] for place in encoding.categories}
+        sizes = {place: len(column.levels) for place, column in columns.items()}
+        return cls(columns, {place: neighbourly_numbers(forest, place, size) for place, size in sizes.items()})
+
+    def __bool__(self) -> bool:
+        """Whether there is a category."""
+        return bool(self.columns)
+
+    @cached_property
+    def files(self) -> dict[str, bytes]:
+        """The table of levels and numbers, as a file beside the model; none without a category."""
+        if not self:
+            return {}
+        table = {column.name: self._by_number(place) for place, column in self.columns.items()}
+        text = json.dumps(table, ensure_ascii=False, allow_nan=False, indent=1)
+        return {LEVELS_FILE: (text + "\n").encode()}
+
+    def _by_number(self, place: int) -> dict[Level, int]:
+        levels, numbers = self.columns[place].values, self.of_codes[place]
+        return {levels[code]: int(numbers[code]) for code in np.argsort(numbers).tolist()}
+
+    @cached_property
+    def of_terms(self) -> NumbersOfTerms:
+        """The categories whose levels a feature can ask a server for, so that the index needs no numbers."""
+        return {
+            place: (column.name, self._by_number(place))
+            for place, column in self.columns.items()
+            if 0 < len(column.levels) <= MOST_TERMS and not any(PARAMETER in level for level in column.levels)
+        }
+
+    def numbered(self, X: FloatArray) -> FloatArray:
+        """Turn rows of codes into rows of numbers; NaN if a code has no level."""
+        numbered = X.copy()
+        for place, numbers in self.of_codes.items():
+            numbered[:, place] = np.append(numbers, np.nan)[codes_of(X[:, place], len(numbers))]
+        return numbered
+
+    def remarks(self, name: str, feature_file: str | None = None) -> list[str]:
+        """Say how to give levels to a model called `name`; `feature_file`, if any, asks the server for them."""
+        file = name + LEVELS_FILE
+        by_query = [] if feature_file is None else [field for field, _ in self.of_terms.values()]
+        by_number = [column.name for column in self.columns.values() if column.name not in by_query]
+        remarks = []
+        if by_query:
+            remarks.append(
+                f"{feature_file} asks the documents' {listed(by_query)} for each level, and makes its number of it: "
+                "such a field holds the level as it is in the table, not analysed. Where a feature of your own takes "
+                f"the place, it gives the number that {file} has for the level, and 0 for any other or none."
+            )
+        if by_number:
+            remarks.append(
+                f"Give {listed(by_number)} as the number that {file} has for its level, and 0 for any other or none."
+            )
+        return remarks
+
+
+def terms_of(formula: Formula, place: int) -> list[Level]:
+    """Return the levels of a category in the order of their codes, as documents have them."""
+    assert formula.encoding is not None
+    return formula.encoding.columns[place].values
+
+
+def cells_of(formula: Formula, X: FloatArray) -> dict[str, npt.NDArray[Any]]:
+    """Turn codes into the levels that documents have, for each category by name; None if a document has none."""
+    cells = {}
+    for place in table_categories(formula):
+        terms = np.array([*terms_of(formula, place), None], dtype=object)
+        cells[formula.features[place]] = terms[codes_of(X[:, place], len(terms) - 1)]
+    return cells
+
+
+class LevelColumns(NamedTuple):
+    """A linear function of features that an engine computes.
+
+    Attributes:
+        numbers: For each feature that asks for levels: the field, and 1 for each level of the feature.
+    """
+
+    formula: Formula
+    numbers: NumbersOfTerms
+
+
+def level_columns(formula: Formula) -> LevelColumns | None:
+    """Return a linear function of a table with a feature for each level; None if the formula is something else."""
+    wide = formula.part
+    if not isinstance(wide, Wide) or wide.means or not isinstance(wide.part, LinearFunction) or wide.part.outputs > 1:
+        return None
+    names = [formula.features[place] for place in wide.numbers.tolist()]
+    numbers: NumbersOfTerms = {}
+    for place, where in wide.categories:
+        field, terms = formula.features[place], terms_of(formula, place)
+        for column in np.unique(where).tolist():
+            own = [terms[code] for code in np.flatnonzero(where == column).tolist()]
+            numbers[len(names)] = field, dict.fromkeys(own, 1)
+            names.append(f"{field}={own[0] if len(own) == 1 else '(other)'}")
+    part = _without_centre_of_levels(wide, wide.part)
+    return LevelColumns(replace(formula, features=tuple(names), part=part, encoding=None), numbers)
+
+
+def _without_centre_of_levels(wide: Wide, part: LinearFunction) -> LinearFunction:
+    """Return the same function of raw numbers, and of zeros and ones that are not centred."""
+    k = len(wide.numbers)
+    slopes, centre, missing = part.weights * part.scale, part.centre.copy(), part.missing.copy()
+    intercept = part.intercepts - slopes[:, k:] @ centre[k:]
+    if wide.centre is not None:  # a missing number then counts as the centre
+        missing[:, :k] = -slopes[:, :k] * centre[:k]
+        centre[:k] += wide.centre
+    centre[k:], missing[:, k:] = 0.0, 0.0
+    return LinearFunction(centre, part.scale, part.weights, intercept, missing)
+
+
+def column_refusal(columns: LevelColumns) -> str | None:
+    """Say why an engine cannot ask for the levels of a linear function; None if it can."""
+    names = columns.formula.features
+    if len(columns.numbers) > MOST_TERMS:
+        return (
+            f"it has a weight for each of {len(columns.numbers):,} levels, which is a query each, and more than "
+            f"{MOST_TERMS:,} for every document take too long. {ELSEWHERE}, or train trees, which ask once "
+            "for a category."
+        )
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        return f"two of its features are called '{repeated[0]}'. {ELSEWHERE}, or rename a column before training."
+    for field, terms in columns.numbers.values():
+        if len(terms) > MOST_TERMS:
+            return (
+                f"{len(terms):,} rare levels of '{field}' share a weight, and a query asks for {MOST_TERMS:,} at most. "
+                f"{ELSEWHERE}."
+            )
+        if marked := [term for term in terms if PARAMETER in str(term)]:
+            return f"the level '{marked[0]}' of '{field}' would be a parameter of the query. {ELSEWHERE}, or rename it."
+    return None
+
+
+# ---- models of search engines ----
+
+
+class CentredWeights(NamedTuple):
+    """Σ_j w_j (x_j − mean_j), with weights in single precision: the score of a linear function less `constant`.
+
+    Weights of raw features would do, but if a mean dwarfs the spread (a date, a count) single precision would round
+    away what the other features say. Engines can subtract a mean first, so the files ask them to.
+
+    Attributes:
+        means: Single precision numbers; 0 if nothing is to be subtracted.
+        filled: What replaces a missing value for the same score.
+    """
+
+    weights: FloatArray
+    means: FloatArray
+    constant: float
+    filled: FloatArray
+
+
+def centred_weights(formula: Formula) -> CentredWeights:
+    """Write a linear function about the means that its first part knows."""
+    linear, first = formula.linear, formula.functions[0].part
+    assert linear is not None
+    assert isinstance(first, LinearFunction)
+    weights = linear.weights[0]
+    used = weights != 0.0
+    centre = np.where(used, first.centre, 0.0).astype(np.float32).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        filled = np.where(used, linear.missing[0] / weights, 0.0)
+    return CentredWeights(weights, centre, float(linear.intercepts[0] + weights @ centre), filled)
+
+
+class EngineModel(NamedTuple):
+    """A model as the plug-in of a search engine can hold it.
+
+    Attributes:
+        formula: The formula; a linear function of a table has a feature for each level.
+        terms: The features that ask the engine for levels.
+    """
+
+    formula: Formula
+    linear: CentredWeights | None
+    levels: LevelNumbers
+    terms: NumbersOfTerms
+
+    @classmethod
+    def of(cls, formula: Formula) -> Self:
+        """Choose the form in which an engine computes the features of a formula."""
+        levels = LevelNumbers.of(formula)
+        written, terms = level_columns(formula) or (formula, levels.of_terms)
+        return cls(written, None if written.linear is None else centred_weights(written), levels, terms)
+
+    def feature_remarks(self, table: Formula) -> list[str]:
+        """Say what the fields of documents must hold; `table`: the formula of the table's own columns."""
+        return [
+            *table_remarks(table, category=None, of_dates="; a field of dates gives milliseconds"),
+            *self.levels.remarks(table.name, table.name + FEATURE_FILE),
+        ]
+
+    def linear_remarks(self) -> list[str]:
+        """Say what an engine without intercepts and missing values makes of a linear function, if this is one."""
+        linear, file, remarks = self.linear, self.formula.name + FEATURE_FILE, []
+        if linear is None:
+            return []
+        if linear.constant:
+            remarks.append(f"Scores there lack the constant {linear.constant:.6g}, which changes no order.")
+        for column in np.flatnonzero(linear.filled)[:1].tolist():  # one as an example
+            remarks.append(
+                f"A missing value counts as its mean in the model, and as 0 in the engine: {file} has means as "
+                f"defaults ('{self.formula.features[column]}': {linear.filled[column]:.6g}); give them to features of "
+                "your own as well."
+            )
+        if self.terms:
+            fields = sorted({field for field, _ in self.terms.values()})
+            remarks.append(
+                f"{file} asks the documents' {listed(fields)} for {len(self.terms):,} levels, a feature each, 1 where "
+                "a document has it: such a field holds the level as it is in the table, not analysed."
+            )
+        return remarks
+
+
+def computed_features(
+    read: Callable[..., Features], formula: Formula, path: Path, X: FloatArray, names: tuple[str, ...]
+) -> Features:
+    """Return the features that an engine computes from rows by the feature file beside a model, and their names.
+
+    `read` is the `feature_values` of the engine's interpreter.
+    """
+    text = path.with_name(path.stem + FEATURE_FILE).read_text(encoding="utf-8")
+    return read(text, LevelNumbers.of(formula).numbered(X), names, cells_of(formula, X))

@@ -1,6 +1,0 @@
-"""Models out: a ranker as a file for another system, checked to score as `predict` does."""
-
-from toprank.importing import door
-
-_HOMES, __getattr__ = door(__name__)
-__all__ = [*_HOMES]

@@ -1,0 +1,396 @@
+"""`AutoRanker`: a ranker that chooses by itself what it is; and `auto`, its short form."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from toprank.compute import FloatArray, IntArray, TimeLimit
+from toprank.data.arguments import check_flag, check_number, check_whole
+from toprank.data.dataset import RankingData, same_content
+from toprank.data.unjudged import choose_a_rule
+from toprank.display.progress import SILENCE, ProgressLine, step
+from toprank.errors import DataError, Remedy
+from toprank.model_selection.decision import Decision, StoryFacts, decide, rows_of, story_of
+from toprank.model_selection.default import MIN_QUERIES, TooFewQueriesWarning, default_choice
+from toprank.model_selection.hold_out import as_data, divide
+from toprank.model_selection.portfolio import PortfolioSearch, RefitPlan, RefittedTrial, portfolio
+from toprank.model_selection.result import Choice
+from toprank.model_selection.search import Clock, Interrupts, Refit, Trial, TrialJudge, fit_again, noting
+from toprank.rankers.base import Ranker
+from toprank.rankers.blend import BlendRanker
+from toprank.rankers.contributions import EXACTLY, Contributions, Sampling, ScoreProfile
+from toprank.rankers.estimator import check_is_fitted, is_fitted, unfitted
+from toprank.rankers.formula import Part
+from toprank.rankers.trees.cores import leaving_busy_cores
+
+_HELD_OUT = 0.25
+_MAX_IDLE = 0.05  # of the budget
+
+
+class AutoRanker(Ranker):
+    """A ranker that tries a short portfolio within a budget, chooses with statistics, and acts as the one it chose.
+
+    Linear models, expected-gain models and trees under several losses are fitted; the trees are small where the data
+    are. Those whose paired 95 % interval (over the validation queries) does not rule out that they are as good as the
+    best are blended, at most twelve, with weights that fall with the evidence against them.
+
+    Without `valid` data, a quarter of the queries is held out to choose on; then the choice is trained again on all,
+    with the hyper-parameters and rounds that were found, if the time allows it. With fewer than 10 queries and no
+    `valid` data it trains the default system instead, with a `TooFewQueriesWarning`.
+
+    Args:
+        budget: seconds for each `fit`, the last training included. A candidate that is not expected to fit is left out,
+            and any is stopped when its time is over, at the next tree, step or line search; the first, a quick linear
+            one, is always fitted to its end. None: no limit.
+        max_trials: so many candidates are fitted at most, in the order of the portfolio; None: all. Without a budget
+            the same data and seed then give the same bits, however fast the machine is.
+        metric: what to choose by.
+        seed: decides what is held out, and all sampling of the candidates.
+        convention: the rules of the metric.
+        blend: whether the best few may be blended; False: the best one is taken.
+        by: a carried column of dates or numbers: the latest quarter is held out instead, see `toprank.split`.
+        threads: number of threads of each candidate.
+        verbose: tell each candidate on standard error; in a notebook, in one line that is written over. None: from the
+            third second on; False: never.
+
+    After fitting: `choice_` (a `Choice`: what was tried, and why this was taken) and `ranker_` (the ranker that was
+    chosen). Scores, explanations, exports and model files are those of `ranker_`: what was saved is loaded as the
+    ranker that was chosen, whose `training_["auto"]` keeps the story. An interrupt from the keyboard ends the search;
+    the best of what was fitted until then is the answer.
+
+    >>> import toprank as tr
+    >>> train, test = tr.split(tr.synthetic(n_queries=60, n_features=4, n_grades=3, seed=0), (0.7, 0.3))
+    >>> ranker = tr.AutoRanker(budget=None, max_trials=2, threads=1).fit(train)
+    >>> ranker.predict(test).shape == (test.n_documents,), ranker.choice_.refitted
+    (True, True)
+    """
+
+    takes_categories: ClassVar[bool] = True  # each candidate sees to them by itself
+
+    ranker_: Ranker
+    choice_: Choice
+
+    def __init__(
+        self,
+        budget: float | None = 120.0,
+        max_trials: int | None = None,
+        metric: str = "ndcg@10",
+        seed: int = 0,
+        *,
+        convention: Any = "standard",
+        blend: bool = True,
+        by: str | None = None,
+        threads: int | None = None,
+        verbose: bool | None = None,
+    ) -> None:
+        self.budget = budget
+        self.max_trials = max_trials
+        self.metric = metric
+        self.seed = seed
+        self.convention = convention
+        self.blend = blend
+        self.by = by
+        self.threads = threads
+        self.verbose = verbose
+
+    # ---- fitting ----
+
+    def _fit(self, data: RankingData, valid: RankingData | None) -> None:
+        if not isinstance(data, RankingData):
+            raise DataError("AutoRanker learns from data in memory, not on a cluster.")
+        clock = Clock(self.budget)
+        if valid is None and data.n_queries < MIN_QUERIES:
+            self._fall_back(data, clock)
+            return
+        division = divide(data, valid, seed=int(self.seed), by=self.by, holdout=_HELD_OUT)
+        [(learned, judged, _)] = division.rounds
+        _check_labels(learned, "train")
+        _check_labels(judged, "held-out part of train" if valid is None else "valid")
+        judge = TrialJudge(division, self.metric, self.convention, self.threads)
+        judge.check()
+        quiet, line = self.verbose is False, ProgressLine(after=SILENCE if self.verbose is None else 0.0)
+        entries = portfolio(learned, judge.metric, judge.convention, int(self.seed), self.threads)
+        refitting = RefitPlan(0.0 if valid is not None else 1 / (1 - _HELD_OUT), _new_to(learned, data))
+        tell = None if quiet else line
+        search = PortfolioSearch(judge, clock, entries, refit=refitting, max_trials=self.max_trials, tell=tell)
+        limit = "" if self.budget is None else f" for about {self.budget:g} s"
+        refit, n_fits = None, -1
+        # What is left after the choice was fitted again is for further candidates, of which only new ones are fitted.
+        while refit is None or (_may_go_on(search, clock, refit) and search.n_fits > n_fits):
+            n_fits = search.n_fits
+            what = "systems" if refit is None else "further systems"
+            with step(f"Trying {what}{limit} …", quiet, line), leaving_busy_cores():
+                search.run()
+            decision = decide(search.ranked, judge.on(judged), self.blend, search.default)
+            search.chosen = frozenset(trial.name for trial in decision.chosen)
+            again_on = f"Training the choice again on all {data.n_queries:,} queries …"
+            with step(again_on, quiet, line), leaving_busy_cores():
+                refit = Refit(decision.ranker) if valid is not None else _on_all(decision, data, clock, search)
+        search.close()
+        self._take(self._chosen(decision, search, refit))
+
+    def _fall_back(self, data: RankingData, clock: Clock) -> None:
+        """Train the default system, and warn: there are too few queries to choose by."""
+        options: dict[str, Any] = {"seconds": clock.left, "seed": int(self.seed), "threads": self.threads}
+        choice = default_choice(data, self.metric, self.convention, **options)
+        self.warn_once(choice.summary, TooFewQueriesWarning)
+        self._take(choice)
+
+    def _take(self, choice: Choice) -> None:
+        """Become the ranker of a choice."""
+        ranker = choice.ranker
+        self.ranker_, self.choice_, self.interrupted_ = ranker, choice, choice.interrupted
+        if ranker.text_ is not None:  # what it sees of words is what it has learnt of them
+            for name in ("text_", "n_features_in_", "feature_names_in_", "encoding_"):
+                setattr(self, name, getattr(ranker, name))
+        self.training_ |= {name: ranker.training_[name] for name in ("valid", "auto") if name in ranker.training_}
+
+    @override
+    def _with_matches(self, data: Any) -> Any:
+        """The data as they are: each candidate learns of the words of its own training part."""
+        self.text_ = None
+        return data
+
+    @override
+    def check_parameters(self) -> None:
+        if self.budget is not None:
+            check_number("budget", self.budget, above=0)
+        if self.max_trials is not None:
+            check_whole("max_trials", self.max_trials, 1)
+        check_whole("seed", self.seed, 0, below=2**31)
+        check_flag("blend", self.blend)
+
+    def _chosen(self, decision: Decision, search: PortfolioSearch, refit: Refit) -> Choice:
+        """What there is to tell; the ranker keeps the story, too, in what is saved with it."""
+        division, seed = search.judge.division, int(self.seed)
+        [(learned, judged, _)] = division.rounds
+        judge = search.judge.on(judged)
+        drawn = f"drawn by seed {seed}" if self.by is None else f"the latest by '{self.by}'"
+        held_out = division.n_held_out is not None
+        facts = StoryFacts(judge, learned.n_queries, drawn if held_out else None, self.budget, refit)
+        name = f"blend of {len(decision.members)}" if decision.blended else decision.chosen[0].name
+        choice = Choice(
+            ranker=refit.ranker,
+            name=name,
+            options={},
+            metric=judge.name,
+            convention=judge.convention.name,
+            value=float(np.nanmean(decision.values)),
+            judged_on=division.description,
+            trials=rows_of(decision) + [trial.row() for trial in search.of("refused", "not tried")],
+            sentences=story_of(decision, search, facts),
+            stopped=search.stopped,
+            held_out=division.n_held_out,
+            refitted=refit.ranker is not decision.ranker,
+            budget_bound=search.budget_bound or refit.out_of_time,
+            interrupted=search.interrupts.happened or refit.interrupted,
+        )
+        refit.ranker.training_ |= {
+            "valid": {judge.name: choice.value, "convention": judge.convention.name},
+            "auto": {"chosen": name, "refitted": choice.refitted, "summary": choice.summary},
+        }
+        return choice
+
+    # ---- everything else is up to the ranker that was chosen ----
+
+    @override
+    def predict(self, X: Any, qid: npt.ArrayLike | None = None) -> FloatArray:
+        """Scores of the chosen ranker; see `Ranker.predict`."""
+        check_is_fitted(self)
+        return self.ranker_.predict(X, qid)
+
+    @override
+    def query_scores(self, X: FloatArray) -> FloatArray:
+        return self.ranker_.query_scores(X)
+
+    def _scores(self, X: Any) -> FloatArray:
+        return self.ranker_._scores(X)
+
+    @override
+    def formula(self) -> Part:
+        check_is_fitted(self)
+        return self.ranker_.formula()
+
+    @override
+    def contributions(
+        self, query: RankingData, of: IntArray, against: IntArray, sampling: Sampling = EXACTLY
+    ) -> Contributions:
+        return self.ranker_.contributions(query, of, against, sampling)
+
+    @override
+    def course(self, feature: int) -> ScoreProfile | None:
+        return self.ranker_.course(feature)
+
+    @property
+    def category_columns(self) -> frozenset[int]:
+        """Those of the chosen ranker."""
+        return self.ranker_.category_columns
+
+    @property
+    def takes_missing(self) -> bool:  # type: ignore[override]
+        """Where the chosen ranker does; before, some of the portfolio do."""
+        return not is_fitted(self) or self.ranker_.takes_missing
+
+    @property
+    def sees_queries(self) -> bool:
+        """Where the chosen ranker does."""
+        return self.ranker_.sees_queries
+
+    @property
+    def explains_exactly(self) -> bool:
+        """Where the chosen ranker does."""
+        return self.ranker_.explains_exactly
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """Those of the chosen ranker."""
+        check_is_fitted(self)
+        shares: FloatArray = self.ranker_.feature_importances_
+        return shares
+
+    @override
+    def to_save(self) -> Ranker:
+        """The ranker that was chosen: a model file holds that alone."""
+        check_is_fitted(self)
+        return self.ranker_.to_save()
+
+
+def auto(
+    train: RankingData,
+    valid: RankingData | None = None,
+    *,
+    metric: str = "ndcg@10",
+    convention: str = "standard",
+    budget: float | None = 120.0,
+    max_trials: int | None = None,
+    blend: bool = True,
+    seed: int = 0,
+    threads: int | None = None,
+    by: str | None = None,
+    verbose: bool | None = None,
+) -> Choice:
+    """`AutoRanker` in one call, which says what its parameters are: the `Choice`, whose `ranker` is the chosen one.
+
+    Args:
+        train: data to fit on, also as (X, y, qid).
+        valid: data to choose on, likewise, never trained on. None: a quarter of the queries of `train` is held out.
+        metric: what to choose by.
+        convention: the rules of that metric.
+        budget: seconds for all of it; None: no limit.
+        max_trials: so many candidates at most; None: all.
+        blend: whether the best few may be blended; False: the best one is taken.
+        seed: decides what is held out, and all sampling of the candidates.
+        threads: number of threads of each candidate.
+        by: a carried column of dates or numbers: the latest quarter is held out instead.
+        verbose: whether to tell each candidate on standard error; None: from the third second on.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=60, n_features=4, n_grades=3, seed=0)
+    >>> choice = auto(data, budget=2.0, threads=1)
+    >>> choice.held_out, choice.ranker.predict(data).shape == (data.n_documents,)
+    (15, True)
+    """
+    train, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
+    if valid is not None and same_content(train, valid):
+        raise DataError(
+            "The validation data are the training data, where memorising would win. Leave out",
+            remedy=Remedy("{valid}: a quarter of the queries is then held out.", valid=...),
+        )
+    if valid is not None:
+        divide(train, valid, by=by)  # refused in the words of a search
+    ranker = AutoRanker(
+        budget, max_trials, metric, seed, convention=convention, blend=blend, by=by, threads=threads, verbose=verbose
+    )
+    return ranker.fit(train, valid=valid).choice_
+
+
+def _check_labels(data: RankingData, name: str) -> None:
+    if not data.judged.all():
+        raise DataError(
+            f"{data.n_unjudged:,} documents of the {name} data are not judged (label NaN or -1);",
+            remedy=choose_a_rule("leave them out: data.keep(data.judged)."),
+        )
+    if not (data.queries.max(data.labels) > data.queries.min(data.labels)).any():
+        raise DataError(
+            f"In every query of the {name} data all documents have the same label, so there is no order to learn or to "
+            "judge by. auto needs queries with documents of different grades."
+        )
+
+
+def _new_to(learned: RankingData, train: RankingData) -> RankingData | None:
+    """A few queries of `train` with the labels that `learned` lacks; None where it has them all.
+
+    A candidate that refuses them could not be trained again on all the data. What a label is refused for is that it is
+    too large, too small or no whole number, so that a query for each is enough.
+    """
+    labels = train.labels
+    new = ~np.isin(labels, learned.labels)
+    if not new.any():
+        return None
+    rows = np.flatnonzero(new)
+    odd = rows[labels[rows] != np.floor(labels[rows])]
+    several = np.flatnonzero(train.queries.max(labels) > train.queries.min(labels))  # something to learn, besides
+    documents = [rows[np.argmin(labels[rows])], rows[np.argmax(labels[rows])], *odd[:1]]
+    holding = train.queries.document_query[documents]
+    return train.select(np.unique([*holding, *several[:1]]))
+
+
+def _may_go_on(search: PortfolioSearch, clock: Clock, refit: Refit) -> bool:
+    """Whether there is something left to try, and time for it."""
+    stopped = search.interrupts.happened or refit.interrupted
+    return not (search.is_over or stopped) and clock.left > _MAX_IDLE * clock.budget
+
+
+def _on_all(decision: Decision, train: RankingData, clock: Clock, search: PortfolioSearch) -> Refit:
+    """The chosen ranker trained again on all the data; of a blend, as many members as there is time for."""
+    if search.interrupts.happened:
+        return Refit(decision.ranker, "It was not trained again on all the data, since the search was interrupted.")
+    names = [trial.name for trial in decision.chosen]
+    # The default system comes first: then the result is no less than what it is by itself.
+    order = sorted(decision.chosen, key=lambda trial: (trial.name not in search.default, names.index(trial.name)))
+    interrupts = Interrupts()
+    try:
+        with interrupts, noting():
+            for trial in order:
+                if search.is_refitted(trial) or search.refit_seconds([trial]) > clock.left:
+                    continue
+                with TimeLimit(clock.left) as limit:
+                    again = interrupts.finished(partial(_again, trial, train))
+                if again is None:
+                    sentence = "Training it again on all the data was interrupted, so it is as it was chosen."
+                    return Refit(decision.ranker, sentence, interrupted=True)
+                if not limit.passed:
+                    search.refitted[trial.name] = RefittedTrial(trial.rounds, again)
+            done = [trial.name for trial in decision.chosen if trial.name in search.refitted]
+            members = [
+                search.refitted[trial.name].ranker if trial.name in done else trial.ranker for trial in decision.chosen
+            ]
+            if not done:
+                sentence = "It was not trained again on all the data for lack of time."
+                return Refit(decision.ranker, sentence, out_of_time=True)
+            ranker = BlendRanker.of(members, train, decision.weights) if decision.blended else members[0]
+    except DataError as problem:
+        return Refit(decision.ranker, f"It could not be trained again on all the data, so it is as chosen: {problem}")
+    if isinstance(ranker, BlendRanker) and decision.blended:
+        ranker.scales_ = decision.ranker.scales_  # the spread of scores on queries that a member has not seen
+    sentence = f"It was then trained again on all {train.n_queries:,} queries, with the settings that were found."
+    if late := len(members) - len(done):
+        sentence = (
+            f"{', '.join(done)} {'was' if len(done) == 1 else 'were'} then trained again on all {train.n_queries:,} "
+            f"queries, with the settings that were found; for the other {late} there was no time."
+        )
+    return Refit(ranker, sentence, out_of_time=late > 0)
+
+
+def _again(trial: Trial, train: RankingData) -> Ranker:
+    """The ranker of a trial with the penalty and the rounds that validation found, fitted on all the data."""
+    ranker: Ranker = unfitted(trial.ranker)
+    if ranker.rounds is None:
+        ranker.set_params(l2=trial.ranker.l2_)
+    again: Ranker = fit_again(ranker, trial.rounds, train)
+    return again

@@ -1,0 +1,81 @@
+"""The default system: what is trained if no system is named. `toprank train` and `AutoRanker` share it.
+
+Measured on the validation parts of folds by benchmarks/default_system.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from toprank.compute import TimeLimit
+from toprank.data.dataset import RankingData
+from toprank.metrics.conventions import Convention
+from toprank.metrics.parsing import parse
+from toprank.model_selection.result import Choice
+from toprank.rankers.base import Ranker
+from toprank.significance.results import queries
+from toprank.systems import DEFAULT, make
+
+BLENDED_SYSTEMS: tuple[str, ...] = ("ListNet", "YetiRank")
+"""The systems of the default blend, a linear ranker and trees: the first entries of the portfolio, in this order."""
+MIN_QUERIES = 10
+"""Queries that a choice needs if there are no validation data."""
+DEFAULT_SEARCH: Mapping[str, Any] = {"budget": None, "max_trials": len(BLENDED_SYSTEMS)}
+"""The options of `AutoRanker` by which it fits and blends `BLENDED_SYSTEMS` alone."""
+_MIN_QUERIES_TO_HOLD_OUT = 30  # the smallest training set on which the blend was measured
+
+
+def default_systems(train: RankingData, valid: RankingData | None) -> tuple[str, ...]:
+    """Return the names of the systems to train if none is named; several are blended by `DEFAULT_SEARCH`.
+
+    The blend needs queries to choose by: `valid`, or at least 30 training queries in which documents differ in their
+    labels, of which a quarter is held out. With fewer, one system is trained with its defaults.
+
+    >>> import toprank as tr
+    >>> data = tr.synthetic(n_queries=60, seed=0)
+    >>> default_systems(data, None), default_systems(data.select(range(20)), None)
+    (('ListNet', 'YetiRank'), ('OWPC-constant',))
+    """
+    if valid is not None:
+        return BLENDED_SYSTEMS
+    n_informative = int((train.queries.max(train.labels) > train.queries.min(train.labels)).sum())
+    return BLENDED_SYSTEMS if n_informative >= _MIN_QUERIES_TO_HOLD_OUT else (DEFAULT,)
+
+
+class TooFewQueriesWarning(UserWarning):
+    """`AutoRanker` trained the default system, because there were too few queries to choose by."""
+
+
+def default_choice(
+    data: RankingData, metric: str, convention: str | Convention, *, seconds: float, seed: int, threads: int | None
+) -> Choice:
+    """Train the default system with its defaults on all queries, and return it as a choice that was not judged."""
+    measure, rules = parse(metric), Convention.of(convention)
+    name = default_systems(data, None)[-1]
+    ranker: Ranker = make(name)
+    more = {"seed": seed, "threads": threads}
+    ranker.set_params(**{option: more[option] for option in more.keys() & ranker.get_params(deep=False).keys()})
+    with TimeLimit(seconds) as limit:
+        ranker.fit(data)
+    sentence = (
+        f"AutoRanker chooses on held-out queries and needs at least {MIN_QUERIES}, but the data have "
+        f"{queries(data.n_queries)}, so it trained {name} with its defaults. Give validation data or more "
+        "queries to have it choose."
+    )
+    ranker.training_ |= {"auto": {"chosen": name, "refitted": False, "summary": sentence}}
+    return Choice(
+        ranker=ranker,
+        name=name,
+        options={},
+        metric=str(measure),
+        convention=rules.name,
+        value=math.nan,
+        judged_on="no queries",
+        trials=[],
+        sentences=(sentence,),
+        stopped="too few queries to choose by",
+        budget_bound=limit.passed,
+        interrupted=bool(getattr(ranker, "interrupted_", False)),
+    )

@@ -1,0 +1,300 @@
+"""`tune`: search hyper-parameters by Optuna, which learns from its trials where to look next."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from toprank import losses, rankers
+from toprank.compute import available_threads
+from toprank.data.arguments import check_number, check_whole
+from toprank.data.dataset import RankingData
+from toprank.display.progress import SILENCE, ProgressLine, step
+from toprank.errors import DataError, Remedy, needs, warn_user
+from toprank.metrics.conventions import Convention
+from toprank.model_selection.hold_out import as_data, divide
+from toprank.model_selection.result import Choice
+from toprank.model_selection.search import Interrupts, Refit, Trial, TrialJudge, fit_again
+from toprank.model_selection.space import OneOf, read_space
+from toprank.model_selection.study import NAME, StudyPlace, open_study, storage_path
+from toprank.model_selection.study_search import SearchedSystem, SearchLimits, Standing, StudySearch
+from toprank.rankers.base import ConvergenceWarning, Ranker
+from toprank.significance import Interval
+from toprank.systems import SYSTEMS, System, get
+
+_MIN_TRIALS, _MIN_TRIALS_EACH = 10, 2
+"""Complete trials, in all and per hyper-parameter, below which shares of the variance are chance."""
+
+
+def _telling(metric: str, line: ProgressLine) -> Callable[[Standing], None]:
+    """Return a callback that prints the state of the search."""
+
+    def say(now: Standing) -> None:
+        row = now.trial
+        value = row["state"] if row["value"] is None else f"{metric} {row['value']:.4f}"
+        parts = [f"{now.made}/{now.last} trials", value if row["state"] == "complete" else f"{value} ({row['state']})"]
+        if now.best is not None:
+            parts.append(f"best {now.best['value']:.4f} in trial {now.best['number']}")
+        if now.seconds_left == now.seconds_left:
+            parts.append(f"about {now.seconds_left:.0f} s left")
+        line("  ".join(parts), last=True)
+
+    return say
+
+
+def tune(
+    system: System | str | Ranker | type[Ranker],
+    train: RankingData | tuple[Any, ...],
+    valid: RankingData | tuple[Any, ...] | None = None,
+    *,
+    metric: str | None = None,
+    convention: str = "standard",
+    trials: int = 50,
+    seconds: float | None = None,
+    space: Mapping[str, Any] | None = None,
+    folds: int | None = None,
+    by: str | None = None,
+    storage: str | os.PathLike[str] | None = None,
+    study: str | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    callbacks: Sequence[Callable[[Standing], Any]] = (),
+    verbose: bool | None = None,
+    **fixed: Any,
+) -> Choice:
+    """Search a system's hyper-parameters: fit on `train`, judge on queries that were not trained on.
+
+    The first trial is the system as it is (where its values lie within the space), the next are drawn at random, and
+    those after the tenth where earlier ones were good (Optuna's tree-structured Parzen estimator). A trial that falls
+    behind the median of the others is pruned: rankers that learn in rounds during training, others after a fold.
+
+    Args:
+        system: a system or its name; or a ranker or its class, whose other parameters stay as they are.
+        train: data to fit on, also as (X, y, qid).
+        valid: data to judge on, likewise. None: `folds`, or else a fifth of the training queries, held out by seed.
+        metric: what to judge by; None: what the system's source chooses by.
+        convention: the rules of the metric.
+        trials: how many trials the study shall have, those of a resumed one included.
+        seconds: time for this search; the first trial may take longer, later ones are cut off where they can be.
+        space: the hyper-parameters to search, instead of `default_space(system)`: a tuple is a range, ``(8, 128)`` or
+            ``(8, 128, "log")``, a list is a choice, ``[0.5, 1, 2]``. ``"loss.sigma"`` is an option of the loss.
+        folds: judge by cross-validation over whole queries with so many folds; the answer is then fitted on all.
+        by: a carried column of dates or numbers: the latest fifth is held out instead, or each of `folds` judges on a
+            period and learns from all before it, in a window that expands; see `toprank.split`.
+        storage: path of an SQLite file that keeps the study, to be resumed by the same call.
+        study: the name of the study in that file; a file may hold several.
+        seed: decides what is drawn and held out, and the ranker's own randomness.
+        threads: threads for each trial, which are made one after another.
+        callbacks: functions of a `Standing`, called after each trial; one that returns True ends the search.
+        verbose: tell each trial, the best so far and the time left on standard error; in a notebook, in one line that
+            is written over. None: from the third second on; False: never.
+        fixed: hyper-parameters to fix; they are not searched.
+
+    The same seed gives the same trials, in one go or resumed, on the same number of threads and without `seconds`. An
+    interrupt from the keyboard ends the search with a warning; the best so far is returned. A trial that fails is noted
+    with its reason; only if none succeeds, it is an error.
+
+    Raises:
+        MissingExtraError: Optuna is not installed.
+        UnknownNameError: there is no such system, metric, convention or hyper-parameter.
+        DataError: the space, the data or the study in `storage` do not suit.
+
+    >>> import toprank as tr
+    >>> train, valid = tr.split(tr.synthetic(n_queries=60, seed=0), (0.5, 0.5))
+    >>> tuned = tr.tune("LeastSquares", train, valid, space={"l2": (1e-4, 10.0, "log")}, trials=3)
+    >>> len(tuned.trials), tuned.value >= tuned.trials[0]["value"]
+    (3, True)
+    """
+    optuna, chosen = _optuna(), _system(system)
+    if space is None and not isinstance(system, System | str):
+        own = {name: value for name, value in chosen.options.items() if name != "loss"}
+        fixed = {**own, **fixed}  # what a ranker was given is not searched unasked
+    _check(SearchLimits(trials, seconds, callbacks), seed, threads, study)
+    limits, path = SearchLimits(int(trials), seconds, callbacks), storage_path(storage)
+    learn, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
+    division = divide(learn, valid, folds=folds, seed=int(seed), by=by)
+    judge = TrialJudge(division, metric or chosen.metric, Convention.of(convention).name, threads)
+    options = chosen.plain_options(fixed)
+    searched = SearchedSystem(chosen, options, read_space(chosen, space, options), int(seed))
+    search = StudySearch(optuna, judge, searched)
+    if division.is_folded:
+        _check_single(search)
+    judge.check()
+    place = StudyPlace(path, study or NAME, {} if path is None else _identity(search, learn, valid))
+    return _searched(search, limits, place, learn, verbose)
+
+
+def _optuna() -> Any:
+    with warnings.catch_warnings():  # in a notebook its import asks for widgets, which a search shows none of
+        warnings.filterwarnings("ignore", "IProgress not found")
+        return needs("optuna", "tune", "tr.tune")
+
+
+def _searched(
+    search: StudySearch, limits: SearchLimits, place: StudyPlace, train: RankingData, verbose: bool | None
+) -> Choice:
+    """Make the trials, and return the best of them."""
+    quiet, line, name = verbose is False, ProgressLine(after=SILENCE if verbose is None else 0.0), search.system.name
+    if not quiet:
+        limits = replace(limits, callbacks=[*limits.callbacks, _telling(search.judge.metric, line)])
+    pruner = search.optuna.pruners.MedianPruner(n_warmup_steps=_warm_up(search))
+    with open_study(search.optuna, place, maximize=search.judge.sign > 0, pruner=pruner) as study:
+        with step(f"Searching hyper-parameters of {name}, trial by trial …", quiet, line):
+            search.on(study, limits)
+        with step(f"Fitting the best of {name} once more …", quiet, line):
+            choice = _choice(search, train)
+    if choice.interrupted:
+        warn_user(f"tune: {choice.stopped} The best of them is returned.", ConvergenceWarning)
+    return choice
+
+
+def _system(system: Any) -> System:
+    """Return the system to search; for a ranker, one that makes such rankers and keeps what is not a default."""
+    if isinstance(system, System):
+        return system
+    if isinstance(system, str):
+        return get(system)
+    ranker = system() if isinstance(system, type) and issubclass(system, Ranker) else system
+    kind = type(ranker).__name__
+    if not isinstance(ranker, Ranker) or getattr(rankers, kind, None) is not type(ranker):
+        raise DataError(
+            f"tune takes a system or its name, or a ranker of toprank (tr.TreeRanker(n_trees=50)), not "
+            f"{kind if ranker is system else system!r}."
+        )
+    defaults, chosen = type(ranker)().get_params(deep=False), ranker.get_params(deep=False)
+    options = {name: value for name, value in chosen.items() if repr(value) != repr(defaults[name])}
+    name = None
+    if "loss" in chosen and not str(chosen["loss"]).startswith("lightgbm:"):
+        options.pop("loss", None)
+        loss = losses.make(chosen["loss"])
+        name = type(loss).__name__
+        if name not in losses.names() or type(plain := losses.make(name)) is not type(loss):
+            raise DataError(f"tune makes losses by their names, and {name} is one of your own; search in a loop.")
+        own = {field.name: getattr(loss, field.name) for field in fields(loss)}
+        options |= {f"loss.{field}": value for field, value in own.items() if value != getattr(plain, field)}
+    alike = [known for known in SYSTEMS.values() if (known.ranker, known.loss) == (kind, name) and not known.options]
+    grid = {} if not alike else {key: values for key, values in alike[0].grid.items() if key not in options}
+    return System(kind, kind, name, source="", idea=repr(ranker), options=options, grid=grid)
+
+
+def _check(limits: SearchLimits, seed: Any, threads: int | None, study: Any) -> None:
+    check_whole("trials", limits.n_trials, 1)
+    check_whole("seed", seed, 0, below=2**31)
+    if limits.time_budget is not None:
+        check_number("seconds", limits.time_budget, above=0)
+    if callable(limits.callbacks) or not all(map(callable, limits.callbacks)):
+        raise DataError("callbacks takes a list of functions, each of which is called with a Standing.")
+    if study is not None and (not isinstance(study, str) or not study.strip()):
+        raise DataError(f"study is the name of a study, not {study!r}.")
+    available_threads(threads)
+
+
+def _check_single(search: StudySearch) -> None:
+    """Refuse lists of penalties, among which rankers choose on validation data: with folds, the last fit has none."""
+    options = search.ranker({}).get_params(deep=False)
+    for name in ("l2", "tolerance"):
+        dimension = search.space.dimensions.get(name)
+        values = dimension.values if isinstance(dimension, OneOf) else (options.get(name),)
+        for value in values:
+            if isinstance(value, list | tuple | np.ndarray):
+                raise DataError(
+                    f"{name}={value!r} leaves a choice to the ranker, but with folds there are no validation data "
+                    "for it when the answer is fitted on all. Search it instead:",
+                    remedy=Remedy("{space}, or fix one value.", space={name: [...]}),
+                )
+
+
+def _identity(search: StudySearch, train: RankingData, valid: RankingData | None) -> dict[str, Any]:
+    """What a study must agree in to be resumed."""
+    return {
+        "system": search.system.name,
+        "metric": f"{search.judge.metric} ({search.judge.convention})",
+        "train": train.fingerprint,
+        "judges": search.judge.division.description,
+        "valid": "" if valid is None else valid.fingerprint,
+        "fixed": _listed({**search.system.options, **search.fixed}),
+        "space": _listed(search.space.dimensions),
+        "seed": search.seed,
+    }
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={values[name]}" for name in sorted(values)) or "none"
+
+
+def _warm_up(search: StudySearch) -> int:
+    """Return how many rounds are not pruned: a fifth, in which small steps cannot show their worth; none for folds."""
+    return 0 if search.judge.division.is_folded else (search.rounds or 0) // 5
+
+
+def _importance(search: StudySearch) -> dict[str, float]:
+    values = [trial.value for trial in search.ranked]
+    if len(set(values)) < 2 or len(values) < max(_MIN_TRIALS, _MIN_TRIALS_EACH * len(search.space.dimensions)):
+        return {}
+    importance = search.optuna.importance
+    evaluator = importance.FanovaImportanceEvaluator(seed=search.seed)
+    shares = importance.get_param_importances(search.study, evaluator=evaluator)
+    return {name: float(share) for name, share in shares.items()}
+
+
+def _choice(search: StudySearch, train: RankingData) -> Choice:
+    judge, best, table = search.judge, search.best, search.trials
+    importance, ends = _importance(search), best.facts["interval"]
+    states = ", ".join(f"{number} {state}" for state, number in Counter(trial.state for trial in table).items())
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in importance.items())
+    value = float(best.value or 0.0)
+    last = _refit(search, best, train)
+    return Choice(
+        ranker=last.ranker,
+        name=search.system.name,
+        options=dict(best.options),
+        metric=judge.metric,
+        convention=judge.convention,
+        value=value,
+        judged_on=judge.division.description,
+        trials=[trial.row() for trial in table],
+        sentences=(
+            *([f"What mattered: {shares}."] if shares else []),
+            f"{search.stopped} ({states})",
+            *([last.sentence] if last.sentence else []),
+            "The value is the best of many, so it is optimistic; judge the ranker on data that chose nothing.",
+        ),
+        stopped=" ".join(filter(None, (search.stopped, last.sentence))),
+        interval=ends and Interval(value, ends[0], ends[1], 0.95, best.facts["queries"], "Student's t", judge.metric),
+        importance=importance,
+        held_out=judge.division.n_held_out,
+        refitted=judge.division.is_folded and not last.interrupted,
+        budget_bound=search.out_of_time,
+        interrupted=search.interrupts.happened or last.interrupted,
+    )
+
+
+def _refit(search: StudySearch, best: Trial, train: RankingData) -> Refit:
+    """Return the ranker of the best trial; after folds, or if another process made the trial, fit it again."""
+    kept, rounds = search.kept, search.judge.division.rounds
+    if kept is not None and kept.number != best.number:  # a resumed study: another process made its best trial
+        kept = None
+    sentence, interrupts = "", Interrupts()
+    if search.judge.division.is_folded:
+        with interrupts:
+            again = interrupts.finished(lambda: fit_again(search.ranker(best.options), best.facts["rounds"], train))
+        if again is not None:
+            return Refit(again)
+        if kept is None:
+            raise KeyboardInterrupt
+        sentence = "Fitting the best on all queries was interrupted, so it has not learned from the last fold."
+    elif kept is None:
+        ranker = search.ranker(best.options).fit(rounds[0].train, valid=rounds[0].valid)
+        if ranker.was_interrupted:
+            sentence = "Fitting the best once more was interrupted, so it is what there was by then."
+        return Refit(ranker, sentence, interrupted=ranker.was_interrupted)
+    for warning in kept.warned:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    ranker = kept.fitted if kept.fitted.rounds is None else kept.fitted.set_params(callbacks=())
+    return Refit(ranker, sentence, interrupted=interrupts.happened)

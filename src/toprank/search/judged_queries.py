@@ -1,0 +1,76 @@
+"""The queries and judgments of an index: those that its collection brought, or those that a user gives."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from toprank.data.trec import Qrels
+from toprank.errors import DataError, Remedy
+from toprank.search.collections import Topics, read_judgments
+from toprank.search.collections.collection import ALL, few
+from toprank.search.storage import IndexFolder
+
+if TYPE_CHECKING:
+    from toprank.search.search_index import Index
+
+
+def stored_topics(folder: IndexFolder) -> Topics | None:
+    """Return the queries in an index; None if its collection brought none."""
+    given = folder.json("topics.json")
+    try:
+        return None if given is None else Topics(tuple(map(str, given["ids"])), tuple(map(str, given["texts"])))
+    except (DataError, KeyError, TypeError):
+        raise folder.fault("This index is damaged: its queries cannot be read.") from None
+
+
+def stored_judgments(folder: IndexFolder) -> dict[str, Qrels]:
+    """Return the judgments in an index by part: ``train``, ``test`` …, or ``all``."""
+    by_part = {}
+    for name in (name for name in folder.meta["files"] if name.startswith("judgments.")):
+        given = folder.json(name)
+        try:
+            columns = [np.array(given[column]) for column in ("qids", "documents", "grades")]
+            by_part[str(given["part"])] = Qrels(*columns)
+        except (DataError, KeyError, TypeError, ValueError):
+            raise folder.fault(f"This index is damaged: {name} cannot be read.") from None
+    return by_part
+
+
+def queries_and_judgments(index: Index, queries: Any, qrels: Any, part: str) -> tuple[Topics, Qrels, tuple[str, ...]]:
+    """Return queries and judgments, given or from the collection, and what to know about them.
+
+    Args:
+        index: the index whose collection may have brought some.
+        queries: a file or ``{id: words}``; None: the collection's.
+        qrels: a file, `Qrels` or a mapping; the name of one of the collection's parts; None: this `part` of it.
+        part: ``train`` or ``test``.
+    """
+    topics = index.topics if queries is None else Topics.of(queries)
+    if topics is None:
+        raise DataError(f"{index.name} came without queries;", remedy=Remedy("give {queries}.", queries=...))
+    if isinstance(qrels, str | os.PathLike) and str(qrels) not in index.judgments:
+        return topics, *read_judgments(qrels, topics)
+    if qrels is None or isinstance(qrels, str | os.PathLike):
+        wanted = part if qrels is None else str(qrels)
+        chosen = next((name for name in (wanted, ALL) if name in index.judgments), None)
+        if chosen is None and qrels is None and len(index.judgments) == 1:
+            [chosen] = index.judgments
+            alone = f"The judgments are those of the part '{chosen}', the only part there is."
+            return topics, index.judgments[chosen], (*index.notes, alone)
+        if chosen is None:
+            known = ", ".join(index.judgments) or "none"
+            raise DataError(
+                f"{index.name} came without judgments called '{wanted}' (it has {known});",
+                remedy=Remedy("give {qrels}.", qrels=...),
+            )
+        return topics, index.judgments[chosen], index.notes
+    judged = Qrels.of(qrels)
+    if not np.isin(judged.qids, np.array(topics.ids)).any():
+        raise DataError(
+            f"No query has judgments: the queries are {few(topics.ids)}, the judgments are about "
+            f"{few(np.unique(judged.qids))}. Are the ids spelled alike?"
+        )
+    return topics, judged, ()

@@ -1,6 +1,0 @@
-"""How results look: in a terminal, in a notebook, as Markdown, LaTeX or a frame; and how work in progress is told."""
-
-from toprank.importing import door
-
-_HOMES, __getattr__ = door(__name__)
-__all__ = [*_HOMES]
