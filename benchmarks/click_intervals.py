@@ -28,7 +28,7 @@ USERS: dict[str, Any] = {
 }
 RIGHT, WRONG = np.array([0.95, 0.9, 0.85, 0.8]), np.array([0.4, 0.3, 0.2, 0.1])
 LOGS = {"20 queries": (20, 4_000), "100 queries": (100, 8_000), "400 queries": (400, 8_000)}
-METHODS = ("all-pairs", "pivot", "chain", "randomisation", "regression-em", "dual", "trust")
+METHODS = ("all-pairs", "pivot", "chain", "randomization", "regression-em", "dual", "trust")
 
 
 def world(seed: int, n_queries: int, exponential: bool = False) -> tuple[tr.RankingData, Any]:
@@ -63,10 +63,10 @@ def of_model(name: str, n_queries: int, sessions: int, seed: int, confidence: fl
 def of_method(method: str, n_queries: int, sessions: int, seed: int, confidence: float) -> Iterator[bool]:
     """Whether the interval of each propensity (under trust of each offset, too) holds it."""
     data, liked = world(seed, n_queries, method == "dual")
-    options = {"randomisation": {"exploration": 0.3}, "trust": {"trust": (RIGHT, WRONG)}}.get(method, {})
+    options = {"randomization": {"exploration": 0.3}, "trust": {"trust": (RIGHT, WRONG)}}.get(method, {})
     log = clicked(data, liked, sessions * (5 if method == "trust" else 1), seed, USERS["PBM"], **options)
-    learnt = (data, tr.LinearRanker(l2=1e-6)) if method in ("regression-em", "dual") else ()
-    found = tr.clicks.propensities(log, method, *learnt, confidence=confidence, seed=seed)
+    learned = (data, tr.LinearRanker(l2=1e-6)) if method in ("regression-em", "dual") else ()
+    found = tr.clicks.propensities(log, method, *learned, confidence=confidence, seed=seed)
     truth, (low, high) = LOOKED, found.intervals
     if method == "trust":
         truth, base = LOOKED * (RIGHT - WRONG) / (RIGHT - WRONG)[0], LOOKED * WRONG

@@ -77,7 +77,7 @@ def measure(task: str, path: Path) -> dict[str, object]:
 
 
 def fit_ours(path: Path, out: Path, name: str, tolerance: float) -> dict[str, Any]:
-    """Our model of nine tenths of the sessions; `out` is for clax: the sessions, and what was learnt."""
+    """Our model of nine tenths of the sessions; `out` is for clax: the sessions, and what was learned."""
     import toprank as tr
 
     log = tr.clicks.read(path)

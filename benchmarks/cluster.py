@@ -26,7 +26,7 @@ import numpy as np
 import toprank as tr
 from toprank import cluster
 from toprank.rankers.source import InMemory
-from toprank.scorers.features import Standardisation
+from toprank.scorers.features import Standardization
 from toprank.scorers.linear import LinearScorer
 
 PER_QUERY = 118
@@ -55,9 +55,9 @@ def bare(path: str, first: int, last: int, passes: int) -> None:
         print("done", flush=True)
 
 
-def plain(d: int) -> Standardisation:
+def plain(d: int) -> Standardization:
     """No missing values, and nothing to subtract."""
-    return Standardisation(np.zeros(d), np.ones(d), complete=True)
+    return Standardization(np.zeros(d), np.ones(d), complete=True)
 
 
 class Bare:

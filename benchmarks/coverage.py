@@ -31,7 +31,7 @@ from toprank.significance import (
     weighted_interval,
 )
 
-METHODS = ("percentile", "bca", "t", "studentised")
+METHODS = ("percentile", "bca", "t", "studentized")
 
 # Differences of NDCG between two similar systems: most queries tie, a few swaps lose a little, fewer win a lot.
 STEPS = np.array([0.0] * 12 + [-0.11, -0.05, -0.02, 0.02, 0.05, 0.08, 0.13, 0.37])

@@ -25,7 +25,7 @@ gone on with later; the tables are those of the folds on which every system was 
 
 Prints a Markdown table: the mean over collections of NDCG@10, the share of all duels won (a system against another on a
 fold, a tie being half a win), the mean rank on a fold, the folds on which it is first, and the seconds of processor
-time of all its fits. Collections count alike, whatever their number of folds; OHSUMED with and without normalised
+time of all its fits. Collections count alike, whatever their number of folds; OHSUMED with and without normalized
 features is one collection, its queries being the same.
 """
 

@@ -2,7 +2,7 @@
 
     python benchmarks/linear.py [--documents 200000] [--features 136] [--cpu]
 
-X is float32; the model standardises it and sums in double precision, reading X once. Ratios are to the two passes,
+X is float32; the model standardizes it and sums in double precision, reading X once. Ratios are to the two passes,
 which BLAS runs on all cores in single precision. With --cpu everything runs on one thread and processor time counts,
 for machines that others use too.
 """
@@ -20,7 +20,7 @@ import numpy as np
 import toprank as tr
 from toprank.compute import one_blas_thread
 from toprank.rankers.source import RankingObjective
-from toprank.scorers.features import Features, Standardisation
+from toprank.scorers.features import Features, Standardization
 from toprank.scorers.linear import LinearScorer
 
 
@@ -51,7 +51,7 @@ def main() -> None:
         first, second = best(lambda: X @ w, options.cpu), best(lambda: X.T @ g, options.cpu)
     passes = first + second
     print(f"{n:,} × {d} float32: X·w {first * 1e3:.1f} ms, Xᵀ·g {second * 1e3:.1f} ms, together {passes * 1e3:.1f} ms")
-    features = Features(X, Standardisation.of(X), complete=True)
+    features = Features(X, Standardization.of(X), complete=True)
     for name in ("ListNet", "ListMLE", "CostSensitiveListMLE", "Squared", "Logistic", "Hinge"):
         bound = tr.losses.make(name).on(labels, queries)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -51,10 +51,10 @@ class Shop(NamedTuple):
 
 
 def shop(seed: int, queries: int, null: bool) -> Shop:
-    catalogue = Catalogue(seed=seed)
+    catalog = Catalogue(seed=seed)
     if null:
-        catalogue.quality = np.zeros(catalogue.size)
-    first, *others = (_columns(catalogue.table(count, seed=part)[0]) for part, count in enumerate((queries, 500, 1000)))
+        catalog.quality = np.zeros(catalog.size)
+    first, *others = (_columns(catalog.table(count, seed=part)[0]) for part, count in enumerate((queries, 500, 1000)))
     train = tr.RankingData.from_frame(first)
     return Shop(train, *(tr.RankingData.from_frame(one, like=train) for one in others))
 

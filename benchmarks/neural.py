@@ -6,7 +6,7 @@ Goal: an epoch of an MLP 2 × 128 at least 2 times faster than the padded approa
 
 The padded approach is what the usual libraries do: a `DataLoader` collects a number of queries, each padded to the
 longest of the batch (or of the whole data, "slate"); rows of padding go through the network, and a mask keeps them out
-of the loss, which works on whole tables (for LambdaRank, tables of all pairs). Layers, optimiser and documents per
+of the loss, which works on whole tables (for LambdaRank, tables of all pairs). Layers, optimizer and documents per
 batch are the same. Trainings take turns and the fastest epoch of each decides, so that a busy machine does little harm.
 For GPUs see neural_gpu.py.
 """
@@ -90,7 +90,7 @@ class Padded:
         layers = torch.nn.Linear(data.n_features, 128), torch.nn.Linear(128, 128), torch.nn.Linear(128, 1)
         relu = torch.nn.ReLU()
         self.network, self.loss = torch.nn.Sequential(layers[0], relu, layers[1], relu, layers[2]), PADDED[name]
-        self.optimiser = torch.optim.AdamW(self.network.parameters(), lr=1e-3, fused=True)
+        self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=1e-3, fused=True)
 
     def collate(self, queries: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
         """Padded features and labels, and which of them are documents."""
@@ -112,9 +112,9 @@ class Padded:
         for X, labels, mask in self.batches:
             scores = self.network(X).squeeze(2)
             value = self.loss(scores, labels, mask)
-            self.optimiser.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad(set_to_none=True)
             value.backward()
-            self.optimiser.step()
+            self.optimizer.step()
         return time.perf_counter() - begin
 
 

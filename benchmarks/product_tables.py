@@ -3,7 +3,7 @@
     python benchmarks/product_tables.py -o products.parquet [--queries 2000] [--documents 20] [--seed 0]
 
 A `Catalogue` is drawn by its own seed: products with a title and a description made of a small vocabulary, a seller
-and a brand (few are large, most are small), a price, ratings, a date. `catalogue.table(queries, seed=...)` draws
+and a brand (few are large, most are small), a price, ratings, a date. `catalog.table(queries, seed=...)` draws
 searches among them, so that tables of different seeds are of one shop: train on one, test on another.
 
 The grade of a product for a search comes from
@@ -13,7 +13,7 @@ The grade of a product for a search comes from
 with *match* the share of the search's words that the product has (what people mean: `sofa` finds a `couch`, `lamps` a
 `lamp`), half of it counted where only the description has the word; *quality* the sum of effects of its seller, its
 brand, the product itself, and of the seller in that kind of product, with the spreads of `QUALITY`; *numbers* a curve
-of price and rating. Each part is centred and has spread 1 before it is multiplied. `quality` and `match` of each row
+of price and rating. Each part is centered and has spread 1 before it is multiplied. `quality` and `match` of each row
 are returned too (`Truth`), so that what a system finds can be compared with what there is.
 """
 
@@ -41,7 +41,7 @@ KINDS = (
     ("watch", "timepiece"),
 )  # fmt: skip
 ATTRIBUTES = {
-    "colour": ("red", "blue", "green", "black", "white", "grey", "brown", "yellow", "pink", "purple", "orange"),
+    "color": ("red", "blue", "green", "black", "white", "gray", "brown", "yellow", "pink", "purple", "orange"),
     "material": ("oak", "steel", "cotton", "leather", "wool", "plastic", "glass", "bamboo", "linen", "ceramic"),
     "style": ("modern", "vintage", "rustic", "classic", "minimal", "industrial", "nordic", "colonial"),
     "use": ("kitchen", "garden", "office", "travel", "bedroom", "outdoor", "nursery", "bathroom", "workshop"),
@@ -187,9 +187,9 @@ class Catalogue:
         self, query: Whole, product: Whole, kind: Whole, asked: dict[str, Whole],
         asks: dict[str, npt.NDArray[np.bool_]],
     ) -> Floats:  # fmt: skip
-        """The share of what was asked for that the product is, half where only its description says so; standardised.
+        """The share of what was asked for that the product is, half where only its description says so; standardized.
 
-        The centre and the spread are those of a large sample: every table has the same.
+        The center and the spread are those of a large sample: every table has the same.
         """
         parts = [2.0 * (self.kind[product] == kind[query])]
         weights = np.full(len(query), 2.0)

@@ -53,7 +53,7 @@ def linear(loss: str, what: str = "value_and_grad") -> Callable[[tr.RankingData,
 
     def seconds(data: tr.RankingData, repeats: int) -> float:
         source = InMemory(data)
-        objective = source.objective(LinearScorer(data.n_features), tr.losses.make(loss), source.standardisation(1), 1)
+        objective = source.objective(LinearScorer(data.n_features), tr.losses.make(loss), source.standardization(1), 1)
         weights = np.full(data.n_features, 0.01)
         return best(lambda: getattr(objective, what)(weights), repeats)
 
@@ -64,7 +64,7 @@ def expected_gain(data: tr.RankingData, repeats: int) -> float:
     """A pass of the grade probabilities under their likelihood."""
     source, grades = InMemory(data), 5
     scorer = Logits(data.n_features, grades)
-    objective = source.objective(scorer, tr.losses.Multinomial(n_grades=grades), source.standardisation(1), 1)
+    objective = source.objective(scorer, tr.losses.Multinomial(n_grades=grades), source.standardization(1), 1)
     return best(lambda: objective.value_and_grad(np.zeros(scorer.n_weights)), repeats)
 
 

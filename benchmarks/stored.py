@@ -128,12 +128,12 @@ def passes(path: Path, limit: int) -> dict[str, Any]:
     import toprank as tr
     from toprank.compute import available_threads, each_block, one_blas_thread
     from toprank.rankers.source import RankingObjective
-    from toprank.scorers.features import Features, Standardisation
+    from toprank.scorers.features import Features, Standardization
     from toprank.scorers.linear import LinearScorer
 
     data = tr.read(path)
     file, buffer = path / "X.npy", bytearray(4 << 20)
-    standard = Standardisation.of(data.X)
+    standard = Standardization.of(data.X)
     bound = tr.losses.ListNet().on(data.labels, data.queries)
     features = Features(data.X, standard, complete=standard.complete)
     objective, weights = RankingObjective(LinearScorer(N_FEATURES), features, bound), np.full(N_FEATURES, 0.01)

@@ -107,7 +107,7 @@ def compare(
 
 
 def parts(data: tr.RankingData) -> None:
-    """What a round of LambdaMART costs besides its tree, at scores that have learnt something."""
+    """What a round of LambdaMART costs besides its tree, at scores that have learned something."""
     scores = data.labels + np.random.default_rng(1).normal(size=data.n_documents)
     bound = tr.losses.LambdaRank(truncation=30, norm=True).on(data.labels, data.queries)
     judge = Judge(data, "ndcg@10", threads=1)

@@ -30,8 +30,8 @@ def conventions() -> None:
     means = {name: r.mean["ndcg@10"] for name, r in results.items() if isinstance(r, Evaluation)}
     order = sorted(means, key=means.__getitem__)
     figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
-    colours = [ACCENT if name == "standard" else MUTED for name in order]
-    bars = axes.barh(order, [means[name] for name in order], color=colours)
+    colors = [ACCENT if name == "standard" else MUTED for name in order]
+    bars = axes.barh(order, [means[name] for name in order], color=colors)
     axes.bar_label(bars, fmt="%.3f", padding=4, color=INK)
     axes.set_xlim(0, 1)
     axes.set_title("One ranking, one metric name: “NDCG@10” under nine conventions", loc="left", color=INK)
@@ -80,7 +80,7 @@ def notebook() -> None:
     shown = "".join(f"<pre>{source}</pre>{result._repr_html_()}" for source, result in cells)
     side = "width:50%;box-sizing:border-box;padding:16px 24px;overflow:hidden"
     light, dark = "background:#fff;color:#1b1f24", "background:#14171a;color:#e6e9ec"
-    sides = "".join(f'<div style="{side};{colours}">{shown}</div>' for colours in (light, dark))
+    sides = "".join(f'<div style="{side};{colors}">{shown}</div>' for colors in (light, dark))
     style = "body{margin:0;display:flex;font:13px system-ui,sans-serif}pre{background:#8883;padding:8px;font-size:13px}"
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "notebook.html")
@@ -97,8 +97,8 @@ def clicks() -> None:
     figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
     styles = ["o-", "^-", "s-", "D-", "--"]
     for place, (name, style) in enumerate(zip(head[1:], styles, strict=True), start=1):
-        colour = {"naive": MUTED, "full information": INK}.get(name, ACCENT)
-        axes.plot(values[:, 0], values[:, place], style, color=colour, label=name.replace("`", ""), fillstyle="none")
+        color = {"naive": MUTED, "full information": INK}.get(name, ACCENT)
+        axes.plot(values[:, 0], values[:, place], style, color=color, label=name.replace("`", ""), fillstyle="none")
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     axes.set_xscale("log")
     axes.set_xlabel("sessions")

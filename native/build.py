@@ -207,7 +207,7 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, help="folder for the library; default: src/toprank, or one under build/kernels"
     )
-    parser.add_argument("--sanitize", action="store_true", help="with the address and undefined-behaviour sanitizers")
+    parser.add_argument("--sanitize", action="store_true", help="with the address and undefined-behavior sanitizers")
     parser.add_argument("--strict", action="store_true", help="a warning of the compiler is an error")
     parser.add_argument("--if-changed", action="store_true", help="only where the library is of other sources")
     chosen = parser.parse_args()

@@ -1,16 +1,16 @@
-/* RankCosine: value at zero − ½·direction·s/√(‖s‖² + ε²) in each query, with s less its mean where it is `centred`. */
+/* RankCosine: value at zero − ½·direction·s/√(‖s‖² + ε²) in each query, with s less its mean where it is `centered`. */
 #include "sums.h"
 
-/* The mean to take off: 0 where nothing is centred. */
-INLINE f8 mean_to_take_off(i8 m, const f8 *values, u1 centred) { return centred ? sum(m, values) / (f8)m : 0.0; }
+/* The mean to take off: 0 where nothing is centered. */
+INLINE f8 mean_to_take_off(i8 m, const f8 *values, u1 centered) { return centered ? sum(m, values) / (f8)m : 0.0; }
 
 /* The loss of each query, and its gradient times the query's scale. */
 KERNEL(void, cosine)
 (i8 n, i8 q, const f8 scores[n], const f8 direction[n], const f8 at_zero[q], const f8 scale[q], const i8 offsets[q + 1],
- u1 centred, f8 epsilon, f8 grad[restrict n], f8 losses[restrict q]) {
+ u1 centered, f8 epsilon, f8 grad[restrict n], f8 losses[restrict q]) {
     for (i8 k = 0; k < q; k++) {
         const i8 m = offsets[k + 1] - offsets[k];
-        const f8 *s = scores + offsets[k], *a = direction + offsets[k], mean = mean_to_take_off(m, s, centred);
+        const f8 *s = scores + offsets[k], *a = direction + offsets[k], mean = mean_to_take_off(m, s, centered);
         f8 *restrict g = grad + offsets[k], along, squares;
         SUM_OVER(m, along, a[i] * (s[i] - mean));
         SUM_OVER(m, squares, (s[i] - mean) * (s[i] - mean));
@@ -23,12 +23,12 @@ KERNEL(void, cosine)
 
 /* ŝ = s/√(‖s‖² + ε²), ½/(‖s‖² + ε²) and 2 − ‖ŝ‖² for each query. */
 KERNEL(void, unit_scores)
-(i8 n, i8 q, const f8 scores[n], const i8 offsets[q + 1], u1 centred, f8 epsilon, f8 unit[restrict n],
+(i8 n, i8 q, const f8 scores[n], const i8 offsets[q + 1], u1 centered, f8 epsilon, f8 unit[restrict n],
  f8 factors[restrict q],
  f8 shrink[restrict q]) {
     for (i8 k = 0; k < q; k++) {
         const i8 m = offsets[k + 1] - offsets[k];
-        const f8 *s = scores + offsets[k], mean = mean_to_take_off(m, s, centred);
+        const f8 *s = scores + offsets[k], mean = mean_to_take_off(m, s, centered);
         f8 *restrict own = unit + offsets[k], squares;
         SUM_OVER(m, squares, (s[i] - mean) * (s[i] - mean));
         squares += epsilon * epsilon;
@@ -41,7 +41,7 @@ KERNEL(void, unit_scores)
 
 /* f·(C − h·ŝŝᵀ) V in each query, C the identity or the centring. */
 KERNEL(i8, cosine_times)
-(i8 n, i8 q, i8 width, const f8 unit[n], const f8 factors[q], const f8 shrink[q], const i8 offsets[q + 1], u1 centred,
+(i8 n, i8 q, i8 width, const f8 unit[n], const f8 factors[q], const f8 shrink[q], const i8 offsets[q + 1], u1 centered,
  const f8 V[n][width], f8 product[restrict n][width]) {
     f8 *mean = scratch(2 * width, sizeof(f8));
     if (!mean) return OUT_OF_MEMORY;
@@ -54,7 +54,7 @@ KERNEL(i8, cosine_times)
                 mean[c] += V[i][c];
                 along[c] += unit[i] * V[i][c];
             }
-        for (i8 c = 0; c < width; c++) mean[c] = centred ? mean[c] / (f8)(stop - start) : 0.0;
+        for (i8 c = 0; c < width; c++) mean[c] = centered ? mean[c] / (f8)(stop - start) : 0.0;
         for (i8 i = start; i < stop; i++) {
             const f8 part = shrink[k] * unit[i], factor = factors[k];
             for (i8 c = 0; c < width; c++) product[i][c] = factor * (V[i][c] - mean[c] - part * along[c]);

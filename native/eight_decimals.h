@@ -58,7 +58,7 @@ They may be rounded once more, to f4. That goes wrong only for a decimal that is
 2^(e − 53) of one, an odd multiple m of 2^(e − 24). With d places behind the point it is at least 10^−d away where the
 border has no more places; else r · 2^(e − 24) / 5^d, r odd: too far for d ≤ 12, and for r > 1 at d = 13, all that fifteen
 bytes have room for. There remains r = 1: 5^d is 1 modulo 4, so m is 3 modulo 4 where the decimal is above, 1 where it is
-below, and the even neighbour, to which the border is rounded, is the nearer one. */
+below, and the even neighbor, to which the border is rounded, is the nearer one. */
 INLINE __m512d join_fours(four_numbers even, four_numbers uneven, u4 *unread) {
     const __m512i eights = _mm512_packus_epi32(even.digits, uneven.digits);
     const __m512i halves = _mm512_madd_epi16(eights, _mm512_set1_epi32(0x00012710)); /* 10,000 and 1 */

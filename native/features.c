@@ -1,7 +1,7 @@
-/* Products with standardised features, straight from X: column j of Z is (x_j − centre_j) / spread_j, and 0 where x_j
+/* Products with standardized features, straight from X: column j of Z is (x_j − center_j) / spread_j, and 0 where x_j
 is missing.
 
-The caller divides by the spread; what is here sees Z·spread = X − centre. Sums are in double precision whatever the
+The caller divides by the spread; what is here sees Z·spread = X − center. Sums are in double precision whatever the
 type of X. Where X is known to have no missing values (`complete`), Σ (x − c) w is taken as Σ x w − Σ c w: the inner
 loop then has nothing to ask. */
 #include "cross_entropy.h"

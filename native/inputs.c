@@ -1,4 +1,4 @@
-/* What a network is fed: features mapped by f (the identity, or sign(x)·log(1 + |x|)), standardised, missing values filled.
+/* What a network is fed: features mapped by f (the identity, or sign(x)·log(1 + |x|)), standardized, missing values filled.
 
 A column's sums run down its rows, so they do not depend on the width of registers; columns are done side by side. */
 #include "vectors.h"
@@ -31,15 +31,15 @@ INLINE f8 itself(f8 x) { return x; }
         }                                                                                                           \
     }
 
-/* For each column: Σ (f(x) − centre)², without missing values. */
+/* For each column: Σ (f(x) − center)², without missing values. */
 #define SQUARE_ROW(F)                                                       \
     for (i8 j = 0; j < d; j++) {                                            \
-        f8 x = row[j], off = F(x) - centre[j];                              \
+        f8 x = row[j], off = F(x) - center[j];                              \
         squares[j] += x == x ? off * off : 0.0;                             \
     }
 #define MAPPED_SQUARES(TYPE)                                                                                        \
     KERNEL(void, mapped_squares__##TYPE)(i8 n, i8 d, const TYPE X[n][d], bool logarithm,                            \
-                                         const f8 centre[restrict d], f8 squares[restrict d]) {                     \
+                                         const f8 center[restrict d], f8 squares[restrict d]) {                     \
         for (i8 j = 0; j < d; j++) squares[j] = 0.0;                                                                \
         for (i8 i = 0; i < n; i++) {                                                                                \
             const TYPE *restrict row = X[i];                                                                        \
@@ -47,14 +47,14 @@ INLINE f8 itself(f8 x) { return x; }
         }                                                                                                           \
     }
 
-/* out = (f(x) − centre)/spread, and `missing` for a missing value. */
+/* out = (f(x) − center)/spread, and `missing` for a missing value. */
 #define FILL_ROW(F)                                                         \
     for (i8 j = 0; j < d; j++) {                                            \
-        f8 x = row[j], y = (F(x) - centre[j]) / spread[j];                  \
+        f8 x = row[j], y = (F(x) - center[j]) / spread[j];                  \
         to[j] = (f4)(x == x ? y : missing[j]);                              \
     }
 #define MAPPED_ROWS(TYPE)                                                                                           \
-    KERNEL(void, mapped_rows__##TYPE)(i8 n, i8 d, const TYPE X[n][d], bool logarithm, const f8 centre[restrict d],  \
+    KERNEL(void, mapped_rows__##TYPE)(i8 n, i8 d, const TYPE X[n][d], bool logarithm, const f8 center[restrict d],  \
                                       const f8 spread[restrict d], const f8 missing[restrict d], f4 out[n][d]) {    \
         for (i8 i = 0; i < n; i++) {                                                                                \
             const TYPE *restrict row = X[i];                                                                        \

@@ -43,7 +43,7 @@ INLINE const u1 *json_usual_number(const u1 *text, f8 *value) {
     return at;
 }
 
-/* The place behind the number at `text`, which is spelt as JSON spells numbers; NULL where it is not, or is too large.
+/* The place behind the number at `text`, which is spelled as JSON spells numbers; NULL where it is not, or is too large.
 The text goes on for WINDOW bytes that are no digits, so that no loop here runs away. */
 static const u1 *json_number(const u1 *text, f8 *value) {
     const u1 *start = text + (*text == '-'), *at = start;

@@ -30,7 +30,7 @@ where top, slope and below depend on one rank each, so that they cost O(m) a que
 (1/F(r) for DCG, 1/r otherwise; 0 beyond the metric's cut-off):
 
 DCG      linear in the weights of the two ranks: top = below = c, slope = 1.
-AP       times the normaliser N. With h(r) relevant documents down to rank r, and one of the two relevant: it counts
+AP       times the normalizer N. With h(r) relevant documents down to rank r, and one of the two relevant: it counts
          (h(a) or h(a) + 1)·c(a) at rank a and h(b)·c(b) at rank b, and lifts the count of every relevant document
          between them by one. With S(r) = Σ_{relevant p ≤ r} c(p):
          top = (h(a − 1) + 1)·c(a) − S(a), below = h(b)·c(b) − S(b − 1), slope = 1.
@@ -69,7 +69,7 @@ typedef struct {
 
 typedef struct {
     i8 kind, last;
-    f8 sigma, mu, norm; /* norm: 1/σ where LightGBM's normalisation is wanted, else 0 */
+    f8 sigma, mu, norm; /* norm: 1/σ where LightGBM's normalization is wanted, else 0 */
     bool two_sided, weighted;
     const f8 *rank_weights, *distance, *distance_sums;
 } Options;
@@ -420,7 +420,7 @@ static void row_sums(const Options *options, const Query *of, const Row *row, bo
         SUM_ROW(false, false, false);
 }
 
-/* Forces and bends of a ranked query; its loss. LightGBM's normalisation multiplies `scale`. */
+/* Forces and bends of a ranked query; its loss. LightGBM's normalization multiplies `scale`. */
 static f8 sum_query(const Options *options, Query *of, bool with_losses, f8 *scale) {
     Sums sums = {0};
     f8 *force = of->all.force, *bend = of->all.bend;
@@ -474,7 +474,7 @@ static void multiply_query(const Options *options, Query *of, const i8 *rows, f8
 }
 
 /* Per query the loss; per row d/ds and the diagonal of d²/ds², both times `scale` of the query (which holds one factor
-σ). LightGBM's normalisation multiplies `scale` by the factor of the query. `order` lists rows, best first, query by
+σ). LightGBM's normalization multiplies `scale` by the factor of the query. `order` lists rows, best first, query by
 query; gains and what the metric reads are in the order of the rows. Weights may be empty: all are 1. rank_weights holds
 c(1), c(2) … for as many ranks as the longest query has; distance[d] = 1/log2(1 + d), 0 at index 0, and its running sums
 are read where mu > 0. */

@@ -186,7 +186,7 @@ CODES(LetorFault, FINE, LABEL, LABEL_FINITE, LABEL_SIZE, QUERY, FEATURE, ID_SIZE
 #define MOST_STARTS (KNOWN_IDS + 64 + 16) /* of tokens of a line: those of one look more than are wanted, and its store */
 
 /* What a pass over a chunk knows, and what it found: the range of ids outside the result, whether ids of a sparse row
-are out of order, and where the fault is. `known` are the beginnings " 57:" of the features, to be recognised instead of
+are out of order, and where the fault is. `known` are the beginnings " 57:" of the features, to be recognized instead of
 read. */
 typedef struct {
     const u1 *text;

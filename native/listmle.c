@@ -43,7 +43,7 @@ static void suffix_sums(const Layout *at, i8 k, const f8 *scores, f8 *e, f8 *rat
         reference = top[g];
         for (i8 i = 0; i < d; i++) own[i] -= reference;
     }
-    const i8 begin = start_of(at, first), end = start_of(at, last); /* known here, so that the loop can be vectorised */
+    const i8 begin = start_of(at, first), end = start_of(at, last); /* known here, so that the loop can be vectorized */
     for (i8 i = begin; i < end; i++) e[i] = exp1(e[i]);
     for (i8 g = first; g < last; g++) ratio[g] = exp1(ratio[g]);
     for (i8 g = last - 1; g >= first; g--) {

@@ -95,7 +95,7 @@ KERNEL(i8, owpc_losses)(i8 n, i8 q, const f8 scores[n], const i8 order[n], const
 }
 
 /* The diagonal stated in `OWPC`. */
-KERNEL(i8, owpc_majoriser)(i8 n, i8 q, const i8 offsets[q + 1], const i8 grades[n], const i8 n_grades[q],
+KERNEL(i8, owpc_majorizer)(i8 n, i8 q, const i8 offsets[q + 1], const i8 grades[n], const i8 n_grades[q],
                            const f8 weights[n], i8 generator, f8 p, const f8 scale[q], f8 diagonal[n]) {
     f8 *alpha = scratch(longest_query(q, offsets), sizeof(f8));
     if (!alpha) return OUT_OF_MEMORY;

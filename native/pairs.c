@@ -8,7 +8,7 @@ around that:
 
   * Logistic: with E = e^s, σ(s_j − s_i) = E_j/(E_i + E_j), and a sum of log(1 + E_j/E_i) is the logarithm of a product:
     one exponential for each document, half a division for each pair.
-  * Exponential: e^{−(s_i − s_j)} factorises, so sums over grades do: O(m), no pairs at all.
+  * Exponential: e^{−(s_i − s_j)} factorizes, so sums over grades do: O(m), no pairs at all.
   * Hinges of queries with many pairs: one sweep along the scores with running sums for each grade, O(m log m). */
 #include "sums.h"
 

@@ -2,7 +2,7 @@
 One set of instructions is enough. */
 #include "toprank.h"
 
-/* Where (½ bend x² − …) + l1 |x| has its minimum: the free minimum, moved towards 0 by the threshold. */
+/* Where (½ bend x² − …) + l1 |x| has its minimum: the free minimum, moved toward 0 by the threshold. */
 INLINE f8 thresholded(f8 free, f8 threshold) {
     return free > threshold ? free - threshold : free < -threshold ? free + threshold : 0.0;
 }

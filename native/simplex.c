@@ -1,4 +1,4 @@
-/* A small quadratic programme: min ½ αᵀGα − bᵀα over α ≥ 0, Σα = 1, by a primal active-set method.
+/* A small quadratic program: min ½ αᵀGα − bᵀα over α ≥ 0, Σα = 1, by a primal active-set method.
 
 G is a Gram matrix of cuts, as a rule singular (more cuts than weights) and with near copies. Adding a constant σ to all
 of G changes nothing on the simplex and makes the support's block positive definite as long as its cuts are affinely
@@ -51,7 +51,7 @@ static void find_gradient(const Programme *at) {
     }
 }
 
-static void normalise(const Programme *at) {
+static void normalize(const Programme *at) {
     const f8 total = sum(at->n, at->alpha);
     for (i8 i = 0; i < at->n; i++) at->alpha[i] /= total;
 }
@@ -80,7 +80,7 @@ static i8 go_to_minimum(const Programme *at) {
     }
     for (i8 i = 0; i < size; i++) alpha[support[i]] = larger(0.0, alpha[support[i]] + length * x[i]);
     if (blocked >= 0) alpha[support[blocked]] = 0.0;
-    normalise(at);
+    normalize(at);
     return blocked;
 }
 
@@ -120,7 +120,7 @@ static i8 go_along_dependence(const Programme *at, i8 j) {
         alpha[j] += sign * length;
     }
     alpha[blocked >= 0 ? support[blocked] : j] = 0.0;
-    normalise(at);
+    normalize(at);
     return blocked;
 }
 
@@ -194,7 +194,7 @@ static i8 descend(Programme *at, f8 accuracy) {
 /* Improve the feasible `alpha` in place until no derivative lies more than `accuracy` below their mean; what that
 leaves of the optimal value is at most as much. Its positive entries are the support to start from. The number of steps
 taken. */
-KERNEL(i8, minimise_on_simplex)(i8 n, const f8 G[n][n], const f8 b[n], f8 alpha[n], f8 accuracy) {
+KERNEL(i8, minimize_on_simplex)(i8 n, const f8 G[n][n], const f8 b[n], f8 alpha[n], f8 accuracy) {
     f8 *numbers = scratch(n * (n + 3), sizeof(f8));
     i8 *support = scratch(n, sizeof(i8));
     if (!numbers || !support) {

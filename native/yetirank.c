@@ -1,7 +1,7 @@
-/* YetiRank: neighbours in noisy orders of a query, as logistic pairs (losses/yetirank.py).
+/* YetiRank: neighbors in noisy orders of a query, as logistic pairs (losses/yetirank.py).
 
 Each of P orders sorts s + log(u/(1 − u)), u from a counter: a word that mixes the order's key with the document's place in
-its query, so that nothing depends on who computes what first. Neighbours at ranks k and k + 1 (from 0) whose gains
+its query, so that nothing depends on who computes what first. Neighbors at ranks k and k + 1 (from 0) whose gains
 differ are a pair of weight |difference of gains| · drop_k · state / P. `drops` holds what a step down is worth at each
 rank; `state` is what the documents above have made of it:
 
@@ -10,7 +10,7 @@ rank; `state` is what the documents above have made of it:
     FIRST      1 until a relevant document has passed, then 0 (RR)
     READING    the chance that a reader comes down to rank k, Π (1 − R) (ERR)
 
-These are the changes of the metrics if the two changed places: for neighbours nothing stands between them.
+These are the changes of the metrics if the two changed places: for neighbors nothing stands between them.
 
 With d = s_better − s_worse a pair's loss is log(1 + e^(−d)); its slope −ξ and curvature ξ(1 − ξ), ξ = 1/(1 + e^d). The
 orders come from `base`, the losses from `scores`: two arrays, so that a line search can hold the pairs fixed. */

@@ -1,4 +1,4 @@
-"""A minimal call of every public entry point: every exported function, class with behaviour, and command.
+"""A minimal call of every public entry point: every exported function, class with behavior, and command.
 
 `CALLS` maps the qualified name to a function of a `World`. Families of classes (losses, measures, click models,
 solvers, rankers) share one call, and the other functions run the examples of their docstrings.

@@ -90,6 +90,6 @@ def random_scores(rng: np.random.Generator, n: int, options: dict[str, Any], sca
     shape = (n, options["columns"]) if "columns" in options else (n,)
     scores = scale * options.get("scale", 1.0) * rng.standard_normal(shape)
     if options.get("decreasing"):
-        # A gap between neighbours keeps finite differences away from the barrier at coinciding columns.
+        # A gap between neighbors keeps finite differences away from the barrier at coinciding columns.
         scores = -np.sort(-scores, axis=1) - 0.3 * np.arange(shape[1])
     return scores

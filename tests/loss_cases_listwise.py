@@ -43,9 +43,9 @@ CASES = [
     ("cs-listmle-breslow", CostSensitiveListMLE(1.5, ties="breslow", lowest=False), _SILENT),
     ("cosine", Cosine(), {}),
     ("cosine-linear", Cosine(psi="linear", epsilon=0.5), {"labels": "real"}),
-    ("cosine-centred", Cosine(centred=True), _SILENT),
-    ("cosine-targets", Cosine(centred="targets"), _SILENT),
-    ("cosine-targets-linear", Cosine(psi="linear", centred="targets", epsilon=0.5), {"labels": "real", **_SILENT}),
+    ("cosine-centered", Cosine(centered=True), _SILENT),
+    ("cosine-targets", Cosine(centered="targets"), _SILENT),
+    ("cosine-targets-linear", Cosine(psi="linear", centered="targets", epsilon=0.5), {"labels": "real", **_SILENT}),
     ("boltzrank", BoltzRank(), _DRAWN),
     ("boltzrank-all", BoltzRank(alpha=0.5, psi="exponential", coupling=2.0, samples=5040), {}),
 ]

@@ -19,7 +19,7 @@ from toprank import rankers
 
 SOURCE = Path(toprank.__file__).parent
 
-# A room may import from its own floor's left-out neighbours never, and from every floor below.
+# A room may import from its own floor's left-out neighbors never, and from every floor below.
 FLOORS = [
     {"lazy_imports"},
     {"errors", "kernels"},

@@ -489,7 +489,7 @@ main.run()
 READING = ("toprank.data.letor.survey", "survey_chunks")
 
 
-def signalled(script, number, *arguments):
+def signaled(script, number, *arguments):
     """What a command says, and its status, when it gets a signal as soon as it says that it is ready."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -527,7 +527,7 @@ def test_signals_end_every_command(files, monkeypatch, arguments, number):
     monkeypatch.chdir(files)
     tr.LinearRanker("ListNet").fit(tr.read("data.txt")).save("old.toprank")
     before = set(os.listdir())
-    status, said = signalled(STUBBORN, number, *READING, *arguments)
+    status, said = signaled(STUBBORN, number, *READING, *arguments)
     assert status == 128 + number
     assert "Ended without waiting any longer for what was going on; what was not saved yet is lost." in said
     assert ("toprank: Terminated." in said) == (number == signal.SIGTERM)
@@ -539,7 +539,7 @@ def test_a_command_that_must_be_ended_leaves_nothing_unfinished(files, monkeypat
     monkeypatch.chdir(files)
     before = sorted(os.listdir())
     place = ("toprank.data.letor.writing", "_lines") if target == "new.txt" else ("toprank.data.store.files", "Digest")
-    status, _ = signalled(STUBBORN, signal.SIGINT, *place, "convert", "data.txt", target)
+    status, _ = signaled(STUBBORN, signal.SIGINT, *place, "convert", "data.txt", target)
     assert status == 130
     assert sorted(os.listdir()) == before
 
@@ -565,7 +565,7 @@ main.run()
 
 @pytest.mark.parametrize(("number", "words"), [(signal.SIGINT, "Interrupted."), (signal.SIGTERM, "Terminated.")])
 def test_what_breaks_by_an_interrupt_is_no_news(files, number, words):
-    status, said = signalled(BREAKING, number, "check", files / "data.txt")
+    status, said = signaled(BREAKING, number, "check", files / "data.txt")
     assert (status, said) == (128 + number, f"toprank: {words}\n")
 
 

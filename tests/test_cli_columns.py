@@ -127,10 +127,10 @@ def test_documents_without_labels_are_scored(folder):
     invoked("predict", "m.toprank", "data.txt", "-o", "text.scores", "-q")
     invoked("predict", "m.toprank", "plain.csv", "-o", "plain.scores", "-q")
     head, *rows = (folder / "plain.csv").read_text().split()
-    (folder / "labelled.csv").write_text("\n".join([f"label,{head}", *(f"0,{row}" for row in rows)]) + "\n")
-    invoked("predict", "m.toprank", "labelled.csv", "-o", "labelled.scores", "-q")
+    (folder / "labeled.csv").write_text("\n".join([f"label,{head}", *(f"0,{row}" for row in rows)]) + "\n")
+    invoked("predict", "m.toprank", "labeled.csv", "-o", "labeled.scores", "-q")
     expected = tr.read_scores("text.scores", data.n_documents)
-    for name in ("plain.scores", "labelled.scores"):
+    for name in ("plain.scores", "labeled.scores"):
         np.testing.assert_allclose(tr.read_scores(name, data.n_documents), expected, rtol=1e-6)
 
 

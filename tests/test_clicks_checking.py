@@ -200,7 +200,7 @@ def test_many_edges_are_shown_in_part(data):
     log = simulate(data, data.X[:, 0], PBM.known([1] * 12), 4_000, k=12, exploration=1.0)
     report = check(log, resamples=2)
     assert len(report.graph.edges) == 12 * 11 / 2
-    assert "Of 66 pairs, those of neighbours and those with the first, down to position 10" in str(report)
+    assert "Of 66 pairs, those of neighbors and those with the first, down to position 10" in str(report)
     assert [row[0] for row in report.edges_table().rows] == [f"1 and {k}" for k in range(2, 11)] + [
         f"{k} and {k + 1}" for k in range(2, 10)
     ]
@@ -452,7 +452,7 @@ def test_doubled_positions_are_refused_or_left_out(tmp_path):
         ["--click-model", "Cascade"],
         [],
         ["--click-model", "UBM", "--examination", "1,0.5,0.25"],
-        ["--trust", "0.5,0.3,0.2", "--way", "neighbours"],
+        ["--trust", "0.5,0.3,0.2", "--way", "neighbors"],
     ],
 )
 def test_simulate_writes_a_log_that_reads(users, files):
@@ -500,13 +500,13 @@ def test_the_page_shows_curve_graph_and_models(files, log):
     assert "Propensities:" not in one  # there is no curve to explain
 
 
-def test_positions_that_nothing_joins_to_the_first_have_another_colour():
+def test_positions_that_nothing_joins_to_the_first_have_another_color():
     log = ClickLog.of(["q"] * 4 + ["r"], [*"abba", "c"], [1, 2, 1, 2, 3], [1, 0, 1, 0, 1])
     page = clicks_page(check(log, resamples=2), "log")
     found = re.findall(r"<rect([^>]*)><title>position (\d): (not connected|connected) to the first", page)
-    colours = {place: re.search(r"\bs\d\b", marks)[0] for marks, place, _ in found}
+    colors = {place: re.search(r"\bs\d\b", marks)[0] for marks, place, _ in found}
     assert [joined for *_, joined in found] == ["connected", "connected", "not connected"]
-    assert colours["1"] == colours["2"] != colours["3"]
+    assert colors["1"] == colors["2"] != colors["3"]
 
 
 @pytest.mark.parametrize("share", ["0", "1", "-0.5"])
@@ -549,7 +549,7 @@ def test_the_sessions_that_are_said_to_be_needed_make_intervals_about_as_narrow_
     def logged(sessions, exploration, seed=0):
         liked = np.full(data.n_documents, 0.5)
         return tr.clicks.simulate(
-            data, data.X[:, 0], users, sessions, k=4, relevance=liked, exploration=exploration, way="neighbours",
+            data, data.X[:, 0], users, sessions, k=4, relevance=liked, exploration=exploration, way="neighbors",
             seed=seed,
         )  # fmt: skip
 

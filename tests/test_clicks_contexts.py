@@ -47,7 +47,7 @@ def shown(data, model=USERS, sessions=4_000, seed=0, context="device", **options
     return simulate(data, scores, model, sessions, k=4, context=context, seed=seed, **options)
 
 
-def relabelled(log, column, values):
+def relabeled(log, column, values):
     return replace(log, columns={**log.columns, column: np.asarray(values)})
 
 
@@ -56,7 +56,7 @@ def dealt(log, seed, names=("one", "two"), by_query=False):
     rng = np.random.default_rng(seed)
     of = rng.integers(0, len(names), log.n_queries)[log.session_query] if by_query else None
     of = rng.integers(0, len(names), log.n_sessions) if of is None else of
-    return relabelled(log, "device", np.array(names)[of][log.session])
+    return relabeled(log, "device", np.array(names)[of][log.session])
 
 
 # ---- what a context is ----
@@ -73,7 +73,7 @@ def test_contexts_are_told_apart_and_crossed():
 
 @pytest.mark.parametrize("column", [np.array([1, 1, 2, 2]), np.array([1.0, 1, 2, 2]), np.array(["1", "1", "2", "2"])])
 def test_a_context_has_the_same_name_however_it_is_held(column):
-    log = relabelled(ClickLog.of(list("qqrr"), list("abab"), [1, 2, 1, 2], [0] * 4), "page", column)
+    log = relabeled(ClickLog.of(list("qqrr"), list("abab"), [1, 2, 1, 2], [0] * 4), "page", column)
     assert contexts_of(log, "page").names == ("1", "2")
 
 
@@ -86,13 +86,13 @@ def test_what_is_no_context_is_refused_with_a_sentence(data):
     some = log.columns["device"].astype(object)
     some[[3, 4]] = None
     with pytest.raises(DataError, match=r"2 of 1,200 impressions have no device \(the first in session 0\)"):
-        propensities(relabelled(log, "device", some), context="device")
+        propensities(relabeled(log, "device", some), context="device")
     with pytest.raises(DataError, match="fractions"):
-        propensities(relabelled(log, "device", np.linspace(0, 1, log.n_impressions)), context="device")
+        propensities(relabeled(log, "device", np.linspace(0, 1, log.n_impressions)), context="device")
     with pytest.raises(DataError, match="300 different values or more, and 100 are the most"):
-        propensities(relabelled(log, "user", log.session), context="user")
+        propensities(relabeled(log, "user", log.session), context="user")
     with pytest.raises(DataError, match="All impressions of the log have the same device, 'tv'"):
-        propensities(relabelled(log, "device", ["tv"] * log.n_impressions), context="device")
+        propensities(relabeled(log, "device", ["tv"] * log.n_impressions), context="device")
     with pytest.raises(DataError, match="Propensities by context are estimated by"):
         propensities(log, "trust", context="device")
 
@@ -102,14 +102,14 @@ def test_a_device_that_varies_within_a_few_sessions_is_a_mistake(data):
     slip = log.columns["device"].copy()
     slip[4:6] = ["phone", "desktop"]
     with pytest.raises(DataError, match="device varies within 1 of 300 sessions"):
-        propensities(relabelled(log, "device", slip), context="device")
+        propensities(relabeled(log, "device", slip), context="device")
 
 
 def test_a_context_of_one_session_has_the_curve_of_the_whole(data):
     log = shown(data, sessions=3_000)
     device = log.columns["device"].astype("U10")
     device[:4] = "tv"
-    found = propensities(relabelled(log, "device", device), context="device", resamples=20)
+    found = propensities(relabeled(log, "device", device), context="device", resamples=20)
     np.testing.assert_allclose(found.of("tv"), found.whole.values, rtol=1e-12)
     assert found.own[found.names.index("tv"), 1:].tolist() == [0, 0, 0]
     assert np.isfinite(found.intervals.low).all()
@@ -270,7 +270,7 @@ def few(data, seed):
     rng = np.random.default_rng(seed)
     model = rng.choice(4, log.n_sessions, p=[0.7, 0.2, 0.07, 0.03])[log.session]
     device = log.columns["device"]
-    return relabelled(log, "device", np.char.add(np.char.add(device.astype("U8"), " "), model.astype("U2")))
+    return relabeled(log, "device", np.char.add(np.char.add(device.astype("U8"), " "), model.astype("U2")))
 
 
 @pytest.mark.nightly
@@ -357,7 +357,7 @@ def test_the_test_finds_a_planted_difference_and_nothing_once_contexts_are_shuff
     assert mixed <= binom.ppf(1 - 1e-3, 20, 0.05)
 
 
-def test_a_smaller_difference_is_found_although_the_whole_curve_was_learnt_from_the_same_clicks(data):
+def test_a_smaller_difference_is_found_although_the_whole_curve_was_learned_from_the_same_clicks(data):
     """Without orthogonal scores, signs spread further than what they are compared with, and find one in fifteen."""
     users = {"phone": PBM.known(PHONE), "desktop": PBM.known([1, 0.55, 0.35, 0.2])}
     logs = (shown(data, users, sessions=2_500, seed=seed) for seed in range(40))
@@ -370,7 +370,7 @@ def test_sessions_of_another_time_count_less_in_curves_and_in_the_test(data):
     log = joined(parts, ["", ""])
     device = np.concatenate([part.columns["device"] for part in parts])
     when = np.concatenate([np.full(part.n_impressions, 3e7 * (1 - old)) for old, part in enumerate(parts)])
-    log = relabelled(relabelled(log, "device", device), "time", when)
+    log = relabeled(relabeled(log, "device", device), "time", when)
     blurred = propensities(log, context="device", resamples=10)
     found = propensities(log, context="device", resamples=10, half_life="30d")
     np.testing.assert_allclose(found.of("desktop"), DESKTOP, rtol=0.2)
@@ -383,7 +383,7 @@ def test_sessions_of_another_time_count_less_in_curves_and_in_the_test(data):
 def test_scales_and_the_test_of_weighted_sessions_are_those_of_them_repeated(data):
     rng, log = np.random.default_rng(0), shown(data, sessions=1_500)
     times, lot = rng.integers(1, 6, log.n_sessions), rng.integers(0, 2, log.n_sessions)
-    log = relabelled(log, "lot", lot[log.session])
+    log = relabeled(log, "lot", lot[log.session])
     weighed, repeated = replace(log, weights=times * 1.0), log.select(np.repeat(np.arange(log.n_sessions), times))
     curves = np.tile([1, 0.6, 0.4, 0.3], (2, 1))
     found = []
@@ -394,7 +394,7 @@ def test_scales_and_the_test_of_weighted_sessions_are_those_of_them_repeated(dat
 
 
 def test_contexts_are_examined_once_however_many_groups_of_queries_are_left_out(small, monkeypatch):
-    """Where a group is left out, curves are drawn towards the whole as much as those of all."""
+    """Where a group is left out, curves are drawn toward the whole as much as those of all."""
     log, calls, asked = shown(small, sessions=1_000, exploration=0.3), [], context_estimation.by_context
     monkeypatch.setattr(context_estimation, "by_context", lambda *a, **k: calls.append(a) or asked(*a, **k))
     tr.clicks.evaluate(small.X[:, 0], log, small, "dcg@4", context="device")
@@ -718,7 +718,7 @@ def test_the_doctor_says_that_a_column_changes_the_curve(data):
     (found,) = (one for one in report.findings if one.code == "contexts")
     assert "device changes how likely users look at a position (p < 0.001)" in found.summary
     assert "context='device'" in found.remedy
-    crossed = relabelled(log, "page", np.repeat(np.arange(log.n_sessions) % 2, 4))
+    crossed = relabeled(log, "page", np.repeat(np.arange(log.n_sessions) % 2, 4))
     (found,) = (
         one
         for one in tr.clicks.check(crossed, context=["device", "page"], resamples=5).findings

@@ -76,7 +76,7 @@ def covered(method, logs, sessions, confidence, **options):
     for seed in range(logs):
         data = world(seed)
         features = {"data": data, "ranker": linear} if method in ("dual", "regression-em") else {}
-        shuffled = {"exploration": 0.3} if method == "randomisation" else {}
+        shuffled = {"exploration": 0.3} if method == "randomization" else {}
         log = clicked(data, sessions, seed, likes=exponential if method == "dual" else logistic, **shuffled)
         if method == "trust":
             log = trusted(data, sessions, seed)
@@ -97,7 +97,7 @@ def covered(method, logs, sessions, confidence, **options):
         ("all-pairs", 10, 2_000, {"resamples": 40}),
         ("pivot", 10, 2_000, {"resamples": 40}),
         ("chain", 10, 2_000, {"resamples": 40}),
-        ("randomisation", 10, 2_000, {"resamples": 40}),
+        ("randomization", 10, 2_000, {"resamples": 40}),
         *nightly(("dual", 8, 2_000, {"resamples": 8})),
         *nightly(("trust", 6, 20_000, {"resamples": 8})),
         *nightly(("regression-em", 4, 2_000, {"resamples": 4, "tolerance": 1e-6})),
@@ -110,7 +110,7 @@ def test_intervals_hold_the_truth(method, logs, sessions, options):
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("method", "sessions"),
-    [("all-pairs", 5_000), ("pivot", 5_000), ("chain", 5_000), ("randomisation", 5_000), ("dual", 5_000),
+    [("all-pairs", 5_000), ("pivot", 5_000), ("chain", 5_000), ("randomization", 5_000), ("dual", 5_000),
      ("trust", 20_000), ("regression-em", 5_000)],
 )  # fmt: skip
 def test_intervals_hold_the_truth_as_often_as_they_say(method, sessions):
@@ -222,7 +222,7 @@ def test_ratios_without_clicks_have_no_upper_end():
 # ---- against other ways to the same numbers ----
 
 
-def test_the_position_based_model_is_what_another_optimiser_finds():
+def test_the_position_based_model_is_what_another_optimizer_finds():
     from scipy.optimize import minimize
 
     log = clicked(world(0, 5), 1_000)
@@ -244,7 +244,7 @@ def test_the_position_based_model_is_what_another_optimiser_finds():
     np.testing.assert_allclose(model.attraction_, p[:n] * p[n], atol=1e-3)
 
 
-def test_regression_em_is_what_another_optimiser_finds():
+def test_regression_em_is_what_another_optimizer_finds():
     from scipy.optimize import minimize
 
     data = world(0, 10)

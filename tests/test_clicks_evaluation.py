@@ -115,12 +115,12 @@ def test_intervals_contain_the_uncertainty_of_propensities_estimated_from_the_sa
 
 def test_lists_that_inform_propensities_are_counted_and_too_few_are_reported():
     data, liked = little(40)
-    log = clicked(data, liked, data.X[:, 0], 4_000, exploration=0.1, way="neighbours")
+    log = clicked(data, liked, data.X[:, 0], 4_000, exploration=0.1, way="neighbors")
     n_swapped = log.columns["explored"][log.offsets[:-1]].sum()
     found = evaluate(data.X[:, 1], log, data, "clicks@4")
     assert n_swapped / 3 < found.informing_lists < 2 * n_swapped / 3  # each swap is of two of four positions
     assert found.to_dict()["informing_lists"] == found.informing_lists
-    few = clicked(data, liked, data.X[:, 0], 4_000, exploration=0.01, way="neighbours")
+    few = clicked(data, liked, data.X[:, 0], 4_000, exploration=0.01, way="neighbors")
     with pytest.warns(SmallSampleWarning, match="lists inform the propensities"):
         assert "neither the estimates nor their intervals" in str(evaluate(data.X[:, 1], few, data, "clicks@4"))
     given = evaluate(data.X[:, 1], log, data, "clicks@4", propensities=THETA)

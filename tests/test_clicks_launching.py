@@ -96,13 +96,13 @@ TEN = 1 / np.arange(1, 11) ** 0.7
 
 
 def swapped_log(seed, share, sessions, n):
-    """Two rankers as good as each other, and a log of one of them, some of whose lists swap two neighbours."""
+    """Two rankers as good as each other, and a log of one of them, some of whose lists swap two neighbors."""
     rng = np.random.default_rng(seed)
     liked = rng.random(10 * n)
     X = np.stack([liked + 0.5 * rng.normal(size=10 * n) for _ in range(2)], axis=1)
     data = tr.RankingData(X, liked, qid=np.repeat(np.arange(n), 10))
     return data, tr.clicks.simulate(
-        data, X[:, 0], tr.clicks.PBM.known(TEN), sessions, k=10, relevance=liked, exploration=share, way="neighbours",
+        data, X[:, 0], tr.clicks.PBM.known(TEN), sessions, k=10, relevance=liked, exploration=share, way="neighbors",
         seed=seed,
     )  # fmt: skip
 
@@ -362,12 +362,12 @@ def test_what_a_good_ranker_knows_is_not_taken_for_looks_without_a_word():
     ranker = tr.LinearRanker("Squared")
     for method in ("regression-em", "dual"):
         with pytest.warns(UnidentifiedWarning, match=rf"contradict these propensities \({method}\)"):
-            learnt = tr.clicks.propensities(log, method, data, tr.LinearRanker(l2=1e-6), resamples=5)
-        assert (learnt.intervals.high[1:] < LOOKS[1:5]).all()
+            learned = tr.clicks.propensities(log, method, data, tr.LinearRanker(l2=1e-6), resamples=5)
+        assert (learned.intervals.high[1:] < LOOKS[1:5]).all()
     with pytest.warns(UnidentifiedWarning, match="contradict these"):
-        estimate = tr.clicks.evaluate(new, log, data, "clicks@3", propensities=learnt)
+        estimate = tr.clicks.evaluate(new, log, data, "clicks@3", propensities=learned)
     assert estimate.to_dict()["contradiction"] in estimate.summary
-    done = tr.clicks.train(ranker, log, data, propensities=learnt, folds=0)
+    done = tr.clicks.train(ranker, log, data, propensities=learned, folds=0)
     assert done.contradiction in str(done)
     assert done.contradiction == done.to_dict()["contradiction"]
     assert not tr.clicks.train(ranker, log, data, propensities=LOOKS[:5], folds=0).contradiction
@@ -679,7 +679,7 @@ def test_a_log_of_one_order_tells_nothing_and_the_report_says_what_would():
     found = tr.clicks.launch(log, data, by_column(data, 1), by_column(data, 0), k=3)
     assert (found.decision, found.status) == (CANNOT_BE_TOLD, 4)
     assert ": no document of the log was shown at two positions" in found.summary
-    assert "swap neighbours" in found.summary
+    assert "swap neighbors" in found.summary
     assert found.reordered.changed > 0.5
     assert found.sessions == 500
     assert found.sessions_needed is None
@@ -688,7 +688,7 @@ def test_a_log_of_one_order_tells_nothing_and_the_report_says_what_would():
     assert found.unseen == known.unseen
     assert found.reordered.changed == known.reordered.changed
     json.dumps(found.to_dict(), allow_nan=False)
-    assert "swap neighbours" in launch_page(found, "one order")
+    assert "swap neighbors" in launch_page(found, "one order")
     assert "not known" in str(found)
     with pytest.raises(DataError, match="nothing to draw"):
         found.plot()

@@ -30,7 +30,7 @@ from toprank.clicks import (
 )
 from toprank.clicks.cascades import _whole_queries
 from toprank.clicks.corrections import curves_of
-from toprank.clicks.em import maximise
+from toprank.clicks.em import maximize
 from toprank.clicks.intervention_harvesting import relative_examinations
 from toprank.clicks.products import ProductCells, last_click
 from toprank.errors import DataError
@@ -393,7 +393,7 @@ def test_leaps_never_lower_the_objective():
     def step(x):
         return 0.5 + 0.99 * (x - 0.5), -float(((x - 0.5) ** 2).sum())
 
-    found = maximise(step, np.array([0.01, 0.9]), 1e-12, 1000)
+    found = maximize(step, np.array([0.01, 0.9]), 1e-12, 1000)
     np.testing.assert_allclose(found.at, 0.5, atol=1e-4)
     assert found.steps < 60  # of the thousand that 0.99^n takes
 
@@ -428,7 +428,7 @@ def test_a_fit_that_ends_before_it_came_to_rest_says_so(model):
 
 
 def test_a_log_that_few_swaps_join_is_fitted_to_its_end(monkeypatch):
-    """Expectation and maximisation takes some two thousand steps; after a thousand another fit is likelier by far."""
+    """Expectation and maximization takes some two thousand steps; after a thousand another fit is likelier by far."""
     data = tr.synthetic(n_queries=300, n_documents=(8, 20), seed=0)
     users = PBM.known(1 / np.arange(1, 11) ** 0.9)
     log = tr.clicks.simulate(data, data.X[:, 0], users, 20_000, k=10, exploration=0.005)
@@ -447,7 +447,7 @@ def test_a_log_that_few_swaps_join_is_fitted_to_its_end(monkeypatch):
 
 @pytest.mark.parametrize("model", [PBM, UBM])
 @pytest.mark.parametrize("prior", [None, (0.02, 0.08), (3.0, 1.0)])
-def test_newton_ends_where_expectation_and_maximisation_do(model, prior, monkeypatch):
+def test_newton_ends_where_expectation_and_maximization_do(model, prior, monkeypatch):
     rng = np.random.default_rng(5)
     log, *_ = simulated(model, shown(400, rng), rng)
     weights = rng.integers(0, 3, log.n_queries)

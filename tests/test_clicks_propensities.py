@@ -95,9 +95,9 @@ def test_harvests_are_unbiased_and_their_intervals_hold_the_truth(method, data):
     assert np.mean([one[1:] for one in inside]) >= 0.75  # of 95 %, 24 of them
 
 
-def test_randomisation_uses_the_sessions_that_were_shuffled(data):
+def test_randomization_uses_the_sessions_that_were_shuffled(data):
     log = turns(data, 40_000, exploration=0.5)
-    found = harvested(log, "randomisation", resamples=60)
+    found = harvested(log, "randomization", resamples=60)
     chosen = log.columns["explored"]
     rate = [log.clicks[chosen & (log.position == k)].mean() for k in range(1, 5)]
     np.testing.assert_allclose(found.values, np.array(rate) / rate[0])
@@ -107,16 +107,16 @@ def test_randomisation_uses_the_sessions_that_were_shuffled(data):
 def test_lists_that_nothing_says_were_shuffled_are_looked_at(data):
     shuffled = turns(data, 4_000, exploration=1.0)
     bare = replace(shuffled, columns={})
-    found = [harvested(log, "randomisation", resamples=2).values for log in (shuffled, bare)]
+    found = [harvested(log, "randomization", resamples=2).values for log in (shuffled, bare)]
     np.testing.assert_array_equal(*found)
     with pytest.warns(UnidentifiedWarning, match=r"not all lists of this log were shuffled.* column 'explored'"):
-        harvested(replace(turns(data, 4_000), columns={}), "randomisation", resamples=2)
+        harvested(replace(turns(data, 4_000), columns={}), "randomization", resamples=2)
     alone = replace(simulate(data, data.X[:, 0], PBM.known(TRUTH), 500, k=4), columns={})
-    one = harvested(alone, "randomisation", resamples=2)
+    one = harvested(alone, "randomization", resamples=2)
     assert one.identified.tolist() == [True, False, False, False]
     assert np.isnan(one.values[1:]).all()
     few = shuffled.select(np.unique(shuffled.session_query, return_index=True)[1])  # each query once: nothing is joined
-    assert harvested(few, "randomisation", resamples=2).identified.all()  # and yet they were shuffled, as is told
+    assert harvested(few, "randomization", resamples=2).identified.all()  # and yet they were shuffled, as is told
 
 
 def test_shuffled_lists_look_shuffled_whatever_their_lengths_and_popularity():
@@ -175,7 +175,7 @@ def test_refusals(data):
     with pytest.raises(UnknownNameError, match="method of propensities"):
         harvested(turns(data, 10), "magic")
     with pytest.raises(DataError, match="shuffled"):
-        harvested(turns(data, 10), "randomisation")
+        harvested(turns(data, 10), "randomization")
 
 
 def silent(data, position, kept=0):
@@ -185,7 +185,7 @@ def silent(data, position, kept=0):
     return replace(log, clicks=np.where(np.isin(np.arange(log.n_impressions), there), False, log.clicks))
 
 
-@pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain", "randomisation"])
+@pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain", "randomization"])
 def test_a_position_without_clicks_is_0_and_has_no_upper_end(method, data):
     log = silent(data, 4)
     found = tr.clicks.propensities(log, method, resamples=20)

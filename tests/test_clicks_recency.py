@@ -123,7 +123,7 @@ def test_weighted_corrections_are_those_of_the_sessions_repeated():
         np.testing.assert_allclose(a, b, rtol=1e-4, err_msg=type(model).__name__)
 
 
-@pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain", "randomisation", "trust"])
+@pytest.mark.parametrize("method", ["all-pairs", "pivot", "chain", "randomization", "trust"])
 def test_propensities_of_late_sessions_are_found_where_positions_changed(method):
     data, liked, _ = world(2, 200)
     logs = []
@@ -177,8 +177,8 @@ def test_contexts_and_age_go_together():
         assert np.abs(whole.values[row] - late[name]).max() > 0.08
     rank = data.X[:, 1]
     right = tr.clicks.evaluate(rank, log, data, "clicks@2", context="device", propensities=late, half_life="5d")
-    learnt = tr.clicks.evaluate(rank, log, data, "clicks@2", context="device", half_life="5d")
-    assert learnt.value == pytest.approx(right.value, rel=0.05)
+    learned = tr.clicks.evaluate(rank, log, data, "clicks@2", context="device", half_life="5d")
+    assert learned.value == pytest.approx(right.value, rel=0.05)
 
 
 # ---- estimates ----

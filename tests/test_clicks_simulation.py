@@ -95,7 +95,7 @@ def test_noise_and_trust_change_what_a_look_leads_to():
     assert unlikely(clicks, SESSIONS, THETA * (right * LIKED + wrong * (1 - LIKED))) > 1e-4
 
 
-@pytest.mark.parametrize("way", ["shuffle", "swap", "neighbours"])
+@pytest.mark.parametrize("way", ["shuffle", "swap", "neighbors"])
 def test_explored_lists_are_exchanged_as_they_say(way):
     data, scores = one_query()
     log = simulate(data, scores, PBM.known(THETA), 12_000, k=4, relevance=LIKED, exploration=0.5, way=way, seed=2)
@@ -106,7 +106,7 @@ def test_explored_lists_are_exchanged_as_they_say(way):
     orders = {
         "shuffle": list(itertools.permutations(range(4))),
         "swap": [(1, 0, 2, 3), (2, 1, 0, 3), (3, 1, 2, 0)],
-        "neighbours": [(1, 0, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2)],
+        "neighbors": [(1, 0, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2)],
     }[way]
     found = [tuple(one) for one in lists[explored].tolist()]
     assert set(found) == set(orders)

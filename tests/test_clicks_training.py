@@ -283,7 +283,7 @@ def test_more_clicks_mend_noise_and_never_a_wrong_model_which_other_sessions_bet
     for sessions in (3_000, 60_000):
         options = {"k": 5, "relevance": liked, "noise": 0.0, "exploration": 0.2}
         log = tr.clicks.simulate(data, -data.X[:, 1], model, sessions, **options)
-        looked = tr.clicks.propensities(log, "randomisation", resamples=2)
+        looked = tr.clicks.propensities(log, "randomization", resamples=2)
         errors.append(np.abs(correct(log, data, "affine", curves_of(looked, log)).relevance - liked).mean())
     few = log.select(np.arange(10_000))
     likeliest = tr.clicks.compare_models(few, [PBM(), tr.clicks.DBN()], resamples=2).names[0]
@@ -587,9 +587,9 @@ def test_given_propensities_do_not_judge_the_ranker_that_they_trained():
     [
         {"runs": 200},
         {"runs": 200, "exploration": 0.1},
-        {"runs": 200, "exploration": 0.05, "way": "neighbours"},
+        {"runs": 200, "exploration": 0.05, "way": "neighbors"},
         {"runs": 40, "sessions": 30_000},
-        {"runs": 40, "sessions": 30_000, "exploration": 0.05, "way": "neighbours"},
+        {"runs": 40, "sessions": 30_000, "exploration": 0.05, "way": "neighbors"},
     ],
     ids=str,
 )
@@ -671,7 +671,7 @@ def test_a_log_of_one_deterministic_ranker_is_told_and_given_propensities_will_d
     with pytest.raises(DataError, match=r"No document of the log was shown at two positions.*Give propensities="):
         train(LinearRanker("Squared"), log, data)
     with pytest.raises(DataError, match="No document of the log was shown at two positions"):
-        train(LinearRanker("Squared"), replace(log, columns={}), data, "affine", "randomisation")
+        train(LinearRanker("Squared"), replace(log, columns={}), data, "affine", "randomization")
     assert train(LinearRanker("Squared"), log, data, "affine", THETA).ranker is not None
     assert train(LinearRanker("Squared"), log, data, "none").estimates == {}
 

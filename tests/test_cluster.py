@@ -98,8 +98,8 @@ def test_same_weights_wherever_the_data_come_from(two, data, sources, alone, way
     close(ranker.coef_, alone.coef_)
     assert ranker.solution_.iterations == alone.solution_.iterations
     assert ranker.solution_.evaluations == alone.solution_.evaluations
-    np.testing.assert_allclose(ranker.standardisation_.centre, alone.standardisation_.centre, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(ranker.standardisation_.spread, alone.standardisation_.spread, rtol=1e-12)
+    np.testing.assert_allclose(ranker.standardization_.center, alone.standardization_.center, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(ranker.standardization_.spread, alone.standardization_.spread, rtol=1e-12)
     assert ranker.training_["queries"] == data.n_queries
     assert ranker.training_["documents"] == data.n_documents
     ours = tr.evaluate(ranker.predict(data), data, METRICS).mean
@@ -108,7 +108,7 @@ def test_same_weights_wherever_the_data_come_from(two, data, sources, alone, way
 
 
 def test_constant_features_get_no_weight(two, data, tmp_path):
-    """Also where a partition does not see that its neighbour has the same value, and where the first row has none."""
+    """Also where a partition does not see that its neighbor has the same value, and where the first row has none."""
     constant = np.full((data.n_documents, 2), 30000.7)
     constant[: data.n_documents // 2, 1] = np.nan
     wide = data.replace(X=np.column_stack([data.X, constant]).astype(np.float64), feature_names=None)

@@ -131,12 +131,12 @@ class Runner:
     """A cluster that remembers what it was asked for."""
 
     def __init__(self, workers, patience=1e9):
-        self.patience, self.cancelled, self.restarted = patience, [], []
+        self.patience, self.canceled, self.restarted = patience, [], []
         self.client = SimpleNamespace(status="running", restart_workers=self._restart)
         self.present = self.workers = lambda: workers
 
     def cancel(self, futures):
-        self.cancelled += futures
+        self.canceled += futures
         for future in futures:
             if future.status == "pending":
                 future.status = "cancelled"
@@ -187,7 +187,7 @@ def test_only_workers_that_wait_for_a_trainer_are_restarted(trainers, monkeypatc
         some = trainers([Future(LeftAloneError("alone")), stuck, queued], begun=(0, 1))
         assert some.end(problem) is problem
         assert some.runner.restarted == restarted
-        assert some.runner.cancelled[0] is queued
+        assert some.runner.canceled[0] is queued
         assert not some._attempt.up
 
 

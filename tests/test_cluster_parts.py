@@ -31,7 +31,7 @@ from toprank.data.dataset import RankingData
 from toprank.errors import DataError, MissingExtraError, UnknownNameError
 from toprank.rankers.source import InMemory
 from toprank.scorers.expected_gain import Logits
-from toprank.scorers.features import Moments, Standardisation, first_row
+from toprank.scorers.features import Moments, Standardization, first_row
 from toprank.scorers.linear import LinearScorer, Thresholds
 
 
@@ -54,7 +54,7 @@ def graded(labels="graded", n_queries=14, seed=0):
 
 
 def cut(data, *bounds):
-    """Neighbouring queries as partitions."""
+    """Neighboring queries as partitions."""
     edges = [0, *bounds, data.n_queries]
     pieces = [data.select(np.arange(a, b)) for a, b in itertools.pairwise(edges)]
     return [work.WorkerRows(piece, f"part {number}", None) for number, piece in enumerate(pieces)]
@@ -82,10 +82,10 @@ def test_parts_add_up_to_the_whole(name, loss, options):
             check_loss(loss, facts)
         return
     check_loss(loss, facts)
-    scorer, standardisation = scorer_of(name, options, data), Standardisation.of(data.X)
+    scorer, standardization = scorer_of(name, options, data), Standardization.of(data.X)
     whole = work.Whole(sum(one.weight for one in facts), np.unique(data.labels))
-    parts = [work.part_objective(part, scorer, loss, standardisation, whole) for part in rows]
-    alone = InMemory(data).objective(scorer, loss, standardisation, 1)
+    parts = [work.part_objective(part, scorer, loss, standardization, whole) for part in rows]
+    alone = InMemory(data).objective(scorer, loss, standardization, 1)
     at = np.random.default_rng(1).normal(0, 0.3, scorer.n_weights)
     if "columns" in options and name.startswith("ordinal"):
         at[data.n_features :] = np.sort(at[data.n_features :]) * 3
@@ -109,10 +109,10 @@ def test_the_grades_of_the_whole_data_matter():
     forgetful = whole._replace(grades=None)
     scorer, at = LinearScorer(3), np.ones(3)
     for loss in (tr.losses.ApproxMetric("err"), tr.losses.PowerRegression()):
-        alone = InMemory(data).objective(scorer, loss, Standardisation.of(data.X), 1).value_and_grad(at)[0]
+        alone = InMemory(data).objective(scorer, loss, Standardization.of(data.X), 1).value_and_grad(at)[0]
 
         def value(known, loss=loss):
-            parts = [work.part_objective(r, scorer, loss, Standardisation.of(data.X), known) for r in rows]
+            parts = [work.part_objective(r, scorer, loss, Standardization.of(data.X), known) for r in rows]
             return added(*(work.value_and_grad(part, at) for part in parts))[0]
 
         assert value(whole) == pytest.approx(alone, rel=1e-12)
@@ -125,17 +125,17 @@ def test_a_partition_that_weighs_nothing_says_nothing():
     data = data.replace(query_weights=weights)
     rows, scorer = cut(data, 4), LinearScorer(3)
     whole = work.Whole(float(weights.sum()), np.unique(data.labels))
-    standardisation, loss = Standardisation.of(data.X), tr.losses.ListNet()
-    parts = [work.part_objective(part, scorer, loss, standardisation, whole) for part in rows]
+    standardization, loss = Standardization.of(data.X), tr.losses.ListNet()
+    parts = [work.part_objective(part, scorer, loss, standardization, whole) for part in rows]
     assert work.value_and_grad(parts[0], np.ones(3))[0] == 0.0
     assert not work.hessian(parts[0], np.ones(3))[0].any()
     assert not work.product(work.products(parts[0], np.ones(3)), np.ones(3))[0].any()
-    expected = InMemory(data).objective(scorer, loss, standardisation, 1).value_and_grad(np.ones(3))
+    expected = InMemory(data).objective(scorer, loss, standardization, 1).value_and_grad(np.ones(3))
     assert work.value_and_grad(parts[1], np.ones(3))[0] == pytest.approx(expected[0], rel=1e-13)
 
 
 @pytest.mark.parametrize("kind", ["dense", "gaps", "sparse", "constant"])
-def test_standardisation_from_sums_is_the_same(kind):
+def test_standardization_from_sums_is_the_same(kind):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, 4)) * [1, 10, 1e-3, 1] + [0, 1e5, 0, 3]
     if kind == "gaps":
@@ -147,8 +147,8 @@ def test_standardisation_from_sums_is_the_same(kind):
         X = sparse.csr_matrix(np.where(rng.uniform(size=X.shape) < 0.5, X, 0))
     shift = first_row(X)
     parts = [Moments.of(X[a:b], shift) for a, b in ((0, 7), (7, 8), (8, 50))]
-    got, expected = Standardisation.from_moments(Moments.joined(parts)), Standardisation.of(X)
-    np.testing.assert_allclose(got.centre, expected.centre, rtol=1e-13)
+    got, expected = Standardization.from_moments(Moments.joined(parts)), Standardization.of(X)
+    np.testing.assert_allclose(got.center, expected.center, rtol=1e-13)
     np.testing.assert_allclose(got.spread, expected.spread, rtol=1e-12)
     assert got.complete == expected.complete
 
@@ -218,15 +218,15 @@ def rows_of(*qids):
 
 def test_what_is_repaired_and_what_is_refused():
     border = rows_of("aab", "bb", "bcc")  # b goes on over two borders
-    assert [part.data.qids.tolist() for part in repaired(border, "neighbours")] == [["a", "b"], ["c"]]
+    assert [part.data.qids.tolist() for part in repaired(border, "neighbors")] == [["a", "b"], ["c"]]
     with pytest.raises(DataError, match=r"Query b lies partly in file 0 and partly in file 1; partitions must hold"):
         repaired(border, "none")
     apart = rows_of("aab", "cc", "bd")
     with pytest.raises(DataError, match=r"Query b lies partly in file 0 and partly in file 2, and not at the border"):
-        repaired(apart, "neighbours")
+        repaired(apart, "neighbors")
     restarted = rows_of("abc", "abc")
     with pytest.raises(DataError, match=r"Query a lies .* number them apart"):
-        repaired(restarted, "neighbours")
+        repaired(restarted, "neighbors")
     assert sorted(qid for part in repaired(restarted, "all") for qid in part.data.qids.tolist()) == ["a", "b", "c"]
 
 
@@ -234,10 +234,10 @@ def test_ids_that_start_again_in_files_of_one_query():
     with pytest.raises(
         DataError, match=r"Query 0 is the only one in each of 3 partitions, file 0 to file 2.*repair='all'"
     ):
-        repaired(rows_of([0, 0], [0], [0, 0]), "neighbours")
+        repaired(rows_of([0, 0], [0], [0, 0]), "neighbors")
     assert len(repaired(rows_of([0, 0], [0], [0, 0]), "all")) == 1
-    assert len(repaired(rows_of([0, 0], [0]), "neighbours")) == 1  # as a table cut by rows may have it
-    assert len(repaired(rows_of([1, 0], [0], [0, 2]), "neighbours")) == 2
+    assert len(repaired(rows_of([0, 0], [0]), "neighbors")) == 1  # as a table cut by rows may have it
+    assert len(repaired(rows_of([1, 0], [0], [0, 2]), "neighbors")) == 2
 
 
 def test_repair_does_not_fill_one_partition():
@@ -260,7 +260,7 @@ def test_a_query_keeps_one_weight():
     one = RankingData([[1.0]], [1], qid=[7], query_weights=[1.0])
     two = RankingData([[1.0]], [1], qid=[7], query_weights=[2.0])
     with pytest.raises(DataError, match="Query 7 has several query weights"):
-        repaired([work.WorkerRows(one, "a", None), work.WorkerRows(two, "b", None)], "neighbours")
+        repaired([work.WorkerRows(one, "a", None), work.WorkerRows(two, "b", None)], "neighbors")
 
 
 # ---- sizes ----
@@ -277,7 +277,7 @@ def test_dask_is_told_what_a_partition_weighs(tmp_path):
     mapped = load(StorePart(str(tmp_path / "d.toprank-data"), 10, 390))
     assert sys.getsizeof(mapped) < mapped.data.X.nbytes / 2
     whole = work.Whole(float(data.query_weights.sum()), np.unique(data.labels))
-    part = work.part_objective(rows, LinearScorer(3), tr.losses.ListNet(), Standardisation.of(data.X), whole)
+    part = work.part_objective(rows, LinearScorer(3), tr.losses.ListNet(), Standardization.of(data.X), whole)
     assert data.labels.nbytes < sys.getsizeof(part) < sys.getsizeof(rows)
     times = work.products(part, np.ones(3))
     assert data.labels.nbytes < sys.getsizeof(times) < sys.getsizeof(rows)
@@ -295,7 +295,7 @@ def test_rows_travel_as_their_recipe(tmp_path):
     assert pickle.loads(pickle.dumps(rows)).data.equals(rows.data)
     whole, at = work.Whole(3.0, np.arange(5.0)), np.full(data.n_features, 0.1)
     part = work.part_objective(
-        rows, LinearScorer(data.n_features), tr.losses.ListNet(), Standardisation.of(rows.data.X), whole
+        rows, LinearScorer(data.n_features), tr.losses.ListNet(), Standardization.of(rows.data.X), whole
     )
     times = work.products(part, at)
     assert max(len(pickle.dumps(part)), len(pickle.dumps(times))) < 3000
@@ -341,7 +341,7 @@ def test_what_can_be_distributed(tmp_path):
         cluster.read(tmp_path)
     with pytest.raises(DataError, match="There is no file to read"):
         cluster.read([])
-    with pytest.raises(UnknownNameError, match="neighbours"):
+    with pytest.raises(UnknownNameError, match="neighbors"):
         cluster.read(["a.txt"], repair="neighbors")
     with pytest.raises(tr.ToprankError, match=r"gone.txt"):
         FilePart(str(tmp_path / "gone.txt")).load()

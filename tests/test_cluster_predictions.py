@@ -86,7 +86,7 @@ def test_rows_in_any_order_get_their_own_scores(two, data, ranker, tmp_path, par
 
 
 def test_rows_regrouped_inside_a_partition(two, data, ranker):
-    """Nothing moves between partitions here, and still the rows of a query are not neighbours."""
+    """Nothing moves between partitions here, and still the rows of a query are not neighbors."""
     import dask.dataframe
 
     frame = to_frame(data, "pandas")

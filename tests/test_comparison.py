@@ -371,7 +371,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         "option",
-        [{"baseline": "z"}, {"test": "randomisation"}, {"correction": "hulm"}, {"lower_is_better": ["mapp"]}],
+        [{"baseline": "z"}, {"test": "randomization"}, {"correction": "hulm"}, {"lower_is_better": ["mapp"]}],
     )
     def test_unknown_names(self, option):
         with pytest.raises(

@@ -104,7 +104,7 @@ def test_headings_and_methods_in_words():
     )
     assert one.methods == (
         "p: paired randomization test, two-sided, 1,000 flips beyond 20 non-zero differences, Holm over 1 test (1 × 1, "
-        "pairs × metrics); * at level 0.05. Intervals: studentised bootstrap, 500 resamples, each for itself. Needed: "
+        "pairs × metrics); * at level 0.05. Intervals: studentized bootstrap, 500 resamples, each for itself. Needed: "
         "queries for power 0.8 at level 0.05/1. p (±0.01): equivalence, two one-sided tests that count an unseen "
         "query, same correction. Seed 7."
     )

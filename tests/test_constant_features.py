@@ -6,7 +6,7 @@ import pytest
 from scipy import sparse
 
 import toprank as tr
-from toprank.scorers.features import Features, Moments, Standardisation, first_row
+from toprank.scorers.features import Features, Moments, Standardization, first_row
 from toprank.solvers import Newton, Proximal
 
 SOLVERS = {
@@ -105,14 +105,14 @@ def test_the_rounding_of_a_mean_is_no_spread():
     X = np.full((1001, 2), 0.1)
     X[:, 1] = 1e9 + np.arange(1001) % 2  # large, and not constant at all
     parts = [Moments.of(X[a:b], np.zeros(2)) for a, b in ((0, 10), (10, 1001))]
-    for seen in (Standardisation.of(X), Standardisation.from_moments(Moments.joined(parts))):
+    for seen in (Standardization.of(X), Standardization.from_moments(Moments.joined(parts))):
         assert seen.constant.tolist() == [True, False]
     beside = np.vstack([X, [[0.2, 1e9]]])  # one partition may be constant where the whole is not
     parts = [Moments.of(beside[a:b], first_row(beside)) for a, b in ((0, 1001), (1001, 1002))]
-    assert Standardisation.from_moments(Moments.joined(parts)).constant.tolist() == [False, False]
+    assert Standardization.from_moments(Moments.joined(parts)).constant.tolist() == [False, False]
 
 
-# ---- sparse features are standardised as dense ones ----
+# ---- sparse features are standardized as dense ones ----
 
 
 def some_sparse(seed=0):
@@ -127,11 +127,11 @@ def some_sparse(seed=0):
 def test_sparse_and_dense_see_the_same_columns():
     X = some_sparse()
     thin = sparse.csr_matrix(X)
-    dense, seen = Standardisation.of(X), Standardisation.of(thin)
-    for name in ("centre", "spread", "constant"):
+    dense, seen = Standardization.of(X), Standardization.of(thin)
+    for name in ("center", "spread", "constant"):
         np.testing.assert_allclose(getattr(seen, name), getattr(dense, name), rtol=1e-12, atol=1e-13)
     present = np.ma.masked_invalid(X)
-    np.testing.assert_allclose(seen.centre, present.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(seen.center, present.mean(axis=0), rtol=1e-12)
     Z = ((present - present.mean(axis=0)) / np.where(present.std(axis=0) == 0, 1, present.std(axis=0))).filled(0.0)
     features, rng, every = Features(thin, seen), np.random.default_rng(1), slice(0, 60)
     w, g = rng.normal(size=5), rng.normal(size=60)

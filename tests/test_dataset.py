@@ -145,7 +145,7 @@ def test_the_first_feature_id_is_kept_and_must_be_the_same_in_all_parts():
     assert data.equals(data.replace(first_feature_id=None))
 
 
-def test_neighbours_are_neighbours_whatever_the_type():
+def test_neighbors_are_neighbors_whatever_the_type():
     data = RankingData(np.zeros((300, 0)), np.arange(300), qid=np.arange(300))
     assert data.select(np.array([255, 0], dtype=np.uint8)).labels.tolist() == [255, 0]  # 0 - 255 = 1 in 8 bits
 
@@ -348,7 +348,7 @@ def test_a_sparse_matrix_whose_indices_lead_outside_is_refused(kind, part, value
         small(X=matrix)
 
 
-def test_neighbouring_queries_are_selected_without_a_copy():
+def test_neighboring_queries_are_selected_without_a_copy():
     data = small(qid=["a", "b", "c"])
     assert np.shares_memory(data.select([1, 2]).X, data.X)
     assert not np.shares_memory(data.select([0, 2]).X, data.X)

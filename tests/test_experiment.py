@@ -839,7 +839,7 @@ def test_probabilities_and_weights_are_kept(tmp_path):
     assert results.relevance(None, "Fold1", "linear") is None
     linear = given["linear"].fit(fold.train, valid=fold.valid)
     cell = results.cell(None, "Fold1", "linear")
-    assert cell.weights == tuple(linear.coef_ * linear.standardisation_.spread)
+    assert cell.weights == tuple(linear.coef_ * linear.standardization_.spread)
     assert results.cell(None, "Fold1", "trees").weights == ()
     key = results.cell(None, "Fold1", "grades").key
     (tmp_path / "cells" / f"{key}.relevance.npy").write_bytes(b"")

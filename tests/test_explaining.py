@@ -70,7 +70,7 @@ def test_a_linear_explanation_is_weight_times_difference(linear):
 def test_a_missing_value_counts_as_the_mean_of_training(linear):
     data, ranker = linear
     found = ranker.explain(data, "q0", "<script>&", "d1")  # row 0, where the age is missing
-    expected = ranker.coef_[2] * (ranker.standardisation_.centre[2] - data.X[1, 2])
+    expected = ranker.coef_[2] * (ranker.standardization_.center[2] - data.X[1, 2])
     assert found.contributions["<b>age</b>"] == pytest.approx(expected)
     assert found.a_values[2] == "missing"
 

@@ -289,10 +289,10 @@ def test_splits_that_ask_whether_there_is_a_value(threshold: float, missing: int
 @pytest.mark.parametrize("format", [*EVERYTHING, "json"])
 def test_linear_functions_whose_missing_values_add_something(format: str) -> None:
     rng = np.random.default_rng(0)
-    centre, scale, missing = rng.normal(size=3), rng.uniform(1, 2, 3), rng.normal(size=(1, 3))
-    part = LinearFunction(centre, scale, rng.normal(size=(1, 3)), np.array([0.3]), missing)
+    center, scale, missing = rng.normal(size=3), rng.uniform(1, 2, 3), rng.normal(size=(1, 3))
+    part = LinearFunction(center, scale, rng.normal(size=(1, 3)), np.array([0.3]), missing)
     X = np.where(rng.random((50, 3)) < 0.4, np.nan, rng.normal(size=(50, 3)))
-    terms = np.where(np.isnan(X), missing, (X - centre) * scale * part.weights)
+    terms = np.where(np.isnan(X), missing, (X - center) * scale * part.weights)
     np.testing.assert_allclose(scores(Formula(("a", "b", "c"), part), format, X), 0.3 + terms.sum(axis=1), rtol=1e-12)
 
 
@@ -681,7 +681,7 @@ def test_the_weights_as_json(tmp_path: Path) -> None:
     told = json.loads((tmp_path / "m.json").read_text())
     np.testing.assert_allclose(list(told["weights"].values()), model.coef_)
     assert told["intercept"] == pytest.approx(model.intercept_)
-    np.testing.assert_allclose(list(told["missing"].values()), model.coef_ * model.standardisation_.centre)
+    np.testing.assert_allclose(list(told["missing"].values()), model.coef_ * model.standardization_.center)
 
 
 def test_the_onnx_graph_says_its_features(tmp_path: Path) -> None:

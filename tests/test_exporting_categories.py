@@ -20,7 +20,7 @@ from export_mutants import Check, of_forest, of_trees
 from toprank.data.encoding import Column, Encoding
 from toprank.errors import DataError
 from toprank.exporters import code_ranges, export, format_named
-from toprank.exporters.code_ranges import neighbourly_numbers, with_ranges
+from toprank.exporters.code_ranges import neighborly_numbers, with_ranges
 from toprank.exporters.exporter import DifferenceWarning
 from toprank.exporters.probe_rows import probe_rows
 from toprank.rankers.formula import Formula, LinearFunction, Wide, formula_of
@@ -185,11 +185,11 @@ def test_what_is_settled_further_up_is_not_asked_again() -> None:
     np.testing.assert_array_equal(plain.predict(X), Forest.of([tree], 1, np.zeros(1)).predict(X))
 
 
-def test_numbers_make_neighbours_of_levels_that_go_the_same_ways() -> None:
+def test_numbers_make_neighbors_of_levels_that_go_the_same_ways() -> None:
     """Twelve levels by turns good and bad: two ranges by effect, twelve by name."""
     good = set(range(0, 12, 2))
     forest = Forest.of([node_of(good), node_of(good - {0}), node_of({*good, 1})], 1, np.zeros(1))
-    numbers = neighbourly_numbers(forest, 0, 14)
+    numbers = neighborly_numbers(forest, 0, 14)
     assert sorted(numbers.tolist()) == list(range(1, 15))
     plain, by_code = with_ranges(forest, {0: numbers}), with_ranges(forest)
     assert plain is not None
@@ -329,7 +329,7 @@ def test_a_linear_ranker_has_a_feature_for_each_level(name: str, engine: str, tm
 def test_what_the_sparse_ranker_is_there_for() -> None:
     part = formula_of(ranker("sparse")).part
     assert isinstance(part, Wide)
-    assert part.centre is not None
+    assert part.center is not None
     assert np.isnan(sellers().X).any()
 
 

@@ -291,7 +291,7 @@ def test_the_slack_of_solr_is_undone(value: float) -> None:
 
 @pytest.mark.parametrize("value", [-(2.0**power) for power in range(-19, 24)])
 def test_the_slack_of_solr_at_negative_powers_of_two(value: float) -> None:
-    """The value itself goes left, as it should; one in a number of them takes its neighbour with it."""
+    """The value itself goes left, as it should; one in a number of them takes its neighbor with it."""
     slack, above = np.float32(1e-6), np.nextafter(np.float32(value), np.float32(0))
     assert np.float32(value) <= solr.before_slack(value) + slack <= above
 
@@ -482,7 +482,7 @@ def test_a_constant_is_left_out_and_said(tmp_path: Path) -> None:
     assert any("lack the constant" in remark for remark in parity.caveats)
     far = format_named("solr").prepared(formula_of(model))
     folded = formula_of(model).part.folded()
-    means = np.float32(formula_of(model).part.centre).astype(float)
+    means = np.float32(formula_of(model).part.center).astype(float)
     assert far.constant == pytest.approx(folded.intercepts[0] + folded.weights[0] @ means)
 
 

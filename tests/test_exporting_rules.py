@@ -184,7 +184,7 @@ def test_nobody_to_score_means_nothing_was_compared():
     assert (found.kinds, found.holds, found.interpreter) == ((), False, "somebody")
 
 
-def test_neighbours_of_one_kind_are_counted():
+def test_neighbors_of_one_kind_are_counted():
     assert _runs(np.array(["a", "a", "b", "a"])) == [2, 1, 1]
     assert _runs(np.array([], dtype=str)) == []
 

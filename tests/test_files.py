@@ -1,4 +1,4 @@
-"""One door for all files: formats are recognised, options reach their reader, scores are one number a line."""
+"""One door for all files: formats are recognized, options reach their reader, scores are one number a line."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def text(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_written_is_recognised_and_read_back(tmp_path, suffix):
+def test_what_is_written_is_recognized_and_read_back(tmp_path, suffix):
     path = tmp_path / f"data{suffix}"
     write(example(), path)
     options = {"dtype": np.float32} if ".csv" in suffix or ".tsv" in suffix else {}

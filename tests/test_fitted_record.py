@@ -258,7 +258,7 @@ def test_an_expected_dcg_that_was_refused_stays_refused(data):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_nothing_that_was_learnt_lies_beside_the_record(name, data, tmp_path):
+def test_nothing_that_was_learned_lies_beside_the_record(name, data, tmp_path):
     ranker = fitted(name, data)
     observed(ranker, data, tmp_path)
     known = {*ranker.get_params(deep=False), "_record"} | ({"_session"} if name == "ONNX" else set())

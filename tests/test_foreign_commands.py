@@ -114,8 +114,8 @@ def more(folder: Path) -> Path:
 
     (folder / "pickle.pkl").write_bytes(b"\x80\x04\x95rest")
     (folder / "model.cbm").write_bytes(b"CBM1rest")
-    frame = {"qid": [1, 1, 2, 2], "label": [0, 1, 0, 1], "size": [1.0, 2.0, 3.0, 4.0], "colour": [1, 2, 3, 4]}
-    rows = ["qid,label,size,colour", *(",".join(map(str, row)) for row in zip(*frame.values(), strict=True))]
+    frame = {"qid": [1, 1, 2, 2], "label": [0, 1, 0, 1], "size": [1.0, 2.0, 3.0, 4.0], "color": [1, 2, 3, 4]}
+    rows = ["qid,label,size,color", *(",".join(map(str, row)) for row in zip(*frame.values(), strict=True))]
     (folder / "other.csv").write_text("\n".join(rows) + "\n")
     named = xgboost.DMatrix(other.X[:, :2], other.Y, qid=other.QID, feature_names=["price", "size"])
     xgboost.train({"objective": "rank:ndcg", "nthread": 1}, named, 2).save_model(folder / "named.json")

@@ -67,7 +67,7 @@ def thresholds(booster):
 
 
 def boundary_rows(booster, X, rng):
-    """For each threshold six rows: it in both precisions, and the neighbours of both."""
+    """For each threshold six rows: it in both precisions, and the neighbors of both."""
     rows = []
     for column, t in zip(*thresholds(booster), strict=True):
         near = np.float32(np.clip(t, -3e38, 3e38))

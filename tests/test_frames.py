@@ -122,7 +122,7 @@ def test_false_means_there_is_none(frame_of):
         (
             {"label": [0, 1, 2], "qid": [1, 2, 1], "f": [1, 1, 1]},
             {"regroup": False},
-            "query 1 are not neighbours.*row 2",
+            "query 1 are not neighbors.*row 2",
         ),
         ({"label": [0, 1], "qid": [1, None], "f": [1, 1]}, {}, "'qid' .qid. is empty in row 1"),
         ({"label": [0, 1], "qid": ["a", None], "f": [1, 1]}, {}, "'qid' .qid. is empty in row 1"),
@@ -450,7 +450,7 @@ def test_a_table_that_becomes_shorter_is_refused(tmp_path, suffix, monkeypatch):
 def test_a_query_split_over_files_is_refused_or_regrouped(tmp_path):
     for number, qid in enumerate([1, 2, 1]):
         parquet.write_table(pa.table({"qid": [qid], "label": [number], "f": [0.5]}), tmp_path / f"{number}.parquet")
-    with pytest.raises(FormatError, match="query 1 are not neighbours"):
+    with pytest.raises(FormatError, match="query 1 are not neighbors"):
         read_table(tmp_path, regroup=False)
     assert read_table(tmp_path).labels.tolist() == [0, 2, 1]
 

@@ -96,7 +96,7 @@ def test_the_order_of_the_runs_does_not_matter(seed, method):
 
 
 @given(st.integers(0, 10_000), st.floats(0.1, 50), st.floats(-20, 20))
-def test_normalised_scores_do_not_see_scale_or_shift(seed, scale, shift):
+def test_normalized_scores_do_not_see_scale_or_shift(seed, scale, shift):
     runs = some_runs(seed, n_runs=2, n_queries=2)
     moved = {n: {q: {d: scale * s + shift for d, s in of.items()} for q, of in run.items()} for n, run in runs.items()}
     for name in ("min-max", "sum", "z-score"):
@@ -148,7 +148,7 @@ def test_a_learned_fusion_is_scored_by_other_folds():
     fused = fuse(runs, "learned", qrels=qrels, ranker="LeastSquares")
     value = tr.evaluate_run(qrels, fused, "ndcg@10").mean["ndcg@10"]
     assert value > tr.evaluate_run(qrels, fuse(runs), "ndcg@10").mean["ndcg@10"]
-    # Labels that mean nothing cannot be learnt: whoever saw his own would be far above chance.
+    # Labels that mean nothing cannot be learned: whoever saw his own would be far above chance.
     rng = np.random.default_rng(5)
     shuffled = {q: dict(zip(of, rng.permutation(list(of.values())).tolist(), strict=True)) for q, of in qrels.items()}
     blind = tr.evaluate_run(shuffled, fuse(runs, "learned", qrels=shuffled, ranker="LambdaMART"), "ndcg@10")
@@ -170,7 +170,7 @@ def test_queries_without_judgments_are_answered_too():
     [
         ({"method": "rff"}, "did you mean 'rrf'"),
         ({"method": "combsum", "normalization": "minmax"}, "did you mean 'min-max'"),
-        ({"method": "rrf", "normalization": "max"}, "takes no normalisation"),
+        ({"method": "rrf", "normalization": "max"}, "takes no normalization"),
         ({"method": "rrf", "weights": [1, 2, 3]}, "takes no weights"),
         ({"method": "weighted"}, "qrels="),
         ({"method": "learned"}, "qrels="),

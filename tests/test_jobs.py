@@ -21,7 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import toprank as tr
 from support import invoked
 
-CATEGORIES, NUMBERS = ["brand", "colour"], ["price", "in_stock"]
+CATEGORIES, NUMBERS = ["brand", "color"], ["price", "in_stock"]
 
 
 def shop(n_queries, seed):
@@ -35,7 +35,7 @@ def shop(n_queries, seed):
             "sku": [f"{seed}/{row}" for row in range(n)],
             "title": [f"Thing number {row}" for row in range(n)],
             "brand": pd.Series(brands[brand], dtype="str").where(rng.random(n) > 0.1),
-            "colour": pd.Categorical(rng.choice(["red", "blue", "green"], n)),
+            "color": pd.Categorical(rng.choice(["red", "blue", "green"], n)),
             "price": np.where(rng.random(n) > 0.05, price, np.nan),
             "in_stock": rng.random(n) > 0.3,
             "added": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 400, n), unit="D"),
@@ -60,7 +60,7 @@ def new():
 @pytest.fixture(scope="module")
 def others(tables):
     """What LightGBM and scikit-learn make of the same tables, by their own means."""
-    train, test = (frame.astype({"brand": "category", "colour": "category"}) for frame in tables)
+    train, test = (frame.astype({"brand": "category", "color": "category"}) for frame in tables)
     test = test.assign(**{name: test[name].cat.set_categories(train[name].cat.categories) for name in CATEGORIES})
     columns = [*CATEGORIES, *NUMBERS]
     boosted = lightgbm.LGBMRanker(n_estimators=40, num_leaves=15, n_jobs=1, random_state=0, verbose=-1)
@@ -71,10 +71,10 @@ def others(tables):
             (make_pipeline(SimpleImputer(), StandardScaler()), NUMBERS),
         ),
         Ridge(),
-    ).fit(tables[0][columns].astype({"colour": object}), train["relevance"])
+    ).fit(tables[0][columns].astype({"color": object}), train["relevance"])
     return {
         "LGBMRanker": boosted.predict(test[columns]),
-        "Ridge": ridge.predict(tables[1][columns].astype({"colour": object})),
+        "Ridge": ridge.predict(tables[1][columns].astype({"color": object})),
     }
 
 
@@ -92,7 +92,7 @@ def test_a_mixed_frame_is_trained_compared_reported_saved_and_ranks_new_products
     with pytest.warns(UserWarning, match=r"left out.*'title' \(800 values in 800 cells\)"):
         train = tr.RankingData.from_frame(library(tables[0]))
     test = tr.RankingData.from_frame(library(tables[1]), like=train)
-    assert train.feature_names == ("brand", "colour", "price", "in_stock", "added")
+    assert train.feature_names == ("brand", "color", "price", "in_stock", "added")
     assert test.document_ids.tolist() == tables[1]["sku"].tolist()
 
     trees = tr.TreeRanker("LambdaRank", n_trees=40, num_leaves=15, threads=1).fit(train)
@@ -144,7 +144,7 @@ def test_mixed_parquet_is_trained_compared_reported_and_ranks_new_products_by_co
     with pytest.warns(UserWarning, match="'title'"):
         toprank("train", train, "--system", "ListNet", "--set", "l2=0.01", "--model", models["ListNet"])
     options = ("--set", "n_trees=40", "--set", "num_leaves=15", "--threads", "1")
-    columns = "brand,colour,price,in_stock,added"
+    columns = "brand,color,price,in_stock,added"
     named = ("--features", columns, "--document-id", "sku")
     toprank("train", train, "--system", "LambdaMART", *options, *named, "--model", models["LambdaMART"], "-q")
     for name, model in models.items():

@@ -142,8 +142,8 @@ def test_an_own_loss_trains_every_scorer_and_is_searched_and_compared(kind, opti
     data = tr.synthetic(n_queries=60, n_documents=(3, 10), n_features=4, n_grades=3, noise=0.3, seed=4)
     train, test = tr.split(data, (0.7, 0.3))
     ranker = kind(Lopsided(harm=2.0), **options).fit(train)
-    scores = {"own loss": ranker.predict(test), "nothing learnt": np.zeros(test.n_documents)}
-    assert tr.compare(scores, test).summary.startswith("own loss is better than nothing learnt")
+    scores = {"own loss": ranker.predict(test), "nothing learned": np.zeros(test.n_documents)}
+    assert tr.compare(scores, test).summary.startswith("own loss is better than nothing learned")
     ranker.save(tmp_path / "own.toprank")
     loaded = tr.load(tmp_path / "own.toprank")  # predicts anywhere; only the class could train it further
     np.testing.assert_array_equal(loaded.predict(test), ranker.predict(test))

@@ -201,7 +201,7 @@ def test_a_stored_copy_of_an_earlier_version_is_read(version, tmp_path):
     assert tr.read(path).equals(data[version])
 
 
-def test_text_of_numbers_alone_is_refused_where_words_were_learnt(fitted, tmp_path):
+def test_text_of_numbers_alone_is_refused_where_words_were_learned(fitted, tmp_path):
     n = fitted["linear"].n_features_in_
     numbers = tr.synthetic(n_queries=3, n_features=n, seed=0).replace(feature_names=None)
     tr.write(numbers, tmp_path / "t.txt")

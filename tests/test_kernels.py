@@ -118,13 +118,13 @@ def test_what_fits_goes_the_quick_way(kernel, monkeypatch):
 
 
 def test_the_arrays_choose_among_kernels_of_one_name():
-    centre, weights, out = np.array([1.0, 2.0]), np.array([3.0, 5.0]), np.empty(2)
+    center, weights, out = np.array([1.0, 2.0]), np.array([3.0, 5.0]), np.empty(2)
     for kind in (np.float32, np.float64):
-        kernels.features_times(np.array([[1, 2], [2, 4]], dtype=kind), centre, weights, True, out)
+        kernels.features_times(np.array([[1, 2], [2, 4]], dtype=kind), center, weights, True, out)
         assert out.tolist() == [0.0, 13.0]
     for wrong in (np.zeros((2, 2), dtype=np.int32), [[1.0, 2.0]], None):
         with pytest.raises(TypeError, match="features_times"):
-            kernels.features_times(wrong, centre, weights, True, out)
+            kernels.features_times(wrong, center, weights, True, out)
     with pytest.raises(TypeError, match="features_times"):
         kernels.features_times()
 
@@ -166,7 +166,7 @@ def test_every_function_of_the_library_has_a_prototype_and_the_other_way_round()
 
 @every_kernel
 def test_what_a_kernel_writes_shares_no_memory_with_its_other_arrays(kernel):
-    """Not a byte; neighbours in one buffer are fine, and so is one array that is read twice."""
+    """Not a byte; neighbors in one buffer are fine, and so is one array that is read twice."""
     counted = Counted()
     tried = Kernel(kernel.prototype, counted)
     given = arguments(tried)

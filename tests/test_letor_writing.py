@@ -252,10 +252,10 @@ def test_names_that_could_not_be_read_back_and_stale_ones_are_refused(tmp_path):
 
 def test_codes_of_categories_do_not_leave_without_a_word(tmp_path):
     pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"qid": [1, 1, 2], "label": [0, 1, 1], "f": [1.0, 2.0, 3.0], "colour": list("rgr")})
-    roles = {"features": ["f", "colour"]}
+    frame = pandas.DataFrame({"qid": [1, 1, 2], "label": [0, 1, 1], "f": [1.0, 2.0, 3.0], "color": list("rgr")})
+    roles = {"features": ["f", "color"]}
     data = RankingData.from_frame(frame, **roles)
-    with pytest.warns(CodesWarning, match=r"'colour' holds codes of categories.*depends on the table.*like="):
+    with pytest.warns(CodesWarning, match=r"'color' holds codes of categories.*depends on the table.*like="):
         write_letor(data, tmp_path / "a.txt")
     codes = {RankingData.from_frame(part, **roles).X[0, 1] for part in (frame.iloc[:2], frame.iloc[2:])}
     assert len(codes) == 2  # the same level, read with other rows

@@ -184,7 +184,7 @@ def claiming(traits, **options):
     ("traits", "sentence"),
     [
         (Traits(convex=True, smooth=True, shift_invariant=True), "claims shift_invariant=True"),
-        (Traits(convex=True, smooth=True, shift_invariant=False, curvature="majoriser"), None),
+        (Traits(convex=True, smooth=True, shift_invariant=False, curvature="majorizer"), None),
         (Traits(convex=False, smooth=True, shift_invariant=False, exact_gradient=False), None),
     ],
 )
@@ -201,7 +201,7 @@ def test_traits_speak_of_what_there_is(name, word):
     assert found == [
         f"The traits claim {name}='{word}', which says nothing to a ranker: it is one of "
         + {
-            "curvature": "'exact', 'gauss-newton', 'majoriser'.",
+            "curvature": "'exact', 'gauss-newton', 'majorizer'.",
             "space": "'score', 'class'.",
             "columns": "'grades', 'thresholds'.",
         }[name]
@@ -216,16 +216,16 @@ def test_labels_are_gains_where_that_is_claimed():
 
 
 @pytest.mark.parametrize(("loose", "said"), [(1.0, 0), (99.0, 0), (101.0, 1), (1e9, 1)])
-def test_a_majoriser_that_makes_trees_crawl_is_said(loose, said):
+def test_a_majorizer_that_makes_trees_crawl_is_said(loose, said):
     """For a quadratic the factor is exactly that of the curvature."""
-    traits = Traits(convex=True, smooth=True, shift_invariant=False, curvature="majoriser")
+    traits = Traits(convex=True, smooth=True, shift_invariant=False, curvature="majorizer")
     found = check_loss(claiming(traits, loose=loose))
-    assert ["majoriser is loose" in one for one in found] == [True] * said
+    assert ["majorizer is loose" in one for one in found] == [True] * said
 
 
-def test_a_minimum_that_is_far_away_does_not_make_a_majoriser_loose():
+def test_a_minimum_that_is_far_away_does_not_make_a_majorizer_loose():
     class Boast(losses.Exponential):  # its value falls for ever where labels can be told apart
-        traits = Traits(convex=True, smooth=True, curvature="majoriser")
+        traits = Traits(convex=True, smooth=True, curvature="majorizer")
 
     assert check_loss(Boast()) == []
 
@@ -239,7 +239,7 @@ def test_a_claim_that_is_not_made_is_asked_for():
 
 def test_convexity_is_not_believed():
     class Boast(losses.ApproxNDCG):
-        traits = Traits(convex=True, smooth=True, curvature="majoriser")
+        traits = Traits(convex=True, smooth=True, curvature="majorizer")
 
     assert ["claims to be convex" in one for one in check_loss(Boast())] == [True]
 

@@ -148,14 +148,14 @@ def mean_gradient(loss, cases, scores):
     return sum(p * loss.on(labels, queries).at(scores).grad for p, labels in cases)
 
 
-def test_only_multicategory_is_minimised_by_expected_gains():
+def test_only_multicategory_is_minimized_by_expected_gains():
     # A sure small gain against a rare large one.
     cases = [(0.7, [1, 0, 0]), (0.2, [1, 4, 1]), (0.1, [2, 0, 0])]
     gains = sum(p * (np.exp2(labels) - 1) for p, labels in cases)
-    minimiser = np.log(gains)
-    np.testing.assert_allclose(mean_gradient(Multicategory(), cases, minimiser), 0, atol=1e-15)
+    minimizer = np.log(gains)
+    np.testing.assert_allclose(mean_gradient(Multicategory(), cases, minimizer), 0, atol=1e-15)
     for other in (ListNet(), XENDCG(gamma=0.5), ListMLE(), Cosine()):
-        assert np.abs(mean_gradient(other, cases, minimiser)).max() > 1e-3
+        assert np.abs(mean_gradient(other, cases, minimizer)).max() > 1e-3
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
@@ -366,9 +366,9 @@ def test_cosine_of_scores_and_labels(psi, weights):
     assert close(value(Cosine(psi, epsilon=0.5), document_weights=weights), expected)
 
 
-def test_centred_cosine_is_a_correlation():
+def test_centered_cosine_is_a_correlation():
     correlation = np.corrcoef(np.exp2(LABELS) - 1, SCORES)[0, 1]
-    assert close(value(Cosine(centred=True, epsilon=1e-9)), (1 - correlation) / 2)
+    assert close(value(Cosine(centered=True, epsilon=1e-9)), (1 - correlation) / 2)
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
@@ -377,22 +377,22 @@ def test_centring_the_targets_leaves_the_scores_alone(weights):
     unit = (wanted - wanted.mean()) / np.linalg.norm(wanted - wanted.mean())
     length = math.sqrt(np.dot(SCORES, SCORES) + 0.25)
     expected = float(np.sum(unit * (unit - np.array(SCORES) / length) * (weights or np.ones(5)))) / 2
-    loss = Cosine(centred="targets", epsilon=0.5)
+    loss = Cosine(centered="targets", epsilon=0.5)
     assert close(value(loss, document_weights=weights), expected)
     assert not loss.traits.shift_invariant
     assert not close(value(loss, scores=np.array(SCORES) + 1), value(loss))
 
 
 def test_centring_both_sides_has_two_names():
-    assert Cosine(centred="both").traits.shift_invariant
-    assert value(Cosine(centred="both"), document_weights=WEIGHTS) == value(
-        Cosine(centred=True), document_weights=WEIGHTS
+    assert Cosine(centered="both").traits.shift_invariant
+    assert value(Cosine(centered="both"), document_weights=WEIGHTS) == value(
+        Cosine(centered=True), document_weights=WEIGHTS
     )
 
 
-@pytest.mark.parametrize("centred", [False, True])
-def test_cosine_is_a_half_at_zero_and_lies_between_zero_and_one(centred):
-    loss = Cosine(centred=centred)
+@pytest.mark.parametrize("centered", [False, True])
+def test_cosine_is_a_half_at_zero_and_lies_between_zero_and_one(centered):
+    loss = Cosine(centered=centered)
     assert value(loss, scores=np.zeros(5)) == 0.5
     best = np.exp2(LABELS) - 1
     assert close(value(loss, scores=1e6 * best), 0.0)
@@ -401,7 +401,7 @@ def test_cosine_is_a_half_at_zero_and_lies_between_zero_and_one(centred):
 
 
 def test_cosine_ignores_queries_without_direction():
-    flat = Cosine(centred=True).on([0.1, 0.1, 0.1, 1, 0], Queries([0, 3, 5])).at([3.0, 2, 1, 0, 0], curvature=True)
+    flat = Cosine(centered=True).on([0.1, 0.1, 0.1, 1, 0], Queries([0, 3, 5])).at([3.0, 2, 1, 0, 0], curvature=True)
     blank = Cosine().on([0, 0, 0, 1, 0], Queries([0, 3, 5])).at([3.0, 2, 1, 0, 0], curvature=True)
     for result in (flat, blank):
         assert close(result.value, 0.25)  # the second query's ½, over two
@@ -489,7 +489,7 @@ def test_boltzrank_refuses_long_lists():
         (lambda: CostSensitiveListMLE(0.5), DataError, "at least 1"),
         (lambda: CostSensitiveListMLE(math.inf), DataError, "at least 1"),
         (lambda: Cosine(psi="cubic"), UnknownNameError, "psi"),
-        (lambda: Cosine(centred="labels"), DataError, "'targets' .ψ alone., 'both'"),
+        (lambda: Cosine(centered="labels"), DataError, "'targets' .ψ alone., 'both'"),
         (lambda: Cosine(epsilon=0), DataError, "epsilon must be a positive number"),
         (lambda: BoltzRank(samples=1), DataError, "samples must be a whole number of at least 2"),
         (lambda: BoltzRank(coupling=-1), DataError, "coupling must be a positive number"),

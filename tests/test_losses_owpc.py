@@ -1,4 +1,4 @@
-"""OWPC against plain formulas, its special cases, its majoriser, and SVM-map against all rankings."""
+"""OWPC against plain formulas, its special cases, its majorizer, and SVM-map against all rankings."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_max_with_one_relevant_document_is_the_multiclass_svm(scores, right):
 
 
 def test_many_grades_are_thresholds_averaged():
-    """Real labels: each cut between neighbours in the ideal order is one threshold."""
+    """Real labels: each cut between neighbors in the ideal order is one threshold."""
     rng = np.random.default_rng(0)
     labels, scores = rng.standard_normal(12), rng.standard_normal(12)
     cuts = np.sort(labels)[1:]
@@ -110,7 +110,7 @@ def test_distant_clusters_do_not_cancel():
 
 
 def slack(loss, labels, queries):
-    """The constant of the stated majoriser, without document weights."""
+    """The constant of the stated majorizer, without document weights."""
     if isinstance(loss, SVMmap):
         return 1.0
     if isinstance(loss, Hinge):
@@ -126,7 +126,7 @@ def slack(loss, labels, queries):
 
 
 @pytest.mark.parametrize("loss", [Hinge(), SVMmap(), *(OWPC(weights=g, p=20) for g in GENERATORS)], ids=str)
-def test_the_majoriser_bounds_the_growth_as_stated(loss):
+def test_the_majorizer_bounds_the_growth_as_stated(loss):
     rng, queries = np.random.default_rng(1), Queries([0, 5, 12])
     labels = np.array([0, 1, 2, 0, 1, 0, 0, 0, 1, 2, 2, 0], dtype=float)
     bound, constant = loss.on(labels, queries), slack(loss, labels, queries)

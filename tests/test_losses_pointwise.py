@@ -175,7 +175,7 @@ def test_refinement_ends_with_nobody_ignored_above_delta():
         (CrossEntropy(gain=None), lambda mean: np.log(mean / (1 - mean))),
     ],
 )
-def test_population_minimisers_order_by_the_expected_target(loss, optimum):
+def test_population_minimizers_order_by_the_expected_target(loss, optimum):
     """Labels 0, ½, 1 with known chances, as document weights: the slopes cancel at the stated optimum."""
     for chances in ([0.2, 0.5, 0.3], [0.9, 0.05, 0.05], [0.1, 0.1, 0.8]):
         labels = np.array([0.0, 0.5, 1.0])

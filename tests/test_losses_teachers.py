@@ -308,7 +308,7 @@ def test_what_draws_inside_draws_apart_from_the_samples():
     labels, queries = np.tile([1.0, 0.0, 0.0], draws), tr.Queries.from_sizes([3] * draws)
     loss = Gumbel(losses.YetiRank(permutations=1), samples=1)
     grad = loss.on(labels, queries).at(np.tile(s, draws)).grad.reshape(draws, 3)
-    middle = float(np.mean((grad != 0).all(axis=1)))  # in between, a document is the neighbour of both others
+    middle = float(np.mean((grad != 0).all(axis=1)))  # in between, a document is the neighbor of both others
     rng, size = np.random.default_rng(0), (1_000_000, 3)
     first, second, third = (s + rng.gumbel(size=size) + rng.logistic(size=size)).T
     chance = float(np.mean((np.minimum(second, third) < first) & (first < np.maximum(second, third))))

@@ -38,7 +38,7 @@ def noisy_orders(scores, query_id, permutations, seed=0, draw=0):
 
 
 def swap_weight(metric, labels, order, k):
-    """What the metric changes by when the neighbours at the ranks k and k + 1 change places, from the metric itself."""
+    """What the metric changes by when the neighbors at the ranks k and k + 1 change places, from the metric itself."""
     ranked = np.asarray(labels, dtype=float)[order]
     changed = ranked.copy()
     changed[[k, k + 1]] = changed[[k + 1, k]]
@@ -139,7 +139,7 @@ def chances_of_orders(scores):
 
 
 def test_orders_come_as_often_as_logistic_noise_says():
-    """10⁵ draws of three documents, told apart by the gradient of the pairs that are neighbours in each."""
+    """10⁵ draws of three documents, told apart by the gradient of the pairs that are neighbors in each."""
     scores, draws = np.array([0.7, -0.4, 0.1]), 100_000
     chances = chances_of_orders(scores)
     assert sum(chances.values()) == pytest.approx(1, abs=1e-9)

@@ -86,7 +86,7 @@ def test_the_order_of_rows_never_leaks_into_a_number(problem, seed):
 @pytest.mark.parametrize("m", [2, 7, 32, 33, 64, 65, 128, 129, 192, 193, 254, 255, 256, 257, 300, 2500])
 @pytest.mark.parametrize(
     "spread",
-    ["even", "normal", "heaped", "clustered", "tied", "infinite", "huge", "zeros", "neighbours", "below", "tiny"],
+    ["even", "normal", "heaped", "clustered", "tied", "infinite", "huge", "zeros", "neighbors", "below", "tiny"],
 )
 def test_long_lists_rank_like_a_stable_sort(m, spread):
     rng = np.random.default_rng(m)
@@ -99,7 +99,7 @@ def test_long_lists_rank_like_a_stable_sort(m, spread):
         "infinite": np.where(rng.uniform(size=m) < 0.3, -np.inf, rng.normal(size=m)),
         "huge": rng.uniform(-1, 1, m) * 1.7e308,
         "zeros": rng.choice([0.0, -0.0, 1.0, -1.0], m),
-        "neighbours": 1 + rng.integers(0, 1000, m) * 2.0**-52,  # apart in the last bits alone
+        "neighbors": 1 + rng.integers(0, 1000, m) * 2.0**-52,  # apart in the last bits alone
         "below": -1 - rng.integers(0, 1000, m) * 2.0**-52,
         "tiny": rng.integers(-1000, 1000, m) * 2.0**-1074,
     }[spread]

@@ -42,7 +42,7 @@ def shop(n=600, seed=0, **columns):
         "product_id": [f"p{i}" for i in range(n)],
         "price": price,
         "brand": pd.Series(np.array(BRANDS)[brand], dtype="str").where(rng.random(n) > 0.1),
-        "colour": pd.Categorical(rng.choice(["red", "blue"], n)),
+        "color": pd.Categorical(rng.choice(["red", "blue"], n)),
         "in_stock": rng.random(n) > 0.5,
         "added": days,
     }
@@ -68,7 +68,7 @@ def trees(data):
 
 
 def test_each_kind_of_column_becomes_the_numbers_that_are_stated(frame, data):
-    assert data.feature_names == ("price", "brand", "colour", "in_stock", "added")
+    assert data.feature_names == ("price", "brand", "color", "in_stock", "added")
     assert data.document_ids.tolist() == frame["product_id"].tolist()
     assert [column.kind for column in data.encoding.columns] == ["number", "text", "text", "number", "date"]
     codes = pd.Categorical(frame["brand"]).codes.astype(float)
@@ -141,8 +141,8 @@ def test_unusable_columns_are_named_at_once_in_the_words_of_their_library():
 
 
 def test_columns_that_changed_their_type_or_went_are_named(trees, frame):
-    changed = frame.assign(brand=1.5, price="cheap", colour=frame["added"])
-    with pytest.raises(DataError, match=r"Column 'price' holds .*, not numbers; column 'brand' .*float64.* 'colour'"):
+    changed = frame.assign(brand=1.5, price="cheap", color=frame["added"])
+    with pytest.raises(DataError, match=r"Column 'price' holds .*, not numbers; column 'brand' .*float64.* 'color'"):
         trees.predict(changed)
     with pytest.raises(DataError, match="no columns 'price' and 'brand', which the training data have"):
         trees.predict(frame.drop(columns=["brand", "price"]))
@@ -341,12 +341,12 @@ def test_many_levels_are_sparse_and_score_like_dense_ones():
     table["label"] = (np.arange(levels)[maker] % 4 + rng.normal(0, 0.5, n)).round().clip(0, 4)
     data = from_frame(table)
     model = tr.LinearRanker(level_means=False).fit(data)
-    assert model.columns_.centre is not None
+    assert model.columns_.center is not None
     assert hasattr(model.columns_.columns(data.X), "tocsr")
     assert model.score(data) > 0.9
     dense = SeenColumns(model.encoding_, model.columns_.kept).columns(data.X)
-    centred = np.column_stack([dense[:, :1] - np.array(model.columns_.centre), dense[:, 1:]])
-    assert np.array_equal(model.columns_.columns(data.X).toarray(), centred)
+    centered = np.column_stack([dense[:, :1] - np.array(model.columns_.center), dense[:, 1:]])
+    assert np.array_equal(model.columns_.columns(data.X).toarray(), centered)
 
 
 # ---- round trips ----

@@ -20,7 +20,7 @@ from forging import npy, parts_of, seal
 from toprank import losses, rankers
 from toprank.errors import DataError, FileError, FormatError
 from toprank.rankers import model_files as files
-from toprank.scorers.features import Standardisation
+from toprank.scorers.features import Standardization
 from toprank.solvers import Newton
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -243,7 +243,7 @@ def sparse_weights(n_features):
     ranker = tr.LinearRanker()
     ranker.coef_, ranker.intercept_, ranker.l2_ = np.zeros(n_features), 0.0, 0.1
     ranker.coef_[:: n_features // 100] = np.random.default_rng(0).normal(size=len(ranker.coef_[:: n_features // 100]))
-    ranker.standardisation_ = Standardisation(np.zeros(n_features), np.ones(n_features))
+    ranker.standardization_ = Standardization(np.zeros(n_features), np.ones(n_features))
     ranker.n_features_in_, ranker.training_ = n_features, {"queries": 2}
     return ranker
 

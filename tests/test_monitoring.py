@@ -376,7 +376,7 @@ def test_data_to_calibrate_on_are_read_before_the_training_and_under_its_rule(tm
     assert "none.txt" in str(missing.exception)
 
 
-def test_curves_of_the_page_have_the_colours_of_the_legend(calibrated, parts):
+def test_curves_of_the_page_have_the_colors_of_the_legend(calibrated, parts):
     page = drift_page(tr.monitor(calibrated, parts[2], parts[3]), "m")
     drawn = re.findall(r'<path[^>]*class="([^"]*)"', page)
     assert drawn.count("curve s0") == drawn.count("curve s1") >= 6  # the scores and five features

@@ -92,7 +92,7 @@ def test_html_says_what_the_text_says_and_is_escaped_and_small(shown, kind):
     numbers = re.findall(r"\d\.\d{4}", str(shown[kind]))
     assert numbers
     assert set(numbers) <= set(re.findall(r"\d\.\d{4}", html))
-    # Nothing outside is touched, and colours are those of the notebook, light or dark.
+    # Nothing outside is touched, and colors are those of the notebook, light or dark.
     style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)[1]
     chosen = [one.strip() for rule in style.split("}")[:-1] for one in rule.split("{")[0].split(",")]
     assert all(one.startswith(".toprank") for one in chosen)

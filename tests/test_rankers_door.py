@@ -81,7 +81,7 @@ def test_many_rows_without_queries_get_a_remark(data, fitted):
 @pytest.mark.parametrize(
     "ranker", [tr.LinearRanker(), tr.systems.make("RankBoost"), tr.TreeRanker(), tr.ExpectedGainRanker()]
 )
-def test_documents_without_a_judgement_are_refused_in_arrays_too(data, ranker):
+def test_documents_without_a_judgment_are_refused_in_arrays_too(data, ranker):
     with pytest.raises(DataError, match="documents are not judged"):
         ranker.fit(data.X, np.where(data.labels == 0, -1, data.labels), qid=data.qid)
     with pytest.raises(DataError, match=r"Input y contains NaN: .* documents are not judged"):

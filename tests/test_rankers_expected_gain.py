@@ -92,7 +92,7 @@ def test_probabilities_and_scores(truth, fitted):
 def test_two_grades_are_a_monotone_function_of_a_linear_score(truth):
     binary = truth.replace(labels=(truth.labels > 0).astype(float))
     ranker = tr.ExpectedGainRanker("Multinomial").fit(binary)
-    linear = truth.X @ ((ranker.coef_[1] - ranker.coef_[0]) / ranker.standardisation_.spread)
+    linear = truth.X @ ((ranker.coef_[1] - ranker.coef_[0]) / ranker.standardization_.spread)
     order = np.argsort(linear, kind="stable")
     assert (np.diff(ranker.predict(binary)[order]) >= -1e-6).all()
 
@@ -257,8 +257,8 @@ def test_the_interval_of_the_mean_holds_as_often_as_it_says():
         weights = [
             rank_weights(p @ GAINS, part.queries, 10, Discount.of("log2")) for p, part in zip(P, parts, strict=True)
         ]
-        learnt = fit_calibration(P[0], GAINS, parts[0].labels, parts[0].queries, weights[0], by_score=True)
-        forecast = expected_dcg(weights[1], learnt.probabilities(P[1], GAINS), GAINS, parts[1].queries, learnt)
+        learned = fit_calibration(P[0], GAINS, parts[0].labels, parts[0].queries, weights[0], by_score=True)
+        forecast = expected_dcg(weights[1], learned.probabilities(P[1], GAINS), GAINS, parts[1].queries, learned)
         least, most = forecast.overall_interval()
         judged = parts[1].queries.sum(weights[1] * GAINS[parts[1].labels.astype(int)])
         held += least <= judged.mean() <= most

@@ -1,4 +1,4 @@
-"""The linear ranker: it reaches the optimum of what it says it minimises, whatever the loss and the data."""
+"""The linear ranker: it reaches the optimum of what it says it minimizes, whatever the loss and the data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toprank.errors import DataError, UnknownNameError
 from toprank.rankers.base import ConstantScoresWarning, ConvergenceWarning
 from toprank.rankers.source import RankingObjective
 from toprank.scorers.expected_gain import ExpectedGain, Logits
-from toprank.scorers.features import Features, Standardisation
+from toprank.scorers.features import Features, Standardization
 from toprank.scorers.linear import LinearScorer, Thresholds
 
 SMOOTH = [
@@ -44,7 +44,7 @@ def data():
 @pytest.mark.parametrize("kind", ["linear", "expected gain"])
 def test_objective_derivatives_through_the_whole_stack(data, kind, intercept):
     rng = np.random.default_rng(0)
-    features = Features(data.X, Standardisation.of(data.X))
+    features = Features(data.X, Standardization.of(data.X))
     scorer = LinearScorer(4, intercept) if kind == "linear" else ExpectedGain(4, np.array([0.0, 1.0, 3.0]))
     objective = RankingObjective(scorer, features, losses.ListNet().on(data.labels, data.queries))
     w = rng.normal(size=scorer.n_weights) * 0.5
@@ -68,7 +68,7 @@ def test_objective_derivatives_through_the_whole_stack(data, kind, intercept):
 def test_likelihood_derivatives(data, scorer, loss, monkeypatch):
     monkeypatch.setattr("toprank.scorers.expected_gain._HELD", 64 * 8 * 4)  # a query's rows come in parts
     rng = np.random.default_rng(0)
-    features = Features(data.X, Standardisation.of(data.X))
+    features = Features(data.X, Standardization.of(data.X))
     objective = RankingObjective(scorer, features, loss.on(data.labels, data.queries))
     n, eps = scorer.n_weights, 1e-6
     w, v = rng.normal(size=n), rng.normal(size=n)
@@ -85,21 +85,21 @@ def test_likelihood_derivatives(data, scorer, loss, monkeypatch):
 
 @given(rows=st.integers(1, 40), columns=st.integers(1, 6), seed=st.integers(0, 999), missing=st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_features_equal_plain_standardisation(rows, columns, seed, missing):
+def test_features_equal_plain_standardization(rows, columns, seed, missing):
     rng = np.random.default_rng(seed)
     X = (rng.normal(size=(rows, columns)) * 10 + rng.normal(size=columns) * 100).astype(np.float32)
     if missing:
         X[rng.uniform(size=X.shape) < 0.3] = np.nan
     X[:, 0] = X[0, 0] if np.isfinite(X[0, 0]) else 1.0  # a constant column
-    seen = Standardisation.of(X)
+    seen = Standardization.of(X)
     wide = X.astype(np.float64)
     with np.errstate(all="ignore"):
-        Z = np.nan_to_num((wide - seen.centre) / seen.spread)
+        Z = np.nan_to_num((wide - seen.center) / seen.spread)
     present = ~np.isnan(wide)
     for j in range(columns):
         values = wide[present[:, j], j]
         if len(values):
-            assert seen.centre[j] == pytest.approx(values.mean(), rel=1e-9, abs=1e-9)
+            assert seen.center[j] == pytest.approx(values.mean(), rel=1e-9, abs=1e-9)
             assert seen.spread[j] == pytest.approx(values.std() if values.std() > 1e-6 else 1.0, rel=1e-5)
     features, w, g = Features(X, seen), rng.normal(size=columns), rng.normal(size=rows)
     every = slice(0, rows)
@@ -122,7 +122,7 @@ def test_sums_of_rows_are_taken_row_after_row(sizes, columns, seed, missing, sin
     X = rng.normal(size=(n, columns)).astype(np.float32 if single else np.float64)
     X[rng.uniform(size=X.shape) < 0.2 * missing] = np.nan
     values, by_row = rng.normal(size=n), np.zeros(columns)
-    features = Features(X, Standardisation(np.zeros(columns), np.ones(columns)), complete=not missing)
+    features = Features(X, Standardization(np.zeros(columns), np.ones(columns)), complete=not missing)
     for row, value in zip(np.nan_to_num(X.astype(np.float64)), values, strict=True):
         by_row += row * value
     assert features.transposed_times(slice(0, n), values).tobytes() == by_row.tobytes()
@@ -143,7 +143,7 @@ def test_the_kernel_of_scores_loss_and_gradient_has_the_bits_of_the_three(sizes,
     X[rng.uniform(size=X.shape) < 0.2 * missing] = np.nan
     labels = rng.integers(0, 3, n) * rng.integers(0, 2, len(sizes))[queries.document_query]  # some have no mass
     weights = {"document_weights": rng.uniform(0.1, 1, n), "query_weights": rng.uniform(0.1, 1, len(sizes))}
-    features, w = Features(X, seen := Standardisation.of(X), complete=seen.complete), rng.normal(size=11) * 10
+    features, w = Features(X, seen := Standardization.of(X), complete=seen.complete), rng.normal(size=11) * 10
     joined = RankingObjective(LinearScorer(11), features, loss.on(labels, queries, **weights))
     assert joined._cross_entropy() is not None
     by_three = RankingObjective(LinearScorer(11), features, loss.on(labels, queries, **weights))
@@ -159,7 +159,7 @@ def test_the_gradient_vanishes_at_the_fit(data, name):
     assert ranker.solution_.converged
     loss = losses.make(name)
     scorer = LinearScorer(4, not loss.traits.shift_invariant)
-    objective = RankingObjective(scorer, Features(data.X, ranker.standardisation_), loss.on(data.labels, data.queries))
+    objective = RankingObjective(scorer, Features(data.X, ranker.standardization_), loss.on(data.labels, data.queries))
     w = ranker.solution_.weights
     grad = objective.value_and_grad(w)[1]
     grad[:4] += 0.01 * w[:4]
@@ -283,7 +283,7 @@ def nearly_contradicting(share):
 
 
 def test_owpc_says_when_the_tolerance_decides():
-    """The optimum is 1e-5 below w = 0: too little to call it learnt, and what is learnt hangs on no tolerance."""
+    """The optimum is 1e-5 below w = 0: too little to call it learned, and what is learned hangs on no tolerance."""
     data = nearly_contradicting(1e-3)
     rankers = {}
     for tolerance in (1e-4, None):
@@ -390,9 +390,9 @@ def test_refinement_solves_on_few_documents_and_comes_to_rest():
     for _ in ranker.active_[1:]:
         part = data.replace(document_weights=loss.active_weights(data.labels, data.queries, active)).keep(active)
         ridge = tr.LinearRanker(losses.Squared(gain="exponential", max_grade=data.labels.max()), l2=1e-3)
-        ridge.standardisation_ = ranker.standardisation_
+        ridge.standardization_ = ranker.standardization_
         ridge.n_features_in_, ridge.training_ = 4, {}
-        ridge.fit_standardised(part, ridge.loss, None)
+        ridge.fit_standardized(part, ridge.loss, None)
         active = loss.now_active(active, ridge.predict(data))
     ignored = ~active
     assert (ranker.predict(data)[ignored] <= 1.0).all()  # so the sup term is 0

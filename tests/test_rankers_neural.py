@@ -53,7 +53,7 @@ def ndcg(ranker, data):
     return tr.evaluate(ranker.predict(data), data).mean["ndcg@10"]
 
 
-# ---- what is learnt ----
+# ---- what is learned ----
 
 
 @pytest.mark.parametrize("outputs", ["score", "grades"])
@@ -641,7 +641,7 @@ def test_a_model_does_not_insist_on_the_device_it_was_trained_on(data, tmp_path)
         (lambda s: s.values["parameters"].update(activation="exec"), "no kind of activation"),
         (lambda s: s.arrays.update(spread=np.zeros(4)), "not what the parameters say"),
         (lambda s: s.arrays.update(spread=np.ones(3)), "does not fit the number of features"),
-        (lambda s: s.arrays.update(centre=np.full(4, np.inf)), "finite"),
+        (lambda s: s.arrays.update(center=np.full(4, np.inf)), "finite"),
         (lambda s: s.arrays.update(knots=np.zeros((2, 4))), "not what the parameters say"),
         (lambda s: s.arrays.update(gains=np.zeros(1)), "gains do not fit"),
     ],

@@ -18,7 +18,7 @@ from toprank.rankers.neural.inputs import Inputs, plan_epoch, plan_prediction
 from toprank.rankers.neural.objective import NetworkObjective, NotFinite, _gpu_loss, bridged
 from toprank.rankers.neural.parameters import architecture, check_combination
 from toprank.rankers.neural.scoring import chosen_device, torch_threads
-from toprank.scorers.networks import Architecture, QueryTable, build, initialise
+from toprank.scorers.networks import Architecture, QueryTable, build, initialize
 
 EXACT = ["ListNet", "ListMLE", "Logistic", "Squared", "ApproxNDCG"]
 sizes_of_queries = st.lists(st.integers(1, 9), min_size=1, max_size=12).map(np.array)
@@ -28,7 +28,7 @@ def made(network="mlp", *, n_inputs=4, n_outputs=1, seed=0, **options):
     shape = {"hidden": (6, 5), "activation": "tanh", "norm": "none", "dropout": 0.0, "width": 8}
     shape |= {"n_heads": 2, "n_layers": 2} | options
     one = build(Architecture(network=network, n_inputs=n_inputs, n_outputs=n_outputs, **shape))
-    initialise(one, torch.Generator().manual_seed(seed))
+    initialize(one, torch.Generator().manual_seed(seed))
     return one.double()
 
 

@@ -119,15 +119,15 @@ def test_sparse_features_give_the_same_ranker(name, data):
 
 
 def test_three_rankers_share_one_weighted_sum(data, monkeypatch):
-    """s = b + w·(x − centre), what is missing at the centre."""
+    """s = b + w·(x − center), what is missing at the center."""
     for ranker in (tr.LinearRanker("Squared"), *(SMALL[name] for name in ("AdaRank", "CoordinateAscent"))):
         fitted = tr.rankers.estimator.unfitted(ranker).fit(data)
         assert isinstance(fitted, single_feature.WeightedSum)
         assert type(fitted)._scores is single_feature.WeightedSum._scores
         X = np.array(data.X, float)
         X[0, 1] = np.nan
-        filled = np.where(np.isnan(X), fitted.standardisation_.centre, X)
-        at_zero = getattr(fitted, "intercept_", -fitted.coef_ @ fitted.standardisation_.centre)
+        filled = np.where(np.isnan(X), fitted.standardization_.center, X)
+        at_zero = getattr(fitted, "intercept_", -fitted.coef_ @ fitted.standardization_.center)
         expected = at_zero + filled @ fitted.coef_
         np.testing.assert_allclose(fitted.predict(data.replace(X=X)), expected, rtol=1e-9, atol=1e-9)
 

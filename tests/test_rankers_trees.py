@@ -139,7 +139,7 @@ def test_a_query_counts_as_often_as_its_weight_says(data):
     np.testing.assert_allclose(here.predict(data), there.predict(data), rtol=1e-4, atol=1e-6)
 
 
-# ---- what is learnt ----
+# ---- what is learned ----
 
 
 @pytest.mark.parametrize("outputs", ["score", "grades"])

@@ -192,7 +192,7 @@ def test_metric_by_cutoff_ends_at_the_metric(data, scores):
         assert chart.lines[0].y == metric.means_of("good")
 
 
-def test_scores_by_grade_are_standardised_within_queries(data, scores):
+def test_scores_by_grade_are_standardized_within_queries(data, scores):
     shifted = {"good": scores["good"] * 5 + 100 * data.queries.spread(np.arange(data.n_queries))}
     [plain], [moved] = spreads({"good": scores["good"]}, data, {"good": 0}), spreads(shifted, data, {"good": 0})
     np.testing.assert_allclose(moved.medians, plain.medians, atol=1e-9)
@@ -202,7 +202,7 @@ def test_scores_by_grade_are_standardised_within_queries(data, scores):
 
 
 def test_infinite_and_huge_scores_are_reported(data, scores):
-    """Infinite scores have no place among the others by grade; the rest is standardised without them."""
+    """Infinite scores have no place among the others by grade; the rest is standardized without them."""
     infinite = scores["good"].copy()
     infinite[::7], infinite[3::7] = -np.inf, np.inf
     compared = {"infinite": infinite, "huge": scores["good"] * 1e300}
@@ -284,7 +284,7 @@ def test_rankers_add_weights_learning_curves_and_calibration(data):
     part = tr.report.from_comparison(compared, data, scores, rankers=rankers).parts[0]
     assert [one.system for one in part.weights] == ["linear", "trees", "grades"]
     linear = rankers["linear"]
-    weights = linear.coef_ * linear.standardisation_.spread
+    weights = linear.coef_ * linear.standardization_.spread
     strongest = int(np.argmax(np.abs(weights)))
     assert part.weights[0].names[0] == f"feature {strongest + 1}"
     assert part.weights[0].values[0] == pytest.approx(weights[strongest])
@@ -456,7 +456,7 @@ def test_odd_data_can_be_reported():
     assert "∞" in Read(page(tr.report.from_comparison(tr.compare(single, one), one, single))).text
 
 
-def test_more_systems_than_colours_and_panels(data):
+def test_more_systems_than_colors_and_panels(data):
     rng = np.random.default_rng(0)
     scores = {f"system {i}": data.labels + rng.normal(0, 1 + i / 4, data.n_documents) for i in range(30)}
     compared = tr.compare(scores, data, ["ndcg@10"], flips=100, resamples=100)
@@ -592,7 +592,7 @@ def test_an_experiment_shows_calibration_and_signed_weights():
         relevance.append(1 - ranker.predict_proba(fold.test)[:, 0])
         labels.append(fold.test.labels > 0)
         linear = tr.LinearRanker("ListNet", l2=0.1).fit(fold.train, valid=fold.valid)
-        weights.append(linear.coef_ * linear.standardisation_.spread)
+        weights.append(linear.coef_ * linear.standardization_.spread)
     assert calibration.documents.sum() == data.n_documents
     total = np.dot(calibration.predicted, calibration.documents)
     assert total == pytest.approx(np.concatenate(relevance).sum())

@@ -83,8 +83,8 @@ def test_it_renders_without_complaints(chromium, report, width, dark):
     assert small > 300  # the plots' letters keep about their own size
 
 
-def brightness(colour):
-    return sum(map(int, colour.strip("rgb()").split(",")))
+def brightness(color):
+    return sum(map(int, color.strip("rgb()").split(",")))
 
 
 def test_contrast_is_enough_to_read(chromium, report):
@@ -92,19 +92,19 @@ def test_contrast_is_enough_to_read(chromium, report):
     for dark in (False, True):
         page = chromium.open(report, WIDE, dark=dark)
         names = ["ink", "muted", "link", "win", "loss", "flat", *(f"c{i}" for i in range(7))]
-        colours = page.run(
+        colors = page.run(
             f"{json.dumps(['paper', *names])}.map(n => getComputedStyle(document.documentElement)"
             ".getPropertyValue('--' + n).trim())"
         )
-        paper = luminance(colours[0])
-        for name, colour in zip(names, colours[1:], strict=True):
-            light, deep = sorted((luminance(colour), paper), reverse=True)
+        paper = luminance(colors[0])
+        for name, color in zip(names, colors[1:], strict=True):
+            light, deep = sorted((luminance(color), paper), reverse=True)
             needed = 3 if name.startswith("c") else 4.5
-            assert (light + 0.05) / (deep + 0.05) >= needed, (name, colour, dark)
+            assert (light + 0.05) / (deep + 0.05) >= needed, (name, color, dark)
 
 
-def luminance(colour):
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def luminance(color):
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
 
@@ -114,7 +114,7 @@ def test_the_reader_can_change_the_theme(page):
     page.run("document.querySelector('.theme').click()")
     after = page.run("getComputedStyle(document.body).backgroundColor")
     assert brightness(after) < brightness(before)
-    assert page.run("document.querySelector('.theme').getAttribute('aria-label')") == "Use light colours"
+    assert page.run("document.querySelector('.theme').getAttribute('aria-label')") == "Use light colors"
     page.run("document.querySelector('.theme').click()")
     assert page.run("getComputedStyle(document.body).backgroundColor") == before
     page.run("localStorage.clear()")

@@ -192,7 +192,7 @@ def test_nearest_is_said_only_beyond_the_rounding_of_what_was_published(found, a
 
 
 def test_claims_are_judged_against_the_strongest_of_the_others(found):
-    judged = {one.dataset: one for one in found.judgements("standard")}
+    judged = {one.dataset: one for one in found.judgments("standard")}
     assert set(judged) == {"TD2003", "MQ2007"}
     for dataset, one in judged.items():
         means = {
@@ -208,7 +208,7 @@ def test_claims_are_judged_against_the_strongest_of_the_others(found):
     assert found.unjudged() == ["on HP2004"]
 
 
-def test_cases_are_counted_by_the_randomisation_test(found):
+def test_cases_are_counted_by_the_randomization_test(found):
     for one in found.counts("standard"):
         cases = []
         for new in ("ListNet", "other"):
@@ -289,7 +289,7 @@ def test_the_command_on_a_small_set(letor, tmp_path):
 def test_the_other_studies_run_on_synthetic_folds(letor, study):
     found = reproduce(study, letor, ["HP2003", "OHSUMED"])
     assert not [failure for part in found.parts for failure in part.failures]
-    assert found.judgements("letor3")
+    assert found.judgments("letor3")
 
 
 def test_several_tolerances_are_one_descent():

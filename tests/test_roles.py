@@ -128,8 +128,8 @@ def test_a_ranker_reads_a_frame_like_its_training_data(fitted):
     assert again.equals(tr.RankingData.from_frame(frame, document_id="sku", **GIVEN))
     assert len(ranker.rank(frame)) == N_QUERIES
     assert ranker.rank(frame) == ranker.rank(again)
-    unlabelled = frame.drop(columns=["grade", "importance", "device"])
-    assert ranker.rank(unlabelled) == ranker.rank(again)
+    unlabeled = frame.drop(columns=["grade", "importance", "device"])
+    assert ranker.rank(unlabeled) == ranker.rank(again)
 
 
 def test_given_roles_win_over_remembered_ones(fitted):

@@ -426,7 +426,7 @@ def test_scattered_rows_are_grouped_unless_told_otherwise(tmp_path, regroup):
     }
     for make in ways.values():
         if regroup is False:
-            with pytest.raises(tr.ToprankError, match="not neighbours"):
+            with pytest.raises(tr.ToprankError, match="not neighbors"):
                 make()
         else:
             data = make()

@@ -21,7 +21,7 @@ from toprank.clicks import ClickLog
 from toprank.data.trec import Qrels
 from toprank.errors import DataError, FileError, UnknownNameError
 from toprank.search.features import CandidateFeatures
-from toprank.search.feedback import Neighbours
+from toprank.search.feedback import Neighbors
 from toprank.search.first_stage import RunPool
 from toprank.search.proximity import Positions
 from toprank.text import Statistics
@@ -31,7 +31,7 @@ WORDS = ("wing", "plate", "shock", "flow", "heat", "noise")
 
 
 def encoded(texts):
-    known = Statistics.learnt({"body": texts}, lsa=3)
+    known = Statistics.learned({"body": texts}, lsa=3)
     return known.encode({"body": texts})
 
 
@@ -62,20 +62,20 @@ def test_proximity_is_the_shortest_passage(texts, query):
 
 
 @given(st.integers(0, 1000))
-def test_feedback_leaves_a_document_out_of_its_own_centre(seed):
+def test_feedback_leaves_a_document_out_of_its_own_center(seed):
     rng = np.random.default_rng(seed)
     documents = encoded([" ".join(rng.choice(WORDS, rng.integers(1, 9))) for _ in range(14)])
     rows = rng.permutation(14)[: rng.integers(2, 15)]
-    found = Neighbours(documents).features(rows)
+    found = Neighbors(documents).features(rows)
     bags = documents.fields[0].bags
     values, _ = cosine_values(bags, documents.statistics.idf(documents.known))
     words = np.asarray(bags.matrix(len(documents.vocabulary), values).todense())
     for column, table in enumerate((words, documents.vectors.astype(float))):
         unit = table / np.where((length := np.linalg.norm(table, axis=1)) > 0, length, 1)[:, None]
         for place, row in enumerate(rows):
-            centre = sum(unit[other] for at, other in enumerate(rows[:10]) if at != place)
-            size = np.linalg.norm(centre)
-            expected = float(unit[row] @ centre / size) if size > 1e-3 else 0.0
+            center = sum(unit[other] for at, other in enumerate(rows[:10]) if at != place)
+            size = np.linalg.norm(center)
+            expected = float(unit[row] @ center / size) if size > 1e-3 else 0.0
             assert found[place, column] == pytest.approx(expected, abs=2e-3)
 
 

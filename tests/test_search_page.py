@@ -187,8 +187,8 @@ def test_what_is_opened_and_judged_is_a_log_to_train_on(folder, tmp_path, monkey
     assert (done.exit_code, "give the log by --clicks" in done.stderr) == (2, True)
 
 
-def test_exploring_exchanges_two_neighbours_and_says_how_likely_that_was(folder, tmp_path):
-    service = served(folder, files=LogFiles(tmp_path / "log"), explore="swap-neighbours:0.5:3", secret="shared word")
+def test_exploring_exchanges_two_neighbors_and_says_how_likely_that_was(folder, tmp_path):
+    service = served(folder, files=LogFiles(tmp_path / "log"), explore="swap-neighbors:0.5:3", secret="shared word")
     plain = [hit.id for hit in tr.search.open(folder).search("flow wing")]
     seen = set()
     for _ in range(40):

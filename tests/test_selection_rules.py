@@ -44,7 +44,7 @@ def go_on(one, batches, found=lambda l2: 0.0):
         ({0.1: 0.5, 1.0: 0.4, 10.0: 0.3}, 0.01),
         ({0.1: 0.3, 1.0: 0.4, 10.0: 0.5}, 100.0),
         ({0.1: 0.3, 1.0: 0.5, 10.0: 0.4}, None),  # within the grid
-        ({0.1: 0.5, 1.0: 0.5, 10.0: 0.3}, None),  # no better than its neighbour
+        ({0.1: 0.5, 1.0: 0.5, 10.0: 0.3}, None),  # no better than its neighbor
         ({0.0: 0.5, 1.0: 0.4, 10.0: 0.3}, None),  # there is nothing beyond no penalty
         ({1.0: 0.5}, None),
         ({1.0: 0.4, 3.0: 0.5}, 9.0),

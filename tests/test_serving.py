@@ -426,7 +426,7 @@ def test_a_port_that_is_taken_is_said():
 
 
 def test_small_packets_are_sent_at_once():
-    """Without TCP_NODELAY the second packet of an answer waits for the client's delayed acknowledgement."""
+    """Without TCP_NODELAY the second packet of an answer waits for the client's delayed acknowledgment."""
 
     async def accepted():
         made = asyncio.get_running_loop().create_future()

@@ -121,8 +121,8 @@ def test_a_comparison_that_fails_is_counted_and_told_no_more(folder, reference, 
 
 
 def test_a_reference_with_other_columns_is_refused_at_the_start(folder):
-    other = tr.RankingData(np.zeros((4, 2)), qid=[0, 0, 1, 1], feature_names=["price", "colour"])
-    with pytest.raises(DataError, match="colour"):
+    other = tr.RankingData(np.zeros((4, 2)), qid=[0, 0, 1, 1], feature_names=["price", "color"])
+    with pytest.raises(DataError, match="color"):
         application([folder / "linear.toprank"], reference=other)
 
 

@@ -189,12 +189,12 @@ def test_both_commands_take_the_same_options(monkeypatch):
     given += ["--shadow", "b", "--shadow", "c", "--interleave", "a", "b", "--secret-file", "s", "--max-documents", "1"]
     given += ["--max-body", "1024", "--timeout", "0.1", "--threads", "1", "--queue", "0", "--drain", "0", "--no-reload"]
     given += ["--log", "f", "--log-days", "2", "--log-megabytes", "50", "--log-features", "--event-days", "3"]
-    given += ["--explore", "swap-neighbours:0.1", "--split", "b=5", "--split", "c=5", "--quiet"]
+    given += ["--explore", "swap-neighbors:0.1", "--split", "b=5", "--split", "c=5", "--quiet"]
     models, settings, more = parsed(monkeypatch, *given)
     assert models == ["a=a.toprank", "b=b.toprank"]
     assert more == {"requests": False}
     assert settings == Settings(
-        "::1", 0, Path("t"), ["b", "c"], ("a", "b"), Path("s"), Path("f"), 2.0, 50.0, True, 3.0, "swap-neighbours:0.1",
+        "::1", 0, Path("t"), ["b", "c"], ("a", "b"), Path("s"), Path("f"), 2.0, 50.0, True, 3.0, "swap-neighbors:0.1",
         ["b=5", "c=5"], 1, 1024, 0.1, 1, 0, 0.0, False,
     )  # fmt: skip
     taken = {}

@@ -468,10 +468,10 @@ def test_kill_loses_the_last_second_at_most_and_no_line_is_torn(folder, tmp_path
 # ---- trials ----
 
 
-def test_exploring_swaps_neighbours_as_often_as_told_and_says_how_likely_each_list_was(folder, tmp_path):
+def test_exploring_swaps_neighbors_as_often_as_told_and_says_how_likely_each_list_was(folder, tmp_path):
     n, share = 2000, 0.3
     X = rows(5)
-    with serving(folder, "linear", files=LogFiles(tmp_path), explore=f"swap-neighbours:{share}:4") as client:
+    with serving(folder, "linear", files=LogFiles(tmp_path), explore=f"swap-neighbors:{share}:4") as client:
         told = [client.post("/v1/rank", json={"query": "q", "documents": documents(X)}).json() for _ in range(n)]
         refused(client.post("/v1/rank", json={"documents": documents(X), "top": 0}), 422, "top")
     usual = Counter(tuple(one["id"] for one in each["ranking"]) for each in told).most_common(1)[0][0]
@@ -480,7 +480,7 @@ def test_exploring_swaps_neighbours_as_often_as_told_and_says_how_likely_each_li
     assert [one["query_response_hit_ids"] for one in shown] == [[d["id"] for d in each["ranking"]] for each in told]
     swapped = [[*usual[:k], usual[k + 1], usual[k], *usual[k + 2 :]] for k in range(3)]
     assert set(lists) == {usual, *map(tuple, swapped)}
-    for each in swapped:  # three neighbours among the first four
+    for each in swapped:  # three neighbors among the first four
         assert 1e-4 < binom.cdf(lists[tuple(each)], n, share / 3) < 1 - 1e-4
     for one in shown:
         plain = tuple(one["query_response_hit_ids"]) == usual
@@ -491,15 +491,15 @@ def test_exploring_swaps_neighbours_as_often_as_told_and_says_how_likely_each_li
 
 
 def test_short_lists_are_not_swapped():
-    exploration = Exploration("swap-neighbours:1", random.Random(0))
+    exploration = Exploration("swap-neighbors:1", random.Random(0))
     assert {exploration.drawn(n) for n in (0, 1)} == {(None, 1.0)}
     assert exploration.drawn(2) == (0, 1.0)
 
 
-@pytest.mark.parametrize("told", ["swap-neighbours", "swap-neighbours:0", "swap-neighbours:1.5", "shuffle:0.1",
-                                  "swap-neighbours:0.1:1", "swap-neighbours:0.1:3:4", "swap-neighbours:x"])  # fmt: skip
+@pytest.mark.parametrize("told", ["swap-neighbors", "swap-neighbors:0", "swap-neighbors:1.5", "shuffle:0.1",
+                                  "swap-neighbors:0.1:1", "swap-neighbors:0.1:3:4", "swap-neighbors:x"])  # fmt: skip
 def test_ways_to_explore_that_are_none_are_refused(told):
-    with pytest.raises(DataError, match=r"is no way to explore: give swap-neighbours:SHARE"):
+    with pytest.raises(DataError, match=r"is no way to explore: give swap-neighbors:SHARE"):
         Exploration(told)
 
 
@@ -614,7 +614,7 @@ def test_trials_that_cannot_be_are_refused_at_the_start(folder, tmp_path):
         ({"split": ["nothing=5"]}, "no model called 'nothing'"),
         ({"split": ["fewer=5"]}, "different columns"),
         ({"split": ["other=5"], "files": None}, "A split needs a log"),
-        ({"explore": "swap-neighbours:0.1", "files": None}, "Exploring needs a log"),
+        ({"explore": "swap-neighbors:0.1", "files": None}, "Exploring needs a log"),
     ):
         given = {"files": LogFiles(tmp_path), **options}
         with pytest.raises(DataError, match=words), serving(folder, "linear", "other", "fewer", **given):

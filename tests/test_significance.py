@@ -21,7 +21,7 @@ small_integers = st.lists(st.integers(-6, 6), min_size=1, max_size=12)
 real_differences = st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=30)
 
 
-METHODS = ("studentised", "bca", "percentile")
+METHODS = ("studentized", "bca", "percentile")
 
 
 def enumerated(differences):
@@ -232,11 +232,11 @@ class TestIntervals:
             } | {"t": sig.t_interval(differences)}
             for method, (low, high) in intervals.items():
                 covered[method] += low <= 1.0 <= high
-        best = covered.pop("studentised")
+        best = covered.pop("studentized")
         assert best == pytest.approx(0.95 * times, abs=0.025 * times)
         assert all(best > other + 0.01 * times for other in covered.values())
 
-    def test_studentised_is_its_definition(self):
+    def test_studentized_is_its_definition(self):
         """Quantiles of t over all resamples of a small sample, which a large number of random ones come close to."""
         sample = np.array([0.1, 0.5, -0.2, 0.9, 0.3])
         n = len(sample)
@@ -332,7 +332,7 @@ def weighted_coverage(kind, n, times, resamples=300, *, anew=False):
 class TestWeighted:
     @pytest.mark.parametrize(("kind", "n"), [("zipf", 50), ("lognormal", 20), ("lognormal", 100)])
     def test_intervals_hold_the_mean(self, kind, n):
-        """Resamples of the linearised values, as a mean without weights has, held .69, .89, .91 of 0.95."""
+        """Resamples of the linearized values, as a mean without weights has, held .69, .89, .91 of 0.95."""
         assert weighted_coverage(kind, n, 200) > 0.95 - simulation_error(0.05, 200)
 
     @pytest.mark.nightly

@@ -1,4 +1,4 @@
-"""The bundle method and its small quadratic programme, against independent solutions; the certificate above all."""
+"""The bundle method and its small quadratic program, against independent solutions; the certificate above all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toprank.solvers import Bundle, Newton, Penalty
 
 
 def svm_by_qp(objective, l2):
-    """min ½ wᵀ diag(l2) w + mean(ξ) subject to ξ ≥ 0, ξ ≥ 1 - y x·w, as a general programme in (w, ξ)."""
+    """min ½ wᵀ diag(l2) w + mean(ξ) subject to ξ ≥ 0, ξ ≥ 1 - y x·w, as a general program in (w, ξ)."""
     n, d = objective.signed.shape
     weights, slacks = slice(0, d), slice(d, d + n)
 
@@ -44,7 +44,7 @@ def svm_by_qp(objective, l2):
 class TestCertificate:
     @pytest.mark.parametrize("seed", range(8))
     @pytest.mark.parametrize("l2", [1e-3, 0.1, 3.0])
-    def test_equals_an_independent_programme(self, seed, l2):
+    def test_equals_an_independent_program(self, seed, l2):
         X, y = classification(seed, n=15, d=3)
         objective, unequal = Hinge(X, y), l2 * np.array([1.0, 0.3, 2.0])
         weights, optimum = svm_by_qp(objective, unequal)
@@ -220,12 +220,12 @@ class TestMethod:
         assert solution.lower_bound == 0.0
 
 
-def programmes():
+def programs():
     return st.tuples(st.integers(0, 100_000), st.integers(1, 30), st.integers(1, 8), st.floats(-3, 3), st.booleans())
 
 
 class TestSimplex:
-    @given(programmes())
+    @given(programs())
     @settings(deadline=None, max_examples=150)
     def test_conditions_of_optimality(self, drawn):
         seed, n, d, exponent, near_copies = drawn
@@ -234,22 +234,22 @@ class TestSimplex:
         if near_copies:
             A[n // 2 :] = A[: n - n // 2] + 1e-9 * rng.integers(0, 2) * rng.normal(size=(n - n // 2, d))
         G, alpha = A @ A.T, rng.dirichlet(np.ones(n))
-        kernels.minimise_on_simplex(G, b, alpha, 1e-12)
+        kernels.minimize_on_simplex(G, b, alpha, 1e-12)
         assert (alpha >= 0).all()
         assert alpha.sum() == pytest.approx(1, abs=1e-12)
         derivatives = G @ alpha - b
         # every cut in use has the lowest derivative; the scale is what rounding of G and b allows
         assert alpha @ derivatives - derivatives.min() <= 1e-9 * (np.abs(b).max() + 1e-2 * np.abs(G).max())
 
-    def test_a_linear_programme(self):
+    def test_a_linear_program(self):
         alpha = np.array([0.0, 1.0, 0.0])
-        kernels.minimise_on_simplex(np.zeros((3, 3)), np.array([1.0, 0.0, 3.0]), alpha, 0.0)
+        kernels.minimize_on_simplex(np.zeros((3, 3)), np.array([1.0, 0.0, 3.0]), alpha, 0.0)
         assert alpha.tolist() == [0.0, 0.0, 1.0]
 
     def test_the_nearest_point_of_a_triangle(self):
         corners = np.array([[2.0, -1.0], [2.0, 1.0], [5.0, 0.0]])  # nearest to the origin: (2, 0)
         alpha = np.array([0.0, 0.0, 1.0])
-        kernels.minimise_on_simplex(corners @ corners.T, np.zeros(3), alpha, 1e-15)
+        kernels.minimize_on_simplex(corners @ corners.T, np.zeros(3), alpha, 1e-15)
         np.testing.assert_allclose(alpha, [0.5, 0.5, 0.0], atol=1e-12)
 
     def test_every_set_of_instructions_gives_the_same_bits(self):
@@ -260,6 +260,6 @@ class TestSimplex:
         found = []
         for variant in usable:
             alpha = start.copy()  # many cuts leave the support, each by a chain of rotations
-            kernels.KernelLibrary(path, variant).get("minimise_on_simplex")(A @ A.T, b, alpha, 1e-12)
+            kernels.KernelLibrary(path, variant).get("minimize_on_simplex")(A @ A.T, b, alpha, 1e-12)
             found.append(alpha)
         assert all((alpha == found[0]).all() for alpha in found)

@@ -16,7 +16,7 @@ from toprank.solvers.proximal import _grown
 
 
 def lasso_by_enumeration(A, b, l1):
-    """The minimiser of ½ wᵀAw - bᵀw + Σ l1|w|: the sign pattern whose solution satisfies the conditions."""
+    """The minimizer of ½ wᵀAw - bᵀw + Σ l1|w|: the sign pattern whose solution satisfies the conditions."""
     d = len(b)
     for signs in itertools.product([-1, 0, 1], repeat=d):
         s = np.array(signs)

@@ -25,7 +25,7 @@ from toprank.rankers.trees import ranker as tree_rankers
 from toprank.scorers import expected_gain
 from toprank.scorers import features as scorer_features
 from toprank.scorers.expected_gain import ExpectedGain, Logits
-from toprank.scorers.features import Features, Standardisation, row_blocks
+from toprank.scorers.features import Features, Standardization, row_blocks
 from toprank.scorers.linear import LinearScorer
 from toprank.solvers import Newton
 
@@ -116,7 +116,7 @@ def test_terms_that_are_added_in_groups_give_the_same_bits(both, monkeypatch, ki
     weights = np.random.default_rng(1).normal(size=kind.n_weights)
 
     def everything(threads):
-        objective = RankingObjective(kind, Features(data.X, Standardisation.of(data.X)), bound, threads)
+        objective = RankingObjective(kind, Features(data.X, Standardization.of(data.X)), bound, threads)
         objective.blocks = [bound.cut(q, q + 1) for q in range(data.n_queries)]
         parts = [*objective.value_and_grad(weights), objective.hessian_times(weights)(weights)]
         return parts + ([objective.hessian(weights)] if objective.hessian else [])
@@ -132,7 +132,7 @@ def test_terms_that_are_added_in_groups_give_the_same_bits(both, monkeypatch, ki
 def test_products_of_the_curvature_hold_no_copy_of_the_features(both):
     data = both[1]
     bound = tr.losses.Multinomial(n_grades=3).on(data.labels, data.queries)
-    objective = RankingObjective(Logits(6, 3), Features(data.X, Standardisation.of(data.X)), bound)
+    objective = RankingObjective(Logits(6, 3), Features(data.X, Standardization.of(data.X)), bound)
     weights = np.random.default_rng(1).normal(size=21)
     times = objective.hessian_times(weights)
     prepared = next(cell.cell_contents for cell in times.__closure__ if isinstance(cell.cell_contents, list))
@@ -147,15 +147,15 @@ def test_sparse_features_are_passed_over_in_parts(both, monkeypatch):
     memory, mapped = both
     if not mapped.is_sparse:
         pytest.skip("about sparse features")
-    whole = Standardisation.of(memory.X)
+    whole = Standardization.of(memory.X)
     weights = np.arange(6.0)
     product = Features(memory.X, whole).times(slice(3, memory.n_documents), weights)
     monkeypatch.setattr(scorer_features, "_ENTRIES", 5)
     monkeypatch.setattr(scorer_features, "_CHUNK", 7)
-    parts = Standardisation.of(mapped.X)
+    parts = Standardization.of(mapped.X)
     # sums of parts are added up in another order than one sum is
     np.testing.assert_allclose(parts.spread, whole.spread, rtol=1e-14)
-    np.testing.assert_allclose(parts.centre, whole.centre, rtol=1e-14)
+    np.testing.assert_allclose(parts.center, whole.center, rtol=1e-14)
     rows = slice(3, mapped.n_documents)
     np.testing.assert_allclose(Features(mapped.X, parts).times(rows, weights), product, rtol=0, atol=1e-13)
 
@@ -166,7 +166,7 @@ def test_one_large_query_needs_no_copy_of_its_features(both, monkeypatch, kind):
     loss = tr.losses.Multinomial(n_grades=3) if isinstance(kind, Logits) else tr.losses.ListNet()
     bound = loss.on(data.labels, Queries([0, data.n_documents]))
     weights, direction = np.random.default_rng(1).normal(size=(2, kind.n_weights))
-    objective = RankingObjective(kind, Features(data.X, Standardisation.of(data.X)), bound)
+    objective = RankingObjective(kind, Features(data.X, Standardization.of(data.X)), bound)
     sizes, dense = [], Features.dense
     monkeypatch.setattr(Features, "dense", lambda self, rows: sizes.append(rows.stop - rows.start) or dense(self, rows))
 
@@ -187,7 +187,7 @@ def test_a_large_sparse_query_is_multiplied_in_parts(both, monkeypatch):
     data = both[1]
     if not data.is_sparse:
         pytest.skip("about sparse features")
-    features = Features(data.X, Standardisation.of(data.X))
+    features = Features(data.X, Standardization.of(data.X))
     rows, values = slice(3, data.n_documents), np.random.default_rng(0).normal(size=data.n_documents - 3)
     whole, sizes, filled = features.transposed_times(rows, values), [], Features._filled
     monkeypatch.setattr(scorer_features, "_CHUNK", 7)

@@ -272,8 +272,8 @@ def test_rankers_without_a_path_search_a_grid_too(parts):
     assert [row["options"]["max_rounds"] for row in chosen.trials] == [1, 2, 20]
     assert chosen.options["max_rounds"] in (1, 2, 20)
     assert chosen.value == max(row["value"] for row in chosen.trials)
-    penalised = systems.System("penalised", "TreeRanker", "ListNet", "us", "trees", {"n_trees": 5}, {"l2": (0.0, 10.0)})
-    chosen = tr.select(penalised, train, valid, min_data_in_leaf=5)
+    penalized = systems.System("penalized", "TreeRanker", "ListNet", "us", "trees", {"n_trees": 5}, {"l2": (0.0, 10.0)})
+    chosen = tr.select(penalized, train, valid, min_data_in_leaf=5)
     assert [row["options"]["l2"] for row in chosen.trials] == [0.0, 10.0]
     assert chosen.options == {"l2": chosen.ranker.l2}
 

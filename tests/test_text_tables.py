@@ -1,4 +1,4 @@
-"""Text in tables: carried through every form of data, learnt by `fit` from its own training part, part of the model."""
+"""Text in tables: kept in every form of data, learned by `fit` from its own training part, part of the model."""
 
 from __future__ import annotations
 
@@ -260,32 +260,32 @@ def test_the_columns_are_those_of_the_room_of_text():
     ranker = tr.LinearRanker("ListNet").fit(DATA)
     titles, descriptions = DATA.carried["title"].tolist(), DATA.carried["description"].tolist()
     distinct = list(dict.fromkeys(zip(titles, descriptions, strict=True)))
-    known = Statistics.learnt({"title": [t for t, _ in distinct], "description": [d for _, d in distinct]})
+    known = Statistics.learned({"title": [t for t, _ in distinct], "description": [d for _, d in distinct]})
     documents = known.encode({"title": titles, "description": descriptions})
     queries = DATA.carried["search_term"].tolist()
     expected = MatchFeatures(known).matrix(queries, documents, np.arange(len(titles)), DATA.queries.offsets)
     assert (ranker.translated(DATA).X[:, 1:] == expected).all()
 
 
-def test_folds_refit_what_is_learnt_of_texts():
-    """A word that stands in test rows alone, or in queries alone, changes nothing that was learnt."""
+def test_folds_refit_what_is_learned_of_texts():
+    """A word that stands in test rows alone, or in queries alone, changes nothing that was learned."""
     planted = FRAME.copy()
     test = planted.qid >= 16
     planted.loc[test, "title"] = "zebra " + planted.loc[test, "title"]
     planted["search_term"] = planted["search_term"] + " unicorn"
-    learnt = []
+    learned = []
     for frame in (FRAME, planted):
         data = tr.RankingData.from_frame(frame, text=ROLES)
         ranker = tr.LinearRanker("ListNet").fit(data.select(data.qids < 16))
         assert np.isfinite(ranker.predict(data)).all()
-        learnt.append(ranker.text_)
-    words = learnt[1].match.statistics.vocabulary.words
+        learned.append(ranker.text_)
+    words = learned[1].match.statistics.vocabulary.words
     assert "zebra" not in words
     assert "unicorn" not in words
-    assert learnt[0].same_as(learnt[1])
+    assert learned[0].same_as(learned[1])
     whole = tr.LinearRanker("ListNet").fit(tr.RankingData.from_frame(planted, text=ROLES))
     assert "zebra" in whole.text_.match.statistics.vocabulary.words  # the test can fail
-    assert not whole.text_.same_as(learnt[0])
+    assert not whole.text_.same_as(learned[0])
 
 
 def test_documents_count_once_and_labels_never():
@@ -340,7 +340,7 @@ def test_a_blend_of_fitted_rankers(tmp_path):
     assert (tr.load(tmp_path / "b.toprank").predict(test) == blend.predict(test)).all()
     assert members[0].text_ is not None  # members stay as they are
     other = tr.LinearRanker("ListNet").fit(test)
-    with pytest.raises(DataError, match="learnt from other texts"):
+    with pytest.raises(DataError, match="learned from other texts"):
         tr.BlendRanker.of([members[0], other], test)
 
 

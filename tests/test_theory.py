@@ -231,7 +231,7 @@ def test_theorems_2_and_3_are_attained(p):
 
 def test_theorem4_and_11_come_within_a_thousandth_of_the_regret():
     gamma, u = 0.5, 1e-3
-    level = (1 + u * gamma) / (1 + u)  # the cheapest common score: minimises (1 − s)² + u (s − γ)²
+    level = (1 + u * gamma) / (1 + u)  # the cheapest common score: minimizes (1 − s)² + u (s − γ)²
     f, f_B = [level, level + 1e-12], [1.0, 0.0]
     for bound in (theory.theorem4_bound, theory.bound_11):
         assert theory.regret(f, f_B, k=1).mean == 1
@@ -281,7 +281,7 @@ def test_proposition_1_of_001_is_attained():
 
 
 # --- Theorem 6: on the mean over training draws ----------------------------------------------------------------------
-# Queries are rows of (x, y, w) with w ≥ 0; L(β) = Σ_j w_j (x_j·β − y_j)² has its regularised minimiser in closed form.
+# Queries are rows of (x, y, w) with w ≥ 0; L(β) = Σ_j w_j (x_j·β − y_j)² has its regularized minimizer in closed form.
 
 
 def fitted(counts, X, y, w, strength):
@@ -353,7 +353,7 @@ def test_theorem6_by_simulation_with_many_documents_and_few_that_weigh():
 
 
 def test_theorem6_with_the_supremum_term_on_the_exact_mean():
-    # One feature; L(β) = (x_1 β − y)² + u max_j w'_j (x_j β − δ)₊² over the other documents, minimised by bisection.
+    # One feature; L(β) = (x_1 β − y)² + u max_j w'_j (x_j β − δ)₊² over the other documents, minimized by bisection.
     rng = np.random.default_rng(22)
     for _ in range(40):
         r, n, u, delta = 3, int(rng.integers(1, 4)), float(rng.uniform(0.1, 5)), float(rng.normal())

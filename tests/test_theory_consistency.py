@@ -1,4 +1,4 @@
-"""Consistency by computation: population minimisers against E[G(y) | x], and DCG's optimum against NDCG's."""
+"""Consistency by computation: population minimizers against E[G(y) | x], and DCG's optimum against NDCG's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toprank.losses.listmle import ListMLE, PListMLE
 from toprank.losses.pairwise import Exponential, Hinge, Logistic, SquaredHinge
 from toprank.losses.pointwise import ImportanceWeightedSquared, ModifiedSquared, PowerRegression, QuerySquared, Squared
 from toprank.losses.softmax import Multicategory
-from toprank.theory import Population, optimal_order, order_agrees, population_minimiser
+from toprank.theory import Population, optimal_order, order_agrees, population_minimizer
 
 # A sure grade 1 against a grade 3 that comes with probability 0.4: E[G] = 1 and 2.8, but the first wins 6 times in 10.
 SKEWED = Population([[1, 0], [1, 3]], [0.6, 0.4])
@@ -107,7 +107,7 @@ def test_regression_losses_learn_a_rising_function_of_the_expected_gain(loss, op
     rng = np.random.default_rng(30)
     for m in (2, 3, 5):
         population = random_population(rng, m)
-        found = population_minimiser(loss, population)
+        found = population_minimizer(loss, population)
         expected = population.expected_gains()
         np.testing.assert_allclose(found.scores, optimum(expected), atol=1e-7)
         assert found.gap < 1e-11  # Newton's last steps; line searches on the value stop some orders before
@@ -125,13 +125,13 @@ def test_regression_losses_learn_a_rising_function_of_the_expected_gain(loss, op
     ids=["hinge", "logistic", "exponential", "list-mle"],
 )
 def test_pairs_and_list_mle_follow_the_majority_and_are_caught(loss, difference):
-    found = population_minimiser(loss, SKEWED)
+    found = population_minimizer(loss, SKEWED)
     assert found.gap < 1e-7
     assert found.scores[0] - found.scores[1] == pytest.approx(difference, abs=1e-6)
     assert not order_agrees(found.scores, SKEWED.expected_gains())
     # It is no quibble: the order that they learn loses DCG.
-    learnt, optimal = SKEWED.expected([found.scores, SKEWED.expected_gains()], "dcg@1")
-    assert (learnt, optimal) == (pytest.approx(1.0), pytest.approx(2.8))
+    learned, optimal = SKEWED.expected([found.scores, SKEWED.expected_gains()], "dcg@1")
+    assert (learned, optimal) == (pytest.approx(1.0), pytest.approx(2.8))
 
 
 def test_a_minimum_at_a_kink_is_certified():
@@ -140,7 +140,7 @@ def test_a_minimum_at_a_kink_is_certified():
         return np.abs(scores - labels).sum(), np.sign(scores - labels)
 
     population = Population.independent([[0.6, 0.0, 0.4], [0.3, 0.7, 0.0], [0.1, 0.3, 0.6]])
-    found = population_minimiser(absolute, population)
+    found = population_minimizer(absolute, population)
     np.testing.assert_allclose(found.scores, [0, 1, 2], atol=1e-6)
     medians = abs(population.outcomes - np.array([0, 1, 2])).sum(axis=1) @ population.probabilities
     assert found.value == pytest.approx(medians, abs=1e-7)
@@ -150,22 +150,22 @@ def test_a_minimum_at_a_kink_is_certified():
 def test_scores_have_mean_zero_where_a_shift_changes_nothing():
     rng = np.random.default_rng(33)
     for m in (2, 3, 4, 5):  # cutting planes end in corners, which are no place to show
-        found = population_minimiser(hinge, random_population(rng, m))
+        found = population_minimizer(hinge, random_population(rng, m))
         assert found.scores.sum() == pytest.approx(0, abs=1e-9)
 
 
-def test_a_loss_without_a_finite_minimiser_ends_at_the_border_with_the_right_order():
+def test_a_loss_without_a_finite_minimizer_ends_at_the_border_with_the_right_order():
     sure = Population([[2, 1, 0]], [1.0])
-    found = population_minimiser(logistic, sure, radius=5.0)
+    found = population_minimizer(logistic, sure, radius=5.0)
     assert order_agrees(found.scores, [2, 1, 0])
     assert np.abs(found.scores).max() == pytest.approx(5.0)
 
 
-def test_a_loss_that_is_not_convex_is_minimised_from_several_starts_without_a_certificate():
+def test_a_loss_that_is_not_convex_is_minimized_from_several_starts_without_a_certificate():
     def two_wells(labels, scores):
         return ((scores**2 - 1) ** 2 - labels * scores).sum(), 4 * scores * (scores**2 - 1) - labels
 
-    found = population_minimiser(two_wells, Population([[1, -1]], [1.0]), convex=False, radius=3.0)
+    found = population_minimizer(two_wells, Population([[1, -1]], [1.0]), convex=False, radius=3.0)
     assert math.isnan(found.gap)
     root = max(np.roots([4, 0, -4, -1]).real)  # 4 s (s² − 1) = 1, in the deeper well
     np.testing.assert_allclose(found.scores, [root, -root], atol=1e-6)
@@ -197,7 +197,7 @@ class _SquaredByQueries:
 
 
 def test_anything_with_on_and_at_is_a_loss():
-    found = population_minimiser(_SquaredByQueries(), SKEWED)
+    found = population_minimizer(_SquaredByQueries(), SKEWED)
     np.testing.assert_allclose(found.scores, SKEWED.expected_gains(), atol=1e-8)
 
 
@@ -214,7 +214,7 @@ def test_losses_that_claim_dcg_order_by_the_expected_gain(loss):
     assert "DCG" in loss.traits.consistent
     for m in (2, 3, 4, 5):
         population = random_population(rng, m)
-        assert order_agrees(population_minimiser(loss, population).scores, population.expected_gains())
+        assert order_agrees(population_minimizer(loss, population).scores, population.expected_gains())
 
 
 @pytest.mark.parametrize(
@@ -224,14 +224,14 @@ def test_losses_that_claim_dcg_order_by_the_expected_gain(loss):
 )
 def test_losses_that_follow_the_majority_claim_no_dcg(loss):
     assert "DCG" not in loss.traits.consistent
-    assert not order_agrees(population_minimiser(loss, SKEWED).scores, SKEWED.expected_gains())
+    assert not order_agrees(population_minimizer(loss, SKEWED).scores, SKEWED.expected_gains())
 
 
 @pytest.mark.parametrize(("scheme", "agrees"), [("ones", True), ("grade", False), ("top", False)])
 def test_importance_weights_that_depend_on_the_grade_are_outside_theorem_5(scheme, agrees):
     # Theorem 5 takes w(x, S). Weights that look at the grade see the rare 7 more often than the 0: E[wt]/E[w] > E[t].
     population = Population([[2, 0], [2, 3]], [0.6, 0.4])  # E[G] = 3 and 2.8
-    found = population_minimiser(ImportanceWeightedSquared(scheme=scheme, top_k=1, delta=0.5), population)
+    found = population_minimizer(ImportanceWeightedSquared(scheme=scheme, top_k=1, delta=0.5), population)
     assert order_agrees(found.scores, population.expected_gains()) == agrees
 
 
@@ -308,9 +308,9 @@ def test_order_agreement_is_one_sided_and_has_a_tolerance():
         (lambda: SKEWED.expected([1.0], "dcg"), "needs 2 scores, not 1"),
         (lambda: order_agrees([1, 2], [1]), "one length"),
         (lambda: optimal_order(Population([[0] * 11], [1.0]), "dcg"), "orders of 11 documents"),
-        (lambda: population_minimiser("hinge", SKEWED), "loss must be"),
-        (lambda: population_minimiser(squared, SKEWED, radius=0), "positive number"),
-        (lambda: population_minimiser(rooted, SKEWED), "Is it convex"),
+        (lambda: population_minimizer("hinge", SKEWED), "loss must be"),
+        (lambda: population_minimizer(squared, SKEWED, radius=0), "positive number"),
+        (lambda: population_minimizer(rooted, SKEWED), "Is it convex"),
     ],
 )
 def test_bad_input_gets_a_sentence(call, message):

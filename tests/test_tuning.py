@@ -35,7 +35,7 @@ from toprank.rankers.early_stopping import EarlyStopping
 from toprank.systems import SYSTEMS, System
 
 L2 = {"l2": (1e-4, 100.0, "log")}
-# No leaf can hold so many documents, so nothing is learnt; what a search finds must be far better.
+# No leaf can hold so many documents, so nothing is learned; what a search finds must be far better.
 NUMB = System(
     "Numb", "TreeRanker", "LambdaRank", "nobody", "no good", {"min_data_in_leaf": 9999, "n_trees": 10, "threads": 1}
 )
@@ -130,10 +130,10 @@ def test_a_trial_is_judged_on_queries_it_has_not_seen(parts, fits, folds):
     train, _ = parts
     tuned = tr.tune("LeastSquares", train, space=L2, trials=2, folds=folds)
     trials = [fits[at : at + 2] for at in range(0, len(fits) - 1, 2)]
-    for (_, learnt, judged), (_, scored) in trials:
+    for (_, learned, judged), (_, scored) in trials:
         assert judged == scored
-        assert set(learnt) | set(scored) == set(train.qids.tolist())
-        assert not set(learnt) & set(scored)
+        assert set(learned) | set(scored) == set(train.qids.tolist())
+        assert not set(learned) & set(scored)
     if folds is not None:
         assert fits[-1] == ("fit", train.qids.tolist(), None)  # the answer learns from all
         assert sum(len(scored) for _, (_, scored) in trials[:3]) == train.n_queries
@@ -730,7 +730,7 @@ def test_every_default_space_begins_with_the_system_as_it_is(name):
     space = read_space(system, None, {})
     assert space.start().keys() == space.dimensions.keys()
     for name, value in space.options(space.start()).items():
-        if len(space.dimensions) > 1:  # what is fixed is not searched, however it is spelt
+        if len(space.dimensions) > 1:  # what is fixed is not searched, however it is spelled
             assert name not in read_space(system, None, {name.removeprefix("loss."): value}).dimensions
 
 

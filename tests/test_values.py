@@ -14,7 +14,7 @@ CHANGE = {
     "toprank.data.pool.PoolFeatures": "an estimator of scikit-learn: fit gives it attributes",
     "toprank.serving.journal._Open": "a file that grows",
 }
-"""Records that change, with the reason; and rankers, whose `fit` swaps what they have learnt."""
+"""Records that change, with the reason; and rankers, whose `fit` swaps what they have learned."""
 
 
 def records():

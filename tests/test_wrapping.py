@@ -344,7 +344,7 @@ def test_catboost_gets_categories_as_categories(parts, levels, tmp_path):
     np.testing.assert_allclose(ranker.predict(frame), ranker.predict(data))
     assert ranker.feature_importances_.shape == (2,)
     assert ranker.feature_importances_.sum() == pytest.approx(1.0)
-    with pytest.raises(DataError, match=r"cannot be saved: it has learnt from categories"):
+    with pytest.raises(DataError, match=r"cannot be saved: it has learned from categories"):
         ranker.save(tmp_path / "m.toprank")
 
 

@@ -92,7 +92,7 @@ def blocks_of(offsets: IntArray, size: int) -> list[tuple[int, int]]:
 
 
 def row_parts(rows: slice, each: int) -> list[slice]:
-    """A range of rows as neighbouring ranges of `each` rows at most.
+    """A range of rows as neighboring ranges of `each` rows at most.
 
     >>> row_parts(slice(3, 8), 2)
     [slice(3, 5, None), slice(5, 7, None), slice(7, 8, None)]

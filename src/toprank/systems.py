@@ -178,7 +178,7 @@ _ONE_BY_ONE = (
 SYSTEMS: dict[str, System] = {system.name: system for system in _ONE_BY_ONE}
 _LEAVES = {"num_leaves": (15, 31, 63)}
 _TREES: tuple[tuple[str, str, str, str, dict[str, Any], str], ...] = (
-    # Truncated and normalised as LightGBM does it: on splits within training data all pairs did as well on lists of 20
+    # Truncated and normalized as LightGBM does it: on splits within training data all pairs did as well on lists of 20
     # to 150 documents, but not on MSLR's slices.
     ("LambdaMART", "LambdaRank", "Burges 2010", "trees under LambdaRank for NDCG, focused on the first 30 ranks",
      {"truncation": 30, "norm": True}, "ndcg@10"),
@@ -192,7 +192,7 @@ _TREES: tuple[tuple[str, str, str, str, dict[str, Any], str], ...] = (
     ("ListNet-trees", "ListNet", "Cao et al. 2007", "trees under ListNet", {}, "ndcg@10"),
     ("ListMLE-trees", "ListMLE", "Xia et al. 2008", "trees under ListMLE", {}, "ndcg@10"),
     # Small trees of half the features each: on validation parts .009 (MQ2008) and .029 (OHSUMED) above 31 leaves at .1.
-    ("YetiRank", "YetiRank", "Gulin, Kuralenok & Pavlov 2011", "trees under pairs of neighbours in noisy orders",
+    ("YetiRank", "YetiRank", "Gulin, Kuralenok & Pavlov 2011", "trees under pairs of neighbors in noisy orders",
      {"num_leaves": 15, "learning_rate": 0.05, "feature_fraction": 0.5}, "ndcg@10"),
     ("XE-NDCG-trees", "XENDCG", "Bruch 2021", "trees under the cross entropy that bounds NDCG", {}, "ndcg@10"),
 )  # fmt: skip
@@ -210,7 +210,7 @@ _NETWORKS: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("LambdaRank-network", "LambdaRank", "Burges, Ragno & Le 2006", "a network under LambdaRank for NDCG", {}),
     ("LambdaLoss-network", "LambdaLoss", "Wang et al. 2018", "a network under LambdaLoss, a bound of NDCG", {}),
     ("YetiRank-network", "YetiRank", "Gulin, Kuralenok & Pavlov 2011",
-     "a network under pairs of neighbours in noisy orders", {}),
+     "a network under pairs of neighbors in noisy orders", {}),
     ("Attention", "ListNet", "Pang et al. 2020; Pobrotyn et al. 2020",
      "self-attention over the documents of a query, under ListNet", {"network": "attention"}),
 )  # fmt: skip

@@ -98,7 +98,7 @@ class Bias:
     propensities: Annotated[
         str | None,
         typer.Option(
-            help="One number per position, such as 1,0.5,0.3; or a method: all-pairs, pivot, chain, randomisation, "
+            help="One number per position, such as 1,0.5,0.3; or a method: all-pairs, pivot, chain, randomization, "
             "trust, regression-em, dual. Default: all-pairs.",
             show_default=False,
             rich_help_panel=helping.PROPENSITIES,
@@ -188,7 +188,7 @@ def labels_are_read(data: Path, read: dict[str, Any], ranker: Any = None) -> boo
 
 
 def read_documents(data: Path, valid: Path | None, read: dict[str, Any]) -> tuple[RankingData, RankingData | None]:
-    """The documents, which need no labels, and labelled ones to compare models on."""
+    """The documents, which need no labels, and labeled ones to compare models on."""
     if labels_are_read(data, read):
         return common.read_both(data, valid, read)
     documents = common.read_data(data, {**read, "label": False})
@@ -216,7 +216,7 @@ class ClickTrainOptions:
     ] = False
     naive: Annotated[Path | None, typer.Option(help="Where to write the naive model.")] = None
     full: Annotated[bool, typer.Option("--full", help="Also train on the labels of DATA, for comparison.")] = False
-    valid: Annotated[Path | None, typer.Option(help="Labelled data to compare the models on.")] = None
+    valid: Annotated[Path | None, typer.Option(help="Labeled data to compare the models on.")] = None
     folds: Annotated[
         int,
         typer.Option(

@@ -82,8 +82,8 @@ def check(
 
 def _known_documents(data: Path, read: dict[str, Any]) -> RankingData:
     """The ids of data; labels are not needed."""
-    unlabelled = {"label": False} if common.file_format(data) in common.TABLES else {}
-    return common.read_judgments(data, {**unlabelled, **read})
+    unlabeled = {"label": False} if common.file_format(data) in common.TABLES else {}
+    return common.read_judgments(data, {**unlabeled, **read})
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class Users:
     exploration: Annotated[float, typer.Option(help="Share of sessions with an altered list.")] = 0.0
     way: Annotated[
         str,
-        typer.Option(help="How lists are altered: shuffle; swap the first with another; or swap two neighbours."),
+        typer.Option(help="How lists are altered: shuffle; swap the first with another; or swap two neighbors."),
     ] = "shuffle"
     popularity: Annotated[float, typer.Option(help="Query i is asked in proportion to 1 / i^popularity.")] = 0.0
     disagreement: Annotated[float, typer.Option(help="Share of relevance shuffled among the documents of a query.")] = (
@@ -231,7 +231,7 @@ class Users:
 
 
 def simulate(
-    data: Annotated[Path, typer.Argument(help="Labelled data; labels say what users like.")],
+    data: Annotated[Path, typer.Argument(help="Labeled data; labels say what users like.")],
     scores: Annotated[
         list[Path],
         typer.Argument(metavar="SCORES...", help="Files of scores to rank by; sessions alternate between them."),

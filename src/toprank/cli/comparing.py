@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ComparedFiles:
     """The rankings that are compared, and their judgments."""
 
-    data: Annotated[Path, typer.Argument(help="Labelled data: LETOR text, Parquet … With --qrels: the first run.")]
+    data: Annotated[Path, typer.Argument(help="Labeled data: LETOR text, Parquet … With --qrels: the first run.")]
     scores: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -89,7 +89,7 @@ def compare(
     ],
     sliced: SliceOptions,
     output: Reported,
-    read: reading.OfLabelled,
+    read: reading.OfLabeled,
     running: options.Running,
 ) -> None:
     """Compare rankings of the same data, or runs, with intervals and corrected p-values.

@@ -30,9 +30,9 @@ Results = dict[str, "Evaluation | str"]
 
 @dataclass(frozen=True)
 class RankedFiles:
-    """A ranking and its judgments: scores of labelled data, or a run and qrels."""
+    """A ranking and its judgments: scores of labeled data, or a run and qrels."""
 
-    data: Annotated[Path | None, typer.Argument(help="Labelled data: LETOR text, Parquet, CSV, a stored copy …")] = None
+    data: Annotated[Path | None, typer.Argument(help="Labeled data: LETOR text, Parquet, CSV, a stored copy …")] = None
     scores: Annotated[
         Path | None, typer.Argument(help="One number per line, in the order of DATA; or .npy; or a model.")
     ] = None
@@ -75,7 +75,7 @@ def evaluate(
     figures: Figures,
     grades: GradeOptions,
     output: options.JsonOutput,
-    read: reading.OfLabelled,
+    read: reading.OfLabeled,
     running: options.Running,
 ) -> None:
     """Score a ranking under a named convention.
@@ -99,7 +99,7 @@ def evaluate(
 
 
 def check_rules(metrics: str, convention: str) -> str:
-    """Return the name of the convention, or "all"; refuse a misspelt metric or convention before any file is read."""
+    """Return the name of the convention, or "all"; refuse a misspelled metric or convention before any file is read."""
     from toprank.metrics import Convention, parse_all
 
     parse_all(metrics)

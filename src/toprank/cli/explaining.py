@@ -61,7 +61,7 @@ def explain(
     For example:
 
     \b
-      toprank explain m.toprank test.txt                        which features matter, on labelled data
+      toprank explain m.toprank test.txt                        which features matter, on labeled data
       toprank explain m.toprank test.txt --feature 3            how the score runs along the third feature
       toprank explain m.toprank test.txt --qid 7                what moved each document of query 7
       toprank explain m.toprank test.txt --qid 7 --docs A B     why A stands above B, and what would change it

@@ -22,7 +22,7 @@ class Fusion:
     normalization: Annotated[
         str | None,
         typer.Option(
-            metavar="HOW", help="How to normalise scores: none, min-max, max, sum, z-score or rank. Default: min-max."
+            metavar="HOW", help="How to normalize scores: none, min-max, max, sum, z-score or rank. Default: min-max."
         ),
     ] = None
     weights: Annotated[
@@ -51,7 +51,7 @@ def fuse(
     fusion: Fusion,
     running: options.Training,
 ) -> None:
-    """Fuse several runs into one: by ranks, by normalised scores, or by what judgments teach.
+    """Fuse several runs into one: by ranks, by normalized scores, or by what judgments teach.
 
     For example:
 

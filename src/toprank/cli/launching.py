@@ -167,8 +167,8 @@ def _names(paths: list[Path]) -> dict[str, Path]:
 
 def _documents(path: Path, read: dict[str, Any], ranker: Any) -> RankingData:
     """Read documents in the columns of a model, with labels if there are any."""
-    unlabelled = {} if labels_are_read(path, read, ranker) else {"label": False}
-    return common.read_alike(path, {**read, **unlabelled}, like=ranker)
+    unlabeled = {} if labels_are_read(path, read, ranker) else {"label": False}
+    return common.read_alike(path, {**read, **unlabeled}, like=ranker)
 
 
 def _columns_read(ranker: Any) -> tuple[Any, ...]:

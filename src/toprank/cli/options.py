@@ -187,7 +187,7 @@ Cells = Annotated[
     Path | None,
     typer.Option("--folder", metavar="FOLDER", help="Save finished cells here; an interrupted run resumes from them."),
 ]
-Learned = Annotated[Path, typer.Argument(help="Labelled data to learn from.")]
+Learned = Annotated[Path, typer.Argument(help="Labeled data to learn from.")]
 Model = Annotated[Path, typer.Option("--output", "-o", "--model", help="Where to write the model.")]
 Settings = Annotated[
     list[str] | None,

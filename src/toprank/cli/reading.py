@@ -78,7 +78,7 @@ WEIGHTS = ("weight", "query_weight")
 """Which columns weigh documents and queries; they are never inferred."""
 OfDocuments = Annotated[ReadOptions, only(*DOCUMENTS)]
 """How to read documents with their features."""
-OfLabelled = Annotated[ReadOptions, only(*DOCUMENTS, *WEIGHTS, "cache", "verify")]
+OfLabeled = Annotated[ReadOptions, only(*DOCUMENTS, *WEIGHTS, "cache", "verify")]
 """How to read documents to evaluate rankings of them."""
 OfLearned = Annotated[ReadOptions, only(*DOCUMENTS, *WEIGHTS, "teacher", "cache")]
 """How to read documents to learn from."""

@@ -345,7 +345,7 @@ def serve(
 
     \b
       toprank search serve python.index
-      toprank search serve python.index --log used/ --explore swap-neighbours:0.1
+      toprank search serve python.index --log used/ --explore swap-neighbors:0.1
       toprank search train python.index --clicks used/
     """
     from toprank.serving import check_installed

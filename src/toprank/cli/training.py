@@ -204,7 +204,7 @@ class TrainedModel:
 
 
 def check_judge(metric: str | None, convention: str) -> None:
-    """Refuse a misspelt name before anything is read."""
+    """Refuse a misspelled name before anything is read."""
     from toprank.metrics import Convention, parse
 
     if metric is not None:

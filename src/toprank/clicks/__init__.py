@@ -1,4 +1,4 @@
-"""Labels from behaviour: what users clicked, and what may be learnt from it."""
+"""Labels from behavior: what users clicked, and what may be learned from it."""
 
 from toprank.lazy_imports import door
 

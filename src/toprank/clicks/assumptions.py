@@ -106,7 +106,7 @@ def cascade_users(question: ReadersQuestion) -> CascadeUsers | None:
     """Return what follows if the log surely has users who stop, else None.
 
     The interval takes the parameters that all documents share for right, but not what is learned of each document. The
-    model's prior draws documents towards each other, so the difference tends to be too small: only its sign is used.
+    model's prior draws documents toward each other, so the difference tends to be too small: only its sign is used.
     """
     evidence, ranks, k, reward, confidence, seed, context = question
     log = evidence.log

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank import kernels
-from toprank.clicks.em import blocks, climb, inside, maximise, product, rate_prior
+from toprank.clicks.em import blocks, climb, inside, maximize, product, rate_prior
 from toprank.clicks.log import ClickLog, sums
 from toprank.clicks.models import ClickModel, by_rank, check_depth
 from toprank.compute import FloatArray, IntArray, blocks_of, each_block
@@ -137,7 +137,7 @@ def _down_to_the_last_click(log: ClickLog) -> npt.NDArray[np.bool_]:
 
 
 class _Fitted(_Chain):
-    """A chain that is fitted by expectation and maximisation: attractions first, then parameters of its own."""
+    """A chain that is fitted by expectation and maximization: attractions first, then parameters of its own."""
 
     @abstractmethod
     def _start(self, log: ClickLog, weight: FloatArray, last: npt.NDArray[np.bool_]) -> FloatArray:
@@ -153,7 +153,7 @@ class _Fitted(_Chain):
 
     @abstractmethod
     def _keep(self, own: FloatArray) -> None:
-        """Take what was learnt of its own parameters."""
+        """Take what was learned of its own parameters."""
 
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
         """Sessions that showed the same and were clicked the same are looked at once, and weigh as many as they are."""
@@ -187,7 +187,7 @@ class _Fitted(_Chain):
 
         start = self._closed_form(log, weight) if self._begin is None else self._begin
         if self._learner is None:
-            self._end(maximise(step, start, *limits, lambda both: both[n:]))
+            self._end(maximize(step, start, *limits, lambda both: both[n:]))
         else:
             self._end(climb(step, start, *limits))
         assert self._rest is not None
@@ -361,7 +361,7 @@ class DBN(SDBN):
 class CCM(_Continued):
     """The click chain model: after a skip the user goes on with τ₁, after a click with τ₂ or, where satisfied, τ₃.
 
-    A clicked document satisfies with its attraction, so that one number is learnt of each; `continuation_` = (τ₁, τ₂,
+    A clicked document satisfies with its attraction, so that one number is learned of each; `continuation_` = (τ₁, τ₂,
     τ₃). With the satisfaction as a hidden variable of its own every step has a closed form.
     """
 

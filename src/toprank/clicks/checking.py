@@ -24,7 +24,7 @@ from toprank.doctor.findings import Finding, Severity, about_some, agreeing, exa
 from toprank.errors import DataError, Remedy, count_of, joined
 
 _ALL_SHOWN = 15  # pairs of positions that a table shows; of more,
-_TOP_SHOWN = 10  # those of neighbours and with the first, down to here
+_TOP_SHOWN = 10  # those of neighbors and with the first, down to here
 
 _SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
 _WIDE = 0.5  # an interval wider than this share of its propensity tells little
@@ -138,9 +138,7 @@ class LogReport(Record):
             in_words = "; ".join(_in_words(group) for group in groups)
             words = f"Positions fall into {len(groups)} groups that no document connects: {in_words}."
         if edges > _ALL_SHOWN:
-            words += (
-                f" Of {edges:,} pairs, those of neighbours and those with the first, down to position {_TOP_SHOWN}:"
-            )
+            words += f" Of {edges:,} pairs, those of neighbors and those with the first, down to position {_TOP_SHOWN}:"
         return [*parts, words, self.edges_table()]
 
 
@@ -207,7 +205,7 @@ def sessions_needed(log: ClickLog, estimate: Propensities | None, width: float) 
     """Return about how many sessions make all intervals narrower than this share of their propensity; None if unknown.
 
     Where the log tells propensities, their intervals shrink as 1/√sessions. Where it does not, as many as with
-    neighbours swapped among the first ten in one list of twenty: the logarithm of the ratio of two neighbours has then
+    neighbors swapped among the first ten in one list of twenty: the logarithm of the ratio of two neighbors has then
     the variance ¼ (1/clicks of the one + 1/clicks of the other) of swapped lists, and ratios add up to the last place.
     """
     if estimate is None or not estimate.identified[1:].any():
@@ -255,7 +253,7 @@ def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, wi
         remedy = f"The effects of position and relevance cannot be separated. {SWAP}"
         if needed:
             remedy += (
-                f" With neighbours swapped in {_SHARE:.0%} of the lists, about {needed:,} sessions make intervals of "
+                f" With neighbors swapped in {_SHARE:.0%} of the lists, about {needed:,} sessions make intervals of "
                 f"propensities narrower than {width:.0%} of them."
             )
         yield Finding("one-order", "problem", sentence, log.n_pairs, (), remedy)

@@ -1,6 +1,6 @@
 """Propensities by context: a curve for each device, surface or class of queries, or a number for each cell of a page.
 
-Each context of whole sessions has a curve, relative to its own first position, shrunk towards the curve of the whole
+Each context of whole sessions has a curve, relative to its own first position, shrunk toward the curve of the whole
 log if data are few (`empirical_bayes`). Contexts that vary within sessions make cells with the positions; documents
 that were shown in cells of several contexts connect these, and all are relative to the first cell. Both use the methods
 of `intervention_harvesting`.
@@ -110,7 +110,7 @@ class _Prepared(NamedTuple):
 
     @classmethod
     def of(cls, log: ClickLog, contexts: Contexts, method: str) -> _Prepared:
-        if method == "randomisation" and "explored" in log.columns:
+        if method == "randomization" and "explored" in log.columns:
             kept = log.columns["explored"].astype(bool)[log.offsets[:-1]]
             contexts = replace(contexts, number=contexts.number[np.repeat(kept, np.diff(log.offsets))])
             log = shuffled(log)
@@ -128,7 +128,7 @@ class _Prepared(NamedTuple):
     def estimate(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the curve of the whole, and a row for each context; NaN if not identified."""
         table = np.full((1 + self.shape[0], self.shape[1]), np.nan)
-        with held_warnings(ConvergenceWarning):  # the few sessions of a context are shrunk towards the whole log
+        with held_warnings(ConvergenceWarning):  # the few sessions of a context are shrunk toward the whole log
             for row, part in [(0, self.whole), *((number + 1, part) for number, part in self.parts.items())]:
                 table[row, : len(part.identified)] = np.where(part.identified, part.estimate(weights), np.nan)
         return table[0], table[1:]
@@ -164,7 +164,7 @@ def _deviations(whole: FloatArray, each: FloatArray) -> FloatArray:
 
 
 def _of_sessions(log: ClickLog, contexts: Contexts, method: str, resampling: _Resampling) -> ContextPropensities:
-    """Estimate a curve for each context, shrunk towards that of the whole."""
+    """Estimate a curve for each context, shrunk toward that of the whole."""
     ready = _Prepared.of(log, contexts, method)
     log, number = ready.whole.log, ready.contexts.number
     whole, each = ready.estimate(np.ones(log.n_queries))
@@ -309,7 +309,7 @@ def scales(log: ClickLog, number: IntArray, values: FloatArray) -> FloatArray:
 
     A document's expected clicks in a context are its worth × the scale × the propensities of its positions there.
     Contexts that share no documents, such as classes of queries, cannot be compared, and need not be. Scales from few
-    clicks are shrunk towards 1. The mean over sessions is 1.
+    clicks are shrunk toward 1. The mean over sessions is 1.
     """
     n_contexts = len(values)
     of_session = number[log.offsets[:-1]]

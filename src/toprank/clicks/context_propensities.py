@@ -131,7 +131,7 @@ class ContextPropensities(Record):
         else:
             words = [
                 f"Propensities by {self.method} for each {called}, each relative to its own first position, and shrunk "
-                "towards the propensities of the whole log where data are scarce (own: how much weight the context's "
+                "toward the propensities of the whole log where data are scarce (own: how much weight the context's "
                 "own data have)."
             ]
         words += [] if self.recency is None else [str(self.recency)]

@@ -263,9 +263,8 @@ def differ(log: ClickLog, contexts: Contexts, seed: int = 0) -> ContextTest:
     are expected at k, in each context with the same θ. What is clicked beyond that, by context and position, is the
     score. It is 0 in expectation however much more one context is clicked than another, and, where contexts are those
     of whole sessions, whatever its users like: its documents are then compared with themselves alone. Queries are
-    independent, so the sum of their scores is compared with sums in which each query's has a sign drawn by lot; that θ
-    was learnt from the same clicks is taken out first, by what the scores of the positions explain (Neyman's orthogonal
-    scores).
+    independent, so the sum of their scores is compared with sums under random signs, one per query. The effect of
+    learning θ from the same clicks is removed first, by Neyman's orthogonal scores.
 
     >>> rng = np.random.default_rng(0)
     >>> n = 4_000

@@ -10,7 +10,7 @@ the propensity. So (c − β_k)/α_k is R in expectation, for every impression, 
 | ``none`` | Σ c / n, the rate of clicks |
 | ``ips`` | Σ c/θ_k / n, with θ = α + β |
 | ``affine`` | Σ (c − β_k)/α_k / n |
-| ``snips`` | Σ (c − β_k) / Σ α_k: the mean of these weighted by α_k, self-normalised, which has less variance |
+| ``snips`` | Σ (c − β_k) / Σ α_k: the mean of these weighted by α_k, self-normalized, which has less variance |
 | ``dr`` | R̂ + Σ (c − α_k R̂ − β_k) / max(Σ α_k, clip·N), N being the sessions of its query |
 
 A value (`ClickLog.rewards`) stands where c does: it comes after a click, and what it is in expectation depends on the
@@ -26,7 +26,7 @@ propensities are, and 10/√(sessions of the log) where they are found from the 
 are hardly looked at; and so it is for ``dr``. Off-policy estimates (`toprank.clicks.evaluation`) have 0 in both cases,
 except for ``dr``: a floor would hide how uncertain small propensities are. Of ``dr`` (Oosterhuis 2023) the bias is
 what is clipped times what R̂ is wrong by: it is right where R̂ is, or where nothing is clipped, but α and β must be right
-in either case. R̂ of a query is learnt from the clicks on other queries (cross-fitting), so its errors have nothing to
+in either case. R̂ of a query is learned from the clicks on other queries (cross-fitting), so its errors have nothing to
 do with the clicks that it is corrected by.
 """
 
@@ -72,7 +72,7 @@ def curves_of(
         ranker: what learns from them.
         context: column of the log (or several, crossed) whose contexts have propensities of their own; what is given
             is then one number for each position by context, as a mapping.
-        like: curves of a log that this one is a part of: those of contexts are drawn towards the whole as much.
+        like: curves of a log that this one is a part of: those of contexts are drawn toward the whole as much.
 
     >>> log = ClickLog.of(["q", "q"], ["a", "b"], [1, 2], [0, 1])
     >>> curves_of([1, 0.5], log).slope.tolist()
@@ -189,7 +189,7 @@ def _examination(model: Any, log: ClickLog) -> FloatArray:
 
 
 def _cautious(log: ClickLog) -> float:
-    """The least propensity to divide by where it, or what is learnt of it, is as noisy as the log is short."""
+    """The least propensity to divide by where it, or what is learned of it, is as noisy as the log is short."""
     return min(1.0, 10 / float(np.sqrt(max(effective_sample(log.session_weights), 1))))
 
 

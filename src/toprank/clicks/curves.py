@@ -26,7 +26,7 @@ _FAR = 0.1  # of the logarithm: less would hardly turn a decision
 
 
 class Shrinkage(NamedTuple):
-    """How curves were drawn towards the whole (`empirical_bayes`): how much is their own, and what they vary by."""
+    """How curves were drawn toward the whole (`empirical_bayes`): how much is their own, and what they vary by."""
 
     own: FloatArray
     variance: FloatArray
@@ -37,7 +37,7 @@ class Curves:
     """α and β of each position, from the first on; NaN, or an α of 0, if a click there says nothing.
 
     `origin` says where they are from; `least` is the least α to divide by, unless the caller gives one. With a `layout`
-    they are those of its cells, context by context, and `shrunk` says how they were drawn towards the whole.
+    they are those of its cells, context by context, and `shrunk` says how they were drawn toward the whole.
     """
 
     slope: FloatArray

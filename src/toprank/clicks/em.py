@@ -1,6 +1,6 @@
 """How click models are fitted.
 
-Expectation and maximisation, accelerated: two steps tell where they lead, and the third begins there. Where few
+Expectation and maximization, accelerated: two steps tell where they lead, and the third begins there. Where few
 probabilities are shared and each of the others is known once these are, Newton's method on the few: it takes ten steps
 where the other takes a hundred, or thousands where hardly a swap joins the places.
 """
@@ -43,7 +43,7 @@ class Maximum(NamedTuple):
     converged: bool
 
 
-def maximise(
+def maximize(
     step: Step,
     start: FloatArray,
     tolerance: float,
@@ -101,7 +101,7 @@ def product(a: FloatArray, b: FloatArray) -> float:
 
 
 def climb(step: Step, start: FloatArray, tolerance: float, max_steps: int) -> Maximum:
-    """`maximise` for steps that end in a set which leaps may leave: only where a leap leads after a step is judged.
+    """`maximize` for steps that end in a set which leaps may leave: only where a leap leads after a step is judged.
 
     So for what a ranker can say of documents: no leap from two of its answers need be one.
     """

@@ -1,4 +1,4 @@
-"""Curves of contexts drawn towards that of the whole where data are few, on the log scale.
+"""Curves of contexts drawn toward that of the whole where data are few, on the log scale.
 
 With d the logarithm of what a context's own data say of a position over what the whole says, and w the variance of d
 over queries, d = δ + noise. Contexts vary about a common mean with the variance τ², and the whole is their mean by

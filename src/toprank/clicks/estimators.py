@@ -1,4 +1,4 @@
-"""How likely a position is looked at, by any method: harvested, or learnt together with what documents are worth."""
+"""How likely a position is looked at, by any method: harvested, or learned together with what documents are worth."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def propensities(
 
     Args:
         log: sessions.
-        method: ``all-pairs``, ``pivot``, ``chain``, ``randomisation`` (from documents that stood at several positions,
+        method: ``all-pairs``, ``pivot``, ``chain``, ``randomization`` (from documents that stood at several positions,
             see `harvested`); ``regression-em`` (the position-based model whose attractions a ranker learns);
             ``dual`` (a ranker and propensities that correct each other); ``trust`` (P(click) = value × relevance +
             offset).
@@ -106,7 +106,7 @@ def propensities(
         ranker: learns what documents are worth: any that takes a loss; its own loss is replaced.
         context: column of the log, or several that are crossed, whose contexts have propensities of their own (of
             methods that harvest them). One that is the same throughout each session, such as the device or a class of
-            query, has a curve for each, drawn towards that of the whole where data are few; one that varies within
+            query, has a curve for each, drawn toward that of the whole where data are few; one that varies within
             sessions, such as the module or the column of a grid, has a number for each cell of context and position.
         resamples: how often queries are drawn again for the intervals; None: 200 where propensities are harvested, 50
             for ``trust``, 20 where a ranker learns.

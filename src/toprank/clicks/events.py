@@ -60,7 +60,7 @@ def first_shown(lists: tuple[IntArray, IntArray], events: tuple[IntArray, IntArr
         return np.full(len(wanted), -1)
     order = None if (np.diff(shown) > 0).all() else np.argsort(shown, kind="stable")
     known = shown if order is None else shown[order]
-    by_key = np.argsort(wanted)  # neighbours are looked for where the last one was
+    by_key = np.argsort(wanted)  # neighbors are looked for where the last one was
     place = np.empty(len(wanted), dtype=np.int64)
     place[by_key] = np.searchsorted(known, wanted[by_key])
     place = np.minimum(place, len(known) - 1)

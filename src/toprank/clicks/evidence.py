@@ -242,7 +242,7 @@ class Evidence:
         known = np.isfinite(slope)
         if not self._is_part:
             known = ready.identified
-        elif not known[1:].any() or (method == "randomisation" and "explored" not in ready.log.columns):
+        elif not known[1:].any() or (method == "randomization" and "explored" not in ready.log.columns):
             known = self._joined(method)[: len(slope)]
         refuse_one_order(self._origin.log, known)
         if len(slope) < self.depth:

@@ -1,6 +1,6 @@
 """Attraction from features: a ranker whose score is the log-odds of a click on a document that is looked at.
 
-Maximisation is then logistic regression: the ranker is fitted to P(attracted | clicks) of each document, weighted by
+Maximization is then logistic regression: the ranker is fitted to P(attracted | clicks) of each document, weighted by
 how often it was shown (Wang and others, 2018: regression EM). Documents of no log are told by their features.
 """
 
@@ -20,11 +20,11 @@ from toprank.rankers.estimator import unfitted
 
 
 class AttractionByFeatures:
-    """The maximisation of attractions: expected likes and looks of each pair become σ(f(x)) of each pair.
+    """The maximization of attractions: expected likes and looks of each pair become σ(f(x)) of each pair.
 
     Args:
         ranker: learns f; its loss is replaced by `CrossEntropy`. The argument itself is left as it is.
-        log: whose pairs are learnt of.
+        log: whose pairs are learned of.
         data: the features, with document ids.
     """
 
@@ -50,7 +50,7 @@ def under(loss: Loss, ranker: Any, role: str) -> Any:
     """A new ranker with the parameters of the one given, and this loss."""
     if not isinstance(ranker, Ranker) or "loss" not in ranker.get_params(deep=False):
         raise DataError(
-            f"The {role} is learnt by a ranker that takes any loss (tr.LinearRanker(), tr.TreeRanker(), "
+            f"The {role} is learned by a ranker that takes any loss (tr.LinearRanker(), tr.TreeRanker(), "
             f"tr.NeuralRanker()), not by {'nothing' if ranker is None else f'a {type(ranker).__name__}'}; give ranker=."
         )
     copy = unfitted(ranker)
@@ -62,7 +62,7 @@ def rows_of_all(log: ClickLog, data: RankingData | None, role: str) -> tuple[Ran
     """The data with queries in one piece, and the row of every pair of the log; refused where one is missing."""
     if data is None:
         raise DataError(
-            f"The {role} is learnt from features; give the data that hold the features of the log's documents."
+            f"The {role} is learned from features; give the data that hold the features of the log's documents."
         )
     check_data("a click log with features", data)
     rows = log.rows(data)

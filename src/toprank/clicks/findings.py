@@ -66,7 +66,7 @@ _WORDS_OF_KINDS = {
     ),
     TORN: ("torn-lines", "Each was the last of its file, and is left out; nothing else is lost."),
     AGAIN: ("repeated-events", "Where an event may happen twice, give each an id."),
-    EARLY: ("clocks", "Events are joined to lists by ids alone, so nothing is lost; synchronise the clocks."),
+    EARLY: ("clocks", "Events are joined to lists by ids alone, so nothing is lost; synchronize the clocks."),
     UNVALUED: ("returns", _RETURNS),
     OVERRETURNED: ("returns", _RETURNS),
     UNCLICKED: ("unclicked-values", "A value is expected to follow a click: look for clicks that are not logged."),
@@ -113,7 +113,7 @@ def _of_clicks(log: ClickLog) -> Iterator[Finding]:
     if total == 0:
         yield Finding(
             "no-clicks", "problem", "Nothing was clicked.", log.n_impressions, (),
-            "Check that the right column was read as the click; nothing can be learnt without clicks.",
+            "Check that the right column was read as the click; nothing can be learned without clicks.",
         )  # fmt: skip
         return
     if total == log.n_impressions:
@@ -269,7 +269,7 @@ def of_features(log: ClickLog, data: RankingData) -> Iterable[Finding]:
     return about_some(
         "no-features", "warning", int(missing.sum()), int(shown.sum()),
         f"document|documents of the log has|have no row in the data, {lost:,} impressions of them", examples,
-        "Nothing can be learnt from them; check that queries and documents have the same ids on both sides.",
+        "Nothing can be learned from them; check that queries and documents have the same ids on both sides.",
     )  # fmt: skip
 
 

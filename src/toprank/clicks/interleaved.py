@@ -7,7 +7,7 @@ Probabilistic (Hofmann, Whiteson & de Rijke 2011): for each place a coin says wh
 as 1/rank³ among its documents that are left. A click is shared between the rankers by how likely each is to have drawn
 its document, whoever did: no coin is left in the outcome, so fewer clicks are needed. The shares less each other have
 mean 0 where users click whatever stands there, but no symmetry: few clicks may speak loudly for one ranker, and many
-softly for the other. So shares are added up and tested, and not which ranker they favour.
+softly for the other. So shares are added up and tested, and not which ranker they favor.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ class Interleaving(Record):
     """What clicks on interleaved lists say about two rankers.
 
     Attributes:
-        wins: lists whose clicks favour a.
-        losses: lists whose clicks favour b.
-        ties: lists with clicks that favour neither.
+        wins: lists whose clicks favor a.
+        losses: lists whose clicks favor b.
+        ties: lists with clicks that favor neither.
         unclicked: lists without clicks.
         share: of wins among lists with a winner; for ``probabilistic`` a's share of the clicks. NaN where none is.
         interval: of the share, over queries. Of ``team-draft`` Clopper and Pearson's, exact where every list is of
@@ -213,7 +213,7 @@ def interleaving(
     confidence: float = 0.95,
     order: Order | None = None,
 ) -> Interleaving:
-    """Say which ranker the clicks on interleaved lists favour.
+    """Say which ranker the clicks on interleaved lists favor.
 
     Args:
         log: with a column ``team`` of two values for ``team-draft``.

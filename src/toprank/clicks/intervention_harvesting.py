@@ -37,8 +37,8 @@ from toprank.errors import DataError, Remedy, UnknownNameError, held_warnings, w
 from toprank.rankers.base import ConvergenceWarning
 from toprank.significance import Interval, effective_sample, redrawn_interval
 
-_SHOW = "or show some documents at other positions: swap neighbours, or shuffle the top in a share of the sessions."
-SWAP = "Swap neighbours or shuffle the top in a share of the sessions, and the log will be able to say."
+_SHOW = "or show some documents at other positions: swap neighbors, or shuffle the top in a share of the sessions."
+SWAP = "Swap neighbors or shuffle the top in a share of the sessions, and the log will be able to say."
 TELL = Remedy(f"Give {{propensities}}, {_SHOW}", propensities=...)
 _MIN_Z = 4.0  # standard errors
 _PRIOR = 1e-6  # clicks at each position, so that one without any is compared at all
@@ -47,7 +47,7 @@ _CONVERGENCE_TOLERANCE = 1e-10  # of log θ: steps are Newton's, so that the nex
 _ROUNDING = 1e-15  # of the likelihood: less than this a step cannot be seen to raise it
 _RIDGE = 1e-9  # clicks' worth of information, which keeps what has none at all invertible
 _MAX_STEP = 3.0  # of log θ in one step: far from the maximum the curvature tells little
-HARVESTED: tuple[str, ...] = ("all-pairs", "pivot", "chain", "randomisation")
+HARVESTED: tuple[str, ...] = ("all-pairs", "pivot", "chain", "randomization")
 
 
 class Edge(NamedTuple):
@@ -232,7 +232,7 @@ class Propensities(Record):
             return [heading, assumed(self.method, lost)]
         words = (
             f"No document joins {'position' if len(lost) == 1 else 'positions'} {', '.join(lost)} to the first, so the "
-            "log cannot say how likely users look there. Show some documents at other positions: swap neighbours, or "
+            "log cannot say how likely users look there. Show some documents at other positions: swap neighbors, or "
             "shuffle the top in a share of the sessions."
         )
         return [heading, words]
@@ -268,7 +268,7 @@ def harvested(
     """Propensities from documents that stood at several positions, with intervals by drawing queries again.
 
     ``all-pairs`` uses every two positions that share documents (Agarwal and others, 2019), ``pivot`` those with the
-    first, ``chain`` neighbours; ``randomisation`` compares the rates of clicks of sessions whose lists were shuffled
+    first, ``chain`` neighbors; ``randomization`` compares the rates of clicks of sessions whose lists were shuffled
     (those that the column ``explored`` marks; without one all, which warns where they do not look shuffled).
     They are unbiased where the position, given the query, has nothing to do with what the document is worth: rankers
     that take turns whatever the user, swaps and shuffles by lot.
@@ -294,12 +294,12 @@ class PropensityEstimator(NamedTuple):
 
 
 def prepared(log: ClickLog, method: str) -> PropensityEstimator:
-    """Make a log ready for a method; ``randomisation`` only uses the sessions that were shuffled."""
+    """Make a log ready for a method; ``randomization`` only uses the sessions that were shuffled."""
     if method not in HARVESTED:
         raise UnknownNameError("method of propensities", method, HARVESTED)
     check_log(log)
     marked = "explored" in log.columns
-    if method == "randomisation" and marked:
+    if method == "randomization" and marked:
         log = shuffled(log)
     harvest = _Harvest.of(log)
     of_log = _graph(harvest, log.depth)
@@ -308,14 +308,14 @@ def prepared(log: ClickLog, method: str) -> PropensityEstimator:
         "chain": lambda edge: edge.second == edge.first + 1,
     }.get(method, lambda _: True)
     identified = replace(of_log, edges=tuple(filter(used, of_log.edges))).identified
-    if method == "randomisation":
+    if method == "randomization":
         shown = np.bincount(log.position - 1, minlength=log.depth) > 0
         identified = shown & (marked | of_log.identified)
         if identified[1:].any() and _keeps_its_places(log):
             warn_user(
                 "Documents stand at the same positions again and again, so not all lists of this log were shuffled, "
                 "and click rates also depend on what the documents are worth. Mark the shuffled sessions in a column "
-                "'explored', or use the method all-pairs, which suits lists whose neighbours were swapped.",
+                "'explored', or use the method all-pairs, which suits lists whose neighbors were swapped.",
                 UnidentifiedWarning,
             )
     return PropensityEstimator(log, partial(_ESTIMATES[method], log, harvest), of_log, identified)
@@ -376,7 +376,7 @@ def _chain(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
     return np.asarray(np.cumprod(np.r_[1.0, steps]), dtype=np.float64)
 
 
-def _randomised(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
+def _randomized(log: ClickLog, harvest: _Harvest, weights: FloatArray) -> FloatArray:
     del harvest
     weight = log.weighed(weights)
     rate = _ratio(sums(log.position - 1, weight * log.clicks, log.depth), sums(log.position - 1, weight, log.depth))
@@ -443,7 +443,7 @@ def relative_examinations(
 
     Of C clicks on a document that was shown n_k times at position k, C n_k θ_k / Σ n_j θ_j are expected at k, however
     much the document attracts. That holds for one impression a document as for thousands, so the θ that balance these
-    sums have none of the bias of a fit that must also learn an attraction for each document. They maximise the
+    sums have none of the bias of a fit that must also learn an attraction for each document. They maximize the
     likelihood of where clicks fell, given how many there were of each document, as if clicks were Poisson; it is
     concave in log θ.
 
@@ -516,4 +516,4 @@ def least_noise(log: ClickLog, curve: FloatArray) -> FloatArray:
     return least
 
 
-_ESTIMATES = {"all-pairs": _all_pairs, "pivot": _pivot, "chain": _chain, "randomisation": _randomised}
+_ESTIMATES = {"all-pairs": _all_pairs, "pivot": _pivot, "chain": _chain, "randomization": _randomized}

@@ -72,7 +72,7 @@ class ClickLog:
         cls, query: npt.ArrayLike, document: npt.ArrayLike, position: npt.ArrayLike, click: npt.ArrayLike,
         session: npt.ArrayLike | None = None, **columns: npt.ArrayLike,
     ) -> ClickLog:  # fmt: skip
-        """A log of impressions, one row each, in any order; the rows of a session become neighbours.
+        """A log of impressions, one row each, in any order; the rows of a session become neighbors.
 
         Without `session`, rows stand in the order of the log, and a session ends where the query changes or the
         position does not rise. A document that a session tells twice at one position is one impression, clicked where
@@ -310,7 +310,7 @@ def check_log(log: Any) -> None:
     """Refuse what is no log, and one without impressions."""
     if not isinstance(log, ClickLog):
         raise DataError(
-            f"Clicks are learnt from a ClickLog (tr.clicks.read gives one), not from a {type(log).__name__}."
+            f"Clicks are learned from a ClickLog (tr.clicks.read gives one), not from a {type(log).__name__}."
         )
     if log.n_impressions == 0:
         raise DataError("The log has no impressions.")

@@ -63,12 +63,12 @@ class ClickModel(ABC):
         tolerance: the fit ends where a step makes an impression more likely by no more than this (in logarithms), and
             the probabilities that pairs share have next to no way to go, by their last steps.
         max_steps: and after so many steps in any case.
-        attraction: a ranker; the attraction of a document is then a function of its features, σ(f(x)), learnt under
+        attraction: a ranker; the attraction of a document is then a function of its features, σ(f(x)), learned under
             logistic regression in every step, without the prior. `fit` then needs the data with the features.
 
     Attributes:
         attraction_: of each pair of the log, P(click | looked at).
-        ranker_: f, where the attraction is learnt from features.
+        ranker_: f, where the attraction is learned from features.
         parameters_: the probabilities that all pairs share, by name.
         prior_: the clicks and skips that were added.
         steps_: number of steps of the fit.
@@ -141,7 +141,7 @@ class ClickModel(ABC):
             raise DataError(f"prior must be two numbers above 0, clicks and skips to add, not {self.prior!r}.")
         weights = np.ones(log.n_queries) if query_weights is None else np.asarray(query_weights, dtype=np.float64)
         if not weights.any():
-            raise DataError("query_weights are all 0: no query counts, so nothing can be learnt.")
+            raise DataError("query_weights are all 0: no query counts, so nothing can be learned.")
         if weights.shape != (log.n_queries,) or not (weights >= 0).all() or not np.isfinite(weights).all():
             raise DataError(f"query_weights must be one number, 0 or more, for each of the {log.n_queries} queries.")
         self.steps_, self.converged_, self._learner = 1, True, self._learner_of(log, data)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank import kernels
-from toprank.clicks.em import Maximum, ascend, blocks, climb, inside, maximise
+from toprank.clicks.em import Maximum, ascend, blocks, climb, inside, maximize
 from toprank.clicks.features import AttractionByFeatures, same_features
 from toprank.clicks.intervention_harvesting import SWAP, check_compared, components, relative_examinations
 from toprank.clicks.log import ClickLog, UnidentifiedWarning, sums, sums_by
@@ -95,7 +95,7 @@ class ProductCells(NamedTuple):
             return np.asarray(examined / examined.max())
 
         if self.n_places > _MAX_NEWTON:
-            return maximise(step, start, tolerance, max_steps, read)
+            return maximize(step, start, tolerance, max_steps, read)
         attraction = inside(start[:n])
 
         def profile(examination: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -123,7 +123,7 @@ class _Product(ClickModel):
 
     `identified_` says which examinations the log can compare with that of the first position: those of places to which
     documents lead, from one that they share to the next. The others are what the prior makes of them (or the form of
-    the ranker, where the attraction is learnt from features), and no better than that.
+    the ranker, where the attraction is learned from features), and no better than that.
     """
 
     shared: ClassVar[tuple[str, ...]] = ("examination",)
@@ -144,7 +144,7 @@ class _Product(ClickModel):
 
     @abstractmethod
     def _keep(self, attraction: FloatArray, examination: FloatArray, depth: int) -> None:
-        """Take what was learnt, with what is not identified set to its custom."""
+        """Take what was learned, with what is not identified set to its custom."""
 
     def _fit(self, log: ClickLog, weights: FloatArray, threads: int | None) -> None:
         cells = ProductCells.of(log, *self._places(log), weights)

@@ -35,9 +35,9 @@ class _Rate(ClickModel):
         self._clicked = np.bincount(group, weight * log.clicks)
         a, b = self.prior_
         self.rate_ = (self._clicked + a) / (self._shown + a + b)
-        self._learnt(log)
+        self._learned(log)
 
-    def _learnt(self, log: ClickLog) -> None:
+    def _learned(self, log: ClickLog) -> None:
         self.attraction_ = np.full(log.n_pairs, float(self.rate_.mean()))
 
     def posterior_interval(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
@@ -97,7 +97,7 @@ class DocumentCTR(_Rate):
     def _group(self, log: ClickLog) -> IntArray:
         return log.pair
 
-    def _learnt(self, log: ClickLog) -> None:
+    def _learned(self, log: ClickLog) -> None:
         a, b = self.prior_
         self.attraction_ = np.append(self.rate_, np.full(log.n_pairs - len(self.rate_), a / (a + b)))
 

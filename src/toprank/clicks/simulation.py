@@ -19,7 +19,7 @@ from toprank.data.row_order import Order
 from toprank.errors import DataError, UnknownNameError
 from toprank.metrics.sorting import ranking
 
-_WAYS = ("shuffle", "swap", "neighbours")
+_WAYS = ("shuffle", "swap", "neighbors")
 
 
 def simulate(
@@ -35,7 +35,7 @@ def simulate(
     trust: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     disagreement: float = 0.0,
     exploration: float = 0.0,
-    way: Literal["shuffle", "swap", "neighbours"] = "shuffle",
+    way: Literal["shuffle", "swap", "neighbors"] = "shuffle",
     popularity: float = 0.0,
     context: str = "context",
     shares: npt.ArrayLike | None = None,
@@ -61,7 +61,7 @@ def simulate(
             otherwise than the judges.
         exploration: the share of sessions whose list is not the ranker's own.
         way: what these see: the top k in random order (``shuffle``), with the first document and a random other one
-            exchanged (``swap``), or with two random neighbours exchanged (``neighbours``).
+            exchanged (``swap``), or with two random neighbors exchanged (``neighbors``).
         popularity: query i is asked for with a frequency of 1 / (i + 1)^popularity, queries in random order.
         context: column of the log for the model that a session drew, or for where in `layout` a document was shown.
         shares: for several models, how likely a session draws each; or a row of these for each query. Default: equal.
@@ -232,7 +232,7 @@ def _explored(
         order = np.lexsort((key, session))
         return place[order]
     other = np.where(explored & (sizes > 1), 1 + rng.integers(0, np.maximum(sizes - 1, 1)), 0)[session]
-    first = np.maximum(other - 1, 0) if way == "neighbours" else np.zeros_like(other)
+    first = np.maximum(other - 1, 0) if way == "neighbors" else np.zeros_like(other)
     return np.where(place == first, other, np.where(place == other, first, place))
 
 

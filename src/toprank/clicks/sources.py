@@ -189,7 +189,7 @@ def _of_json(path: Path) -> LogRows:
         known = _served_types(known)
     if not known:
         raise FormatError("The file is empty; every line is an object.", path=path)
-    learnt = pa.schema(_fields(known))
+    learned = pa.schema(_fields(known))
 
     def batches(columns: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         wanted: dict[str, Any] = {}
@@ -207,7 +207,7 @@ def _of_json(path: Path) -> LogRows:
         for table in tables:
             yield from table.to_batches()
 
-    return LogRows(learnt, batches, path, False, inside=True, served=served, lost=lost)
+    return LogRows(learned, batches, path, False, inside=True, served=served, lost=lost)
 
 
 def _line_at(text: bytes, place: int, first: int) -> tuple[int, bytes]:

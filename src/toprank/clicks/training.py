@@ -152,7 +152,7 @@ def train(
         reward: what the ranker is to bring to the top: ``click``, or the column ``value`` of the log.
         approximate: train a loss that is not linear in the gains all the same, on relevance held within 0 and 1.
         full: train it on the labels of `data` too, beside: full information, which more clicks should lead to.
-        valid: labelled data: for what the ranker chooses on such data, and to compare the rankers on.
+        valid: labeled data: for what the ranker chooses on such data, and to compare the rankers on.
         folds: into how many parts queries are cut to compare the rankers: each part is ranked by rankers that were
             trained on the sessions of the others, so that training costs so many times more; 0: no such comparison. The
             rankers that are returned are trained on all sessions. The comparison uses propensities estimated from the
@@ -316,7 +316,7 @@ class _Task(NamedTuple):
             rankers["naive" if name == "none" else name] = made
         if name != "none":
             rates = evidence.relevance(Correction("none"), self.settings.reward)
-            naive = labelled(rates, evidence, np.clip(rates.relevance, 0.0, 1.0) if losses.is_soft else rates.relevance)
+            naive = labeled(rates, evidence, np.clip(rates.relevance, 0.0, 1.0) if losses.is_soft else rates.relevance)
             rankers["naive"] = with_loss(self.ranker, losses.plain).fit(naive, valid=self.valid)
         if material.liked is not None:
             rankers[_FULL] = with_loss(self.ranker, losses.plain).fit(material.liked, valid=self.valid)
@@ -324,12 +324,12 @@ class _Task(NamedTuple):
 
     def _data(self, relevance: Relevance, evidence: Evidence, soft: bool) -> RankingData:
         if self.correction == "safe":
-            return labelled(relevance, evidence, *_banded(relevance, evidence))
+            return labeled(relevance, evidence, *_banded(relevance, evidence))
         values = relevance.relevance
-        return labelled(relevance, evidence, np.clip(values, 0.0, 1.0) if soft else values)
+        return labeled(relevance, evidence, np.clip(values, 0.0, 1.0) if soft else values)
 
 
-def labelled(
+def labeled(
     known: Relevance, evidence: Evidence, values: FloatArray, document_weights: FloatArray | None = None
 ) -> RankingData:
     """Return the documents with known relevance, with these values as labels and queries weighted by their sessions."""

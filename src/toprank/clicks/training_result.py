@@ -48,7 +48,7 @@ class Trained(Record):
             never shown, sessions without clicks, labels below 0.
         folds: into how many parts the queries were cut, each held out once; 0: nothing was held out.
         not_compared: why there are no `estimates`, as a sentence; empty where there are.
-        reward: what was learnt, ``click`` or ``value``; of values, DCG@10 is that of what documents bring.
+        reward: what was learned, ``click`` or ``value``; of values, DCG@10 is that of what documents bring.
         clip: the least propensity that was divided by; 0 where all were divided by their own.
         recency: how sessions were weighed by their age; None if all count alike.
         held_out: the latest sessions, which no ranker learned from and which the estimates are from, in words; empty

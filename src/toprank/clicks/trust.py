@@ -1,4 +1,4 @@
-"""Users who trust what stands above: P(click) = α_k R + β_k, fitted by expectation and maximisation.
+"""Users who trust what stands above: P(click) = α_k R + β_k, fitted by expectation and maximization.
 
 A log tells α and β up to one scale and one shift: relevances R' = aR + b with α/a and β - αb/a are the same clicks. So
 relevance is counted as what it is at the first position, P(click there): its α is 1 and its β is 0, and (click - β_k) /
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from toprank.clicks.em import FittedPositions, climb, inside, maximise, product
+from toprank.clicks.em import FittedPositions, climb, inside, maximize, product
 from toprank.clicks.features import AttractionByFeatures
 from toprank.clicks.log import ClickLog, sums
 from toprank.clicks.products import ProductCells
@@ -58,7 +58,7 @@ def affine(
         return np.concatenate([values, wrong - values * wrong[0]])
 
     limits = tolerance * log.n_impressions, max_steps
-    fitted = maximise(step, start, *limits, read, _STILL) if learner is None else climb(step, start, *limits)
+    fitted = maximize(step, start, *limits, read, _STILL) if learner is None else climb(step, start, *limits)
     values, offsets = np.split(read(fitted.at), 2)
     ranker = None if learner is None else learner.ranker
     return FittedPositions(values, fitted.at, fitted.converged, ranker, offsets)

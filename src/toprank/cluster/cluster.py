@@ -142,8 +142,8 @@ def _check_settings(patience: Any, checkpoint: Any) -> None:
 
 
 PathLike = str | os.PathLike[str]
-Repair = Literal["neighbours", "all", "none"]
-REPAIRS = ("neighbours", "all", "none")
+Repair = Literal["neighbors", "all", "none"]
+REPAIRS = ("neighbors", "all", "none")
 
 
 class Parts:
@@ -151,7 +151,7 @@ class Parts:
 
     Args:
         sources: a source for each partition, in order.
-        repair: what to do about a query with rows in several partitions. ``neighbours``: bring its rows together if it
+        repair: what to do about a query with rows in several partitions. ``neighbors``: bring its rows together if it
             is cut by the border between two partitions, as when a table is cut by rows; refuse it otherwise, since the
             id more likely names two queries. ``all``: bring the rows together wherever they are. ``none``: refuse both.
         whole: the data that these are the parts of, in order, if they are in memory.
@@ -160,7 +160,7 @@ class Parts:
     for_a_cluster = True
 
     def __init__(
-        self, sources: Sequence[Any], repair: Repair = "neighbours", *, whole: RankingData | None = None
+        self, sources: Sequence[Any], repair: Repair = "neighbors", *, whole: RankingData | None = None
     ) -> None:
         if repair not in REPAIRS:
             raise UnknownNameError("kind of repair", str(repair), REPAIRS)
@@ -195,7 +195,7 @@ def read(
     paths: PathLike | Sequence[PathLike],
     *,
     partitions: int | None = None,
-    repair: Repair = "neighbours",
+    repair: Repair = "neighbors",
     **options: Any,
 ) -> Parts:
     """Describe data for a cluster by path; nothing is read yet. Workers must see the same paths.
@@ -239,15 +239,15 @@ def parts_of(data: Any, *, partitions: int, repair: Repair | None = None, **role
             "or give it to toprank.cluster.read."
         )
     if _is_paths(data):
-        return read(data, repair=repair or "neighbours", **roles)
+        return read(data, repair=repair or "neighbors", **roles)
     if isinstance(data, Parts):
         return data if repair is None else Parts(data.sources, repair, whole=data.whole)
     if isinstance(data, RankingData):
         ranges = even_ranges(data.queries.offsets, partitions)
         parts = [DataPart(data.select(np.arange(a, b)), f"queries {a} to {b - 1}") for a, b in ranges]
-        return Parts(parts, repair or "neighbours", whole=data)
+        return Parts(parts, repair or "neighbors", whole=data)
     if is_frame:
-        return Parts(_frame_parts(data, roles), repair or "neighbours")
+        return Parts(_frame_parts(data, roles), repair or "neighbors")
     raise DataError(
         f"Data of type {type(data).__name__} cannot be distributed; give paths, what toprank.cluster.read gives, a "
         "Dask DataFrame, or a RankingData."
@@ -325,7 +325,7 @@ class Cluster:
             data: what `toprank.cluster.read` takes (a path, or several) or gives, a Dask DataFrame, or a `RankingData`
                 (cut into two partitions for each worker, and sent there).
             repair: what to do about queries in several partitions; see `toprank.cluster.Parts`. Default: what `read`
-                was given, else ``neighbours``.
+                was given, else ``neighbors``.
             **roles: the columns of a frame: ``label="rel", qid="query"`` …, as in `RankingData.from_frame`.
         """
         if not isinstance(data, Placed):

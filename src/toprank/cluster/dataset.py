@@ -30,7 +30,7 @@ from toprank.metrics.parsing import parse
 from toprank.rankers.seen_columns import SeenColumns
 from toprank.rankers.source import Score, ScoreJudge, Source
 from toprank.rankers.target_encoding import EncodedCategories, TargetEncoding, TargetEncodings
-from toprank.scorers.features import Moments, Standardisation
+from toprank.scorers.features import Moments, Standardization
 from toprank.scorers.linear import Scorer
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _check_border(facts: Sequence[work.Facts], pieces: Sequence[_Piece], repair:
                 "apart; if it is one query, give repair='all', which brings its rows together."
             )
         if repair == "none":
-            raise DataError(f"{where}; partitions must hold whole queries. Cut them so, or give repair='neighbours'.")
+            raise DataError(f"{where}; partitions must hold whole queries. Cut them so, or give repair='neighbors'.")
     alone = [facts[piece.place].name for piece in pieces if len(facts[piece.place].qids) == 1]
     if len(alone) >= _WHOLE_FILES:
         raise DataError(
@@ -153,7 +153,7 @@ class PartitionRows:
         self._encoding: Encoding | None = None
 
     def place(self) -> Placement:
-        """Place all partitions that have rows. What is still there stays; neighbours go to the same worker."""
+        """Place all partitions that have rows. What is still there stays; neighbors go to the same worker."""
         workers = self.runner.workers()
         at_once = all(future is None for future in self._raw)
         for number, future in enumerate(self._raw):
@@ -356,16 +356,16 @@ class Placed(Source):
 
     # ---- what rankers ask for ----
 
-    def standardisation(self, threads: int | None) -> Standardisation:
-        """Return the standardisation, from sums over the partitions."""
+    def standardization(self, threads: int | None) -> Standardization:
+        """Return the standardization, from sums over the partitions."""
         parts = self.rows.each(work.moments_of, self.facts[0].first, threads or 1)
-        return Standardisation.from_moments(Moments.joined(parts), self.feature_names)
+        return Standardization.from_moments(Moments.joined(parts), self.feature_names)
 
     @override
     def level_means(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
         if asked != "auto":
             raise DataError(
-                "Means of levels are learnt in memory, not on a cluster: a partition does not know the others' folds. "
+                "Means of levels are learned in memory, not on a cluster: a partition does not know the others' folds. "
                 "Train with level_means='auto' or False there."
             )
         return TargetEncodings((), "nothing: the data lie on a cluster", {})
@@ -373,13 +373,13 @@ class Placed(Source):
     @override
     def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[TargetEncoding, ...] = ()) -> SeenColumns:
         counts = self.rows.total(work.level_counts, encoding)
-        return SeenColumns.of(encoding, counts, lambda: self.standardisation(None).centre, sparse, means)
+        return SeenColumns.of(encoding, counts, lambda: self.standardization(None).center, sparse, means)
 
     @override
     def widened(self, columns: SeenColumns, folds: int | None = None) -> Placed:
         if columns.means:
             raise DataError(
-                "The model that training goes on from sees means of levels, which are not learnt on a cluster. Train "
+                "The model that training goes on from sees means of levels, which are not learned on a cluster. Train "
                 "it with level_means=False, or go on in memory."
             )
         return self._seen_through(columns, columns.width, None)
@@ -415,7 +415,7 @@ class Placed(Source):
         return work.Whole(weight, np.unique(np.concatenate([part.grades for part in self.facts])))
 
     def objective(
-        self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None
+        self, scorer: Scorer, loss: Loss, standardization: Standardization, threads: int | None
     ) -> ClusterObjective:
         """See `Source.objective`.
 
@@ -424,13 +424,13 @@ class Placed(Source):
         """
         check_loss(loss, self.facts)
         whole = self.whole()
-        parts = self.rows.then(work.part_objective, scorer, loss, standardisation, whole, threads or 1)
+        parts = self.rows.then(work.part_objective, scorer, loss, standardization, whole, threads or 1)
         return ClusterObjective(parts, scorer.n_weights)
 
     @override
-    def score_spread(self, standardisation: Standardisation, direction: FloatArray) -> float:
-        n, total, _ = self.rows.total(work.score_sums, standardisation, direction, 0.0)
-        return float(np.sqrt(self.rows.total(work.score_sums, standardisation, direction, total / n)[2] / n))
+    def score_spread(self, standardization: Standardization, direction: FloatArray) -> float:
+        n, total, _ = self.rows.total(work.score_sums, standardization, direction, 0.0)
+        return float(np.sqrt(self.rows.total(work.score_sums, standardization, direction, total / n)[2] / n))
 
     @override
     def judge(self, metric: str | Measure, convention: str, threads: int | None) -> ScoreJudge:

@@ -20,7 +20,7 @@ from toprank.errors import ClusterError, needs
 T = TypeVar("T")
 
 FAN_IN = 16
-"""How many partial sums are added at a time; more are added on the workers first, in groups of neighbours."""
+"""How many partial sums are added at a time; more are added on the workers first, in groups of neighbors."""
 # Bytes that an argument may add to all tasks together; a larger one goes to each worker once.
 _WITH_EVERY_TASK = 1 << 20
 # Seconds that finished results may take on their way here; scores of very many documents take a while.

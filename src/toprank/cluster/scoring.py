@@ -175,7 +175,7 @@ def finish(folder: str, aside: str, names: Sequence[str]) -> None:
 
 
 def discard(aside: str) -> None:
-    """Remove what was not finished; try for a while, since a cancelled writer may still be at its last file."""
+    """Remove what was not finished; try for a while, since a canceled writer may still be at its last file."""
     for _ in range(100):
         shutil.rmtree(aside, ignore_errors=True)
         if not os.path.exists(aside):

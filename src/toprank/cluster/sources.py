@@ -59,7 +59,7 @@ class FilePart:
 
 @dataclass(frozen=True)
 class StorePart:
-    """Some neighbouring queries of a stored copy, mapped by a worker and never copied."""
+    """Some neighboring queries of a stored copy, mapped by a worker and never copied."""
 
     path: str
     first: int

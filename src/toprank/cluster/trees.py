@@ -253,7 +253,7 @@ class Trainers:
         if deserted:
             raise LostError(str(deserted[0]).strip().partition("\n")[0][:300].rstrip("."))
         if any(future.status in ("cancelled", "lost") for future in self.futures.values()):
-            raise LostError("the task of a trainer was cancelled")
+            raise LostError("the task of a trainer was canceled")
         if time.monotonic() - self._looked >= _LOOK:
             self._looked = time.monotonic()
             self._check_workers()
@@ -284,7 +284,7 @@ class Trainers:
     def end(self, problem: BaseException) -> BaseException:
         """See to it that no trainer goes on, whatever went wrong; return what to raise in the end.
 
-        A trainer that has not begun is cancelled, and so never disturbs a worker that is busy with something else.
+        A trainer that has not begun is canceled, and so never disturbs a worker that is busy with something else.
         Those that have begun leave when they see that nobody wants them; but LightGBM may wait for ever for a trainer
         that is gone, so that its worker must be restarted. (Not after Ctrl-C: then nobody is gone.)
         """

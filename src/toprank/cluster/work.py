@@ -24,7 +24,7 @@ from toprank.losses import Loss
 from toprank.losses.base import BoundLoss, Judgments
 from toprank.rankers.seen_columns import SeenColumns
 from toprank.rankers.source import RankingObjective
-from toprank.scorers.features import Features, Moments, Standardisation, first_row
+from toprank.scorers.features import Features, Moments, Standardization, first_row
 from toprank.scorers.linear import Scorer
 
 P = ParamSpec("P")
@@ -191,7 +191,7 @@ def digest_of(rows: WorkerRows) -> str:
 
 @in_sentences
 def moments_of(rows: WorkerRows, shift: FloatArray, threads: int) -> Moments:
-    """Sum over the rows, for the standardisation."""
+    """Sum over the rows, for the standardization."""
     return Moments.of(rows.present.X, shift, threads=threads)
 
 
@@ -263,16 +263,16 @@ def part_objective(
     rows: WorkerRows,
     scorer: Scorer,
     loss: Loss,
-    standardisation: Standardisation,
+    standardization: Standardization,
     whole: Whole,
     threads: int = 1,
     draw: tuple[int, FloatArray] | None = None,
 ) -> PartObjective:
     """Return the objective of a partition over its rows as they lie; with `draw`, at that draw."""
     data = rows.present
-    features = Features(data.X, standardisation, complete=standardisation.complete)
+    features = Features(data.X, standardization, complete=standardization.complete)
     inner = RankingObjective(scorer, features, bound_part(loss, data, whole), threads)
-    part = PartObjective(inner, (rows, scorer, loss, standardisation, whole, threads))
+    part = PartObjective(inner, (rows, scorer, loss, standardization, whole, threads))
     return part if draw is None else drawn(part, *draw)
 
 
@@ -308,10 +308,10 @@ def product(prepared: Products, vector: FloatArray) -> tuple[FloatArray]:
 
 @in_sentences
 def score_sums(
-    rows: WorkerRows, standardisation: Standardisation, direction: FloatArray, about: float
+    rows: WorkerRows, standardization: Standardization, direction: FloatArray, about: float
 ) -> tuple[float, float, float]:
     """Return the number of documents, and the sum and sum of squares of their scores less `about`."""
-    features = Features(rows.present.X, standardisation, complete=standardisation.complete)
+    features = Features(rows.present.X, standardization, complete=standardization.complete)
     scores = features.times(slice(0, rows.present.n_documents), direction) - about
     return float(len(scores)), float(scores.sum()), float(scores @ scores)
 

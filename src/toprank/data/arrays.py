@@ -271,8 +271,8 @@ def check_sparse(X: Any) -> None:
 def leads_outside(starts: Array, indices: Array, width: int) -> str | None:
     """Return the array of compressed rows that leads outside of `width` columns ("indptr" or "indices"), or None."""
     begin, end = int(starts[0]), int(starts[-1])
-    neighbours = zip(in_pieces(starts[:-1]), in_pieces(starts[1:]), strict=True)
-    if begin < 0 or end > len(indices) or any((later < earlier).any() for earlier, later in neighbours):
+    neighbors = zip(in_pieces(starts[:-1]), in_pieces(starts[1:]), strict=True)
+    if begin < 0 or end > len(indices) or any((later < earlier).any() for earlier, later in neighbors):
         return "indptr"
     return "indices" if _leave(indices[begin:end], width) else None
 

@@ -46,7 +46,7 @@ class RankingData:
             Categories of a frame are codes, which depend on the table that was read (`encoding` tells them); what is to
             be given away as a bare array is read with `like=`, see `from_frame`.
         y: labels (grades), real numbers, higher is better. NaN and -1 mean "not judged". Default: all unjudged.
-        qid: the query of each document, whole numbers or strings; rows of one query need not be neighbours, see
+        qid: the query of each document, whole numbers or strings; rows of one query need not be neighbors, see
             `regroup`. Default: all documents belong to one query.
         queries: instead of `qid`, the grouping itself.
         qids: with `queries`, one id for each query. Default: 0, 1, 2 …
@@ -402,7 +402,7 @@ class RankingData:
         chosen = self._query_numbers(which)
         sizes = self.queries.sizes[chosen]
         queries = Queries.from_sizes(sizes)
-        if (np.diff(chosen) == 1).all():  # neighbours: a view, so a part of a memory-mapped copy stays on disk
+        if (np.diff(chosen) == 1).all():  # neighbors: a view, so a part of a memory-mapped copy stays on disk
             first = int(self.queries.offsets[chosen[0]])
             return self._rows(slice(first, first + queries.n_documents), queries, chosen)
         rows = np.arange(queries.n_documents) + np.repeat(self.queries.offsets[chosen] - queries.offsets[:-1], sizes)

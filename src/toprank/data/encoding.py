@@ -123,7 +123,7 @@ class Column:
         return self.is_category and not self.levels
 
     @classmethod
-    def learnt(cls, name: str, kind: Kind, levels: Iterable[str]) -> Self:
+    def learned(cls, name: str, kind: Kind, levels: Iterable[str]) -> Self:
         """A category of these levels, in their order: that of texts, or that of numbers."""
         return cls(name, kind, tuple(sorted(levels, key=_number if kind == "whole" else None)))
 
@@ -353,7 +353,7 @@ class Encoding:
                 )
                 raise DataError(f"Column '{name}' holds {holdings} in different parts; give it one type everywhere.")
             levels = {level for column in of_parts for level in column.levels}
-            columns.append(Column.learnt(name, of_parts[0].kind, levels))
+            columns.append(Column.learned(name, of_parts[0].kind, levels))
         return cls(tuple(columns))
 
     def counts(self, X: Any) -> tuple[FloatArray, ...]:
@@ -403,7 +403,7 @@ class Strangers:
         warn_user(
             f"No cell of {'these columns' if many else 'a column'} holds a level that is known, so all of "
             f"{'their' if many else 'its'} cells count as missing: {'; '.join(phrases)}. Is {'each' if many else 'it'} "
-            "the right column, and spelt as in the training data?",
+            "the right column, and spelled as in the training data?",
             UnknownLevelsWarning,
         )
 

@@ -96,7 +96,7 @@ class Met(NamedTuple):
 
     seen: int
     """How many have the label that they had."""
-    relabelled: int
+    relabeled: int
     """How many have another one."""
     decidable: int
     """Of how many rows the sample tells whether they are known."""

@@ -188,7 +188,7 @@ def first_repeat(ids: Array) -> int | None:
 def joined_queries(ids: Array) -> tuple[Array, int | None]:
     """Return where queries begin in a sequence of ids, and the first place where an earlier one begins again, or None.
 
-    The rule for rows that come one behind the other, in one file or in several that are read as one: neighbours with
+    The rule for rows that come one behind the other, in one file or in several that are read as one: neighbors with
     the same id are one query, also where a file ends between them. A query that comes back later is refused, unless its
     rows are to be brought together (`regrouped`). Only data sets that are whole by themselves (`concatenate`) may not
     share a query at all.
@@ -225,7 +225,7 @@ def group_rows(
         return None, Queries(np.append(starts, n)), row_ids[starts]
     if not regroup:
         raise DataError(
-            f"The rows of query {row_ids[row]} are not neighbours: it starts again at row {row} (counted from 0). "
+            f"The rows of query {row_ids[row]} are not neighbors: it starts again at row {row} (counted from 0). "
             "Sort the rows by query, or ask for",
             remedy=Remedy("{regroup}.", regroup=True),
         )

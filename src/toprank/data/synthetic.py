@@ -60,7 +60,7 @@ def synthetic(
         n_documents: documents in each query, or the smallest and the largest number, drawn evenly between.
         n_features: number of features, all standard normal.
         n_grades: number of grades, 0 … n_grades - 1.
-        truth: s(x) is ``"linear"``, w·x, or ``"nonlinear"``, Σ w_c (sin 2x_c + x_c x_{c+1}), standardised.
+        truth: s(x) is ``"linear"``, w·x, or ``"nonlinear"``, Σ w_c (sin 2x_c + x_c x_{c+1}), standardized.
         skew: how rare high grades are: a share ∝ exp(-skew k) of the documents has grade k. 0: all equally common.
         noise: temperature of the grades around s(x), whose own spread is 1; 0 makes them a function of x.
         irrelevant: how many of the features have no effect.

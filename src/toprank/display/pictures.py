@@ -1,6 +1,6 @@
 """Plots as values that a notebook shows and a file keeps, without a plotting library.
 
-In a notebook a plot takes the colour of the text around it, whatever the theme; its own colours are visible on white
+In a notebook a plot takes the color of the text around it, whatever the theme; its own colors are visible on white
 and on black. A file has its own background, light or dark like the reader's system.
 """
 
@@ -24,7 +24,7 @@ from toprank.display.svg import (
     Markup,
     Scale,
     axes,
-    colour,
+    color,
     dashes,
     figure,
     join,
@@ -209,7 +209,7 @@ def signed_bars(name: str, rows: Sequence[tuple[str, str, float, float, float]],
 
 @dataclass(frozen=True)
 class Line:
-    """A curve. `style` is the number of its system, which determines colour, marker and dashes."""
+    """A curve. `style` is the number of its system, which determines color, marker and dashes."""
 
     name: str
     x: tuple[float, ...]
@@ -283,4 +283,4 @@ def _line(line: Line, x: Scale, y: Scale, chart: Chart) -> Markup:
 
 def curve(style: int, points: Sequence[tuple[float, float]], *about: Markup) -> Markup:
     """Draw the line of a system through points of the figure."""
-    return tag("path", *about, d=path(points), cls=f"curve {colour(style)}", stroke_dasharray=dashes(style))
+    return tag("path", *about, d=path(points), cls=f"curve {color(style)}", stroke_dasharray=dashes(style))

@@ -1,7 +1,7 @@
 """HTML and SVG without a library: markup that is always escaped, and the few elements that plots are made of.
 
 `tag` writes plain text as text, and only `Markup` as markup. Plots are drawn for a width of 360 pixels, so that a phone
-shows them at their own size; wide pages put several side by side. Colours come from the style sheet, by classes:
+shows them at their own size; wide pages put several side by side. Colors come from the style sheet, by classes:
 ``s0`` … ``s6`` for systems, which also differ by marker.
 """
 
@@ -90,7 +90,7 @@ def shortened(value: str, limit: int) -> str:
 # ---- plots ----
 
 
-COLOURS = 7  # the colour-blind safe palette of Okabe and Ito, without its yellow, which white paper swallows
+COLOURS = 7  # the color-blind safe palette of Okabe and Ito, without its yellow, which white paper swallows
 WIDTH = 360.0
 Ticks = Sequence[tuple[float, str]]
 _DASHES = (None, "6 3", "2 2.5", "8 3 2 3")
@@ -192,21 +192,21 @@ _CORNERS: tuple[Callable[[float], list[tuple[float, float]]] | None, ...] = (
 )
 
 
-def colour(style: int) -> str:
-    """The class that gives a system its colour."""
+def color(style: int) -> str:
+    """The class that gives a system its color."""
     return f"s{style % COLOURS}"
 
 
 def dashes(style: int) -> str | None:
-    """The dashes of a system's line; solid until colours and markers have been used up."""
+    """The dashes of a system's line; solid until colors and markers have been used up."""
     return _DASHES[(style // COLOURS) % len(_DASHES)]
 
 
 def marker(style: int, x: float, y: float, words: str | None = None, size: float = 3.6) -> Markup:
-    """The mark of a system, by shape and colour; hollow once all have been used."""
+    """The mark of a system, by shape and color; hollow once all have been used."""
     corners = _CORNERS[style % COLOURS]
     hollow = " hollow" if (style // COLOURS) % 2 else ""
-    classes = f"mark {colour(style)}{hollow}"
+    classes = f"mark {color(style)}{hollow}"
     inside = None if words is None else title(words)
     if corners is None:
         return tag("circle", inside, cx=float(x), cy=float(y), r=size, cls=classes)
@@ -216,5 +216,5 @@ def marker(style: int, x: float, y: float, words: str | None = None, size: float
 
 def swatch(style: int) -> Markup:
     """Line and mark of a system, for a legend or a table."""
-    line = tag("line", x1=1, x2=25, y1=7, y2=7, cls=f"curve {colour(style)}", stroke_dasharray=dashes(style))
+    line = tag("line", x1=1, x2=25, y1=7, y2=7, cls=f"curve {color(style)}", stroke_dasharray=dashes(style))
     return tag("svg", line, marker(style, 13, 7), cls="swatch", viewBox="0 0 26 14", aria_hidden="true")

@@ -17,7 +17,7 @@ from toprank.errors import DataError, Remedy, ToprankError, joined
 def split_queries_finding(
     path: PathLike, name: str, data: RankingData, refusal: DataError, options: dict[str, Any], *, table: bool
 ) -> Finding:
-    """Return the finding that the rows of some queries are not neighbours; `refusal` is the reader's error.
+    """Return the finding that the rows of some queries are not neighbors; `refusal` is the reader's error.
 
     Readers of a `table` group its rows by query, so this is only a note there.
     """
@@ -47,7 +47,7 @@ def _scattered(ids: list[str]) -> list[str]:
 
 
 def _ids_in_order(path: PathLike, options: dict[str, Any]) -> list[str]:
-    """The query ids in the order of the rows, as the file has them; one for each row, or for neighbours that agree."""
+    """The query ids in the order of the rows, as the file has them; one for each row, or for neighbors that agree."""
     from toprank.data.files import format_of
     from toprank.data.letor.survey import survey_chunks
 
@@ -70,7 +70,7 @@ def check_file(
 ) -> Report:
     """Read files and examine them; several files are the splits of one collection.
 
-    Rows of a query that are not neighbours, which a reader refuses, are a finding here.
+    Rows of a query that are not neighbors, which a reader refuses, are a finding here.
 
     Args:
         paths: one file or several.

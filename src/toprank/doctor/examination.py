@@ -104,7 +104,7 @@ def _scales(examined: Examined, which: Mask) -> Iterator[Finding]:
         f"{2 * ranges.max():.3g} for {examined.feature(wide)}."
     )
     remedy = (
-        "Nothing for the rankers here: linear models and networks standardise features by themselves, trees do not "
+        "Nothing for the rankers here: linear models and networks standardize features by themselves, trees do not "
         "mind. Scale them for other tools."
     )
     yield Finding("scales", "note", sentence, int(np.count_nonzero(ranges < ranges.max() / _WILD)), (), remedy)
@@ -130,7 +130,7 @@ def rows_findings(examined: Examined) -> Iterator[Finding]:
 
 
 def _alike(keys: Words) -> tuple[IntArray, IntArray]:
-    """Pairs of neighbours (first, second) among documents with equal keys, so that g alike give g - 1 pairs."""
+    """Pairs of neighbors (first, second) among documents with equal keys, so that g alike give g - 1 pairs."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     again = np.flatnonzero(ordered[1:] == ordered[:-1])

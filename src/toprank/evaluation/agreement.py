@@ -185,7 +185,7 @@ def judges(
         runs: name → run, two or more, to order under each judge.
         metrics: metrics of the runs.
         trained: name → ranker: which of the runs were made by rankers whose training data carried a column ``judge``. A
-            caveat names those that are judged by a judge that they learnt from.
+            caveat names those that are judged by a judge that they learned from.
         weights: of the weighted kappa: ``quadratic`` or ``linear``, by how many of the grades that occur lie between.
         level: of Krippendorff's alpha: ``ordinal``, ``nominal`` or ``interval``.
         confidence: level of the intervals (a jackknife over queries), and of the tests between systems.

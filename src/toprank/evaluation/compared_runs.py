@@ -27,7 +27,7 @@ class JudgedRuns(NamedTuple):
         missing: system → ids of the judged queries that its run does not answer; systems that lack none are not there.
         omissions: the same in sentences, and what else was left out.
         runs: the runs by system; empty for scores.
-        documents: the judgments, or the labelled data.
+        documents: the judgments, or the labeled data.
     """
 
     evaluations: dict[str, Evaluation]
@@ -38,7 +38,7 @@ class JudgedRuns(NamedTuple):
 
 
 def are_runs(systems: Mapping[str, Any], data: Any) -> bool:
-    """Whether the systems are runs to be judged by qrels, and not scores of labelled data."""
+    """Whether the systems are runs to be judged by qrels, and not scores of labeled data."""
     judgments = isinstance(data, Qrels | Mapping | str) or hasattr(data, "__fspath__") or hasattr(data, "columns")
     return judgments or any(isinstance(system, Run) for system in systems.values())
 

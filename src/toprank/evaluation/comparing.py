@@ -55,7 +55,7 @@ def compare(
     Args:
         systems: Name → scores, one score per document of `data`, in the order of ``data.X``; or name → run: what
             `evaluate_run` takes.
-        data: The labelled documents, as for `evaluate`; for runs the judgments, as for `evaluate_run`.
+        data: The labeled documents, as for `evaluate`; for runs the judgments, as for `evaluate_run`.
         metrics: Metrics, as for `evaluate`.
         convention: Evaluation convention; by default "standard" for scores and "trec_eval" for runs. It also says
             whether a query that a run does not answer counts 0 or is left out; `complete=` overrules it.

@@ -38,7 +38,7 @@ class ComparedInputs:
 
     Attributes:
         systems: Name → scores in the order of the data, or runs.
-        data: The labelled documents, or the judgments of runs.
+        data: The labeled documents, or the judgments of runs.
         measures: The metrics by their names.
         convention: The rules.
         options: Further options of `evaluate`, or of `evaluate_run`.
@@ -207,7 +207,7 @@ class Comparison(Record):
         return (
             f"p: paired {self.test} test, two-sided{flips}, {correction if corrected else 'uncorrected'}; "
             f"* at level {self.alpha:g}. "
-            f"Intervals: studentised bootstrap, {self.resamples:,} resamples, each for itself. "
+            f"Intervals: studentized bootstrap, {self.resamples:,} resamples, each for itself. "
             f"Needed: queries for power {self.power:g} at level {strict}. "
             f"p (±{self.margin:g}): equivalence, {equivalence}. "
             f"Seed {self.seed}."

@@ -126,7 +126,7 @@ class Evaluation(Record):
             by: a column that the data carry along (``"device"``); ``"head:COLUMN"`` for head and tail queries by a
                 column of numbers, by ``"head:documents"`` or by ``"head:weight"``; or one value for each query, in
                 their order or as ``{query id: value}``.
-            confidence: of the intervals (bootstrap, studentised).
+            confidence: of the intervals (bootstrap, studentized).
             least: slices with fewer queries have no interval.
             resamples: of the bootstrap.
             seed: of the resamples.

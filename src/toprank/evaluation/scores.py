@@ -52,7 +52,7 @@ def evaluate(
     Args:
         scores: one number for each document, higher ranks first: in the order of ``data.X``, or of the labels where
             these are given; a pandas column is aligned by its index. NaN is refused.
-        data: the labelled documents: a `RankingData`, or just the labels, with `qid`.
+        data: the labeled documents: a `RankingData`, or just the labels, with `qid`.
         metrics: names or measures, for example ``["ndcg@10", "map", "err@20"]``.
         qid: the query of each document, where `data` are plain labels; rows need not be grouped.
         convention: the rules, by name (see `toprank.metrics.CONVENTIONS`).

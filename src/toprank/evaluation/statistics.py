@@ -50,7 +50,7 @@ class ComparisonOptions:
     test: Annotated[Test, Option("The paired test behind the p-values.")] = "randomization"
     correction: Annotated[Correction, Option("Correction over all pairs and metrics.")] = "holm"
     confidence: Annotated[float, Option("Confidence level of the intervals.", 0.5, 0.9999)] = 0.95
-    flips: Annotated[int, Option("Random sign flips of the randomisation test.", 1)] = 100_000
+    flips: Annotated[int, Option("Random sign flips of the randomization test.", 1)] = 100_000
     resamples: int = 10_000
     margin: Annotated[float, Option("Differences up to this much are called equivalent.", 0)] = 0.01
     power: float = 0.8

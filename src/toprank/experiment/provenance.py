@@ -89,7 +89,7 @@ def key_of(fingerprints: Mapping[str, str], system: Any, seed: int | None, metri
 
 
 def described(value: Any) -> Any:
-    """A value (a hyper-parameter, a loss, an estimator) in plain terms: equal descriptions, equal behaviour.
+    """A value (a hyper-parameter, a loss, an estimator) in plain terms: equal descriptions, equal behavior.
 
     Functions and classes from elsewhere are described with their source, so that a loss of your own is trained again
     once you change it. What their modules import is not followed.

@@ -34,7 +34,7 @@ _COLUMNS = ("dataset", "fold", "qid", "documents", "relevant", "system", "seed",
 
 
 class ResultBlock(NamedTuple):
-    """Neighbouring rows that differ only in their query."""
+    """Neighboring rows that differ only in their query."""
 
     dataset: str
     fold: str
@@ -318,7 +318,7 @@ def _methods(compared: Comparison, seeds: int) -> str:
     family = f"{correction} {compared.tests} ({count_of(systems, 'system')} × {count_of(metrics, 'metric')})"
     return (
         f"*: p ≤ {compared.alpha:g}, paired {compared.test} test on the pooled queries, two-sided, {family}. "
-        f"Intervals: studentised bootstrap, {compared.resamples:,} resamples, each for itself. Seed {compared.seed}."
+        f"Intervals: studentized bootstrap, {compared.resamples:,} resamples, each for itself. Seed {compared.seed}."
         f"{_SEEDED if seeds > 1 else ''}"
     )
 

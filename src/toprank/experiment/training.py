@@ -43,7 +43,7 @@ from toprank.rankers.base import Ranker
 def signed_weights(ranker: Ranker) -> tuple[str, FloatArray] | None:
     """What the numbers mean, and one for each feature; None where the ranker has no coefficients."""
     coef = getattr(ranker, "coef_", None)
-    spread = getattr(getattr(ranker, "standardisation_", None), "spread", None)
+    spread = getattr(getattr(ranker, "standardization_", None), "spread", None)
     if coef is not None and np.ndim(coef) == 1:
         scale = np.ones(len(coef)) if spread is None else spread
         return "Weight of a standard deviation", np.asarray(coef * scale, dtype=np.float64)
@@ -222,7 +222,7 @@ class _Worker:
 
             environment = dict.fromkeys(_THREAD_VARIABLES, str(task.threads))
             beginning = (os.getpid(), str(self._scratch))
-            self._pool = ProcessPoolExecutor(1, initializer=_initialise, initargs=beginning, env=environment)
+            self._pool = ProcessPoolExecutor(1, initializer=_initialize, initargs=beginning, env=environment)
         # As bytes: what cannot be rebuilt there is then said of this cell, not of the pool.
         future: Future[Outcome] = self._pool.submit(_answer, pickle.dumps(task))
         return future
@@ -251,7 +251,7 @@ def _epitaph(message: str) -> str:
 # ---- in the other process ----
 
 
-def _initialise(parent: int, scratch: str) -> None:
+def _initialize(parent: int, scratch: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asked, who then ends us
     os.dup2(2, 1)  # whatever a library prints must not mix with the output of a command
     threading.Thread(target=_leave_with, args=(parent, scratch), daemon=True).start()

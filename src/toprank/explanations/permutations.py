@@ -128,11 +128,11 @@ def importance(
     """Measure the permutation importance of features: how much of a metric is lost if their values are shuffled.
 
     The loss of a query is its metric less the mean of its metric over `repeats` shuffles. Losses are paired by query:
-    intervals are studentised bootstraps over queries, p-values those of the randomization test, corrected by Holm.
+    intervals are studentized bootstraps over queries, p-values those of the randomization test, corrected by Holm.
 
     Args:
         ranker: a fitted ranker.
-        data: labelled data, best some that the ranker was not trained on.
+        data: labeled data, best some that the ranker was not trained on.
         metric: the metric that judges the ranking.
         features: names or numbers of the features to look at; None: all.
         rule: ``within``: shuffle values among the documents of each query; ``across``: among all documents, which also
@@ -174,7 +174,7 @@ def importance(
     scope = f"{rule} {'queries' if rule == 'within' else 'all documents'}"
     how = (
         f"Each feature was shuffled {repeats} times {scope} (seed {seed}), {len(before.qids):,} queries; intervals by "
-        f"studentised bootstrap over queries ({_RESAMPLES:,} resamples), p by the randomization test."
+        f"studentized bootstrap over queries ({_RESAMPLES:,} resamples), p by the randomization test."
     )
     tested = _TestedLosses.of(losses, confidence, {"seed": seed, "threads": threads})
     order = np.argsort(-tested.means, kind="stable")

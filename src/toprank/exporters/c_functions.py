@@ -30,10 +30,10 @@ void {name}_scores(const double *rows, long n, double *scores) {{
 FUNCTIONS = {
     "wide": """
 /* The features that stay as they are, and room for what is made of the others behind them. */
-static void wide(const double *x, int n, const int *numbers, const double *centre, int width, double *out) {
+static void wide(const double *x, int n, const int *numbers, const double *center, int width, double *out) {
     for (int j = 0; j < n; j++) {
-        out[j] = centre ? x[numbers[j]] - centre[j] : x[numbers[j]];
-        if (centre && isnan(out[j])) out[j] = 0.0;
+        out[j] = center ? x[numbers[j]] - center[j] : x[numbers[j]];
+        if (center && isnan(out[j])) out[j] = 0.0;
     }
     for (int j = n; j < width; j++) out[j] = 0.0;
 }
@@ -58,12 +58,12 @@ static double sigmoid(double z) {
 }
 """,
     "linear": """
-static void linear(const double *x, int d, int n, const double *centre, const double *scale, const double *weights,
+static void linear(const double *x, int d, int n, const double *center, const double *scale, const double *weights,
                    const double *intercepts, const double *missing, double *out) {
     for (int k = 0; k < n; k++) {
         double sum = 0.0;
         for (int j = 0; j < d; j++)
-            sum += isnan(x[j]) ? missing[k * d + j] : weights[k * d + j] * ((x[j] - centre[j]) * scale[j]);
+            sum += isnan(x[j]) ? missing[k * d + j] : weights[k * d + j] * ((x[j] - center[j]) * scale[j]);
         out[k] = sum + intercepts[k];
     }
 }
@@ -125,8 +125,8 @@ static double interpolated(double x, int n, const double *knots, int from_above)
     return ((double)(low + 1) / (n - 1) - share) / (b - a) * (x - a) + share;
 }
 
-/* Features mapped (1: sign(x) log(1 + |x|); 2: the share of knots below), standardised, in single precision. */
-static void inputs(const double *x, int d, int kind, const double *centre, const double *spread, const double *missing,
+/* Features mapped (1: sign(x) log(1 + |x|); 2: the share of knots below), standardized, in single precision. */
+static void inputs(const double *x, int d, int kind, const double *center, const double *spread, const double *missing,
                    int n_knots, const double *knots, double *out) {
     for (int j = 0; j < d; j++) {
         double y = x[j];
@@ -135,7 +135,7 @@ static void inputs(const double *x, int d, int kind, const double *centre, const
             const double *own = knots + (long)j * n_knots;
             y = 0.5 * (interpolated(y, n_knots, own, 0) + (1.0 - interpolated(-y, n_knots, own, 1)));
         }
-        out[j] = (double)(float)(isnan(x[j]) ? missing[j] : (y - centre[j]) / spread[j]);
+        out[j] = (double)(float)(isnan(x[j]) ? missing[j] : (y - center[j]) / spread[j]);
     }
 }
 

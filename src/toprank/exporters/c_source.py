@@ -65,8 +65,8 @@ class _CWriter:
         name = self._name("wide")
         self.steps.append(f"double {name}[{part.width}];")
         numbers = self.array("numbers", part.numbers, "int")
-        centre = "0" if part.centre is None else self.array("centre", part.centre)
-        self.steps.append(f"wide({x}, {len(part.numbers)}, {numbers}, {centre}, {part.width}, {name});")
+        center = "0" if part.center is None else self.array("center", part.center)
+        self.steps.append(f"wide({x}, {len(part.numbers)}, {numbers}, {center}, {part.width}, {name});")
         for feature, where in part.categories:
             table = self.array("where", where, "int")
             self.steps.append(f"mark({x}[{feature}], {len(where)}, {table}, {name});")
@@ -85,9 +85,9 @@ class _CWriter:
         self.steps.append(f"double {name}[{part.outputs}];")
         if isinstance(part, LinearFunction):
             self.functions.add("linear")
-            parts = ("centre", "scale", "weights", "intercepts", "missing")
+            parts = ("center", "scale", "weights", "intercepts", "missing")
             tables = ", ".join(self.array(table, getattr(part, table)) for table in parts)
-            self.steps.append(f"linear({x}, {len(part.centre)}, {part.outputs}, {tables}, {name});")
+            self.steps.append(f"linear({x}, {len(part.center)}, {part.outputs}, {tables}, {name});")
         elif isinstance(part, Forest):
             self.functions.add("forest")
             self.steps.append(f"forest({x}, {self._trees(part)}, {name});")
@@ -129,12 +129,12 @@ class _CWriter:
 
     def _network(self, part: Network, x: str, name: str) -> None:
         self.functions |= {"sigmoid", "network"}
-        d, n_knots = len(part.centre), len(part.knots)
+        d, n_knots = len(part.center), len(part.knots)
         sizes = [d, *(len(layer.bias) for layer in part.layers)]
         layers = self._name("layer")
         self.steps.append(f"double {layers}[2][{max(sizes)}];")
         kind = ("identity", "log1p", "quantile").index(part.transform)
-        tables = ", ".join(self.array(table, getattr(part, table)) for table in ("centre", "spread", "missing"))
+        tables = ", ".join(self.array(table, getattr(part, table)) for table in ("center", "spread", "missing"))
         knots = self.array("knots", part.knots.T)
         self.steps.append(f"inputs({x}, {d}, {kind}, {tables}, {n_knots}, {knots}, {layers}[0]);")
         for number, layer in enumerate(part.layers):

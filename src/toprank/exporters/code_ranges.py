@@ -49,8 +49,8 @@ def most_leaves(forest: Forest) -> int:
     return max(_ALWAYS, GROWTH * len(forest.values))
 
 
-def neighbourly_numbers(forest: Forest, feature: int, n_levels: int) -> IntArray:
-    """Number the codes of a category from 1 on so that levels which go the same ways are neighbours.
+def neighborly_numbers(forest: Forest, feature: int, n_levels: int) -> IntArray:
+    """Number the codes of a category from 1 on so that levels which go the same ways are neighbors.
 
     Levels are ordered by what the splits by them add to the score, which makes a set few ranges.
     """

@@ -95,7 +95,7 @@ def _coarse(formula: Formula, feature: int) -> float:
     features, thresholds = formula.thresholds
     own = np.unique(thresholds[features == feature])
     own = own[np.abs(own) < FAR]
-    expected = _centres(formula, feature)
+    expected = _centers(formula, feature)
     size = float(np.abs(np.concatenate([own, expected])).max(initial=0.0))
     collapse = len(np.unique(single_below(own))) < len(own) and size > 1.0
     kind = "number" if formula.encoding is None else formula.encoding.columns[feature].kind
@@ -105,19 +105,19 @@ def _coarse(formula: Formula, feature: int) -> float:
     return size if size >= MOST_WHOLE or collapse or timed else 0.0
 
 
-def _centres(formula: Formula, feature: int) -> FloatArray:
+def _centers(formula: Formula, feature: int) -> FloatArray:
     """Return what linear functions and networks take for the middle of a feature."""
-    centres: list[float] = []
+    centers: list[float] = []
     for part, features, *_ in formula.functions:
         if isinstance(part, Forest):
             continue
         for column in np.flatnonzero(features == feature).tolist():
-            middle = float(part.centre[column])
+            middle = float(part.center[column])
             if isinstance(part, LinearFunction):
-                centres += [middle] if part.weights[:, column].any() else []
+                centers += [middle] if part.weights[:, column].any() else []
             elif part.transform == "quantile":
-                centres.append(float(np.abs(part.knots[:, column]).max()))
+                centers.append(float(np.abs(part.knots[:, column]).max()))
             else:
                 # e^80 is beyond all that single precision holds whole, and expm1 does not overflow
-                centres.append(float(np.expm1(min(abs(middle), 80.0))) if part.transform == "log1p" else middle)
-    return np.array(centres)
+                centers.append(float(np.expm1(min(abs(middle), 80.0))) if part.transform == "log1p" else middle)
+    return np.array(centers)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Level, codes_of, listed
-from toprank.exporters.code_ranges import neighbourly_numbers, with_ranges
+from toprank.exporters.code_ranges import neighborly_numbers, with_ranges
 from toprank.exporters.formats import ELSEWHERE, table_remarks
 from toprank.rankers.formula import Formula, LinearFunction, Wide
 from toprank.rankers.trees.forest import Forest
@@ -79,7 +79,7 @@ class LevelNumbers:
             return cls({}, {})
         columns = {place: encoding.columns[place] for place in encoding.categories}
         sizes = {place: len(column.levels) for place, column in columns.items()}
-        return cls(columns, {place: neighbourly_numbers(forest, place, size) for place, size in sizes.items()})
+        return cls(columns, {place: neighborly_numbers(forest, place, size) for place, size in sizes.items()})
 
     def __bool__(self) -> bool:
         """Whether there is a category."""
@@ -123,7 +123,7 @@ class LevelNumbers:
         if by_query:
             remarks.append(
                 f"{feature_file} asks the documents' {listed(by_query)} for each level, and makes its number of it: "
-                "such a field holds the level as it is in the table, not analysed. Where a feature of your own takes "
+                "such a field holds the level as it is in the table, not analyzed. Where a feature of your own takes "
                 f"the place, it gives the number that {file} has for the level, and 0 for any other or none."
             )
         if by_number:
@@ -172,20 +172,20 @@ def level_columns(formula: Formula) -> LevelColumns | None:
             own = [terms[code] for code in np.flatnonzero(where == column).tolist()]
             numbers[len(names)] = field, dict.fromkeys(own, 1)
             names.append(f"{field}={own[0] if len(own) == 1 else '(other)'}")
-    part = _without_centre_of_levels(wide, wide.part)
+    part = _without_center_of_levels(wide, wide.part)
     return LevelColumns(replace(formula, features=tuple(names), part=part, encoding=None), numbers)
 
 
-def _without_centre_of_levels(wide: Wide, part: LinearFunction) -> LinearFunction:
-    """Return the same function of raw numbers, and of zeros and ones that are not centred."""
+def _without_center_of_levels(wide: Wide, part: LinearFunction) -> LinearFunction:
+    """Return the same function of raw numbers, and of zeros and ones that are not centered."""
     k = len(wide.numbers)
-    slopes, centre, missing = part.weights * part.scale, part.centre.copy(), part.missing.copy()
-    intercept = part.intercepts - slopes[:, k:] @ centre[k:]
-    if wide.centre is not None:  # a missing number then counts as the centre
-        missing[:, :k] = -slopes[:, :k] * centre[:k]
-        centre[:k] += wide.centre
-    centre[k:], missing[:, k:] = 0.0, 0.0
-    return LinearFunction(centre, part.scale, part.weights, intercept, missing)
+    slopes, center, missing = part.weights * part.scale, part.center.copy(), part.missing.copy()
+    intercept = part.intercepts - slopes[:, k:] @ center[k:]
+    if wide.center is not None:  # a missing number then counts as the center
+        missing[:, :k] = -slopes[:, :k] * center[:k]
+        center[:k] += wide.center
+    center[k:], missing[:, k:] = 0.0, 0.0
+    return LinearFunction(center, part.scale, part.weights, intercept, missing)
 
 
 def column_refusal(columns: LevelColumns) -> str | None:
@@ -213,7 +213,7 @@ def column_refusal(columns: LevelColumns) -> str | None:
 # ---- models of search engines ----
 
 
-class CentredWeights(NamedTuple):
+class CenteredWeights(NamedTuple):
     """Σ_j w_j (x_j − mean_j), with weights in single precision: the score of a linear function less `constant`.
 
     Weights of raw features would do, but if a mean dwarfs the spread (a date, a count) single precision would round
@@ -230,17 +230,17 @@ class CentredWeights(NamedTuple):
     filled: FloatArray
 
 
-def centred_weights(formula: Formula) -> CentredWeights:
+def centered_weights(formula: Formula) -> CenteredWeights:
     """Write a linear function about the means that its first part knows."""
     linear, first = formula.linear, formula.functions[0].part
     assert linear is not None
     assert isinstance(first, LinearFunction)
     weights = linear.weights[0]
     used = weights != 0.0
-    centre = np.where(used, first.centre, 0.0).astype(np.float32).astype(np.float64)
+    center = np.where(used, first.center, 0.0).astype(np.float32).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         filled = np.where(used, linear.missing[0] / weights, 0.0)
-    return CentredWeights(weights, centre, float(linear.intercepts[0] + weights @ centre), filled)
+    return CenteredWeights(weights, center, float(linear.intercepts[0] + weights @ center), filled)
 
 
 class EngineModel(NamedTuple):
@@ -252,7 +252,7 @@ class EngineModel(NamedTuple):
     """
 
     formula: Formula
-    linear: CentredWeights | None
+    linear: CenteredWeights | None
     levels: LevelNumbers
     terms: NumbersOfTerms
 
@@ -261,7 +261,7 @@ class EngineModel(NamedTuple):
         """Choose the form in which an engine computes the features of a formula."""
         levels = LevelNumbers.of(formula)
         written, terms = level_columns(formula) or (formula, levels.of_terms)
-        return cls(written, None if written.linear is None else centred_weights(written), levels, terms)
+        return cls(written, None if written.linear is None else centered_weights(written), levels, terms)
 
     def feature_remarks(self, table: Formula) -> list[str]:
         """Say what the fields of documents must hold; `table`: the formula of the table's own columns."""
@@ -287,7 +287,7 @@ class EngineModel(NamedTuple):
             fields = sorted({field for field, _ in self.terms.values()})
             remarks.append(
                 f"{file} asks the documents' {listed(fields)} for {len(self.terms):,} levels, a feature each, 1 where "
-                "a document has it: such a field holds the level as it is in the table, not analysed."
+                "a document has it: such a field holds the level as it is in the table, not analyzed."
             )
         return remarks
 

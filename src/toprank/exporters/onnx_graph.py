@@ -120,9 +120,9 @@ class _Graph:
         nodes, blocks, first = self.nodes, [], len(part.numbers)
         if first:
             numbers = nodes("Gather", self._X, nodes.constant(part.numbers), axis=1)
-            if part.centre is not None:
-                centred = nodes("Sub", numbers, nodes.constant(part.centre))
-                numbers = nodes("Where", nodes("IsNaN", numbers), nodes.constant(0.0), centred)
+            if part.center is not None:
+                centered = nodes("Sub", numbers, nodes.constant(part.center))
+                numbers = nodes("Where", nodes("IsNaN", numbers), nodes.constant(0.0), centered)
             blocks.append(numbers)
         for feature, where in part.categories:
             size, width = len(where), int(where.max(initial=first - 1)) + 1 - first
@@ -159,8 +159,8 @@ class _Graph:
 
     def _linear(self, part: LinearFunction) -> str:
         nodes = self.nodes
-        centred = nodes("Mul", nodes("Sub", self._X, nodes.constant(part.centre)), nodes.constant(part.scale))
-        product = nodes("MatMul", self._filled(centred, np.zeros(self.d)), nodes.constant(part.weights.T))
+        centered = nodes("Mul", nodes("Sub", self._X, nodes.constant(part.center)), nodes.constant(part.scale))
+        product = nodes("MatMul", self._filled(centered, np.zeros(self.d)), nodes.constant(part.weights.T))
         total = nodes("Add", product, nodes.constant(part.intercepts))
         if not part.missing.any():
             return total
@@ -174,13 +174,13 @@ class _Graph:
         mapped = self._X
         if part.transform != "identity":
             mapped = self._signed_log() if part.transform == "log1p" else self._shares(part.knots)
-        centred = nodes("Sub", mapped, nodes.constant(part.centre))
-        filled = self._filled(nodes("Div", centred, nodes.constant(part.spread)), part.missing)
+        centered = nodes("Sub", mapped, nodes.constant(part.center))
+        filled = self._filled(nodes("Div", centered, nodes.constant(part.spread)), part.missing)
         Z = nodes("Cast", nodes("Cast", filled, to=nodes.FLOAT), to=nodes.DOUBLE)  # as the network saw it in training
         for layer in part.layers:
             Z = nodes("Add", nodes("MatMul", Z, nodes.constant(layer.weights.T)), nodes.constant(layer.bias))
             if layer.norm is not None:
-                Z = self._normalised(Z, *layer.norm)
+                Z = self._normalized(Z, *layer.norm)
             Z = self._activated(Z, layer.activation)
         return Z
 
@@ -220,7 +220,7 @@ class _Graph:
         start = looked_up(np.concatenate([flat, np.broadcast_to(shares, knots.shape)]))
         return nodes("Add", nodes("Mul", slopes, nodes("Sub", X, begins)), start)
 
-    def _normalised(self, Z: str, weight: FloatArray, bias: FloatArray) -> str:
+    def _normalized(self, Z: str, weight: FloatArray, bias: FloatArray) -> str:
         nodes, last = self.nodes, self.nodes.constant(np.array([1]))
         off = nodes("Sub", Z, nodes("ReduceMean", Z, last))
         variance = nodes("ReduceMean", nodes("Mul", off, off), last)

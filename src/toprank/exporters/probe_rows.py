@@ -157,10 +157,10 @@ def _expected(part: LinearFunction | Forest | Network, column: int, rng: np.rand
     if isinstance(part, Forest):
         return np.zeros(0)
     if isinstance(part, LinearFunction):
-        return np.asarray(part.centre[column] + rng.normal(size=64) / part.scale[column])
+        return np.asarray(part.center[column] + rng.normal(size=64) / part.scale[column])
     if part.transform == "quantile":
         return np.asarray(rng.choice(part.knots[:, column], 64))
-    mapped = part.centre[column] + part.spread[column] * rng.normal(size=64)
+    mapped = part.center[column] + part.spread[column] * rng.normal(size=64)
     return np.asarray(np.sign(mapped) * np.expm1(np.abs(mapped)) if part.transform == "log1p" else mapped)
 
 

@@ -38,9 +38,9 @@ def score(X):
 
 _FUNCTIONS = {
     "_wide": """
-def _wide(X, numbers, centre, categories, width, means=()):
+def _wide(X, numbers, center, categories, width, means=()):
     Z = np.zeros((len(X), width))
-    Z[:, : len(numbers)] = X[:, numbers] if centre is None else np.nan_to_num(X[:, numbers] - centre)
+    Z[:, : len(numbers)] = X[:, numbers] if center is None else np.nan_to_num(X[:, numbers] - center)
     for feature, where in categories.items():  # the column of each code
         codes = X[:, feature]
         known = np.flatnonzero((codes >= 0) & (codes < len(where)) & (codes == np.floor(codes)))
@@ -55,9 +55,9 @@ def _wide(X, numbers, centre, categories, width, means=()):
     return Z
 """,
     "_linear": """
-def _linear(X, centre, scale, weights, intercepts, missing):
+def _linear(X, center, scale, weights, intercepts, missing):
     gone = np.isnan(X)
-    return np.where(gone, 0.0, (X - centre) * scale) @ weights.T + intercepts + gone @ missing.T
+    return np.where(gone, 0.0, (X - center) * scale) @ weights.T + intercepts + gone @ missing.T
 """,
     "_forest": """
 def _forest(X, intercepts, flushes, single_sums, trees):
@@ -88,7 +88,7 @@ def _tree(X, feature, threshold, default_left, missing, categories, left, right,
     return values[-1 - node]
 """,
     "_network": """
-def _network(X, transform, centre, spread, missing, knots, layers):
+def _network(X, transform, center, spread, missing, knots, layers):
     Y = X
     if transform == "log1p":
         Y = np.copysign(np.log1p(np.abs(X)), X)
@@ -97,7 +97,7 @@ def _network(X, transform, centre, spread, missing, knots, layers):
         below = [np.interp(x, k, shares) for x, k in zip(X.T, knots.T)]
         above = [1.0 - np.interp(-x, -k[::-1], shares) for x, k in zip(X.T, knots.T)]
         Y = 0.5 * (np.column_stack(below) + np.column_stack(above))
-    Z = np.where(np.isnan(X), missing, (Y - centre) / spread).astype(np.float32).astype(np.float64)
+    Z = np.where(np.isnan(X), missing, (Y - center) / spread).astype(np.float32).astype(np.float64)
     for weights, bias, activation, norm in layers:
         Z = Z @ weights.T + bias
         if norm is not None:
@@ -165,12 +165,12 @@ class _PythonWriter:
         if isinstance(part, Blend):
             return " + ".join(f"{factor!r} * {self.score(term, X)}" for factor, term in part.terms)
         if isinstance(part, Wide):
-            centre = "None" if part.centre is None else _array(part.centre)
+            center = "None" if part.center is None else _array(part.center)
             places = {feature: where.tolist() for feature, where in part.categories}
             means = "".join(
                 f"({mean.places!r}, {mean.sizes!r}, {_array(mean.table.astype(np.float64))}), " for mean in part.means
             )
-            arguments = f"{part.numbers.tolist()!r}, {centre}, {places!r}, {part.width}"
+            arguments = f"{part.numbers.tolist()!r}, {center}, {places!r}, {part.width}"
             constant = self._constant(f"({arguments}, ({means}))" if means else f"({arguments})")
             return self.score(part.part, f"{self._use('_wide')}({X}, *{constant})")
         if isinstance(part, GradeGains):
@@ -181,7 +181,7 @@ class _PythonWriter:
     def outputs(self, part: LinearFunction | Forest | Network, X: str) -> str:
         """Return the expression of a part that gives several numbers a row."""
         if isinstance(part, LinearFunction):
-            arrays = (part.centre, part.scale, part.weights, part.intercepts, part.missing)
+            arrays = (part.center, part.scale, part.weights, part.intercepts, part.missing)
             constant = self._constant(f"({', '.join(map(_array, arrays))})")
             return f"{self._use('_linear')}({X}, *{constant})"
         if isinstance(part, Forest):
@@ -194,7 +194,7 @@ class _PythonWriter:
             + ")"
             for layer in part.layers
         ]
-        inputs = ", ".join(_array(array) for array in (part.centre, part.spread, part.missing, part.knots))
+        inputs = ", ".join(_array(array) for array in (part.center, part.spread, part.missing, part.knots))
         constant = self._constant(
             f"({part.transform!r}, {inputs}, [\n" + "".join(f"    {layer},\n" for layer in layers) + "])"
         )

@@ -89,10 +89,10 @@ def _network(formula: Formula) -> _Network | str:
         if unknown := sorted({layer.activation for layer in inner.layers} - _ACTIVATIONS.keys()):
             return f"Solr has no activation '{unknown[0]}'. {ELSEWHERE}, or train with activation='relu' or 'tanh'."
         layers = [(layer.weights, layer.bias, _ACTIVATIONS[layer.activation]) for layer in inner.layers]
-        network = _Network(inner.centre, inner.spread, inner.centre + inner.spread * inner.missing, layers)
+        network = _Network(inner.center, inner.spread, inner.center + inner.spread * inner.missing, layers)
     elif isinstance(inner, LinearFunction) and not inner.missing.any():
         layers = [(inner.weights, inner.intercepts, "identity")]
-        network = _Network(inner.centre, 1.0 / inner.scale, inner.centre, layers)
+        network = _Network(inner.center, 1.0 / inner.scale, inner.center, layers)
     else:
         return (
             f"its score comes from the probabilities of several grades, and a model of Solr has one sum. {ELSEWHERE}."

@@ -194,8 +194,8 @@ def _around(threshold: float, single: bool) -> tuple[float, float]:
 def _splits(tree: Tree, grove: Grove, values: dict[int, FloatArray], single: bool) -> _Questions:
     forest, wide = grove
     threshold, nan_left, kind = tree.threshold, tree.nan_left.copy(), tree.missing
-    if wide is not None and wide.centre is not None:
-        threshold, nan_left = _uncentred(tree, wide.centre)
+    if wide is not None and wide.center is not None:
+        threshold, nan_left = _uncentered(tree, wide.center)
     feature = [_behind(wide, column) for column in tree.feature.tolist()]
     edges = [_around(float(t), single) for t in threshold]
     by_default = (kind == MISSING_ZERO).tolist()
@@ -221,10 +221,10 @@ def _splits(tree: Tree, grove: Grove, values: dict[int, FloatArray], single: boo
     return questions
 
 
-def _uncentred(tree: Tree, centre: FloatArray) -> tuple[FloatArray, BoolArray]:
+def _uncentered(tree: Tree, center: FloatArray) -> tuple[FloatArray, BoolArray]:
     """Return thresholds of raw features for a model that compares x − c and takes a missing value for c."""
-    threshold, inside = tree.threshold.copy(), tree.feature < len(centre)
-    c, t = centre[tree.feature[inside]], tree.threshold[inside]
+    threshold, inside = tree.threshold.copy(), tree.feature < len(center)
+    c, t = center[tree.feature[inside]], tree.threshold[inside]
     raw = t + c
     # Search the largest x with x − c <= t, rounded as `predict` rounds it. Each of the two roundings is at most half a
     # unit in the last place, so a few steps do. If x is far smaller than c they may not: the row then stands beside the

@@ -75,7 +75,7 @@ def _as_xgboost(node: Node) -> Node:
 
 
 def _tree(number: int, root: Node, n_features: int) -> dict[str, Any]:
-    """Return the columns of a tree: nodes level by level, so that both children of a node are neighbours."""
+    """Return the columns of a tree: nodes level by level, so that both children of a node are neighbors."""
     nodes, parents, left = [root], [_NO_PARENT], []
     for place, node in enumerate(nodes):
         left.append(len(nodes) if isinstance(node, Split) else -1)

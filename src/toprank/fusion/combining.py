@@ -3,10 +3,10 @@
 | method | score of a document d | source |
 |---|---|---|
 | ``rrf`` | Σ over runs 1 / (k + rank of d) | Cormack, Clarke & Büttcher 2009 |
-| ``combsum`` | Σ of normalised scores | Fox & Shaw 1994 |
+| ``combsum`` | Σ of normalized scores | Fox & Shaw 1994 |
 | ``combmnz`` | the same, times the number of runs that have d | Fox & Shaw 1994 |
-| ``combmax``, ``combmin`` | the largest, the least of the normalised scores of the runs that have d | Fox & Shaw 1994 |
-| ``weighted`` | Σ weight · normalised score | |
+| ``combmax``, ``combmin`` | the largest, the least of the normalized scores of the runs that have d | Fox & Shaw 1994 |
+| ``weighted`` | Σ weight · normalized score | |
 | ``borda`` | Σ of points: n for the first of n documents, n − 1 for the second …; those a run lacks share the rest | Aslam & Montague 2001 |
 | ``condorcet`` | documents that d beats in a majority of the runs, and half of those it ties with (Copeland's rule) | Montague & Aslam 2002 |
 """  # noqa: E501
@@ -65,7 +65,7 @@ _OF_SCORES: dict[str, Callable[[Ballots, FloatArray], FloatArray]] = {
     "combmin": lambda ballots, scores: np.where(ballots.there, scores, np.inf).min(axis=1),
 }
 OF_RANKS = ("rrf", "borda", "condorcet")
-"""Methods that look at ranks alone, and so need no normalisation."""
+"""Methods that look at ranks alone, and so need no normalization."""
 METHODS = ("rrf", *_OF_SCORES, "weighted", "borda", "condorcet", "learned")
 
 

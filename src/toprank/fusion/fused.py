@@ -106,7 +106,7 @@ def _check(method: Any, normalization: str | None, weights: Any, qrels: Any) -> 
     if method not in METHODS:
         raise UnknownNameError("method of fusion", str(method), METHODS)
     if normalization is not None and method in (*OF_RANKS, "learned"):
-        raise DataError(f"The method '{method}' takes no normalisation: leave it out.")
+        raise DataError(f"The method '{method}' takes no normalization: leave it out.")
     if weights is not None and method != "weighted":
         raise DataError(f"The method '{method}' takes no weights; 'weighted' does.")
     if qrels is not None and weights is not None:

@@ -1,7 +1,7 @@
 """Fusion that learns from judgments: weights of a sum, or a ranker over the runs' scores and ranks.
 
-No query is scored by what was learnt from its own judgments: queries are divided into folds, and each fold is scored by
-what was learnt from the others. Queries without judgments are scored by the mean over the folds.
+Scores are out of fold: queries are divided into folds, and each fold is scored by the model fitted on the others.
+Queries without judgments are scored by the mean over the folds.
 """
 
 from __future__ import annotations

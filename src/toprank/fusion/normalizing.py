@@ -9,7 +9,7 @@
 | ``z-score`` | (s − mean S) / std S |
 | ``rank`` | 1 − (rank − 1) / n |
 
-A document that a run does not have counts 0, whatever the normalisation. Divisors are at least 10⁻⁹: where all scores
+A document that a run does not have counts 0, whatever the normalization. Divisors are at least 10⁻⁹: where all scores
 of a query are equal, ``min-max``, ``sum`` and ``z-score`` are 0. (ranx does both in the same way.) Only ``max`` is
 refused where it means nothing: of scores below 0 that no score above 0 gives a measure.
 """
@@ -37,7 +37,7 @@ def _max(ballots: Ballots) -> FloatArray:
     pairs, runs = np.nonzero((largest <= 0) & (ballots.scores < 0))
     if len(pairs):
         raise DataError(
-            f"The normalisation 'max' divides by the largest score, and those of {ballots.names[runs[0]]} for query "
+            f"The normalization 'max' divides by the largest score, and those of {ballots.names[runs[0]]} for query "
             f"{ballots.qids[ballots.query[pairs[0]]]} are not above 0; take 'min-max', or 'rank'."
         )
     return ballots.scores / np.maximum(largest, _LEAST)
@@ -74,12 +74,12 @@ NORMALIZATIONS: dict[str, Callable[[Ballots], FloatArray]] = {
 
 
 def normalized(ballots: Ballots, name: str) -> FloatArray:
-    """The scores under a normalisation by name; 0 where a run does not have the document.
+    """The scores under a normalization by name; 0 where a run does not have the document.
 
     >>> ballots = Ballots.of({"a": {"q": {"x": 3.0, "y": 1.0}}, "b": {"q": {"y": 7.0}}})
     >>> normalized(ballots, "min-max").tolist()
     [[1.0, 0.0], [0.0, 0.0]]
     """
     if name not in NORMALIZATIONS:
-        raise UnknownNameError("normalisation of scores", str(name), NORMALIZATIONS)
+        raise UnknownNameError("normalization of scores", str(name), NORMALIZATIONS)
     return np.where(ballots.there, NORMALIZATIONS[name](ballots), 0.0)

@@ -46,7 +46,7 @@ class Judgments:
             do); None: those of `labels`.
         total_weight: the sum of the query weights (or the number of queries) of the whole data; None: of these queries.
         teacher: scores of another ranker, to learn from.
-        query_ids: one for each query, whole numbers or text, by which losses that draw recognise a query; None: the
+        query_ids: one for each query, whole numbers or text, by which losses that draw recognize a query; None: the
             numbers of the queries.
 
     >>> Judgments([0, 2, 1], Queries([0, 3])).top_grade
@@ -168,12 +168,12 @@ class Traits:
         smooth: differentiable everywhere (otherwise `grad` is a subgradient).
         exact_gradient: `grad` is the derivative of `value`. LambdaRank's is not: its pair weights depend on the ranks.
         shift_invariant: adding a constant to all scores of a query changes nothing.
-        curvature: ``exact`` (the Hessian), ``gauss-newton`` (its positive part) or ``majoriser`` (a diagonal that
+        curvature: ``exact`` (the Hessian), ``gauss-newton`` (its positive part) or ``majorizer`` (a diagonal that
             bounds the growth of a loss without curvature of its own); positive semi-definite unless gains are negative.
         space: ``score`` (one score a document) or ``class`` (several columns of scores for each).
         columns: what these columns are: one for each of the ``grades``, or for the ``thresholds`` between them.
         cost: cost of one evaluation of a query with m documents.
-        consistent: for which metric the population minimiser orders optimally, in words; empty: none known.
+        consistent: for which metric the population minimizer orders optimally, in words; empty: none known.
         teacher: learns from a teacher's scores (`Judgments.teacher`), and cannot be bound without them.
         labels: reads the labels; a loss that does not also learns from documents that nobody judged.
         random: draws orders or noise, anew for each `draw` (`BoundLoss.drawn`): the order of a query's documents makes
@@ -188,7 +188,7 @@ class Traits:
     smooth: bool
     exact_gradient: bool = True
     shift_invariant: bool = True
-    curvature: Literal["exact", "gauss-newton", "majoriser"] = "exact"
+    curvature: Literal["exact", "gauss-newton", "majorizer"] = "exact"
     space: Literal["score", "class"] = "score"
     cost: str = "O(m)"
     consistent: str = ""

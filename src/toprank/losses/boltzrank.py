@@ -49,9 +49,9 @@ class BoltzRank(Loss):
         seed: seed of the drawn rankings.
         max_documents: a longer query is refused; the rankings take 4·samples·m bytes.
 
-    Weights: w_u·w_v multiplies the pair's part of both energies; the normaliser m(m−1)/2 stays.
+    Weights: w_u·w_v multiplies the pair's part of both energies; the normalizer m(m−1)/2 stays.
     Cost: O(samples·m) time, and as much memory, kept as long as the loss is bound.
-    Consistency: none known for a metric; with all rankings and a given y the minimiser is s = ψ(y).
+    Consistency: none known for a metric; with all rankings and a given y the minimizer is s = ψ(y).
     Source: Volkovs & Zemel 2009, "BoltzRank: learning to maximize expected ranking gain"; its divergence objective.
 
     >>> eval = BoltzRank().on([1, 0, 0], Queries([0, 3])).at([1.0, 0.0, 0.0])   # the scores already are ψ(y)

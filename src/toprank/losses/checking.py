@@ -26,7 +26,7 @@ from toprank.losses.base import BoundLoss, Curvature, Judgments, Loss, Traits, W
 _STEP = 1e-5
 _SAME = 1e-9  # of numbers that are computed in two ways: sums of some hundred terms in another order differ by 1e-13
 _SIZES = (5, 1, 7, 2, 4, 3, 6)  # one document alone; the fifth query gets equal labels
-_LOOSEST = 100.0  # how many times too short the steps of a majoriser may be
+_LOOSEST = 100.0  # how many times too short the steps of a majorizer may be
 _MOST = 200  # documents that are looked at: each costs four evaluations
 
 
@@ -44,7 +44,7 @@ def check_loss(
 
     Checked: the gradient against central differences of the value (unless `exact_gradient` is not claimed); the
     curvature for symmetry, positive semi-definiteness and, where it claims to be exact, against differences of the
-    gradient; that a majoriser is not so loose that trees crawl; convexity where claimed; invariance to shifts where
+    gradient; that a majorizer is not so loose that trees crawl; convexity where claimed; invariance to shifts where
     claimed, and that it is claimed where it holds; that the gradient is affine in the gains where claimed; that the
     order of rows in a query does not matter (unless the loss says that it draws); that blocks of queries add up to the
     whole; weights of queries and documents; that scores of ±1e8 give finite numbers.
@@ -247,7 +247,7 @@ def _curvature(trial: _Trial) -> Iterator[str]:
         yield (
             f"The curvature is not the Hessian: between the scores {worst[0]} and {worst[1]} it is "
             f"{matrix[worst]:.6g}, and differences of the gradient give {hessian[worst]:.6g}. Mend it, or claim "
-            "curvature='gauss-newton' or 'majoriser'."
+            "curvature='gauss-newton' or 'majorizer'."
         )
 
 
@@ -281,13 +281,13 @@ def _words(trial: _Trial) -> Iterator[str]:
 
 
 def _looseness(trial: _Trial) -> Iterator[str]:
-    """Where the curvature is a majoriser, it leaves steps that are worth making.
+    """Where the curvature is a majorizer, it leaves steps that are worth making.
 
     Along the step d = −gradient/diagonal a quadratic of that diagonal eats half of what the gradient g promises, at t·d
     with t = 1. The loss itself does so where |L(s + t·d) − L(s) − t·g·d| = ½·t·|g·d|: that t says how many times too
     short the step is. It is finite for every loss that is bounded below, however far away its minimum lies.
     """
-    if trial.loss.traits.curvature != "majoriser" or not trial.loss.traits.exact_gradient:
+    if trial.loss.traits.curvature != "majorizer" or not trial.loss.traits.exact_gradient:
         return
     promising = []
     for scores in (trial.scores, 2.0 * trial.scores, trial.elsewhere(1.0)):
@@ -303,7 +303,7 @@ def _looseness(trial: _Trial) -> Iterator[str]:
         promising.append(promised < 0)
     if any(promising):
         yield (
-            f"The majoriser is loose: steps of gradient over curvature, which trees make, are more than {_LOOSEST:g} "
+            f"The majorizer is loose: steps of gradient over curvature, which trees make, are more than {_LOOSEST:g} "
             "times shorter than the loss allows, wherever it was tried. Trees would crawl; find a tighter bound."
         )
 
@@ -384,7 +384,7 @@ def _order(trial: _Trial) -> Iterator[str]:
             tied = "" if scores is trial.scores else " where scores are tied"
             yield (
                 f"The order of a query's rows changes the loss{tied}: the file, or what is drawn for its rows, would "
-                "decide what is learnt."
+                "decide what is learned."
             )
             return
 

@@ -19,7 +19,7 @@ from toprank.losses.chance import Chance
 
 _MOST_SAMPLES = 1000
 """Each sample costs as much as the loss, and the mean of so many varies by a thirtieth of what one does."""
-_LOOSEST_FIRST = ("majoriser", "gauss-newton", "exact")
+_LOOSEST_FIRST = ("majorizer", "gauss-newton", "exact")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class Cosine(Loss):
 
     Args:
         psi: ``exponential`` ψ(y) = 2^y − 1, or ``linear`` ψ(y) = y.
-        centred: ``"targets"`` takes the query's mean off ψ alone: labels below the mean then ask for negative scores.
+        centered: ``"targets"`` takes the query's mean off ψ alone: labels below the mean then ask for negative scores.
             ``"both"``, or True, takes it off s too: the loss is then ½(1 − Pearson's correlation), and adding a
             constant to the scores changes nothing. Either way a query of equal labels contributes nothing.
         epsilon: ε > 0, the norm of a query's scores below which the scale begins to matter.
@@ -36,7 +36,7 @@ class Cosine(Loss):
     Curvature: Gauss–Newton. With ŝ = s/√(‖s‖² + ε²) the loss is ¼‖a − ŝ‖² up to ε, and ½·JᵀJ with the Jacobian J of ŝ
     is positive semi-definite where the Hessian is not. Not convex.
     Cost: O(m).
-    Consistency: the minimiser is parallel to E[ψ(y)/‖ψ(y)‖ | X], which in general does not order by E[ψ(y_j) | X].
+    Consistency: the minimizer is parallel to E[ψ(y)/‖ψ(y)‖ | X], which in general does not order by E[ψ(y_j) | X].
     Source: Qin et al. 2008, "Query-level loss functions for information retrieval".
 
     >>> from toprank import Queries
@@ -48,27 +48,27 @@ class Cosine(Loss):
     """
 
     psi: str = "exponential"
-    centred: bool | Literal["targets", "both"] = False
+    centered: bool | Literal["targets", "both"] = False
     epsilon: float = 1e-3
 
     def __post_init__(self) -> None:
         check_psi(self.psi)
-        if not (isinstance(self.centred, bool) or self.centred in ("targets", "both")):
+        if not (isinstance(self.centered, bool) or self.centered in ("targets", "both")):
             raise DataError(
-                f"Cosine's centred must be 'targets' (ψ alone), 'both' (ψ and the scores), True (both) or False, not "
-                f"{self.centred!r}."
+                f"Cosine's centered must be 'targets' (ψ alone), 'both' (ψ and the scores), True (both) or False, not "
+                f"{self.centered!r}."
             )
         check_number("Cosine's epsilon", self.epsilon, above=0)
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]
-        """Shifts count unless both sides are centred."""
-        return Traits(convex=False, smooth=True, shift_invariant=self.centres_scores, curvature="gauss-newton")
+        """Shifts count unless both sides are centered."""
+        return Traits(convex=False, smooth=True, shift_invariant=self.centers_scores, curvature="gauss-newton")
 
     @property
-    def centres_scores(self) -> bool:
-        """Whether the scores are centred besides ψ."""
-        return self.centred in (True, "both")
+    def centers_scores(self) -> bool:
+        """Whether the scores are centered besides ψ."""
+        return self.centered in (True, "both")
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -80,9 +80,9 @@ class _BoundCosine(BoundLoss):
 
     def __init__(self, loss: Cosine, judgments: Judgments) -> None:
         super().__init__(judgments)
-        self.centred, self.epsilon, queries = loss.centres_scores, loss.epsilon, self.queries
+        self.centered, self.epsilon, queries = loss.centers_scores, loss.epsilon, self.queries
         wanted, weights = psi_of(judgments, loss.psi, loss), judgments.weights
-        if loss.centred:
+        if loss.centered:
             # A constant query must become exactly 0, which a rounded mean does not promise.
             flat = queries.spread(queries.max(wanted) == queries.min(wanted))
             wanted = np.where(flat, 0.0, wanted - queries.spread(queries.mean(wanted)))
@@ -93,14 +93,14 @@ class _BoundCosine(BoundLoss):
         squares = queries.sum(wanted**2)
         squares[squares == 0] = 1.0
         direction = weights * wanted / queries.spread(np.sqrt(squares))
-        if self.centred:  # weights can push the direction off centre; centred scores do not see that part
+        if self.centered:  # weights can push the direction off center; centered scores do not see that part
             direction -= queries.spread(queries.mean(direction))
         self.at_zero: FloatArray = queries.sum(weights * wanted**2) / squares / 2
         self.direction, self.length = direction, np.sqrt(queries.sum(direction**2))
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
-        losses, options = np.empty(block.n_queries), (block.offsets, self.centred, self.epsilon)
+        losses, options = np.empty(block.n_queries), (block.offsets, self.centered, self.epsilon)
         direction, at_zero = self.direction[block.rows], self.at_zero[block.queries]
         kernels.cosine(scores, direction, at_zero, block.scale, *options, grad, losses)
         if not want.curvature:
@@ -108,7 +108,7 @@ class _BoundCosine(BoundLoss):
         unit, factors, shrink = np.empty(len(scores)), np.empty(block.n_queries), np.empty(block.n_queries)
         kernels.unit_scores(scores, *options, unit, factors, shrink)
         factors *= self.length[block.queries] * block.scale
-        return losses, _CosineCurvature(unit, factors, shrink, block.offsets, self.centred)
+        return losses, _CosineCurvature(unit, factors, shrink, block.offsets, self.centered)
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,14 @@ class _CosineCurvature(Curvature):
     factors: FloatArray
     shrink: FloatArray
     offsets: IntArray
-    centred: bool
+    centered: bool
 
     def __matmul__(self, V: FloatArray) -> FloatArray:
-        return by_columns(V, kernels.cosine_times, self.unit, self.factors, self.shrink, self.offsets, self.centred)
+        return by_columns(V, kernels.cosine_times, self.unit, self.factors, self.shrink, self.offsets, self.centered)
 
     @override
     def diagonal(self) -> FloatArray:
         sizes = np.diff(self.offsets)
-        whole = 1.0 - 1.0 / sizes if self.centred else np.ones(len(sizes))
+        whole = 1.0 - 1.0 / sizes if self.centered else np.ones(len(sizes))
         rest = np.repeat(whole, sizes) - np.repeat(self.shrink, sizes) * self.unit**2
         return np.repeat(self.factors, sizes) * np.maximum(rest, 0.0)

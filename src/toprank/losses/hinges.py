@@ -52,7 +52,7 @@ class OWPC(Loss):
     document counts fully, since weights inside an ordered average would break its convexity. Cost O(m log m +
     m·grades). Tied scores share their weights α equally, so the order of rows never shows.
 
-    It has no curvature of its own. The stated majoriser is diagonal, with loss(s + d) ≤ loss(s) + grad·d + ½dᵀDd + C:
+    It has no curvature of its own. The stated majorizer is diagonal, with loss(s + d) ≤ loss(s) + grad·d + ½dᵀDd + C:
     for each threshold 2M/|rel|·w on a relevant document and 2α_1 times the mean w on an irrelevant one, where
     M = min(2, n·α_1) and C is M/2 times the mean w of the relevant documents, averaged over thresholds.
 
@@ -64,7 +64,7 @@ class OWPC(Loss):
 
     weights: str = "1/j"
     p: float = 10.0
-    traits: ClassVar[Traits] = Traits(convex=True, smooth=False, curvature="majoriser", cost="O(m log m + m·grades)")
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=False, curvature="majorizer", cost="O(m log m + m·grades)")
 
     def __post_init__(self) -> None:
         if self.weights not in _WEIGHTS:
@@ -86,9 +86,9 @@ class _BoundOWPC(BoundLoss):
         self.grades = np.empty(len(order), dtype=np.int64)
         self.grades[order] = group - self.queries.spread(group[self.queries.offsets[:-1]])
         self.n_grades: IntArray = self.queries.max(self.grades) + 1
-        self.majoriser = np.empty(len(self.grades))
+        self.majorizer = np.empty(len(self.grades))
         of_labels = self.queries.offsets, self.grades, self.n_grades, self.weights
-        kernels.owpc_majoriser(*of_labels, self.generator, self.p, self.scale, self.majoriser)
+        kernels.owpc_majorizer(*of_labels, self.generator, self.p, self.scale, self.majorizer)
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
@@ -97,7 +97,7 @@ class _BoundOWPC(BoundLoss):
         losses = np.empty(block.n_queries)
         options = self.generator, self.p, block.scale
         kernels.owpc_losses(scores, order, block.offsets, *of_labels, *options, losses, grad)
-        return losses, Diagonal(self.majoriser[block.rows]) if want.curvature else None
+        return losses, Diagonal(self.majorizer[block.rows]) if want.curvature else None
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class SVMmap(Loss):
     contributes nothing. Document weights are refused: average precision has no terms to weigh; `query_weights` are
     fine. Cost O(m log m + R·N). Tied scores share their subgradient, so the order of rows never shows.
 
-    It has no curvature of its own. The stated majoriser is the diagonal 4/R for relevant and 4/N for irrelevant
+    It has no curvature of its own. The stated majorizer is the diagonal 4/R for relevant and 4/N for irrelevant
     documents, with loss(s + d) ≤ loss(s) + grad·d + ½ dᵀD d + 1.
 
     >>> from toprank import Queries
@@ -121,7 +121,7 @@ class SVMmap(Loss):
     """
 
     threshold: float = 1.0
-    traits: ClassVar[Traits] = Traits(convex=True, smooth=False, curvature="majoriser", cost="O(m log m + R·N)")
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=False, curvature="majorizer", cost="O(m log m + R·N)")
 
     def __post_init__(self) -> None:
         check_number("threshold", self.threshold)
@@ -145,11 +145,11 @@ class _BoundSVMmap(BoundLoss):
         n_irrelevant = queries.spread(queries.sizes) - n_relevant
         group = np.where(relevant, n_relevant, n_irrelevant)
         both_sides = (n_relevant > 0) & (n_irrelevant > 0)
-        self.majoriser: FloatArray = np.where(both_sides, 4.0 * queries.spread(self.scale) / group, 0.0)
+        self.majorizer: FloatArray = np.where(both_sides, 4.0 * queries.spread(self.scale) / group, 0.0)
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
         order = rank_block(scores, block.offsets, (0, block.n_queries), None, keep_ties=False).order
         losses = np.empty(block.n_queries)
         kernels.svm_map(scores, order, block.offsets, self.relevant[block.rows], block.scale, grad, losses)
-        return losses, Diagonal(self.majoriser[block.rows]) if want.curvature else None
+        return losses, Diagonal(self.majorizer[block.rows]) if want.curvature else None

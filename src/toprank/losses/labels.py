@@ -1,6 +1,6 @@
 """What losses compute from the labels before there are scores: a metric's part in them, targets t of regression.
 
-The metrics here have the form Σ_j read_j · (a function of the ranks) / (a normaliser of the query): gains over the
+The metrics here have the form Σ_j read_j · (a function of the ranks) / (a normalizer of the query): gains over the
 ideal DCG, relevance over the number of relevant documents, stopping probabilities.
 
 The target is t = G(y), a gain of the grade, or the label itself with ``gain=None`` (then labels may be negative). Where
@@ -36,7 +36,7 @@ class Reading(NamedTuple):
     reads: FloatArray
     """The metric's number for each document: a gain, a relevance of 0 or 1, or a stopping probability."""
     inverse: FloatArray
-    """1 / normaliser per query; 0 where the normaliser is 0."""
+    """1 / normalizer per query; 0 where the normalizer is 0."""
     discount: Discount
     """The metric's own discount, ``log2`` if it names none; ``reciprocal`` for metrics that go by 1/rank."""
     rank_weights: FloatArray
@@ -71,15 +71,15 @@ def reading_of(measure: Measure, judgments: Judgments, gain: Any, ideal_cut: int
     rank_weights = discount.weights(int(judgments.queries.sizes.max()))
     if measure.depth is not None:
         rank_weights[measure.depth :] = 0.0
-    reads, normaliser = _parts(measure, judgments, gain, rank_weights, ideal_cut)
-    inverse = np.divide(1.0, normaliser, out=np.zeros(len(normaliser)), where=normaliser > 0)
+    reads, normalizer = _parts(measure, judgments, gain, rank_weights, ideal_cut)
+    inverse = np.divide(1.0, normalizer, out=np.zeros(len(normalizer)), where=normalizer > 0)
     return Reading("dcg" if isinstance(measure, DCG) else measure.name, reads, inverse, discount, rank_weights)
 
 
 def _parts(
     measure: Measure, judgments: Judgments, gain: Any, rank_weights: FloatArray, ideal_cut: int | None
 ) -> tuple[FloatArray, FloatArray]:
-    """The metric's number for each document, and its normaliser for each query."""
+    """The metric's number for each document, and its normalizer for each query."""
     labels, queries = judgments.labels, judgments.queries
     if isinstance(measure, DCG):
         gains = judgments.gains(measure.gain or gain)
@@ -100,7 +100,7 @@ def _parts(
 
 
 def worth_of(reading: Reading, judgments: Judgments) -> tuple[FloatArray, FloatArray]:
-    """1 for each query, read · weight / normaliser for each document; 0 if all documents are alike to the metric."""
+    """1 for each query, read · weight / normalizer for each document; 0 if all documents are alike to the metric."""
     queries = judgments.queries
     differ = queries.max(reading.reads) > queries.min(reading.reads)
     worth: FloatArray = reading.reads * queries.spread(np.where(differ, reading.inverse, 0.0))

@@ -3,7 +3,7 @@
 `Multinomial` takes one column for each grade. `Ordinal` (proportional odds) takes K − 1 cumulative logits
 c_k = s − θ_k, the log-odds of the grade being k or more, k = 1 … K − 1. The one score s and the rising thresholds θ
 are parameters of a scorer of their own, which composes the columns and carries the chain rule back; so this loss stays
-a plain function of its columns, and its thresholds are learnt like any other weight.
+a plain function of its columns, and its thresholds are learned like any other weight.
 
 A direction V that meets the curvature has the shape of the scores, (n, columns).
 """
@@ -27,7 +27,7 @@ Codes = npt.NDArray[np.int64]
 
 _ANY_GAIN = "DCG with any gain, when ranked by Σ_k G(k) P(k|x)"
 _ANY_GAIN_OF_ODDS = "DCG with any gain where proportional odds hold"
-_MIN_GAP = 1e-6  # below this gap between neighbouring logits the barrier continues as a parabola
+_MIN_GAP = 1e-6  # below this gap between neighboring logits the barrier continues as a parabola
 
 
 @dataclass(frozen=True)
@@ -178,12 +178,12 @@ class _BoundOrdinal(_BoundClass):
         losses, diagonal, coupling = np.empty(len(codes)), np.empty_like(scores), np.empty(len(codes))
         kernels.ordinal(scores, codes, _MIN_GAP, losses, grad, diagonal, coupling)
         grad *= factor
-        curvature = _Neighbours(diagonal * factor, coupling * factor[:, 0], codes) if want.curvature else None
+        curvature = _Neighbors(diagonal * factor, coupling * factor[:, 0], codes) if want.curvature else None
         return block.sum(weights * losses), curvature
 
 
 @dataclass(frozen=True)
-class _Neighbours(Curvature):
+class _Neighbors(Curvature):
     """A diagonal, and one coupling between the columns y − 1 and y of each document (the logits around its grade)."""
 
     values: FloatArray

@@ -96,7 +96,7 @@ class _BoundPairs(BoundLoss):
         if loss.pair_weight == "margin":
             top = judgments.top_grade if loss.max_grade is None else loss.max_grade
             self.targets = targets_of(judgments.labels, loss.gain, top)
-        self.majoriser = self._majoriser() if self.kind == kernels.Margin.HINGE else None
+        self.majorizer = self._majorizer() if self.kind == kernels.Margin.HINGE else None
 
     @override
     def judge(self, block: Block, scores: FloatArray, grad: FloatArray, want: Want) -> Answer:
@@ -110,8 +110,8 @@ class _BoundPairs(BoundLoss):
         grad[order] = slopes
         if not want.curvature:
             return losses, None
-        if self.majoriser is not None:
-            return losses, Diagonal(self.majoriser[block.rows])
+        if self.majorizer is not None:
+            return losses, Diagonal(self.majorizer[block.rows])
         return losses, _PairLaplacian(self, block, margins, order)
 
     def _ranks(self, block: Block, margins: FloatArray) -> IntArray:
@@ -121,14 +121,14 @@ class _BoundPairs(BoundLoss):
             return np.empty(0, dtype=np.int64)
         return rank_block(margins, block.offsets, (0, block.n_queries), None, keep_ties=False).order
 
-    def _majoriser(self) -> FloatArray:
+    def _majorizer(self) -> FloatArray:
         masses = np.empty(len(self.frame.order))
         frame = self.frame
         of_labels = self.queries.offsets, frame.begin, frame.end, frame.labels, frame.weights, frame.pairs
         kernels.pair_masses(*of_labels, self.by_difference, self.scale, masses)
-        majoriser = np.empty_like(masses)
-        majoriser[self.frame.order] = 2 * masses
-        return majoriser
+        majorizer = np.empty_like(masses)
+        majorizer[self.frame.order] = 2 * masses
+        return majorizer
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Hinge(_PairLoss):
     Source: Joachims 2002. Weights: w_i·w_j. Cost O(m log m) for any number of grades (queries
     with few pairs are summed pair by pair, which is faster there).
 
-    It has no curvature of its own. The stated majoriser is the diagonal D_ii = 2/P Σ over the pairs of i of c·w·w, with
+    It has no curvature of its own. The stated majorizer is the diagonal D_ii = 2/P Σ over the pairs of i of c·w·w, with
     loss(s + d) ≤ loss(s) + grad·d + ½ dᵀD d + ½ C, C = 1/P Σ over pairs of c·w·w (since |x| ≤ ½x² + ½, and
     (d_i − d_j)² ≤ 2d_i² + 2d_j²).
 
@@ -180,7 +180,7 @@ class Hinge(_PairLoss):
     0.25
     """
 
-    traits: ClassVar[Traits] = Traits(convex=True, smooth=False, curvature="majoriser", cost="O(m log m)")
+    traits: ClassVar[Traits] = Traits(convex=True, smooth=False, curvature="majorizer", cost="O(m log m)")
     _margin: ClassVar[str] = "HINGE"
 
 

@@ -176,7 +176,7 @@ class CrossEntropy(_Pointwise):
 class QuerySquared(Targeted):
     """Query-shifted least squares: min over b of Σ_j w_j (s_j + b − t_j)².
 
-    Both sides are centred within the query (by the weighted mean), so only differences of scores count.
+    Both sides are centered within the query (by the weighted mean), so only differences of scores count.
 
     Args: as `Squared`. Source: Cossock & Zhang 2008 (10). Weights multiply terms, and so move the best shift b. Cost
     O(m).
@@ -194,10 +194,10 @@ class QuerySquared(Targeted):
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
         targets = self.targets(judgments.labels, judgments.top_grade)
-        return CentredBound(targets, judgments.term_weights(self.per_document), judgments)
+        return CenteredBound(targets, judgments.term_weights(self.per_document), judgments)
 
 
-class CentredBound(BoundLoss):
+class CenteredBound(BoundLoss):
     """factor · min over b of Σ_j w_j (s_j + b − t_j)² in each query; without `factors` they are 1."""
 
     def __init__(

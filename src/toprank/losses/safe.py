@@ -48,7 +48,7 @@ class SafeDCG(Loss):
     """
 
     traits: ClassVar[Traits] = Traits(
-        convex=False, smooth=True, curvature="majoriser", cost="O(m²)", labels_are_gains=True
+        convex=False, smooth=True, curvature="majorizer", cost="O(m²)", labels_are_gains=True
     )
 
     within: float = 1.5

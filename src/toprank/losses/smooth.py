@@ -40,7 +40,7 @@ from toprank.metrics.parsing import parse
 _EXTRA = {"dcg": "NO_EXTRA", "ap": "HITS", "rr": "SURVIVAL", "err": "SURVIVAL"}
 """What the first pass collects besides the ranks, by kind of metric, as the kernels' `Extra` names it."""
 
-_TRAITS = Traits(convex=False, smooth=True, curvature="majoriser", cost="O(m²)")
+_TRAITS = Traits(convex=False, smooth=True, curvature="majorizer", cost="O(m²)")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class ApproxMetric(Loss):
         gain: gain of NDCG and DCG, unless the metric names its own.
 
     Queries whose documents all look alike to the metric (equal gains, none or all relevant) contribute nothing.
-    Weights: a document's weight multiplies its own term of the sum, never the ranks or the normaliser.
+    Weights: a document's weight multiplies its own term of the sum, never the ranks or the normalizer.
     Curvature: that of the smooth ranks, bounded, with the metric taken as linear in them (see the module); for NDCG
     and DCG with a convex discount and no cut-off it bounds the Hessian from above.
     Cost: O(m²), memory O(m).
@@ -284,7 +284,7 @@ class SoftRank(Loss):
     True
     """
 
-    traits: ClassVar[Traits] = Traits(convex=False, smooth=True, curvature="majoriser", cost="O(m³), memory O(m²)")
+    traits: ClassVar[Traits] = Traits(convex=False, smooth=True, curvature="majorizer", cost="O(m³), memory O(m²)")
 
     noise: float = 1.0
     k: int | None = None
@@ -332,7 +332,7 @@ class NeuralNDCG(Loss):
     """
 
     traits: ClassVar[Traits] = Traits(
-        convex=False, smooth=False, curvature="majoriser", cost="O(iterations·m²), memory O(m²)"
+        convex=False, smooth=False, curvature="majorizer", cost="O(iterations·m²), memory O(m²)"
     )
 
     temperature: float = 1.0

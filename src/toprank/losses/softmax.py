@@ -155,10 +155,10 @@ class ListNet(Loss):
         psi: ``linear`` ψ(y) = α·y, or ``exponential`` ψ(y) = α·(2^y − 1).
         top_k: 1, another whole number, or None for whole permutations.
 
-    Weights: a document's weight multiplies the term in which it is the one chosen, never a normalising sum.
+    Weights: a document's weight multiplies the term in which it is the one chosen, never a normalizing sum.
     Cost: O(m) for k = 1; otherwise every ordered choice of fewer than k documents is visited, about m^(k−1), and a
     query with more than `toprank.losses.softmax.MAX_PREFIXES` of them is refused.
-    Consistency: the minimiser for k = 1 orders by E[softmax(ψ(y))_j | X], which is no E[G(y_j) | X].
+    Consistency: the minimizer for k = 1 orders by E[softmax(ψ(y))_j | X], which is no E[G(y_j) | X].
     Source: Cao et al. 2007, "Learning to rank: from pairwise approach to listwise approach".
 
     >>> from toprank import Queries
@@ -193,7 +193,7 @@ class ListNet(Loss):
 class Multicategory(Loss):
     """The reduction of ranking to multi-category classification: Σ_j t_j (−s_j + log Σ_k e^{s_k}), t = G(y).
 
-    The weights t are not normalised, so a query with much to gain counts more than one with little, and one with
+    The weights t are not normalized, so a query with much to gain counts more than one with little, and one with
     nothing relevant does not count. With a single t = 1 it is softmax classification.
 
     Args:
@@ -203,7 +203,7 @@ class Multicategory(Loss):
 
     Weights: a document's weight multiplies its t.
     Cost: O(m).
-    Consistency: softmax(s)_j ∝ E[G(y_j) | X] at the minimiser, so the order is optimal for DCG with gain G.
+    Consistency: softmax(s)_j ∝ E[G(y_j) | X] at the minimizer, so the order is optimal for DCG with gain G.
     Source: Cossock & Zhang 2008, "Statistical analysis of Bayes optimal subset ranking", section IV-A.
 
     >>> from toprank import Queries
@@ -235,9 +235,9 @@ class XENDCG(Loss):
         gamma: ``uniform``, or a number in [0, 1] for all documents.
         seed: seed of the draw.
 
-    Weights: a document's weight multiplies its t, after the normalisation.
+    Weights: a document's weight multiplies its t, after the normalization.
     Cost: O(m).
-    Consistency: the minimiser orders by E[t_j | X]. The paper shows a convex bound on NDCG and consistency with it
+    Consistency: the minimizer orders by E[t_j | X]. The paper shows a convex bound on NDCG and consistency with it
     under conditions of its own; no trait claims it here, since we have not checked it.
     Source: Bruch 2021, "An alternative cross entropy loss for learning-to-rank".
 
@@ -283,7 +283,7 @@ class CalibratedSoftmax(Loss):
 
     Weights: a document's weight multiplies its t.
     Cost: O(m).
-    Consistency: e^{s_j} ∝ E[G(y_j) | X] at the minimiser, so the order is optimal for DCG with gain G.
+    Consistency: e^{s_j} ∝ E[G(y_j) | X] at the minimizer, so the order is optimal for DCG with gain G.
     Source: Yan, Qin, Wang, Bendersky & Najork 2022, "Scale calibration of deep ranking models".
 
     >>> from toprank import Queries

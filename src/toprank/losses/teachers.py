@@ -26,7 +26,7 @@ from toprank.data.arguments import check_number
 from toprank.errors import DataError, Remedy
 from toprank.losses.base import BLOCK, Answer, Block, BoundLoss, Judgments, Loss, Traits, Want
 from toprank.losses.pairwise import Logistic
-from toprank.losses.pointwise import CentredBound
+from toprank.losses.pointwise import CenteredBound
 from toprank.losses.softmax import SoftmaxBound
 
 
@@ -52,7 +52,7 @@ class MarginMSE(Loss):
 
     Weights: a pair's term is multiplied by w_i·w_j; the number of pairs stays.
     Cost: O(m): the mean over pairs is twice a variance.
-    Consistency: the minimiser is E[t | X], up to a constant for each query: as good an order as the teacher's mean.
+    Consistency: the minimizer is E[t | X], up to a constant for each query: as good an order as the teacher's mean.
     Source: Hofstätter et al. 2020, "Improving efficient neural ranking models with cross-architecture knowledge
     distillation"; there over pairs of a relevant and a sampled document, here over all.
 
@@ -69,7 +69,7 @@ class MarginMSE(Loss):
         # Σ_{i<j} w_i w_j (d_i − d_j)² = W Σ w (d − d̄)², of m(m − 1)/2 pairs; a document alone has none.
         weights, queries = judgments.weights, judgments.queries
         factors = 2.0 * queries.sum(weights) / np.maximum(queries.sizes * (queries.sizes - 1), 1)
-        return CentredBound(teacher_of(judgments, self), weights, judgments, factors)
+        return CenteredBound(teacher_of(judgments, self), weights, judgments, factors)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class SoftLogistic(Loss):
 
     Weights: a pair's term is multiplied by w_i·w_j; the number of pairs stays.
     Cost: O(pairs), as `Logistic`.
-    Consistency: with a given teacher the minimiser is s = t/τ, up to a constant for each query.
+    Consistency: with a given teacher the minimizer is s = t/τ, up to a constant for each query.
     Source: Burges et al. 2005, "Learning to rank using gradient descent", whose targets are probabilities.
 
     >>> from toprank import Queries
@@ -137,9 +137,9 @@ class SoftmaxKL(Loss):
         temperature: τ > 0. The larger, the more the teacher's differences among the lower documents count; the factor
             τ² keeps the gradient's size, so that a `Mix` keeps its balance.
 
-    Weights: a document's weight multiplies its term of the divergence, never the normalising sums.
+    Weights: a document's weight multiplies its term of the divergence, never the normalizing sums.
     Cost: O(m).
-    Consistency: with a given teacher the minimiser is s = t, up to a constant for each query.
+    Consistency: with a given teacher the minimizer is s = t, up to a constant for each query.
     Source: Hinton, Vinyals & Dean 2015, "Distilling the knowledge in a neural network", over the documents of a query.
 
     >>> from toprank import Queries

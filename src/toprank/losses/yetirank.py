@@ -1,4 +1,4 @@
-"""YetiRank: logistic pairs of neighbours, in orders drawn by noisy scores; `native/yetirank.c` has the loops.
+"""YetiRank: logistic pairs of neighbors, in orders drawn by noisy scores; `native/yetirank.c` has the loops.
 
 The pairs are drawn anew for each `draw`: trees count their rounds, networks their batches, linear rankers their outer
 iterations. They depend only on the seed, the draw, the query's id and the document's place in its query: the same bits
@@ -33,10 +33,10 @@ _STATES = {"dcg": "PLAIN", "ap": "HITS", "rr": "FIRST", "err": "READING"}
 
 @dataclass(frozen=True)
 class YetiRank(Loss):
-    """YetiRank: 1/P Σ over neighbours in P noisy orders of c·|G_i − G_j|·log(1 + e^{−(s_better − s_worse)}).
+    """YetiRank: 1/P Σ over neighbors in P noisy orders of c·|G_i − G_j|·log(1 + e^{−(s_better − s_worse)}).
 
     Each order sorts s + log(u/(1 − u)), u uniform: a document stands above another of the same query with the chance
-    1/(1 + e^{−(s_i − s_j)}). Neighbours at the ranks k and k + 1 (from 0) whose gains differ are a pair, and
+    1/(1 + e^{−(s_i − s_j)}). Neighbors at the ranks k and k + 1 (from 0) whose gains differ are a pair, and
     c = decay^k. With `metric` (YetiLoss) the pair weighs what the metric would change if the two changed places. The
     weights are held constant by the gradient, as in LambdaRank; the curvature is the Laplacian of the pairs.
 
@@ -59,7 +59,7 @@ class YetiRank(Loss):
     learning to rank?".
 
     >>> from toprank import Queries
-    >>> bound = YetiRank().on([1, 0], Queries([0, 2]))   # one pair, neighbours in every order
+    >>> bound = YetiRank().on([1, 0], Queries([0, 2]))   # one pair, neighbors in every order
     >>> bool(np.isclose(bound.at([0.0, 0.0]).value, np.log(2)))
     True
     """
@@ -80,7 +80,7 @@ class YetiRank(Loss):
         check_whole("YetiRank's seed", self.seed, 0)
         Gain.of(self.gain)
         if self.metric is not None:
-            readable(self.metric, self, "needs to know what a metric gains when neighbours change places")
+            readable(self.metric, self, "needs to know what a metric gains when neighbors change places")
 
     @override
     def bind(self, judgments: Judgments) -> BoundLoss:
@@ -122,7 +122,7 @@ class _BoundYetiRank(BoundLoss):
         kernels.yeti_sums(scores, base, *self.of(block), want.value, block.scale, grad, diagonal, losses)
         if not want.curvature:
             return losses, None
-        return losses, _NeighbourCurvature(self, block, scores.copy(), base.copy(), diagonal)
+        return losses, _NeighborCurvature(self, block, scores.copy(), base.copy(), diagonal)
 
     def of(self, block: Block) -> tuple[Any, ...]:
         """What the kernels take beside the scores."""
@@ -132,7 +132,7 @@ class _BoundYetiRank(BoundLoss):
 
 
 @dataclass(frozen=True)
-class _NeighbourCurvature(Curvature):
+class _NeighborCurvature(Curvature):
     """A Laplacian over the pairs of a block, which are drawn again for each product instead of being kept."""
 
     bound: _BoundYetiRank

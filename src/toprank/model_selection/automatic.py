@@ -145,7 +145,7 @@ class AutoRanker(Ranker):
         """Become the ranker of a choice."""
         ranker = choice.ranker
         self.ranker_, self.choice_, self.interrupted_ = ranker, choice, choice.interrupted
-        if ranker.text_ is not None:  # what it sees of words is what it has learnt of them
+        if ranker.text_ is not None:  # what it sees of words is what it has learned of them
             for name in ("text_", "n_features_in_", "feature_names_in_", "encoding_"):
                 setattr(self, name, getattr(ranker, name))
         self.training_ |= {name: ranker.training_[name] for name in ("valid", "auto") if name in ranker.training_}
@@ -298,7 +298,7 @@ def auto(
     train, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
     if valid is not None and same_content(train, valid):
         raise DataError(
-            "The validation data are the training data, where memorising would win. Leave out",
+            "The validation data are the training data, where memorizing would win. Leave out",
             remedy=Remedy("{valid}: a quarter of the queries is then held out.", valid=...),
         )
     if valid is not None:

@@ -152,7 +152,7 @@ class GridSearch(Search):
             yield [self._around(tuple(self.best.options["l2"] / factor for factor in self.system.refine))]
 
     def walk(self) -> Iterator[list[Candidate]]:
-        """Walk beyond the edge of the grid if the best penalty lies there and beats its neighbour."""
+        """Walk beyond the edge of the grid if the best penalty lies there and beats its neighbor."""
         edge = None
         try:
             for _ in range(_STEPS):
@@ -271,10 +271,10 @@ class GridSearch(Search):
         tried, l2 = sorted(worths), best.options["l2"]
         if len(tried) < 2 or l2 not in (tried[0], tried[-1]):
             return None
-        neighbour = tried[1] if l2 == tried[0] else tried[-2]
-        if not (l2 * neighbour > 0 and worths[l2] > worths[neighbour]):
+        neighbor = tried[1] if l2 == tried[0] else tried[-2]
+        if not (l2 * neighbor > 0 and worths[l2] > worths[neighbor]):
             return None
-        return float(f"{l2 * l2 / neighbour:.12g}")  # 1, not 1.0000000000000002
+        return float(f"{l2 * l2 / neighbor:.12g}")  # 1, not 1.0000000000000002
 
     def _default(self) -> Trial | None:
         """Return the trial with the system's default hyper-parameters, if there is one."""

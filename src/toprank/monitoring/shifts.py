@@ -2,7 +2,7 @@
 
 The documents of a query belong together, so whole queries are drawn anew, or dealt out anew to the two sets. Numbers
 are counted in cells: between quantiles of both sets together, and one cell for missing values. So every resample costs
-one product of matrices. Quantiles of the reference alone would favour the way of dealing that was met: the reference's
+one product of matrices. Quantiles of the reference alone would favor the way of dealing that was met: the reference's
 own queries fill such cells evenly and never lie outside its range, while those of any other dealing do.
 """
 

@@ -33,7 +33,7 @@ from toprank.rankers.schema import Savable
 from toprank.rankers.seen_columns import SeenColumns, choose_columns
 from toprank.rankers.source import Source, source_of
 from toprank.rankers.target_encoding import EncodedCategories, check_categories
-from toprank.scorers.features import Standardisation
+from toprank.scorers.features import Standardization
 from toprank.text.tables import TextFeatures
 
 
@@ -85,9 +85,9 @@ class Ranker(Explainable, Expressible, Savable):
     level_means: EncodedCategories = False
     """Which categories are seen as means of their levels; see `toprank.rankers.target_encoding`."""
     text_: TextFeatures | None
-    """The statistics of words that it learnt, from which queries and documents get columns of what they share."""
+    """The statistics of words that it learned, from which queries and documents get columns of what they share."""
     training_: dict[str, Any]
-    standardisation_: Standardisation
+    standardization_: Standardization
     interrupted_: bool
 
     def search_space(self) -> dict[str, Any] | None:
@@ -107,7 +107,7 @@ class Ranker(Explainable, Expressible, Savable):
         group: npt.ArrayLike | None = None,
         valid: Any = None,
     ) -> Self:
-        """Learn from labelled queries.
+        """Learn from labeled queries.
 
         Args:
             X: a `RankingData`, or the features of the documents.
@@ -164,7 +164,7 @@ class Ranker(Explainable, Expressible, Savable):
             raise columns.unjudged(data.n_unjudged)
         if valid is not None and same_content(data, valid):
             leakage.warn_of_same_data()
-        for part in (None if self.standardises else data, valid):  # a standardisation refuses infinite values itself
+        for part in (None if self.standardizes else data, valid):  # a standardization refuses infinite values itself
             if isinstance(part, RankingData):
                 check_finite(part.X, part.feature_names)
 
@@ -387,7 +387,7 @@ def _is_elsewhere(data: Any) -> bool:
 
 
 def by_row(X: Any, values: FloatArray) -> FloatArray:
-    """Return values of rows in their order, marked so that the data recognise them (`RankingData.aligned`)."""
+    """Return values of rows in their order, marked so that the data recognize them (`RankingData.aligned`)."""
     return X.mark_predictions(values) if isinstance(X, RankingData) else values
 
 

@@ -99,7 +99,7 @@ class BlendRanker(Ranker):
             return None
         refuse_if(
             not all(text.same_as(member.text_) for member in members),
-            "The members of a blend learnt from other texts, or some of them from none; train them on the same data.",
+            "The members of a blend learned from other texts, or some of them from none; train them on the same data.",
         )
         for member in members:
             member.text_ = None
@@ -336,5 +336,5 @@ def score_spread(scores: FloatArray, queries: Queries) -> float:
     >>> score_spread(np.array([1.0, 3.0, 5.0, 5.0]), Queries([0, 2, 4]))
     0.5
     """
-    centred = scores - queries.spread(queries.mean(scores))
-    return float(np.sqrt(queries.mean(centred**2)).mean())
+    centered = scores - queries.spread(queries.mean(scores))
+    return float(np.sqrt(queries.mean(centered**2)).mean())

@@ -131,9 +131,9 @@ def _line(h: FloatArray, happened: FloatArray, importance: FloatArray) -> tuple[
     yes = happened.sum()
     target = np.where(happened > 0, (yes + 1) / (yes + 2), 1 / (len(h) - yes + 2))
     share = importance / importance.sum()
-    centre = float(share @ h)
-    width = float(np.sqrt(share @ (h - centre) ** 2)) or 1.0
-    x = (h - centre) / width
+    center = float(share @ h)
+    width = float(np.sqrt(share @ (h - center) ** 2)) or 1.0
+    x = (h - center) / width
 
     def cost(line: FloatArray) -> tuple[float, FloatArray]:
         odds = line[0] + line[1] * x
@@ -142,7 +142,7 @@ def _line(h: FloatArray, happened: FloatArray, importance: FloatArray) -> tuple[
 
     # A slope of 0 would make all scores equal; this one changes next to nothing and keeps their order.
     a, b = minimize(cost, np.array([0.0, 1.0]), jac=True, method="L-BFGS-B", bounds=[(None, None), (1e-3, None)]).x
-    return float(a - b * centre / width), float(b / width)
+    return float(a - b * center / width), float(b / width)
 
 
 def cuts_of(P: FloatArray) -> FloatArray:

@@ -111,7 +111,7 @@ def with_matches(ranker: Any, data: RankingData) -> RankingData:
     """Return training data with the matches of queries and documents as columns, and keep how they are computed."""
     before = getattr(getattr(ranker, "init_model", None), "text_", None)  # whose columns are those to go on with
     matched: RankingData
-    ranker.text_, matched = TextFeatures.learnt(data) if before is None else (before, before.expanded(data))
+    ranker.text_, matched = TextFeatures.learned(data) if before is None else (before, before.expanded(data))
     return matched
 
 
@@ -145,7 +145,7 @@ def check_init_model(ranker: Any, data: RankingData | Source) -> None:
     if not isinstance(before, type(ranker)):
         raise DataError(f"init_model must be a fitted {type(ranker).__name__}, not a {type(before).__name__}.")
     refuse_if(
-        not is_fitted(before), "init_model is not fitted. (scikit-learn's clone forgets what an estimator has learnt.)"
+        not is_fitted(before), "init_model is not fitted. (scikit-learn's clone forgets what an estimator has learned.)"
     )
     refuse_if(
         before.encoding_ != ranker.encoding_,
@@ -200,7 +200,7 @@ def check_features(ranker: Ranker, data: RankingData | Source) -> None:
     if known_first is not None and first is not None and known_first != first:
         raise DataError(
             f"The first column of the data is feature {first} of their text, but that of the training data was "
-            f"feature {known_first}: every column would be taken for its neighbour.",
+            f"feature {known_first}: every column would be taken for its neighbor.",
             remedy=Remedy(
                 f"Read the text with first_feature_id={known_first} and n_features={expected}; where the files "
                 "count from different numbers, say so by data.replace(first_feature_id=None).",

@@ -30,7 +30,7 @@ from toprank.data.queries import Queries
 from toprank.rankers.estimator import Recorded
 from toprank.rankers.seen_columns import SeenColumns
 from toprank.rankers.trees.forest import ForestMixin
-from toprank.scorers.features import Standardisation
+from toprank.scorers.features import Standardization
 
 if TYPE_CHECKING:
     from toprank.explanations.pairs import Explanation
@@ -198,14 +198,14 @@ class AdditiveTerms:
 
 
 class LinearTerms(AdditiveTerms):
-    """The same for one that scores w·x; missing values count as the centre."""
+    """The same for one that scores w·x; missing values count as the center."""
 
     coef_: FloatArray
-    standardisation_: Standardisation
+    standardization_: Standardization
 
     def _terms(self, X: Any) -> FloatArray:
         rows = X if isinstance(X, np.ndarray) else X.toarray()
-        return np.nan_to_num(rows.astype(np.float64) - self.standardisation_.centre) * self.coef_
+        return np.nan_to_num(rows.astype(np.float64) - self.standardization_.center) * self.coef_
 
     def course(self, feature: int) -> ScoreProfile:
         """See `Ranker.course`."""

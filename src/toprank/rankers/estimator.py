@@ -3,7 +3,7 @@
 Parameters, their text form and clones take a few lines, which are here. Tags, metadata routing and the picture in a
 notebook are needed only by scikit-learn itself or its users, and are made of its public parts then.
 
-Beyond that, a fitted estimator is one record: what `fit` learnt, with the parameters of that fit, replaced as a whole.
+Beyond that, a fitted estimator is one record: what `fit` learned, with the parameters of that fit, replaced as a whole.
 `fit` trains a copy of the ranker (`drafted`), and the copy becomes the record once training has succeeded. A fit that
 fails, in whatever way, leaves everything as it was; parameters that are changed later take effect at the next fit.
 Read parameters of a fitted ranker from `as_fitted`. Only `threads`, `verbose` and `device` belong to the run, not to
@@ -193,14 +193,14 @@ def unfitted(value: Any, *, for_scikit_learn: bool = False) -> Any:
     return copied
 
 
-def is_learnt(name: str) -> bool:
+def is_learned(name: str) -> bool:
     """Return whether a name is that of a fitted attribute: these end in an underscore."""
     return name.endswith("_") and not name.startswith("__")
 
 
 def is_fitted(estimator: Any) -> bool:
     """Return whether an estimator has learned anything."""
-    return any(map(is_learnt, vars(getattr(estimator, "as_fitted", estimator))))
+    return any(map(is_learned, vars(getattr(estimator, "as_fitted", estimator))))
 
 
 def check_is_fitted(estimator: Any) -> None:
@@ -231,13 +231,13 @@ class Recorded(Estimator):
 
     @property
     def as_fitted(self) -> Self:
-        """The ranker with the parameters of its last fit, and what that learnt; of a draft, the draft itself."""
+        """The ranker with the parameters of its last fit, and what that learned; of a draft, the draft itself."""
         return self if self._record is None else self._record
 
     def drafted(self) -> Self:
         """Return an unfitted copy with the current parameters, for `fit` to train."""
         draft = copy.copy(self)
-        for name in [name for name in vars(draft) if name == "_record" or is_learnt(name)]:
+        for name in [name for name in vars(draft) if name == "_record" or is_learned(name)]:
             del vars(draft)[name]
         if self in _CLONES:
             _CLONES[draft] = _CLONES[self]
@@ -250,16 +250,16 @@ class Recorded(Estimator):
         return draft
 
     def adopt(self, draft: Self) -> Self:
-        """Take up what a draft has learnt, in one assignment; nothing of an earlier fit remains."""
+        """Take up what a draft has learned, in one assignment; nothing of an earlier fit remains."""
         mine, known = vars(self), vars(draft)
         parameters = self._parameters()
         for name in [name for name in mine if name in known and name not in parameters and known[name] is mine[name]]:
-            del known[name]  # of the ranker, not learnt
+            del known[name]  # of the ranker, not learned
         for name, value in known.items():
             if name not in parameters and isinstance(value, np.ndarray):
                 known[name] = _unchanging(value)
         known["_sealed"] = True
-        for name in [name for name in mine if is_learnt(name)]:
+        for name in [name for name in mine if is_learned(name)]:
             del mine[name]
         mine["_record"] = draft
         return self
@@ -281,7 +281,7 @@ class Recorded(Estimator):
     def __setattr__(self, name: str, value: Any) -> None:
         if self._sealed:
             raise AttributeError(f"{name} is part of a record, which never changes; fit makes a new one.")
-        if self._record is None or not is_learnt(name):
+        if self._record is None or not is_learned(name):
             object.__setattr__(self, name, value)
             return
         changed = copy.copy(self._record)
@@ -289,7 +289,7 @@ class Recorded(Estimator):
         vars(self)["_record"] = changed
 
     def __delattr__(self, name: str) -> None:
-        if self._record is None or not is_learnt(name) or name not in vars(self._record):
+        if self._record is None or not is_learned(name) or name not in vars(self._record):
             object.__delattr__(self, name)
             return
         changed = copy.copy(self._record)

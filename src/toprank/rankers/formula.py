@@ -30,9 +30,9 @@ T = TypeVar("T")
 class LinearFunction:
     """Outputs k: b_k + Σ_j (w_kj (x_j − c_j) a_j, or m_kj where x_j is missing)."""
 
-    centre: FloatArray
+    center: FloatArray
     scale: FloatArray
-    """a, what a centred feature is multiplied by."""
+    """a, what a centered feature is multiplied by."""
     weights: FloatArray
     """(outputs, features)."""
     intercepts: FloatArray
@@ -45,12 +45,12 @@ class LinearFunction:
         return len(self.intercepts)
 
     def folded(self) -> LinearFunction:
-        """The same of raw features, centre and scale folded into weights and intercepts; equal but for rounding."""
+        """The same of raw features, center and scale folded into weights and intercepts; equal but for rounding."""
         weights = self.weights * self.scale
-        d = len(self.centre)
-        shift = weights @ self.centre
+        d = len(self.center)
+        shift = weights @ self.center
         return LinearFunction(
-            np.zeros(d), np.ones(d), weights, self.intercepts - shift, self.missing + weights * self.centre
+            np.zeros(d), np.ones(d), weights, self.intercepts - shift, self.missing + weights * self.center
         )
 
 
@@ -67,14 +67,14 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Dense layers over features that are mapped, standardised and rounded to single precision.
+    """Dense layers over features that are mapped, standardized and rounded to single precision.
 
-    z_j = (f(x_j) − centre_j) / spread_j, or `missing_j` where x_j is missing. f is the identity, sign(x) log(1 + |x|)
+    z_j = (f(x_j) − center_j) / spread_j, or `missing_j` where x_j is missing. f is the identity, sign(x) log(1 + |x|)
     (``log1p``), or the share of the training documents below (``quantile``, see `knots`).
     """
 
     transform: Literal["identity", "log1p", "quantile"]
-    centre: FloatArray
+    center: FloatArray
     spread: FloatArray
     missing: FloatArray
     knots: FloatArray
@@ -116,7 +116,7 @@ class Wide:
 
     numbers: IntArray
     """The features that stay as they are: numbers, or codes that trees split by."""
-    centre: FloatArray | None
+    center: FloatArray | None
     """What is subtracted from these, missing values being 0 then; None: they stay as they are."""
     categories: tuple[tuple[int, IntArray], ...]
     """Each feature that is a category, and for each of its codes the column that is 1; for any other value none is."""
@@ -127,10 +127,10 @@ class Wide:
 
     @classmethod
     def of(cls, columns: SeenColumns, part: LinearFunction | Forest | Network | GradeGains) -> Wide:
-        """The columns that a ranker has learnt from."""
+        """The columns that a ranker has learned from."""
         numbers = np.array(columns.unchanged, dtype=np.int64)
-        centre = None if columns.centre is None else np.array(columns.centre)
-        return cls(numbers, centre, tuple(columns.places()), columns.width, part, columns.means)
+        center = None if columns.center is None else np.array(columns.center)
+        return cls(numbers, center, tuple(columns.places()), columns.width, part, columns.means)
 
     @property
     def first_mean(self) -> int:
@@ -300,7 +300,7 @@ def _linear(part: Part) -> LinearFunction | None:
         np.sum([factor * getattr(linear, name) for factor, linear in terms], axis=0)
         for name in ("weights", "intercepts", "missing")
     ]
-    return LinearFunction(terms[0][1].centre, terms[0][1].scale, *summed)
+    return LinearFunction(terms[0][1].center, terms[0][1].scale, *summed)
 
 
 def _forest(part: Part) -> Forest | None:
@@ -318,10 +318,10 @@ def _forest(part: Part) -> Forest | None:
 # ---- how rankers make them ----
 
 
-def centred(centre: FloatArray, weights: FloatArray, intercept: float) -> LinearFunction:
+def centered(center: FloatArray, weights: FloatArray, intercept: float) -> LinearFunction:
     """An intercept and Σ_j w_j (x_j − c_j), where a missing value adds nothing."""
     return LinearFunction(
-        centre, np.ones(len(centre)), weights[None, :], np.array([intercept]), np.zeros((1, len(centre)))
+        center, np.ones(len(center)), weights[None, :], np.array([intercept]), np.zeros((1, len(center)))
     )
 
 
@@ -373,7 +373,7 @@ def dense_layers(network: Any) -> tuple[Layer, ...]:
             norm = (arrays[f"norm.{number}.weight"], arrays[f"norm.{number}.bias"])
         layers.append(Layer(weights, bias, network.shape.activation, norm))
     layers.append(Layer(arrays["output.weight"], arrays["output.bias"], "none"))
-    if kind == "batch":  # it also normalises the inputs
+    if kind == "batch":  # it also normalizes the inputs
         factor, shift = _batch_norm(arrays, "input_norm")
         first = layers[0]
         layers[0] = replace(first, weights=first.weights * factor, bias=first.bias + first.weights @ shift)

@@ -20,7 +20,7 @@ from toprank.losses import Loss
 from toprank.losses import make as make_loss
 from toprank.metrics.conventions import Gain
 from toprank.rankers.estimator import unfitted
-from toprank.scorers.features import Features, Standardisation, row_blocks
+from toprank.scorers.features import Features, Standardization, row_blocks
 
 
 def reads_labels(loss: Any) -> bool:
@@ -132,12 +132,12 @@ class PluginProbabilities:
     """A fitted classifier that speaks of grades."""
 
     classifier: Any
-    standardisation: Standardisation
+    standardization: Standardization
     n_grades: int
 
     @classmethod
     def fit(
-        cls, classifier: Any, method: str | None, data: RankingData, standardisation: Standardisation, n_grades: int
+        cls, classifier: Any, method: str | None, data: RankingData, standardization: Standardization, n_grades: int
     ) -> PluginProbabilities:
         """Fit a clone of the classifier; calibration is cross-fitted so that no query is on both sides.
 
@@ -158,13 +158,13 @@ class PluginProbabilities:
             groups = data.queries.document_query
             parts = list(GroupKFold(folds).split(np.zeros(data.n_documents), groups=groups))
             model = CalibratedClassifierCV(model, method=method, cv=parts)
-        Z = Features(data.X, standardisation).dense(slice(0, data.n_documents))
+        Z = Features(data.X, standardization).dense(slice(0, data.n_documents))
         model.fit(Z, data.labels.astype(np.int64), **weights_to_fit(classifier, row_weights(data)))
-        return cls(model, standardisation, n_grades)
+        return cls(model, standardization, n_grades)
 
     def predict(self, X: Any) -> FloatArray:
         """P(grade | x); a grade the classifier never saw has probability 0."""
-        features = Features(X, self.standardisation)
+        features = Features(X, self.standardization)
         full = np.zeros((X.shape[0], self.n_grades))
         for rows in row_blocks(X, 1 << 26):  # classifiers are slow to start
             full[rows, self.classifier.classes_] = self.classifier.predict_proba(features.dense(rows))

@@ -69,7 +69,7 @@ class GradeProbabilities(Ranker):
 
     @property
     def _by_likelihood(self) -> bool:
-        """Whether training itself calibrates, since it maximised the likelihood of the grades."""
+        """Whether training itself calibrates, since it maximized the likelihood of the grades."""
         return bool(make_loss(self.as_fitted.loss).traits.space == "class")
 
     @property

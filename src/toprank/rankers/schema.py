@@ -40,7 +40,7 @@ from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure
 from toprank.rankers.estimator import Recorded
 from toprank.rankers.seen_columns import TABLE, SeenColumns
-from toprank.scorers.features import Standardisation
+from toprank.scorers.features import Standardization
 from toprank.text.tables import TextFeatures
 
 if TYPE_CHECKING:
@@ -255,8 +255,8 @@ class Savable(Recorded):
     """Fitted arrays that a model file holds, and what they must be."""
     saved_values: ClassVar[Mapping[str, Any]] = {}
     """Fitted plain values that a model file holds, and their types."""
-    standardises: ClassVar[bool] = False
-    """Whether a model file holds the standardisation of the features."""
+    standardizes: ClassVar[bool] = False
+    """Whether a model file holds the standardization of the features."""
 
     former_parameters: ClassVar[Mapping[str, str]] = {}
     """Names of parameters in earlier model files, and their names now."""
@@ -264,7 +264,7 @@ class Savable(Recorded):
     n_features_in_: int
     encoding_: Encoding | None
     columns_: SeenColumns | None
-    standardisation_: Standardisation
+    standardization_: Standardization
 
     @property
     def column_names_(self) -> tuple[str, ...] | None:
@@ -282,8 +282,8 @@ class Savable(Recorded):
         parameters_of_fit = self._saved_parameters().items()
         parameters = {name: plain(name, value) for name, value in parameters_of_fit if name not in OF_THE_MACHINE}
         arrays = {name.rstrip("_"): np.asarray(getattr(self, name)) for name in self.saved_arrays}
-        if self.standardises:
-            arrays |= {"centre": self.standardisation_.centre, "spread": self.standardisation_.spread}
+        if self.standardizes:
+            arrays |= {"centre": self.standardization_.center, "spread": self.standardization_.spread}
         arrays |= {} if self.columns_ is None else self.columns_.arrays()
         values = {name.rstrip("_"): getattr(self, name) for name in self.saved_values}
         return State({"parameters": parameters, "fitted": values}, arrays, {})
@@ -298,11 +298,11 @@ class Savable(Recorded):
         lengths = {"features": self.n_columns_}
         for name, numbers in self.saved_arrays.items():
             numbers.check_lengths(name.rstrip("_"), getattr(self, name), lengths)
-        if self.standardises:
-            centre, spread = self.standardisation_.centre, self.standardisation_.spread
-            for name, array in (("centre", centre), ("spread", spread)):
+        if self.standardizes:
+            center, spread = self.standardization_.center, self.standardization_.spread
+            for name, array in (("centre", center), ("spread", spread)):
                 _OF_FEATURES.check_lengths(name, array, lengths)
-            refuse_if(not (spread > 0).all(), "the standardisation divides by a spread that is not above 0")
+            refuse_if(not (spread > 0).all(), "the standardization divides by a spread that is not above 0")
 
     def encode(self, encoding: Encoding | None, columns: Any) -> None:
         """Set the kinds of a restored ranker's features; `columns`: what the file says of the levels of categories."""
@@ -321,9 +321,9 @@ class Savable(Recorded):
         fitted = needed(state.values, "fitted")
         for name, hint in cls.saved_values.items():
             setattr(ranker, name, read_value(fitted, name.rstrip("_"), hint))
-        if cls.standardises:
-            centre, spread = (_OF_FEATURES.read(name, needed(state.arrays, name)) for name in ("centre", "spread"))
-            ranker.standardisation_ = Standardisation(centre, spread)
+        if cls.standardizes:
+            center, spread = (_OF_FEATURES.read(name, needed(state.arrays, name)) for name in ("centre", "spread"))
+            ranker.standardization_ = Standardization(center, spread)
         if f"{TABLE}0" in state.arrays:
             ranker._tables_of_file = [state.arrays[name] for name in SeenColumns.tables(state.arrays)]
         return ranker

@@ -36,13 +36,13 @@ class SeenColumns:
     A column of zeros and ones stands for each level that enough documents had, and one for all other levels of a
     category. A missing value, or a level that was not seen, has a zero in all columns of its category, and 0 as its
     mean. Where that makes many columns, they are sparse, and the numbers beside them, which sparse features are not
-    centred for, are centred here.
+    centered for, are centered here.
     """
 
     encoding: Encoding
     kept: tuple[tuple[int, ...], ...]
     """For each category, the codes of the levels with a column of their own; () where it has no such columns."""
-    centre: tuple[float, ...] | None = None
+    center: tuple[float, ...] | None = None
     """Where the columns are sparse, what is subtracted from each column that is no category; missing values are 0."""
     means: tuple[TargetEncoding, ...] = ()
     """A category with a mean of its own is seen by that alone."""
@@ -63,7 +63,7 @@ class SeenColumns:
         Args:
             encoding: what the features are.
             counts: for each category, the documents of each level.
-            means: returns the means of the columns of X, by which sparse columns are centred.
+            means: returns the means of the columns of X, by which sparse columns are centered.
             sparse: whether the columns may be sparse.
             level_means: the means of levels that are used.
         """
@@ -164,7 +164,7 @@ class SeenColumns:
         """The columns for rows of codes: an array, or a CSR matrix; in training `means` are those out of fold."""
         if means is None:
             means = np.array([mean.of(X) for mean in self.means]).T.reshape(len(X), len(self.means))
-        if self.centre is not None:
+        if self.center is not None:
             return self._sparse(X, means)
         out = np.zeros((len(X), self.width), dtype=X.dtype)
         out[:, : len(self.unchanged)] = X[:, self.unchanged]
@@ -179,14 +179,14 @@ class SeenColumns:
         from scipy import sparse
 
         n, width = len(X), len(self.unchanged)
-        centred = np.nan_to_num(
-            X[:, self.unchanged].astype(np.float64) - np.array(self.centre), posinf=np.inf, neginf=-np.inf
+        centered = np.nan_to_num(
+            X[:, self.unchanged].astype(np.float64) - np.array(self.center), posinf=np.inf, neginf=-np.inf
         )
         columns = [np.tile(np.arange(width), (n, 1))]
         columns += [where[codes_of(X[:, place], len(where) - 1)][:, None] for place, where in self._blocks]
         columns += [np.tile(np.arange(self._first_mean, self.width), (n, 1))]
         indices = np.concatenate(columns, axis=1)
-        values = np.concatenate([centred, np.ones((n, len(self._blocks))), means], axis=1)
+        values = np.concatenate([centered, np.ones((n, len(self._blocks))), means], axis=1)
         present = indices >= 0
         starts = offsets_of(present.sum(axis=1))
         return sparse.csr_matrix((values[present], indices[present], starts), shape=(n, self.width))
@@ -197,7 +197,7 @@ class SeenColumns:
         """As JSON can hold it, beside the encoding and `arrays`."""
         described: dict[str, Any] = {
             "kept": [list(kept) for kept in self.kept],
-            "centre": None if self.centre is None else list(self.centre),
+            "centre": None if self.center is None else list(self.center),
         }
         return described | ({"means": [mean.plain() for mean in self.means]} if self.means else {})
 
@@ -217,13 +217,13 @@ class SeenColumns:
         """Read what `plain` wrote, which may be damaged, and the tables of means."""
         try:
             kept = tuple(tuple(int(code) for code in codes) for codes in value["kept"])
-            centre = None if value["centre"] is None else tuple(float(number) for number in value["centre"])
+            center = None if value["centre"] is None else tuple(float(number) for number in value["centre"])
             sizes = [len(encoding.columns[place].levels) for place in encoding.categories]
             fits = all(
                 list(codes) == sorted(set(codes) & set(range(size))) for codes, size in zip(kept, sizes, strict=True)
             )
             numbers = len(encoding.columns) - len(sizes)
-            if not fits or (centre is not None and (len(centre) != numbers or not np.isfinite(centre).all())):
+            if not fits or (center is not None and (len(center) != numbers or not np.isfinite(center).all())):
                 raise ValueError(kept)
         except (TypeError, ValueError, KeyError):
             raise DataError("the columns of the categories do not fit their levels") from None
@@ -240,10 +240,10 @@ class SeenColumns:
             "a category has both its mean and columns of its levels",
         )
         refuse_if(
-            by_code and (centre is not None or not means),
+            by_code and (center is not None or not means),
             "the columns of the categories are not those of a ranker that takes their codes",
         )
-        return cls(encoding, kept, centre, means, by_code)
+        return cls(encoding, kept, center, means, by_code)
 
 
 def _with_mean(means: Sequence[TargetEncoding]) -> set[int]:

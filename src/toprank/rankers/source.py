@@ -1,6 +1,6 @@
 """Where the numbers of a training come from: data in this process, or parts of them elsewhere.
 
-A ranker asks its source for a standardisation, an objective to minimise and a judge of scores; it does not see rows.
+A ranker asks its source for a standardization, an objective to minimize and a judge of scores; it does not see rows.
 `InMemory` answers from a `RankingData`; `toprank.cluster` answers from partitions that lie on other machines.
 
 Value, gradient and curvature of an objective are sums over blocks of whole queries, added in the order of the blocks:
@@ -38,7 +38,7 @@ from toprank.rankers.target_encoding import (
     choose_encodings,
     out_of_fold,
 )
-from toprank.scorers.features import Features, Standardisation
+from toprank.scorers.features import Features, Standardization
 from toprank.scorers.linear import LinearScorer, Scored, ScoredByClass, ScoredOnce, Scorer
 from toprank.solvers.base import WithHessian
 
@@ -177,7 +177,7 @@ class ScoreJudge(NamedTuple):
 
 
 class Source(ABC):
-    """Labelled queries that rankers can learn from, wherever they are."""
+    """Labeled queries that rankers can learn from, wherever they are."""
 
     n_queries: int
     n_documents: int
@@ -191,8 +191,8 @@ class Source(ABC):
     fingerprint: str
 
     @abstractmethod
-    def standardisation(self, threads: int | None) -> Standardisation:
-        """Centre and spread of the features."""
+    def standardization(self, threads: int | None) -> Standardization:
+        """Center and spread of the features."""
 
     @abstractmethod
     def level_means(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
@@ -223,13 +223,13 @@ class Source(ABC):
 
     @abstractmethod
     def objective(
-        self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None
+        self, scorer: Scorer, loss: Loss, standardization: Standardization, threads: int | None
     ) -> WithHessian:
         """The mean loss over all queries, weighted as the data say, as a function of the scorer's weights."""
 
     @abstractmethod
-    def score_spread(self, standardisation: Standardisation, direction: FloatArray) -> float:
-        """Standard deviation, over all documents, of the scores in a direction of the standardised features."""
+    def score_spread(self, standardization: Standardization, direction: FloatArray) -> float:
+        """Standard deviation, over all documents, of the scores in a direction of the standardized features."""
 
     @abstractmethod
     def judge(self, metric: str | Measure, convention: str, threads: int | None) -> ScoreJudge:
@@ -255,8 +255,8 @@ class InMemory(Source):
         return self.data.fingerprint
 
     @override
-    def standardisation(self, threads: int | None) -> Standardisation:
-        return Standardisation.of(self.data.X, self.feature_names, threads)
+    def standardization(self, threads: int | None) -> Standardization:
+        return Standardization.of(self.data.X, self.feature_names, threads)
 
     @override
     def level_means(self, valid: Any, asked: EncodedCategories, seed: int) -> TargetEncodings:
@@ -266,7 +266,7 @@ class InMemory(Source):
     @override
     def one_hot(self, encoding: Encoding, sparse: bool, means: tuple[TargetEncoding, ...] = ()) -> SeenColumns:
         counts = encoding.counts(self.data.X)
-        return SeenColumns.of(encoding, counts, lambda: self.standardisation(None).centre, sparse, means)
+        return SeenColumns.of(encoding, counts, lambda: self.standardization(None).center, sparse, means)
 
     @override
     def translated(self, encoding: Encoding) -> RankingData:
@@ -289,16 +289,16 @@ class InMemory(Source):
 
     @override
     def objective(
-        self, scorer: Scorer, loss: Loss, standardisation: Standardisation, threads: int | None
+        self, scorer: Scorer, loss: Loss, standardization: Standardization, threads: int | None
     ) -> RankingObjective:
         data = self.data
         bound = loss.bound_to(Judgments.of(data))
-        features = Features(data.X, standardisation, complete=standardisation.complete)
+        features = Features(data.X, standardization, complete=standardization.complete)
         return RankingObjective(scorer, features, bound, threads)
 
     @override
-    def score_spread(self, standardisation: Standardisation, direction: FloatArray) -> float:
-        features = Features(self.data.X, standardisation, complete=standardisation.complete)
+    def score_spread(self, standardization: Standardization, direction: FloatArray) -> float:
+        features = Features(self.data.X, standardization, complete=standardization.complete)
         return float(features.times(slice(0, self.n_documents), direction).std())
 
     @override

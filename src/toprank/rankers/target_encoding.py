@@ -162,13 +162,13 @@ class _Levels:
         weights = np.ones(data.n_documents) if data.document_weights is None else data.document_weights
         self.weights = np.where(judged, weights, 0.0)
         self.weights *= int(judged.sum()) / (self.weights.sum() or 1.0)  # a judged document counts as one on average
-        self.grades = self.centred(np.where(judged, data.labels, 0.0))
+        self.grades = self.centered(np.where(judged, data.labels, 0.0))
         self._codes: dict[int, IntArray] = {}
 
     def size(self, places: Places) -> int:
         return int(np.prod([len(self.encoding.columns[place].levels) for place in places]))
 
-    def centred(self, values: FloatArray, rows: Any = slice(None)) -> FloatArray:
+    def centered(self, values: FloatArray, rows: Any = slice(None)) -> FloatArray:
         """Values of rows, which are those of whole queries, less the mean of their query, by weight."""
         query, weights = self.query[rows], self.weights[rows]
         weight = np.bincount(query, weights, minlength=self.n_queries)
@@ -326,10 +326,10 @@ class _Judge:
     def column(self, places: Places) -> FloatArray:
         """The number that each document would get."""
         column = np.zeros(len(self._judged.grades))
-        for judged, learnt, tables in self._parts:
-            table = self._levels.table(places, tables, learnt)
+        for judged, learned, tables in self._parts:
+            table = self._levels.table(places, tables, learned)
             column[judged] = looked_up(table.table, self._judged.cells(places)[judged])
-        return self._judged.centred(column)
+        return self._judged.centered(column)
 
     def use(self, places: Places) -> float:
         """How many standard errors the covariance with the grades is above 0."""

@@ -12,7 +12,7 @@ from toprank.clicks.intervention_harvesting import Graph
 from toprank.clicks.model_comparison import ComparedModels
 from toprank.clicks.training_result import Trained
 from toprank.display.pictures import Chart, Line, curves
-from toprank.display.svg import WIDTH, Markup, colour, figure, join, tag, title
+from toprank.display.svg import WIDTH, Markup, color, figure, join, tag, title
 from toprank.errors import count_of
 from toprank.report.page import Section, sectioned_page
 from toprank.report.parts import legend, panel, plain_table, sentences, side_by_side
@@ -38,7 +38,7 @@ def clicks_page(report: LogReport, name: str, models: ComparedModels | None = No
     )
     remark = (curve if known else "") + (
         "What connects positions: each cell stands for two positions that showed the same document of a query, darker "
-        "for more such documents. On the diagonal, positions that nothing connects to the first have another colour: "
+        "for more such documents. On the diagonal, positions that nothing connects to the first have another color: "
         "they cannot be compared with it."
     )
     sections: list[Section] = [
@@ -64,7 +64,7 @@ def _drawn(graph: Graph) -> Markup:
 
     def cell(row: int, column: int, words: str, dark: float, style: int) -> Markup:
         place = {"x": left + side * (column - 1), "y": top + side * (row - 1), "width": side - 1, "height": side - 1}
-        return tag("rect", title(words), cls=f"mark {colour(style)}", opacity=f"{dark:.2f}", **place)
+        return tag("rect", title(words), cls=f"mark {color(style)}", opacity=f"{dark:.2f}", **place)
 
     drawn = []
     for edge in graph.edges:

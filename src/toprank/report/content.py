@@ -103,7 +103,7 @@ class DrawnCalibration:
 
 @dataclass(frozen=True)
 class ScoreSpread:
-    """How the scores of one system, standardised within each query, spread over the documents of each grade.
+    """How the scores of one system, standardized within each query, spread over the documents of each grade.
 
     `shares` has a row for each grade, lowest first: the share of its documents in each bin between the `edges`.
     """

@@ -94,17 +94,15 @@ def _opening(content: Content) -> Markup:
     """The first screen: for each part one sentence, and whether it is noise."""
     leads = []
     for part in content.parts:
-        judgement = headline(part.comparison, part.against_leader)
-        icon = {"shown": "✓", "noise": "~", "equivalent": "≈"}[judgement.kind]
-        chip = tag(
-            "span", tag("span", icon, aria_hidden="true"), " ", judgement.verdict, cls=f"verdict {judgement.kind}"
-        )
+        judgment = headline(part.comparison, part.against_leader)
+        icon = {"shown": "✓", "noise": "~", "equivalent": "≈"}[judgment.kind]
+        chip = tag("span", tag("span", icon, aria_hidden="true"), " ", judgment.verdict, cls=f"verdict {judgment.kind}")
         name = tag("p", part.name, cls="kicker") if len(content.parts) > 1 else None
         kind = "h1" if len(content.parts) == 1 else "h2"
         leads.append(join(filter(None, [
             name,
-            tag(kind, judgement.sentence, cls="lead"),
-            tag("p", chip, " ", judgement.support, cls="support"),
+            tag(kind, judgment.sentence, cls="lead"),
+            tag("p", chip, " ", judgment.support, cls="support"),
             tag("p", f"{_heading(part)} {' '.join(part.caveats)}", cls="remark"),
         ])))  # fmt: skip
     title = tag("p" if len(content.parts) == 1 else "h1", content.title, cls="kicker")
@@ -187,7 +185,7 @@ def document(name: str, body: Markup, links: list[tuple[str, str]]) -> str:
 
 
 def _style() -> str:
-    """The style sheet; the dark colours serve twice: where the system asks for them, and where the reader does."""
+    """The style sheet; the dark colors serve twice: where the system asks for them, and where the reader does."""
     dark = _asset("dark.css")
     asked = f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {dark} }} }}"
     chosen = f"@media screen {{ :root[data-theme='dark'] {{ {dark} }} }}"

@@ -79,7 +79,7 @@ class Case(JsonObject):
     """One case of a duel: two systems, one metric, one set. Means are means of fold means.
 
     Attributes:
-        p: Of the randomisation test on the pooled queries.
+        p: Of the randomization test on the pooled queries.
         difference: Paired, over the pooled queries.
     """
 
@@ -292,17 +292,17 @@ class Reproduction(Record):
                 misplaced[convention] = sum(gaps) // 2
         return dict(sorted(misplaced.items(), key=lambda item: item[1]))
 
-    def judgements(self, convention: str) -> list[JudgedClaim]:
+    def judgments(self, convention: str) -> list[JudgedClaim]:
         """The claims, set by set."""
         judged = (
-            self._judgement(claim, dataset, convention)
+            self._judgment(claim, dataset, convention)
             for claim in self.study.claims
             for dataset in self.sets
             if not claim.sets or dataset in claim.sets
         )
         return [claim for claim in judged if claim is not None]
 
-    def _judgement(self, claim: Claim, dataset: str, convention: str) -> JudgedClaim | None:
+    def _judgment(self, claim: Claim, dataset: str, convention: str) -> JudgedClaim | None:
         own = self.values(claim.better, claim.metric, dataset, convention)
         others = {name: self.values(name, claim.metric, dataset, convention) for name in claim.worse}
         present = {name: values for name, values in others.items() if values is not None}
@@ -327,8 +327,8 @@ class Reproduction(Record):
     def summary(self) -> str:
         """Which convention comes nearest to the paper, and what becomes of its claims under the convention it names."""
         claims = (
-            f"{judgement.claim} on {judgement.dataset}: {judgement.verdict}."
-            for judgement in self.judgements(self.study.convention)
+            f"{judgment.claim} on {judgment.dataset}: {judgment.verdict}."
+            for judgment in self.judgments(self.study.convention)
         )
         return "\n".join([*([nearest_convention(self)] if self.fit else []), *claims])
 
@@ -342,7 +342,7 @@ class Reproduction(Record):
             "study": self.study.name, "paper": self.study.paper, "sets": self.sets,
             "paper_convention": self.study.convention, "fit": self.fit, "nearest": self.nearest,
             "figures": under_all(self.figures), "count_fit": self.count_fit, "cases": under_all(self.cases),
-            "counts": under_all(self.counts), "claims": under_all(self.judgements), "unjudged": self.unjudged(),
+            "counts": under_all(self.counts), "claims": under_all(self.judgments), "unjudged": self.unjudged(),
             "failures": [failure for part in self.parts for failure in part.failures], "remarks": self.study.remarks,
         }  # fmt: skip
         return {name: to_json(value) for name, value in plain.items()}

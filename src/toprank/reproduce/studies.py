@@ -246,11 +246,11 @@ _BAYES = Study(
         ),
     ),
     remarks=(
-        "The paper's optimiser is a MATLAB package's gradient descent, without any tuning; ours is gradient descent "
+        "The paper's optimizer is a MATLAB package's gradient descent, without any tuning; ours is gradient descent "
         "with backtracking, at most 300 steps, without a penalty, warm-started from the linear ranker as in the paper. "
         "It stops where the objective changes by less than 1e-4. Under the cosine loss it ends the linear ranker long "
         "before it has converged, so that this baseline is weaker than it could be.",
-        "A case is better or worse where the randomisation test on the pooled queries gives p < 0.05, uncorrected, as "
+        "A case is better or worse where the randomization test on the pooled queries gives p < 0.05, uncorrected, as "
         "in the paper.",
     ),
 )

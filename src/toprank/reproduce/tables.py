@@ -39,7 +39,7 @@ def _under(reproduction: Reproduction, convention: str) -> list[Part]:
     for title in dict.fromkeys(count.duel for count in counts):
         parts += [f"{title} (paper / ours)", _count_table([count for count in counts if count.duel == title])]
         parts += ["Case by case", _case_table([case for case in cases if case.duel == title])]
-    judged = reproduction.judgements(convention)
+    judged = reproduction.judgments(convention)
     if judged:
         rows = [
             (

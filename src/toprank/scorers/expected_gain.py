@@ -1,6 +1,6 @@
 """The expected-gain scorer: P(r = k | x) = softmax_k(w_k·z + b_k), s = Σ_k G(k) P(r = k | x) (Yang et al. 2010 §5.2).
 
-E[G(y) | x] orders optimally for DCG with gain G (not always for NDCG, whose normaliser depends on the grades).
+E[G(y) | x] orders optimally for DCG with gain G (not always for NDCG, whose normalizer depends on the grades).
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Logits:
 
     @property
     def free(self) -> slice:
-        """Places of the intercepts, which are not penalised."""
+        """Places of the intercepts, which are not penalized."""
         return slice(self.n_features, None, self.n_features + 1)
 
     def start(self, shares: FloatArray) -> FloatArray:

@@ -1,9 +1,9 @@
-"""Features as a model sees them: standardised, and with missing values filled, without a copy of X.
+"""Features as a model sees them: standardized, and with missing values filled, without a copy of X.
 
-Column j of the model's matrix Z is (x_j − centre_j) / spread_j, and 0 where x_j is missing (NaN), which is the same as
-filling in the centre. A column with one value only is 0 throughout: nothing can be learnt from it, and no solver gives
+Column j of the model's matrix Z is (x_j − center_j) / spread_j, and 0 where x_j is missing (NaN), which is the same as
+filling in the center. A column with one value only is 0 throughout: nothing can be learned from it, and no solver gives
 it a weight. The products Z·w and Zᵀ·g are computed straight from X, row by row while it is in the cache, and summed in
-double precision whatever the type of X. Sparse features stay sparse: their centres are subtracted from the products.
+double precision whatever the type of X. Sparse features stay sparse: their centers are subtracted from the products.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _CACHE = 1 << 21  # bytes: a core's part of the cache
 
 
 @dataclass(frozen=True)
-class Standardisation:
-    """Centre and spread of each column, learned from training data."""
+class Standardization:
+    """Center and spread of each column, learned from training data."""
 
-    centre: FloatArray
+    center: FloatArray
     spread: FloatArray
     complete: bool = False
-    """Whether the data it was learned from have no missing values, nor centres far from 0."""
+    """Whether the data it was learned from have no missing values, nor centers far from 0."""
     constant: npt.NDArray[np.bool_] | None = None
     """The columns that had one value only; None if unknown, as after training."""
 
     @classmethod
-    def of(cls, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None) -> Standardisation:
+    def of(cls, X: Any, names: tuple[str, ...] | None = None, threads: int | None = None) -> Standardization:
         """Mean and standard deviation of the present values; a column without spread is left unscaled.
 
         Infinite values are refused, by the name of their column.
@@ -46,7 +46,7 @@ class Standardisation:
         return cls.from_moments(Moments.of(X, first_row(X), threads), names)
 
     @classmethod
-    def from_moments(cls, moments: Moments, names: tuple[str, ...] | None = None) -> Standardisation:
+    def from_moments(cls, moments: Moments, names: tuple[str, ...] | None = None) -> Standardization:
         """The same from sums over the rows, which may be those of parts, joined."""
         shift, count, total, squares = moments.shift, moments.present, moments.total, moments.squares
         refuse_infinite(~np.isfinite(total), names)
@@ -57,10 +57,10 @@ class Standardisation:
         constant = spread <= 1e-7 * np.maximum(np.abs(mean + shift), np.abs(mean))
         constant &= spread <= 1e-6
         constant |= moments.highest <= moments.lowest
-        centre, spread = np.where(count > 0, mean + shift, 0.0), np.where((spread == 0) | constant, 1.0, spread)
-        # The fast products subtract centres last; where those dwarf the spread, digits would be lost.
-        complete = (count == moments.rows).all() and (np.abs(centre) <= _MODEST * spread).all()
-        return cls(centre, spread, bool(complete), constant)
+        center, spread = np.where(count > 0, mean + shift, 0.0), np.where((spread == 0) | constant, 1.0, spread)
+        # The fast products subtract centers last; where those dwarf the spread, digits would be lost.
+        complete = (count == moments.rows).all() and (np.abs(center) <= _MODEST * spread).all()
+        return cls(center, spread, bool(complete), constant)
 
     def without_constants(self, weights: FloatArray) -> FloatArray:
         """The weights, (…, features), 0 for constant columns, which no solver moves from its start."""
@@ -140,13 +140,13 @@ class Moments(NamedTuple):
 
 
 class Features:
-    """X seen through a standardisation; `complete` says that X is known to have no missing values, which is faster."""
+    """X seen through a standardization; `complete` says that X is known to have no missing values, which is faster."""
 
-    def __init__(self, X: Any, standardisation: Standardisation, *, complete: bool = False) -> None:
+    def __init__(self, X: Any, standardization: Standardization, *, complete: bool = False) -> None:
         self.X, self.complete = X, complete
         # Arrays that came over a network may lie at any address; kernels need aligned ones.
-        self.centre: FloatArray = np.require(standardisation.centre, np.float64, ["C", "A"])
-        spread, constant = standardisation.spread, standardisation.constant
+        self.center: FloatArray = np.require(standardization.center, np.float64, ["C", "A"])
+        spread, constant = standardization.spread, standardization.constant
         # A column divided by infinity is exactly 0, and so is its gradient: no solver moves its weight.
         spread = spread if constant is None else np.where(constant, np.inf, spread)
         self.spread: FloatArray = np.require(spread, np.float64, ["C", "A"])
@@ -163,10 +163,10 @@ class Features:
         if self.sparse:  # a part of a sparse matrix may be a copy, so many rows are taken in several parts
             parts = [self._filled(part) @ scaled for part in row_parts(rows, _CHUNK)]
             product: FloatArray = np.concatenate(parts).astype(np.float64, copy=False)
-            product -= self.centre @ scaled
+            product -= self.center @ scaled
             return product
         out = np.empty(rows.stop - rows.start)
-        kernels.features_times(_plain(unshortened(self.X)[rows]), self.centre, scaled, self.complete, out)
+        kernels.features_times(_plain(unshortened(self.X)[rows]), self.center, scaled, self.complete, out)
         return out
 
     def transposed_times(self, rows: slice, values: FloatArray) -> FloatArray:
@@ -175,11 +175,11 @@ class Features:
             out = np.zeros(self.n_columns)
             for part in row_parts(rows, _CHUNK):
                 out += self._filled(part).T @ values[part.start - rows.start : part.stop - rows.start]
-            out -= self.centre * values.sum()
+            out -= self.center * values.sum()
             return out / self.spread
         out = np.empty(self.n_columns)
         kernels.features_transposed_times(
-            _plain(unshortened(self.X)[rows]), self.centre, np.ascontiguousarray(values), self.complete, out
+            _plain(unshortened(self.X)[rows]), self.center, np.ascontiguousarray(values), self.complete, out
         )
         return out / self.spread
 
@@ -199,33 +199,33 @@ class Features:
         losses, out = np.empty(len(masses)), np.empty(self.n_columns)
         block, scaled = _plain(unshortened(self.X)[rows]), weights / self.spread
         of_labels = targets, masses, scale, offsets
-        kernels.features_cross_entropy(block, self.centre, scaled, self.complete, *of_labels, losses, out)
+        kernels.features_cross_entropy(block, self.center, scaled, self.complete, *of_labels, losses, out)
         out /= self.spread
         return losses, out
 
     def dense(self, rows: slice) -> FloatArray:
         """Z[rows] itself, in double precision."""
         if self.sparse:
-            whole: FloatArray = np.asarray(self._filled(rows).toarray(), dtype=np.float64) - self.centre
+            whole: FloatArray = np.asarray(self._filled(rows).toarray(), dtype=np.float64) - self.center
             return whole / self.spread
         out = np.empty((rows.stop - rows.start, self.n_columns))
-        kernels.features_standardised(_plain(unshortened(self.X)[rows]), self.centre, 1.0 / self.spread, out)
+        kernels.features_standardized(_plain(unshortened(self.X)[rows]), self.center, 1.0 / self.spread, out)
         return out
 
     def column(self, j: int) -> FloatArray:
         """One column of Z."""
         unshortened(self.X)
         raw = self.X[:, [j]].toarray()[:, 0] if self.sparse else self.X[:, j]
-        column: FloatArray = np.nan_to_num((raw.astype(np.float64) - self.centre[j]) / self.spread[j])
+        column: FloatArray = np.nan_to_num((raw.astype(np.float64) - self.center[j]) / self.spread[j])
         return column
 
     def _filled(self, rows: slice) -> Any:
-        """Rows of sparse features, missing values at the centre."""
+        """Rows of sparse features, missing values at the center."""
         block = self.X[rows]
         missing = np.isnan(block.data)
         if missing.any():
             block = block.astype(np.float64)
-            block.data[missing] = self.centre[block.indices[missing]]
+            block.data[missing] = self.center[block.indices[missing]]
         return block
 
     def blocks(self, offsets: npt.NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -122,7 +122,7 @@ class Thresholds:
 
     @property
     def free(self) -> slice:
-        """Places of the thresholds, which are not penalised."""
+        """Places of the thresholds, which are not penalized."""
         return slice(self.n_features, None)
 
     def start(self, shares: FloatArray) -> FloatArray:

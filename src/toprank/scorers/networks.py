@@ -74,7 +74,7 @@ class QueryTable:
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation; a batch of a single document, which has no spread, is treated as in prediction.
+    """Batch normalization; a batch of a single document, which has no spread, is treated as in prediction.
 
     PyTorch's own refuses such a batch.
     """
@@ -191,12 +191,12 @@ class SetAttention(nn.Module):
 
 
 def build(shape: Architecture) -> MLP | SetAttention:
-    """The network without weights (on PyTorch's ``meta`` device); see `initialise`."""
+    """The network without weights (on PyTorch's ``meta`` device); see `initialize`."""
     with torch.device("meta"):
         return MLP(shape) if shape.network == "mlp" else SetAttention(shape)
 
 
-def initialise(network: nn.Module, rng: torch.Generator) -> None:
+def initialize(network: nn.Module, rng: torch.Generator) -> None:
     """Weights and biases uniform within ±1/√(number of inputs); norms start as the identity."""
     network.to_empty(device="cpu")
     for part in network.modules():

@@ -7,7 +7,7 @@ falls back on the orders that need none.
 
 On validation queries of four collections, of 24 and of all queries, this did best in sum among: both learned members
 alike always; the best weights, however small their lead; the mean of the best weights of many resamples; a linear
-ranker whose few strong features are hardly penalised.
+ranker whose few strong features are hardly penalized.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def _row(number: int, member: _Member, held_out: _HeldOutQueries, weight: float)
 
 def _joined(data: RankingData, linear: _Member, members: Sequence[_Member], factors: Mapping[str, float]) -> Any:
     """One ranker: features and the linear member are one weighted sum of features, to which trees are added."""
-    seen = linear.ranker.standardisation_
+    seen = linear.ranker.standardization_
     weights = factors.get(_LINEAR, 0.0) * linear.ranker.coef_ * seen.spread
     for member in members:
         if member.ranker is None:

@@ -14,7 +14,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.pool_statistics import statistics_in
 from toprank.errors import DataError
 from toprank.search.documents import Documents
-from toprank.search.feedback import FEEDBACK, Neighbours
+from toprank.search.feedback import FEEDBACK, Neighbors
 from toprank.search.first_stage import RunPool
 from toprank.search.proximity import PROXIMITY, Positions
 from toprank.text import EncodedDocuments, MatchFeatures
@@ -86,9 +86,9 @@ class CandidateFeatures:
         return MatchFeatures(self.encoded.statistics)
 
     @cached_property
-    def neighbours(self) -> Neighbours:
+    def neighbors(self) -> Neighbors:
         """The documents as vectors, for feedback."""
-        return Neighbours(self.encoded)
+        return Neighbors(self.encoded)
 
     @cached_property
     def positions(self) -> Positions:
@@ -159,7 +159,7 @@ class CandidateFeatures:
             sequence = queries.phrase[phrase].astype(np.int64)
             at = matched + 1
             out[places, at] = np.arange(1, len(rows) + 1)
-            out[places, at + 1 : at + 3] = self.neighbours.features(rows)
+            out[places, at + 1 : at + 3] = self.neighbors.features(rows)
             out[places, at + 3 : at + 5] = self.positions.features(sequence[counted[sequence]], idf, rows, numbers)
             at += 5
             if self.runs is not None:

@@ -18,7 +18,7 @@ FEEDBACK = {
 _BEST = 10
 
 
-class Neighbours:
+class Neighbors:
     """The documents of an index as vectors of length 1: tf-idf, which is sparse, and LSA."""
 
     def __init__(self, documents: EncodedDocuments) -> None:
@@ -34,9 +34,9 @@ class Neighbours:
         if len(rows) > 1:
             best = min(_BEST, len(rows))
             words = self._words[rows]
-            centre = np.asarray(words[:best].sum(axis=0)).ravel()
+            center = np.asarray(words[:best].sum(axis=0)).ravel()
             own = np.asarray(words.multiply(words).sum(axis=1)).ravel()
-            out[:, 0] = _cosines(np.asarray(words @ centre).ravel(), own, float(centre @ centre), best)
+            out[:, 0] = _cosines(np.asarray(words @ center).ravel(), own, float(center @ center), best)
             vectors = self._directions[rows].astype(np.float64)
             middle: Any = vectors[:best].sum(axis=0)
             own = np.einsum("ij,ij->i", vectors, vectors)

@@ -91,7 +91,7 @@ def index(
             raise UnknownNameError(f"field of {collection.name}", name, collection.fields)
     known = {str(name): _document_vectors(str(name), rows, collection) for name, rows in (vectors or {}).items()}
     with step(f"Counting the words of {len(collection):,} documents …", quiet):
-        statistics, encoded = Statistics.learnt_and_encoded(collection.fields, analyzer, lsa, seed)
+        statistics, encoded = Statistics.learned_and_encoded(collection.fields, analyzer, lsa, seed)
     with step(f"Writing the index of {len(collection):,} documents …", quiet), new_index(path) as (folder, meta):
         meta |= {
             "name": collection.name, "documents": len(collection), "fields": list(collection.fields),

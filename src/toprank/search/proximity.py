@@ -12,14 +12,14 @@ from toprank.data.queries import places_within
 from toprank.text import EncodedDocuments
 
 PROXIMITY = {
-    "bigrams": "share of the query's neighbouring words that stand side by side, at most one word between",
+    "bigrams": "share of the query's neighboring words that stand side by side, at most one word between",
     "proximity": "how many of the query's words the document has, divided by the length of the shortest passage that "
     "has them all; 0 for fewer than two",
 }
-_BETWEEN = 2  # distance of neighbours
+_BETWEEN = 2  # distance of neighbors
 _MOST_WORDS = 16  # of a query: the rarest, where it has more
 _MOST_TOKENS = 5_000  # of a document that are looked at, so that one long document does not hold up a query
-_GAP = 16  # places between two fields, and so between words that are no neighbours
+_GAP = 16  # places between two fields, and so between words that are no neighbors
 
 
 class Positions(NamedTuple):

@@ -195,7 +195,7 @@ class SearchService:
         )
 
     def _kept(self, state: _Opened, query: str, ranking: list[FoundDocument], key: Id | None) -> str:
-        """The id of a list in the log; where the service explores, two neighbours may be exchanged in it."""
+        """The id of a list in the log; where the service explores, two neighbors may be exchanged in it."""
         swap = self._recorder.swap(len(ranking))
         if swap.place is not None:
             _exchange(ranking, swap.place)

@@ -140,8 +140,8 @@ class Settings:
     explore: Annotated[
         str | None,
         Option(
-            "swap-neighbours:SHARE swaps two random neighbours in this share of the lists, such as 0.05, so that the "
-            "log can tell positions from documents; swap-neighbours:SHARE:DEPTH swaps within the first DEPTH "
+            "swap-neighbors:SHARE swaps two random neighbors in this share of the lists, such as 0.05, so that the "
+            "log can tell positions from documents; swap-neighbors:SHARE:DEPTH swaps within the first DEPTH "
             "documents only, 10 by default.",
             metavar="HOW",
             group=LOG,

@@ -14,7 +14,7 @@ from toprank.errors import DataError
 
 _HASHES = 2**64  # different hashes of a key
 _DEPTH = 10
-_WAY = "swap-neighbours"
+_WAY = "swap-neighbors"
 
 
 class Arm(NamedTuple):
@@ -122,13 +122,13 @@ class Swap(NamedTuple):
 
 
 class Exploration:
-    """Exchanges two random neighbours of some lists.
+    """Exchanges two random neighbors of some lists.
 
     Args:
-        text: ``swap-neighbours:SHARE``, or ``swap-neighbours:SHARE:DEPTH``.
+        text: ``swap-neighbors:SHARE``, or ``swap-neighbors:SHARE:DEPTH``.
         rng: draws.
 
-    >>> exploration = Exploration("swap-neighbours:0.2:3", random.Random(0))
+    >>> exploration = Exploration("swap-neighbors:0.2:3", random.Random(0))
     >>> {exploration.drawn(10) for _ in range(100)} == {Swap(None, 0.8), Swap(0, 0.1), Swap(1, 0.1)}
     True
     """

@@ -23,11 +23,11 @@ from toprank.significance.effects import ALL_EQUAL, ONE_QUERY, t_interval
 from toprank.significance.results import Interval
 from toprank.significance.tests import ROUNDING, column, differences, moments, rescaled, stream_start
 
-_METHODS = {"studentised": "studentised", "bca": "BCa", "percentile": "percentile"}
+_METHODS = {"studentized": "studentized", "bca": "BCa", "percentile": "percentile"}
 _STREAM = 2  # the stream of random words that draws queries; that of sign flips has the number 1
 _DRAWS_PER_BLOCK = 1 << 20  # values drawn between two visits to the pool of threads
 _MIN_QUERIES = (
-    5  # below, resamples are too much alike: of the studentised intervals of 2, 3, 4 queries .61, .88, .93 held
+    5  # below, resamples are too much alike: of the studentized intervals of 2, 3, 4 queries .61, .88, .93 held
 )
 _WEIGHT_STEP = 0.5  # standard errors, by which group weights are moved to find the curvature
 _MIN_WEIGHT = 1e-100  # of the largest weight: less changes no mean, but draws of such queries alone would weigh nothing
@@ -58,14 +58,14 @@ def bootstrap_interval(
     b: npt.ArrayLike | None = None,
     *,
     confidence: float = 0.95,
-    method: str = "studentised",
+    method: str = "studentized",
     resamples: int = 10_000,
     seed: int = 0,
     threads: int | None = None,
 ) -> Interval:
     """The bootstrap interval of the mean difference: queries are drawn again, with replacement.
 
-    `method="studentised"`, the default, takes the quantiles of ``t = (mean of the resample - mean) / (s / √n)``, s
+    `method="studentized"`, the default, takes the quantiles of ``t = (mean of the resample - mean) / (s / √n)``, s
     being the resample's own standard deviation, instead of Student's, which hold for normal differences. Per-query
     differences are often skewed (many zeros, few large wins), and on those it covers the true mean more often than the
     other methods and than `t_interval`, though it may be the widest (``benchmarks/coverage.py``). A resample's variance
@@ -74,7 +74,7 @@ def bootstrap_interval(
     `method="percentile"` takes the quantiles of the resampled means as they are, `method="bca"` moves them for bias
     and skewness (Efron); both stay within the range of the differences, and are too short for few queries.
 
-    Fewer than five queries are too few to draw anew, and the studentised interval is `t_interval`. One query has no
+    Fewer than five queries are too few to draw anew, and the studentized interval is `t_interval`. One query has no
     spread: the interval is infinite. Differences that are all equal give an interval of no width.
 
     >>> low, high = bootstrap_interval([0.2, 0.1, 0.3, -0.1, 0.2], seed=1)
@@ -91,20 +91,20 @@ def bootstrap_interval(
     mean, spread = moments(values)
     if not spread:
         return t_interval(values, confidence=confidence)  # unknown or 0: there is nothing to draw
-    if method == "studentised" and n < _MIN_QUERIES:
+    if method == "studentized" and n < _MIN_QUERIES:
         student = t_interval(values, confidence=confidence)
         return replace(student, detail=f"{student.detail}: too few queries to draw anew")
     scaled, exponent = rescaled(values)
-    centre, deviation = scaled.mean(), scaled.std(ddof=1)
-    standard = (scaled - centre) / deviation  # whatever the unit of the differences, the rest is the same
+    center, deviation = scaled.mean(), scaled.std(ddof=1)
+    standard = (scaled - center) / deviation  # whatever the unit of the differences, the rest is the same
     means, variances = _resampled(standard, resamples, start, threads)
-    if method == "studentised":
-        ends = _studentised(means, variances, n, confidence)
+    if method == "studentized":
+        ends = _studentized(means, variances, n, confidence)
     else:
         tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
         rounding = ROUNDING * np.abs(scaled).max() / deviation
         ends = np.quantile(means, _bca_levels(standard, means, tails, rounding) if method == "bca" else tails)
-    ends = centre + deviation * ends
+    ends = center + deviation * ends
     low, high = np.ldexp(np.where(np.abs(ends) <= ROUNDING, 0.0, ends), exponent)
     detail = f"bootstrap, {_METHODS[method]}, {resamples:,} resamples, seed {seed}"
     return Interval(mean, float(low), float(high), confidence, n, detail)
@@ -119,7 +119,7 @@ def weighted_interval(
     seed: int = 0,
     threads: int | None = None,
 ) -> Interval:
-    """The studentised bootstrap interval of a weighted mean ``Σwv / Σw``: queries are drawn again with their weights.
+    """The studentized bootstrap interval of a weighted mean ``Σwv / Σw``: queries are drawn again with their weights.
 
     Other queries would have other weights, too, so the mean is a ratio of two random sums, and each resample has its
     own. Its standard error is the jackknife's. With equal weights the interval is that of `bootstrap_interval`. If few
@@ -151,8 +151,8 @@ def weighted_interval(
     plain, w = plain[counts], w[counts] / w[counts].mean()
     n, effective = len(plain), effective_sample(w)
     scaled, exponent = rescaled(plain)
-    centre = float(w @ scaled / n)
-    mean, away = float(np.ldexp(centre, exponent)), scaled - centre
+    center = float(w @ scaled / n)
+    mean, away = float(np.ldexp(center, exponent)), scaled - center
     if n == 1:
         return Interval(mean, -math.inf, math.inf, confidence, n, ONE_QUERY, "weighted mean")
     if moments(plain)[1] == 0:
@@ -167,9 +167,9 @@ def weighted_interval(
     else:
         first_order = math.sqrt(float((w * away) @ (w * away)) / (n - 1))
         means, variances = _resampled(away / first_order, resamples, start, threads, w)
-        ends = _studentised(np.sqrt(n) * means, variances, n, confidence)
-        method = f"bootstrap, studentised, {resamples:,} resamples, seed {seed}"
-    low, high = np.ldexp(centre + error * ends, exponent)
+        ends = _studentized(np.sqrt(n) * means, variances, n, confidence)
+        method = f"bootstrap, studentized, {resamples:,} resamples, seed {seed}"
+    low, high = np.ldexp(center + error * ends, exponent)
     detail = f"{method}, {effective:.1f} of {n:,} queries effective"
     return Interval(mean, float(low), float(high), confidence, n, detail, "weighted mean")
 
@@ -192,7 +192,7 @@ def _resampled(
     return means, variances
 
 
-def _studentised(means: FloatArray, variances: FloatArray, n: int, confidence: float) -> FloatArray:
+def _studentized(means: FloatArray, variances: FloatArray, n: int, confidence: float) -> FloatArray:
     """How many standard errors the ends lie from the estimate: minus the quantiles of t, the upper one first.
 
     A resample's variance counts at least 1/n: n equal draws have none, and their t would be infinite.
@@ -202,7 +202,7 @@ def _studentised(means: FloatArray, variances: FloatArray, n: int, confidence: f
 
 
 def _bca_levels(values: FloatArray, means: FloatArray, tails: FloatArray, rounding: float) -> FloatArray:
-    """Φ(z₀ + (z₀ + z) / (1 - α(z₀ + z))) for z = Φ⁻¹(tail), of values that are standardised.
+    """Φ(z₀ + (z₀ + z) / (1 - α(z₀ + z))) for z = Φ⁻¹(tail), of values that are standardized.
 
     z₀ is Φ⁻¹ of the share of resampled means below the mean, 0 (those within `rounding` of it count half), and for a
     mean the jackknife's acceleration is α = Σd³ / (6 (Σd²)^{3/2}).

@@ -8,7 +8,7 @@ Every solve keeps three promises. Ctrl-C (or a callback that raises `StopSolving
 weights are returned at which the value is not finite. How the solve ended is said in words in `Solution.message`; to
 warn or not to warn is up to the caller.
 
-`Solver` wraps every method in these promises, and `SolverRun`, one solve under way, evaluates the penalised objective
+`Solver` wraps every method in these promises, and `SolverRun`, one solve under way, evaluates the penalized objective
 and remembers the best point. `descend` is the loop of the methods that go down until the gradient vanishes. How far to
 go along a direction is found by backtracking for Newton steps and by strong Wolfe conditions for quasi-Newton steps:
 both take a value that is not finite for "too far", and both accept an increase that is mere rounding, since close to
@@ -114,12 +114,12 @@ class Penalty:
         return self.quadratic(weights) + float(self.l1 @ np.abs(weights))
 
     def subgradient(self, weights: FloatArray, grad: FloatArray) -> FloatArray:
-        """The shortest element of ``grad + ∂ Σ_i l1_i |w_i|``: zero exactly at a minimum of the penalised objective."""
+        """The shortest element of ``grad + ∂ Σ_i l1_i |w_i|``: zero exactly at a minimum of the penalized objective."""
         return np.where(weights == 0, soft_threshold(grad, self.l1), grad + self.l1 * np.sign(weights))
 
 
 def soft_threshold(values: FloatArray, threshold: FloatArray) -> FloatArray:
-    """Values moved towards zero by the threshold, and zero where they are no larger."""
+    """Values moved toward zero by the threshold, and zero where they are no larger."""
     return np.sign(values) * np.maximum(np.abs(values) - threshold, 0.0)
 
 
@@ -186,7 +186,7 @@ class Stuck(Exception):  # noqa: N818 - never leaves a solve
 
 
 class SolverRun:
-    """One solve under way: evaluates the penalised objective and remembers the best point."""
+    """One solve under way: evaluates the penalized objective and remembers the best point."""
 
     def __init__(
         self, objective: Objective, start: npt.ArrayLike, penalty: Penalty, callback: Callback | None = None
@@ -303,7 +303,7 @@ class Solver(ABC):
         max_iterations: int | None = None,
         callback: Callback | None = None,
     ) -> Solution:
-        """Minimise ``objective + penalty`` from `start`.
+        """Minimize ``objective + penalty`` from `start`.
 
         Args:
             objective: L; the solver's class says which optional methods it must have.

@@ -4,11 +4,11 @@ Every evaluation gives a cut, ``L(v) ≥ L(w) + g·(v - w)`` for all v. The larg
 is a model that lies below the objective everywhere, so its minimum is a lower bound; the lowest value seen is an upper
 bound, and the solve ends when they meet. With ``a_j = g_j / √l2`` and ``b_j = L(w_j) - g_j·w_j`` the model's minimum
 is, by duality, ``max_α bᵀα - ½‖Σ_j α_j a_j‖²`` over the simplex, and *every* α in the simplex gives a valid bound: the
-certificate does not hang on how well the small programme was solved (Teo et al. 2010; Franc and Sonnenburg 2008).
+certificate does not hang on how well the small program was solved (Teo et al. 2010; Franc and Sonnenburg 2008).
 
-The model's minimiser itself is a poor place for the next cut, since the first models are poor. We evaluate at a part
+The model's minimizer itself is a poor place for the next cut, since the first models are poor. We evaluate at a part
 of the way from the best point to it, longer after a step that fell short of the minimum along the way, shorter after
-one that passed it, never below 1/20. If such a cut does not improve the model at its minimiser, the value there must
+one that passed it, never below 1/20. If such a cut does not improve the model at its minimizer, the value there must
 be low enough to improve the best point, so one of the two bounds always moves. On LETOR data this needs a third of the
 evaluations of the plain method where the penalty is small.
 """
@@ -24,7 +24,7 @@ from toprank.compute import FloatArray
 from toprank.errors import DataError
 from toprank.solvers.base import TRIALS, Penalty, Point, Solution, Solver, SolverRun
 
-SHORTEST = 0.05  # part of the way to the model's minimiser that a step goes at least
+SHORTEST = 0.05  # part of the way to the model's minimizer that a step goes at least
 FREE_SLOPE = 1e-12  # a free weight's slope up to this part of the largest slope is rounding
 ZERO_PATIENCE = 200  # iterations beyond the tolerance, to see whether anything beats w = 0
 CLEARLY = 1e-3  # a gap of at most this part of the tolerance leaves no doubt whether anything does
@@ -71,7 +71,7 @@ class Bundle(Solver):
         best, zero = self._first_cuts(run, cuts)
         part, patience = 0.1, ZERO_PATIENCE
         while True:
-            target, bound = cuts.minimise(best.weights, 1e-4 * tolerance * abs(best.value))
+            target, bound = cuts.minimize(best.weights, 1e-4 * tolerance * abs(best.value))
             run.lower_bound = max(run.lower_bound, bound)
             gap = best.value - run.lower_bound
             if gap < -1e-9 * abs(best.value):
@@ -103,7 +103,7 @@ class Bundle(Solver):
         """The start and zero, both as cuts: zero's value is needed for the certificate that nothing beats it."""
         start = run.begin()
         cuts.add(start)
-        zero = run.at(np.where(run.penalty.l2 > 0, 0.0, start.weights)) if cuts.penalised(start).any() else start
+        zero = run.at(np.where(run.penalty.l2 > 0, 0.0, start.weights)) if cuts.penalized(start).any() else start
         if zero is not start and zero.is_finite:
             cuts.add(zero)
         return (zero if zero.is_finite and zero.value <= start.value else start), zero
@@ -111,7 +111,7 @@ class Bundle(Solver):
     def _cut(
         self, run: SolverRun, cuts: _Cuts, best: Point, target: FloatArray, part: float
     ) -> tuple[Point | None, float]:
-        """Evaluate on the way from the best point to the model's minimiser; also return the part to go next time."""
+        """Evaluate on the way from the best point to the model's minimizer; also return the part to go next time."""
         way = target - best.weights
         for _ in range(TRIALS):
             trial = run.at(best.weights + part * way)
@@ -173,7 +173,7 @@ class _Cuts:
         self.gram = np.zeros((room, room))
         self.alpha, self.unused = np.zeros(room), np.zeros(room, np.int64)
 
-    def penalised(self, point: Point) -> FloatArray:
+    def penalized(self, point: Point) -> FloatArray:
         weights: FloatArray = point.weights[~self.free]
         return weights
 
@@ -191,17 +191,17 @@ class _Cuts:
         n = self.n
         slope = point.d_loss[~self.free] / self.root
         self.slopes[n] = slope
-        self.offsets[n] = point.loss - float(point.d_loss[~self.free] @ self.penalised(point))
+        self.offsets[n] = point.loss - float(point.d_loss[~self.free] @ self.penalized(point))
         self.gram[n, : n + 1] = self.gram[: n + 1, n] = self.slopes[: n + 1] @ slope
         self.alpha[n] = 0.0 if n else 1.0
         self.unused[n] = 0
         self.n += 1
 
-    def minimise(self, weights: FloatArray, accuracy: float) -> tuple[FloatArray, float]:
-        """The model's minimiser (free weights as in `weights`) and a certified lower bound of its minimum."""
+    def minimize(self, weights: FloatArray, accuracy: float) -> tuple[FloatArray, float]:
+        """The model's minimizer (free weights as in `weights`) and a certified lower bound of its minimum."""
         n = self.n
         alpha, offsets = self.alpha[:n], self.offsets[:n]
-        kernels.minimise_on_simplex(self.gram[:n, :n].copy(), offsets, alpha, accuracy)
+        kernels.minimize_on_simplex(self.gram[:n, :n].copy(), offsets, alpha, accuracy)
         self.unused[:n] = np.where(alpha > 0, 0, self.unused[:n] + 1)
         slope = alpha @ self.slopes[:n]
         target = weights.copy()

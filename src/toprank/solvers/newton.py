@@ -4,7 +4,7 @@ Up to `cholesky_limit` weights the Hessian is formed and factored; beyond, its p
 gradients, solved only as accurately as the outer iteration can use. A line search makes the method safe far from the
 optimum, and a Levenberg shift makes it safe where the curvature is singular, indefinite or only a stand-in for the
 true one (Gauss-Newton): when no step along the Newton direction helps, the shift grows and the direction turns
-towards steepest descent.
+toward steepest descent.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def levenberg_step(hessian: FloatArray, grad: FloatArray, shift: float = 0.0) ->
     """``-(H + shift·D)⁻¹ grad`` with D the diagonal of H, and the smallest shift from the given one up that is safe.
 
     D instead of the unit matrix of the textbooks makes the step independent of the features' units. Where the diagonal
-    is (almost) zero, so is the gradient in all sane problems; D's floor there only keeps the factorisation possible.
+    is (almost) zero, so is the gradient in all sane problems; D's floor there only keeps the factorization possible.
     Where it is zero up to rounding (a feature that is constant within every query, under a loss of differences), so is
     the gradient, and their quotient would be a weight made of noise: with the largest curvature instead, the step is 0
     up to rounding.

@@ -1,7 +1,7 @@
 """L1 and elastic-net penalties: weights that are exactly zero.
 
 Where the Hessian fits in memory, proximal Newton: the quadratic model of the smooth part plus the L1 penalty is
-minimised by coordinate descent, finished by an exact solve on the weights that are not zero, and a line search
+minimized by coordinate descent, finished by an exact solve on the weights that are not zero, and a line search
 follows. Otherwise FISTA: gradient steps, each followed by soft thresholding, with momentum that is dropped as soon as
 it points uphill, and a step length found by backtracking.
 
@@ -40,7 +40,7 @@ METHODS = ("auto", "newton", "fista")
 FLAT = 1e-15  # less than this part of the largest curvature is rounding; a weight gets at least so much
 
 
-def minimise_model(
+def minimize_model(
     hessian: FloatArray, grad: FloatArray, weights: FloatArray, l1: FloatArray, accuracy: float
 ) -> FloatArray:
     """``argmin_z grad·(z - w) + ½ (z - w)ᵀH(z - w) + Σ_i l1_i |z_i|``, until its shortest subgradient is `accuracy`.
@@ -119,7 +119,7 @@ class Proximal(Solver):
 
 
 class _Newton:
-    """Each step minimises ``g·(z - w) + ½ (z - w)ᵀH(z - w) + Σ l1 |z|``; H is shifted as in `Newton`."""
+    """Each step minimizes ``g·(z - w) + ½ (z - w)ᵀH(z - w) + Σ l1 |z|``; H is shifted as in `Newton`."""
 
     def __init__(self, run: SolverRun) -> None:
         self.run, self.shift = run, 0.0
@@ -133,7 +133,7 @@ class _Newton:
         accuracy = min(0.1, size) * self.run.gradient_norm(point)
         while self.shift <= LARGEST_SHIFT:
             np.fill_diagonal(hessian, scale * (1 + self.shift))
-            target = minimise_model(hessian, point.grad, point.weights, l1, accuracy)
+            target = minimize_model(hessian, point.grad, point.weights, l1, accuracy)
             step = target - point.weights
             slope = float(point.grad @ step + l1 @ (np.abs(target) - np.abs(point.weights)))
             if negligible(slope, point.value):

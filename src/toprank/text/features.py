@@ -48,7 +48,7 @@ MEANINGS = {
 class MatchFeatures:
     """Features of pairs of a query and a document.
 
-    >>> known = Statistics.learnt({"title": ["red shoes", "red lamp", "running shoes"]})
+    >>> known = Statistics.learned({"title": ["red shoes", "red lamp", "running shoes"]})
     >>> features = MatchFeatures(known)
     >>> documents = known.encode({"title": ["red shoes", "blue shoes"]})
     >>> matrix = features.matrix(["red shoe"], documents, np.array([0, 1]), np.array([0, 2]))

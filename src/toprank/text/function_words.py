@@ -99,7 +99,7 @@ _SAMPLE = 20_000  # words that are looked at: the shares of a language's functio
 _FEWEST = 30  # words that say anything
 # Function words are 30 to 50 % of running text and hardly any of lists of names or products, whatever their language.
 _CLEAR = 0.2
-_AHEAD = 1.5  # times as many as in English, with which neighbours share some: Dutch is, in, of
+_AHEAD = 1.5  # times as many as in English, with which neighbors share some: Dutch is, in, of
 
 
 def language_of(words: Iterable[str], default: str = "english") -> str:

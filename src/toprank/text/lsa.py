@@ -19,7 +19,7 @@ Basis = npt.NDArray[np.float32]
 def basis_of(matrix: Any, dimension: int, seed: int) -> Basis:
     """The leading right singular vectors of a sparse matrix as columns, fewer where its rank is not above them.
 
-    A randomised decomposition (Halko, Martinsson, Tropp 2011) on one thread, so that its bits do not depend on how
+    A randomized decomposition (Halko, Martinsson, Tropp 2011) on one thread, so that its bits do not depend on how
     many there are.
     """
     rows, columns = matrix.shape

@@ -1,4 +1,4 @@
-"""What is learnt from texts alone: how many documents have a word, how long they are, what goes with what."""
+"""What is learned from texts alone: how many documents have a word, how long they are, what goes with what."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toprank.text.lsa import basis_of
 from toprank.text.words import Analyzer
 
 Counts = npt.NDArray[np.int64]
-_LARGEST_SAMPLE = 20_000  # documents that LSA is learnt from: more take longer and turn its directions little
+_LARGEST_SAMPLE = 20_000  # documents that LSA is learned from: more take longer and turn its directions little
 _DIRECTIONS = 100  # of LSA at most, which bounds the size of a model file
 _WORDS = 20_000  # of LSA: the most frequent ones; each costs 400 bytes in a model file
 _SPARSE = 2  # documents that a word of LSA is in: what one document alone has connects it with no other
@@ -38,7 +38,7 @@ def idf_of(n: int, frequencies: Any) -> FloatArray:
 class Statistics:
     """Statistics of the words of a collection, field by field and over all fields.
 
-    They are learnt from documents alone, without queries or labels (`learnt`). New documents are encoded with them
+    They are learned from documents alone, without queries or labels (`learned`). New documents are encoded with them
     (`encode`), and change nothing in them.
     """
 
@@ -57,7 +57,7 @@ class Statistics:
     basis_words: npt.NDArray[np.int32]
 
     @classmethod
-    def learnt(
+    def learned(
         cls, fields: Mapping[str, Sequence[str]], analyzer: Analyzer | None = None, lsa: int = 100, seed: int = 0
     ) -> Self:
         """From the texts of distinct documents, a list for each field; None is an empty text.
@@ -69,17 +69,17 @@ class Statistics:
                 texts.
             seed: of LSA.
 
-        >>> known = Statistics.learnt({"title": ["red shoes", "red lamp", "running shoes"]})
+        >>> known = Statistics.learned({"title": ["red shoes", "red lamp", "running shoes"]})
         >>> dict(zip(known.vocabulary.words, known.document_frequencies[0].tolist()))
         {'lamp': 1, 'red': 2, 'run': 1, 'shoe': 2}
         """
-        return cls.learnt_and_encoded(fields, analyzer, lsa, seed)[0]
+        return cls.learned_and_encoded(fields, analyzer, lsa, seed)[0]
 
     @classmethod
-    def learnt_and_encoded(
+    def learned_and_encoded(
         cls, fields: Mapping[str, Sequence[str]], analyzer: Analyzer | None = None, lsa: int = 100, seed: int = 0
     ) -> tuple[Self, EncodedDocuments]:
-        """`learnt`, and the same documents encoded: their texts are read once."""
+        """`learned`, and the same documents encoded: their texts are read once."""
         check_whole("lsa", lsa, least=0)
         analyzer = Analyzer() if analyzer is None else analyzer
         vocabulary, tokens = tokens_of(fields, analyzer)
@@ -121,11 +121,11 @@ class Statistics:
     def encode(self, fields: Mapping[str, Sequence[str]]) -> EncodedDocuments:
         """Encode documents, to match queries with them; the same fields, one text for each document.
 
-        They may be the documents that this was learnt from, or others: words that are new here count as very rare.
+        They may be the documents that this was learned from, or others: words that are new here count as very rare.
         """
         if set(fields) != set(self.fields):
             raise DataError(
-                f"The documents have the fields {', '.join(fields) or '(none)'}, and were learnt from "
+                f"The documents have the fields {', '.join(fields) or '(none)'}, and were learned from "
                 f"{', '.join(self.fields)}; give these."
             )
         vocabulary, tokens = tokens_of({name: fields[name] for name in self.fields}, self.analyzer)

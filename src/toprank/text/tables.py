@@ -38,12 +38,12 @@ class TextFeatures:
     match: MatchFeatures
 
     @classmethod
-    def learnt(cls, data: RankingData) -> tuple[Self, RankingData]:
+    def learned(cls, data: RankingData) -> tuple[Self, RankingData]:
         """From the texts of the documents alone, without queries or labels; and the data with the columns."""
         assert data.text is not None
         _refuse_several_texts(data, data.text)
         distinct, rows = _distinct(_texts_of(data, data.text))
-        known, encoded = Statistics.learnt_and_encoded(distinct, Analyzer(data.text.language))
+        known, encoded = Statistics.learned_and_encoded(distinct, Analyzer(data.text.language))
         made = cls(data.text, OwnColumns(data.feature_names, data.encoding), data.n_features, MatchFeatures(known))
         return made, made._joined(data, made._columns(_of_documents(data, data.text.query), encoded, rows))
 
@@ -134,7 +134,7 @@ class TextFeatures:
         return _in_words(plain, self.roles.document if field is None else (field,), value)
 
     def same_as(self, other: Any) -> bool:
-        """Whether both were learnt from the same texts in the same way."""
+        """Whether both were learned from the same texts in the same way."""
         if not isinstance(other, TextFeatures) or other.plain() != self.plain():
             return False
         mine, theirs = self.match.statistics.arrays(), other.match.statistics.arrays()
@@ -163,7 +163,7 @@ class TextFeatures:
         roles, n_own = TextRoles.of(plain.get("columns")), plain["own"]
         known = Statistics.restore(plain.get("statistics"), arrays)
         if known.fields != roles.document or known.analyzer.language != roles.language:
-            raise DataError("the fields of the texts are not those that were learnt")
+            raise DataError("the fields of the texts are not those that were learned")
         if names is None or not 0 <= n_own <= len(names):
             raise DataError("the columns of the texts do not fit the features")
         own = tuple(names[:n_own]) if plain["named"] else None

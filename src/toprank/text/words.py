@@ -46,7 +46,7 @@ class Analyzer:
     """How a text is cut into words.
 
     Case, width and other ways to write the same letter (Unicode NFKC) make no difference. A word is a run of letters
-    and digits; where a script writes no blanks, each pair of neighbouring characters is one.
+    and digits; where a script writes no blanks, each pair of neighboring characters is one.
 
     Args:
         language: of stems and function words, as Snowball calls it: ``english``, ``german``, ``french`` …; ``none``

@@ -1,4 +1,4 @@
-"""Theory as tools: regret and its bounds, the generalisation factor, and consistency checked by computation.
+"""Theory as tools: regret and its bounds, the generalization factor, and consistency checked by computation.
 
 Sources: Cossock and Zhang, "Statistical Analysis of Bayes Optimal Subset Ranking" (Cossock & Zhang 2008), and
 Proposition 1 of Yang et al. 2010. Letters: a query has m documents, f (`scores`) ranks them, f_B (`bayes_scores`) are

@@ -10,7 +10,7 @@ from toprank.theory.population import Minimum as Minimum
 from toprank.theory.population import Population as Population
 from toprank.theory.population import optimal_order as optimal_order
 from toprank.theory.population import order_agrees as order_agrees
-from toprank.theory.population import population_minimiser as population_minimiser
+from toprank.theory.population import population_minimizer as population_minimizer
 from toprank.theory.top_bounds import bound_11 as bound_11
 from toprank.theory.top_bounds import theorem4_bound as theorem4_bound
 from toprank.theory.top_bounds import theorem4_constant as theorem4_constant

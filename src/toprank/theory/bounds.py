@@ -1,4 +1,4 @@
-"""Regret, exactly, and its bounds by Cossock & Zhang 2008, with the generalisation factor of Theorem 6.
+"""Regret, exactly, and its bounds by Cossock & Zhang 2008, with the generalization factor of Theorem 6.
 
 The regret is how much DCG a ranking loses against the ranking by the expected gains. Theorems 2 and 3 need nothing but
 f and f_B; Theorem 4, its constant C(γ, u) and (11) look at the top. Theorems 2, 3, 4 and (11) hold for every query,
@@ -229,7 +229,7 @@ def theorem3_bound(scores: npt.ArrayLike, bayes_scores: npt.ArrayLike, queries: 
 def theorem6_factor(W: float, B: float, penalty: float, n: int, published: bool = False) -> float:
     """Theorem 6: E Q(f_β̂) ≤ (1 + W B²/(λ n))² · inf_β [Q(f_β) + λ βᵀβ], the mean over n independent training queries.
 
-    β̂ minimises (1/n) Σ_i L(β, S_i) + λ βᵀβ with the importance-weighted loss L of (13), and Q = E L.
+    β̂ minimizes (1/n) Σ_i L(β, S_i) + λ βᵀβ with the importance-weighted loss L of (13), and Q = E L.
 
     Args:
         W: sup over queries of Σ_j w_j + u · max_j w'_j.

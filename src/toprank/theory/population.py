@@ -1,7 +1,7 @@
 """Consistency by computation: the scores that a loss would learn from unlimited data, and whether they rank well.
 
 The setting is one set of documents whose grades are random with a known distribution. With unlimited data and free
-scores, training finds the minimiser of the expected loss. The loss is consistent with a metric if that minimiser ranks
+scores, training finds the minimizer of the expected loss. The loss is consistent with a metric if that minimizer ranks
 as the metric's optimum does: by E[G(y) | x] for DCG (Theorem 1 of Cossock & Zhang 2008, Proposition 1 of Yang et al.
 2010), by E[G(y)/IDCG | x] for NDCG.
 """
@@ -153,7 +153,7 @@ class Minimum(NamedTuple):
     """Where the expected loss is smallest."""
 
     scores: FloatArray
-    """One score for each document, (m,), with mean 0 where a shift changes nothing. A loss with several minimisers (the
+    """One score for each document, (m,), with mean 0 where a shift changes nothing. A loss with several minimizers (the
     hinge) gives one of them; a loss without any (logistic pairs that are sure) ends at the border of the box."""
     value: float
     """The expected loss there."""
@@ -161,7 +161,7 @@ class Minimum(NamedTuple):
     """`value` is at most this much above the minimum over the box: a certificate where the loss is convex, else NaN."""
 
 
-def population_minimiser(
+def population_minimizer(
     loss: Loss | Callable[[FloatArray, FloatArray], tuple[float, FloatArray]],
     population: Population,
     *,
@@ -170,7 +170,7 @@ def population_minimiser(
     tolerance: float = 1e-7,
     seed: int = 0,
 ) -> Minimum:
-    """Minimise E[loss(y, s)] over free scores s, |s_j| ≤ radius.
+    """Minimize E[loss(y, s)] over free scores s, |s_j| ≤ radius.
 
     Quasi-Newton steps first; where they stall at a kink (hinge, a supremum), cutting planes finish the work. Both end
     with a bound on what is left to gain.
@@ -181,13 +181,13 @@ def population_minimiser(
             one grade vector (m,).
         population: the documents and the distribution of their grades.
         convex: whether the loss is convex in the scores. Default: what its traits say, else True. A loss that is not
-            is minimised from 16 random starts, without a certificate.
+            is minimized from 16 random starts, without a certificate.
         radius: half the width of the box.
         tolerance: the gap to reach.
         seed: for the random starts.
 
     >>> squared = lambda labels, scores: (((scores - labels) ** 2).sum(), 2 * (scores - labels))
-    >>> population_minimiser(squared, Population([[0, 1], [2, 1]], [0.5, 0.5])).scores.round(6).tolist()
+    >>> population_minimizer(squared, Population([[0, 1], [2, 1]], [0.5, 0.5])).scores.round(6).tolist()
     [1.0, 1.0]
     """
     check_number("radius", radius, above=0)
@@ -204,9 +204,9 @@ def population_minimiser(
         starts = np.random.default_rng(seed).normal(size=(16, len(zero)))
         scores, value, _ = min((_descend(expected, start, radius) for start in starts), key=lambda descent: descent[1])
         gap = float("nan")
-    centred = scores - scores.mean()
-    shift_is_free = expected(centred)[0] <= value + 1e-12 * abs(value)
-    return Minimum(centred if shift_is_free else scores, value, gap)
+    centered = scores - scores.mean()
+    shift_is_free = expected(centered)[0] <= value + 1e-12 * abs(value)
+    return Minimum(centered if shift_is_free else scores, value, gap)
 
 
 def _expected_loss(loss: Any, population: Population) -> Expected:
@@ -290,6 +290,6 @@ def _cut(expected: Expected, start: FloatArray, radius: float, tolerance: float)
             break
         point, floor = np.asarray(solved.x[:m]), float(solved.x[m])
     raise DataError(
-        f"The expected loss could not be minimised to within {tolerance:g}: it reached {lowest:g}, its lower bound "
+        f"The expected loss could not be minimized to within {tolerance:g}: it reached {lowest:g}, its lower bound "
         f"{floor:g}. Is it convex, with an exact gradient? Otherwise say convex=False, or raise the tolerance."
     )

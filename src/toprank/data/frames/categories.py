@@ -22,7 +22,7 @@ class ColumnsLeftOutWarning(UserWarning):
     """Columns of text have nearly as many values as cells, like titles and ids, and are no features."""
 
 
-def learnt(layout: Layout, batches: Iterable[Any]) -> Layout:
+def learned(layout: Layout, batches: Iterable[Any]) -> Layout:
     """The layout with the levels of its categories; `batches` hold at least the columns `to_learn`.
 
     Columns with too many levels are left out, with a warning.
@@ -38,7 +38,7 @@ def learnt(layout: Layout, batches: Iterable[Any]) -> Layout:
             cells[name] += count
     gone = left_out({name: (len(levels[name]), cells[name]) for name in layout.may_go})
     columns = tuple(
-        Column.learnt(column.name, column.kind, levels[column.name]) if column.name in levels else column
+        Column.learned(column.name, column.kind, levels[column.name]) if column.name in levels else column
         for column in layout.encoding.columns
         if column.name not in gone
     )

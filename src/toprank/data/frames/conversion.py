@@ -19,7 +19,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.encoding import Encoding, Strangers, is_text, kind_of
 from toprank.data.frames.arrow import as_frame, table_of, words_of
 from toprank.data.frames.carrying import carried_values, type_of
-from toprank.data.frames.categories import learnt
+from toprank.data.frames.categories import learned
 from toprank.data.frames.layout import METADATA_KEY, Layout, index_names, known_columns, layout_of, numbered, role_takes
 from toprank.data.frames.options import TableKeywords, TableOptions, check_keywords
 from toprank.data.queries import weight_of_each_query
@@ -226,7 +226,7 @@ def from_frame(frame: Any, **keywords: Unpack[TableKeywords]) -> RankingData:
     check_keywords("from_frame", keywords)
     options = TableOptions.from_keywords(keywords)
     table = _emptied(table_of(frame), options.like)
-    layout = learnt(layout_of(table.schema, options, words_of(frame)), table.to_batches())
+    layout = learned(layout_of(table.schema, options, words_of(frame)), table.to_batches())
     return gather(table.to_batches(), layout, table.num_rows, regroup=options.regroup, index=index_of(frame))
 
 
@@ -242,7 +242,7 @@ def matrix_of(frame: Any, like: Any = None) -> tuple[Array, tuple[str, ...], Enc
             return np.asarray(frame), tuple(names), None
     table = _emptied(table_of(frame), like)
     draft = layout_of(table.schema, TableOptions(roles=Roles.none(), like=like), words_of(frame))
-    layout = learnt(draft, table.to_batches())
+    layout = learned(draft, table.to_batches())
     X, _ = fill(table.to_batches(), layout, table.num_rows)
     return X, layout.features, layout.encoding
 

@@ -41,7 +41,7 @@ class Layout:
     encoding: Encoding | None = None
     """What the features are, where some are no plain numbers."""
     to_learn: tuple[str, ...] = ()
-    """Categories whose levels are not known yet; see `learnt`."""
+    """Categories whose levels are not known yet; see `learned`."""
     may_go: tuple[str, ...] = ()
     """Those of them that are left out where they have too many levels."""
 

@@ -86,7 +86,7 @@ class LetorStream:
             yield block
 
     def _parts(self) -> Iterator[Reader]:
-        """Readers of some neighbouring chunks each."""
+        """Readers of some neighboring chunks each."""
         per_row, at_least = self._bytes_per_row(), available_threads(self._wanted.threads)
         first, first_run, last_run, rows = 0, 0, 0, 0
         for last, survey in enumerate(self._surveys, 1):

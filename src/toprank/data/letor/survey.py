@@ -236,7 +236,7 @@ def _scattered(runs: _Runs, codes: IntArray, remedy: Remedy) -> FormatError | No
     run = joined_queries(codes)[1]
     if run is None:
         return None
-    problem = f"Query {runs.name(run)} starts again here: its rows are not neighbours."
+    problem = f"Query {runs.name(run)} starts again here: its rows are not neighbors."
     return runs.fault(joined(problem, "Sort the lines by query, or", remedy), run, kernels.LetorRun.START)
 
 
@@ -354,7 +354,7 @@ class PerDocument(NamedTuple):
         return PerDocument(*(None if column is None else grouping.scatter(column) for column in self))
 
     def weight_of_each_query(self, queries: Queries, qids: Any) -> FloatArray | None:
-        """The weight of each query, whose rows are neighbours; refused where it differs within one."""
+        """The weight of each query, whose rows are neighbors; refused where it differs within one."""
         if self.query_weights is None:
             return None
         return weight_of_each_query(self.query_weights, queries, np.arange(len(queries)) if qids is None else qids)

@@ -177,7 +177,7 @@ class StoreStream:
         if again is not None:
             before = self._path_of(int(np.argmax(stretches == stretches[again])))
             raise FormatError(
-                f"Query {stretches[again]} is in {before} already, and its rows are not neighbours. Order the copies "
+                f"Query {stretches[again]} is in {before} already, and its rows are not neighbors. Order the copies "
                 "so that its rows meet, or leave it out of one.",
                 path=self._path_of(again),
             )

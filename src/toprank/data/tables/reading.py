@@ -21,7 +21,7 @@ from toprank.data.carried import Carried
 from toprank.data.dataset import PER_DOCUMENT, RankingData
 from toprank.data.encoding import Column, Encoding, Strangers, kind_of, listed
 from toprank.data.frames.carrying import carried_values
-from toprank.data.frames.categories import learning, learnt
+from toprank.data.frames.categories import learned, learning
 from toprank.data.frames.conversion import fill_rows, gather, role_values, whole_numbers
 from toprank.data.frames.layout import FIELDS, Layout, index_columns, is_number, known_columns, layout_of
 from toprank.data.frames.options import TableKeywords, TableOptions, check_keywords
@@ -237,7 +237,7 @@ def _count_rows(source: TableSource, layout: Layout) -> int:
 def _starts_again(sources: Sequence[TableSource], file_starts: list[int], qid: Any, row: int) -> FormatError:
     file = int(np.searchsorted(file_starts, row, side="right")) - 1
     return FormatError(
-        f"Query {qid} starts again at row {row - file_starts[file]} (counted from 0): its rows are not neighbours. "
+        f"Query {qid} starts again at row {row - file_starts[file]} (counted from 0): its rows are not neighbors. "
         "Sort the rows by query, or",
         remedy=IN_MEMORY,
         path=sources[file].path,
@@ -303,4 +303,4 @@ def with_levels(layout: Layout, sources: Sequence[TableSource]) -> Layout:
     """The layout once the levels of its categories are known: a pass over their columns in all files."""
     if not layout.to_learn:
         return layout
-    return learnt(layout, (batch for source in sources for batch in source.batches(learning(layout))))
+    return learned(layout, (batch for source in sources for batch in source.batches(learning(layout))))

@@ -118,12 +118,12 @@ def _lambdas(
         arrays = scores, gains, pointer(weights, scores), by_rank(part, scores, table), *tables
         out = part.scale, part.offsets, grad, losses, moved
         launch(part, lambda_pass, *arrays, *out, part.n_documents, sigma, unit, mu, **options)
-        return _normalised(part, losses, grad, moved) if options["NORM"] else (losses.sum(), grad)
+        return _normalized(part, losses, grad, moved) if options["NORM"] else (losses.sum(), grad)
 
     return PreparedLoss((gains, frame.document_weights), judge)
 
 
-def _normalised(part: BatchPart, losses: Tensor, grad: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
+def _normalized(part: BatchPart, losses: Tensor, grad: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
     """LightGBM's factor log2(1 + Λ)/Λ for each query."""
     total = part.sum(moved)
     factor = part.spread(torch.where(total > 0, torch.log1p(total) / (math.log(2.0) * total), 1.0))

@@ -33,7 +33,7 @@ def query_squared(loss: QuerySquared, frame: Frame) -> PreparedLoss:
     """See `QuerySquared`."""
     shares = frame.over_sum(frame.weighted(torch.ones_like(frame.labels)))
 
-    def centred(values: Tensor, part: BatchPart, shares: Tensor) -> Tensor:
+    def centered(values: Tensor, part: BatchPart, shares: Tensor) -> Tensor:
         # Relative to the query's first document, so that large scores that lie close together keep their digits.
         firsts = part.offsets[:-1].clamp_max(part.n_documents - 1)
         near = values - part.spread(values.index_select(0, firsts))
@@ -41,11 +41,11 @@ def query_squared(loss: QuerySquared, frame: Frame) -> PreparedLoss:
 
     def judge(scores: Tensor, part: BatchPart, columns: Columns) -> tuple[Tensor, Tensor]:
         targets, factors, shares = columns
-        residuals = centred(scores, part, shares) - targets
+        residuals = centered(scores, part, shares) - targets
         pulls = part.spread(part.scale) * factors * residuals
         return torch.dot(pulls, residuals), 2 * pulls
 
-    targets = centred(_targets(loss, frame), frame.part, shares)
+    targets = centered(_targets(loss, frame), frame.part, shares)
     return PreparedLoss((targets, _factors(frame, loss.per_document), shares), judge)
 
 

@@ -98,7 +98,7 @@ class OnnxRanker(TrainedElsewhere):
         session = self._session or self.as_fitted._session
         if session is None or session[0] != self.threads:
             session = (self.threads, _session(self.content_, self.threads))
-            vars(self)["_session"] = session  # made anew where it is missing, so no part of what was learnt
+            vars(self)["_session"] = session  # made anew where it is missing, so no part of what was learned
         return session[1]
 
     def _scores(self, X: Any) -> FloatArray:

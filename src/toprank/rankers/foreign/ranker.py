@@ -20,7 +20,7 @@ from toprank.rankers.linear.weighted_sum import WeightedSum
 from toprank.rankers.schema import State, needed
 from toprank.rankers.trees.forest import Forest
 from toprank.rankers.trees.text import read_trees, written_trees
-from toprank.scorers.features import Standardisation
+from toprank.scorers.features import Standardization
 
 Library = Literal["LightGBM", "XGBoost", "CatBoost", "RankLib"]
 
@@ -212,7 +212,7 @@ class WeightsRanker(WeightedSum, TrainedElsewhere):
     """
 
     saved_values: ClassVar[Mapping[str, Any]] = {"intercept_": float}
-    standardises: ClassVar[bool] = False
+    standardizes: ClassVar[bool] = False
     family: ClassVar[str | None] = "linear"
 
     source: str = "RankLib"
@@ -252,9 +252,9 @@ class WeightsRanker(WeightedSum, TrainedElsewhere):
         return self.as_fitted.source == "RankLib"
 
     @property
-    def standardisation_(self) -> Standardisation:  # type: ignore[override]
-        """The features as they are; a missing value counts as the centre: 0."""
-        return Standardisation(np.zeros(len(self.coef_)), np.ones(len(self.coef_)))
+    def standardization_(self) -> Standardization:  # type: ignore[override]
+        """The features as they are; a missing value counts as the center: 0."""
+        return Standardization(np.zeros(len(self.coef_)), np.ones(len(self.coef_)))
 
     @override
     def _scores(self, X: Any) -> FloatArray:

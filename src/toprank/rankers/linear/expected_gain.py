@@ -67,7 +67,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             for losses of the score (which are not convex in these weights) and for more than 1,000 weights.
         classifier: a scikit-learn classifier with `predict_proba`; then `loss`, `l2`, `start` and `solver` are unused.
         calibration: for a classifier: None, "sigmoid" (Platt) or "isotonic", cross-fitted over whole queries.
-        scale: standardise features inside the model; missing values count as the mean either way.
+        scale: standardize features inside the model; missing values count as the mean either way.
         metric: what validation is judged by.
         convention: the rules of that metric.
         tolerance: handed to the solver.
@@ -90,7 +90,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         "gains_": Numbers("grades"),
     }
     saved_values: ClassVar[Mapping[str, Any]] = {"n_grades_": int, "l2_": float, **GradeProbabilities.saved_values}
-    standardises: ClassVar[bool] = True
+    standardizes: ClassVar[bool] = True
     shows_infinity: ClassVar[bool] = False
     learns_from_parts: ClassVar[bool] = True
 
@@ -121,7 +121,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         labels = source.grades()[0]
         self.n_grades_ = self._count_grades(labels)
         self.calibration_ = None
-        self._standardise(source)
+        self._standardize(source)
         self.gains_ = gain_table(self.gain, self.n_grades_)
         if len(labels) == 1:
             self.warn_constant(
@@ -133,7 +133,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             if not isinstance(data, RankingData):
                 raise DataError("A classifier learns from data in memory; on a cluster train under a loss.")
             self.plugin_ = PluginProbabilities.fit(
-                self.classifier, self.calibration, data, self.standardisation_, self.n_grades_
+                self.classifier, self.calibration, data, self.standardization_, self.n_grades_
             )
             return
         penalties = penalty_path(self.l2)
@@ -183,7 +183,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
 
     def _set(self, weights: FloatArray) -> None:
         coef, self.intercept_ = self._head.split(weights)
-        self.coef_ = self.standardisation_.without_constants(coef)  # on the standardised scale
+        self.coef_ = self.standardization_.without_constants(coef)  # on the standardized scale
 
     @property
     def _head(self) -> Logits | Thresholds:
@@ -197,7 +197,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
         if by_class:
             loss = replace(loss, n_grades=self.n_grades_)  # type: ignore[call-arg]
         scorer: Any = head if by_class else ExpectedGain(source.n_features, self.gains_, self.saturation)
-        objective = source.objective(scorer, loss, self.standardisation_, self.threads)
+        objective = source.objective(scorer, loss, self.standardization_, self.threads)
         penalty = Penalty.uniform(objective.n_weights, l2=l2, free=head.free)
         starts = [self._first(source, l2, by_class) if start is None else start]
         rng = np.random.default_rng(self.seed)
@@ -223,13 +223,13 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             from toprank.rankers.linear.ranker import LinearRanker
 
             linear = LinearRanker(self.loss, l2=l2, scale=self.scale, threads=self.threads).fit_source(source)
-            direction = linear.coef_ * self.standardisation_.spread
-            spread = source.score_spread(self.standardisation_, direction)
+            direction = linear.coef_ * self.standardization_.spread
+            spread = source.score_spread(self.standardization_, direction)
             steps = np.arange(grades) - (grades - 1) / 2
             table[:, :-1] = np.outer(steps, direction / (spread if spread > 0 else 1.0))
             return table.ravel()
         likelihood = make_loss("Multinomial", n_grades=grades)
-        objective = source.objective(Logits(d, grades), likelihood, self.standardisation_, self.threads)
+        objective = source.objective(Logits(d, grades), likelihood, self.standardization_, self.threads)
         penalty = Penalty.uniform(objective.n_weights, l2=max(l2, 1e-6), free=self._head.free)
         return LBFGS().solve(objective, table.ravel(), penalty, tolerance=1e-4).weights
 
@@ -270,7 +270,7 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
 
         if self.plugin_ is not None:
             return finished(self.plugin_.predict(X))
-        head, features = self._head, Features(X, self.standardisation_)
+        head, features = self._head, Features(X, self.standardization_)
         result = np.empty(X.shape[0] if gains is not None else (X.shape[0], self.n_grades_))
 
         def work(rows: slice) -> None:
@@ -299,10 +299,10 @@ class ExpectedGainRanker(GradeProbabilities, PathRanker):
             "which has no formula here. Train under a loss (loss='Multinomial'), or export the classifier by its "
             "own means.",
         )
-        standard, ordinal = self.standardisation_, isinstance(self._head, Thresholds)
+        standard, ordinal = self.standardization_, isinstance(self._head, Thresholds)
         weights = np.repeat(self.coef_, len(self.intercept_), axis=0) if ordinal else self.coef_
         linear = LinearFunction(
-            standard.centre, 1.0 / standard.spread, weights, self.intercept_, np.zeros(weights.shape)
+            standard.center, 1.0 / standard.spread, weights, self.intercept_, np.zeros(weights.shape)
         )
         return self._expected(linear, "cumulative" if ordinal else "softmax")
 

@@ -51,10 +51,10 @@ class PathRanker(Ranker):
         if self.max_iterations is not None:
             check_whole("max_iterations", self.max_iterations, 1)
 
-    def _standardise(self, source: Source) -> None:
-        """Learn how features are standardised; without `scale` each keeps its spread."""
-        seen = source.standardisation(self.threads)
-        self.standardisation_ = seen if self.scale else replace(seen, spread=np.ones(source.n_features))
+    def _standardize(self, source: Source) -> None:
+        """Learn how features are standardized; without `scale` each keeps its spread."""
+        seen = source.standardization(self.threads)
+        self.standardization_ = seen if self.scale else replace(seen, spread=np.ones(source.n_features))
 
     def _walk(
         self,

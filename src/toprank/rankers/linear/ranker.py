@@ -36,14 +36,14 @@ _SOLVERS: dict[str, Solver] = {
 }
 _INEXACT_ITERATIONS = 30
 _MAX_ROUNDS = 50
-_INTERCEPT_SHARE = 1e-3  # the bundle method's certificate needs every weight penalised; an intercept hardly is
+_INTERCEPT_SHARE = 1e-3  # the bundle method's certificate needs every weight penalized; an intercept hardly is
 
 
 @dataclass(eq=False, repr=False)
 class LinearRanker(WeightedSum, PathRanker):
     """Scores s = w·x, learned under any loss of `toprank.losses`.
 
-    Objective: mean over queries of the loss + (l2/2)‖w‖² + l1‖w‖₁ on standardised features; an intercept, where the
+    Objective: mean over queries of the loss + (l2/2)‖w‖² + l1‖w‖₁ on standardized features; an intercept, where the
     loss needs one, is free (under the bundle method it carries a thousandth of the penalty, for the certificate).
 
     Args:
@@ -55,11 +55,11 @@ class LinearRanker(WeightedSum, PathRanker):
             kinked ones, proximal steps with l1, L-BFGS for non-convex ones. Where gradients are not exact (LambdaRank)
             there is nothing to converge on: 30 Newton steps that lower the value, from the logistic pair solution.
             Under a loss that draws (YetiRank) each step has a draw of its own, and the answer is the mean of the last.
-        scale: standardise features inside the model; missing values count as the mean either way.
+        scale: standardize features inside the model; missing values count as the mean either way.
         refine: for ImportanceWeightedSquared: least squares on few documents of each query, then again with the ignored
             ones whose score came out above δ, until none does; a pass over all documents per round, solves on the
             active ones only. For queries of very many documents.
-        start: weights to start from on the standardised scale: zeros (None), a number for all, or an array.
+        start: weights to start from on the standardized scale: zeros (None), a number for all, or an array.
         metric: what validation is judged by.
         convention: the rules of that metric.
         tolerance: handed to the solver; None: its own default. Several, with `valid` data: each is reached from the
@@ -116,13 +116,13 @@ class LinearRanker(WeightedSum, PathRanker):
                 f"{type(loss).__name__} needs a score for each grade, but a linear ranker gives one score a document; "
                 "use ExpectedGainRanker."
             )
-        self._standardise(source_of(data))
+        self._standardize(source_of(data))
         if self.refine:
             if not isinstance(data, RankingData) or isinstance(valid, Source):
                 raise DataError("refine=True chooses documents one by one, which needs them in memory; fit without it.")
             self._refine(data, loss, valid)
         else:
-            self.fit_standardised(data, loss, valid)
+            self.fit_standardized(data, loss, valid)
 
     def _refine(self, data: RankingData, loss: Loss, valid: RankingData | None) -> None:
         """Least squares on the active documents until no ignored one scores above δ (Cossock & Zhang 2008 §VI).
@@ -141,25 +141,25 @@ class LinearRanker(WeightedSum, PathRanker):
             if data.document_weights is not None:
                 weights = weights * data.document_weights
             part = data.replace(document_weights=weights).keep(active)
-            self.fit_standardised(part, squared, valid)
+            self.fit_standardized(part, squared, valid)
             grown = loss.now_active(active, self._scores(data.X))  # `data` has the columns that are seen already
             if (grown == active).all():
                 return
             active = grown
         raise DataError(f"Refinement did not come to rest in {_MAX_ROUNDS} rounds; raise delta, or fit without refine.")
 
-    def fit_standardised(self, data: RankingData | Source, loss: Loss, valid: RankingData | Source | None) -> None:
-        """Fit under a loss, with the standardisation of these data (or more of the same) already known."""
-        source, standardisation, d, traits = source_of(data), self.standardisation_, data.n_features, loss.traits
+    def fit_standardized(self, data: RankingData | Source, loss: Loss, valid: RankingData | Source | None) -> None:
+        """Fit under a loss, with the standardization of these data (or more of the same) already known."""
+        source, standardization, d, traits = source_of(data), self.standardization_, data.n_features, loss.traits
         scorer = LinearScorer(d, intercept=not traits.shift_invariant)
-        objective = source.objective(scorer, loss, standardisation, self.threads)
+        objective = source.objective(scorer, loss, standardization, self.threads)
         start, limit = self._start(objective.n_weights), self.max_iterations
         penalties, tolerances = penalty_path(self.l2), tolerances_of(self.tolerance)
         check_choosable(valid, penalties=penalties, tolerances=tolerances)
         if self.l1 > 0 and not traits.smooth:
             raise DataError(f"l1 needs a smooth loss, but {type(loss).__name__} has kinks; use SquaredHinge, or l1=0.")
         if self.start is None and not traits.exact_gradient:
-            easier = source.objective(scorer, make_loss("Logistic"), standardisation, self.threads)
+            easier = source.objective(scorer, make_loss("Logistic"), standardization, self.threads)
             penalty = Penalty.uniform(len(start), l2=max(float(np.max(self.l2)), 1e-6))
             start = Newton().solve(easier, start, penalty).weights
         if limit is None and not traits.exact_gradient:
@@ -192,14 +192,14 @@ class LinearRanker(WeightedSum, PathRanker):
             self.warn_unconverged(f"LinearRanker: {self.solution_.message}")
 
     def _set(self, weights: FloatArray) -> None:
-        spread, centre = self.standardisation_.spread, self.standardisation_.centre
-        self.coef_ = self.standardisation_.without_constants(weights[: len(spread)]) / spread
+        spread, center = self.standardization_.spread, self.standardization_.center
+        self.coef_ = self.standardization_.without_constants(weights[: len(spread)]) / spread
         free = weights[-1] if len(weights) > len(spread) else 0.0
-        self.intercept_ = float(free - self.coef_ @ centre)
+        self.intercept_ = float(free - self.coef_ @ center)
 
     @override
     def _scores_at(self, weights: FloatArray) -> Score:
-        return partial(weighted_sums, self.standardisation_, weights[: self.n_columns_], self.threads)
+        return partial(weighted_sums, self.standardization_, weights[: self.n_columns_], self.threads)
 
     def _penalty(self, n: int, d: int, l2: float, solver: Solver) -> Penalty:
         penalty = Penalty.uniform(n, l2=l2, l1=self.l1, free=list(range(d, n)))
@@ -238,11 +238,11 @@ class LinearRanker(WeightedSum, PathRanker):
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """|w| on the standardised scale, as shares of 1: how much a usual change of each feature moves the score.
+        """|w| on the standardized scale, as shares of 1: how much a usual change of each feature moves the score.
 
         A category has the sum of its levels.
         """
-        return self.shares_of_features(np.abs(self.coef_ * self.standardisation_.spread))
+        return self.shares_of_features(np.abs(self.coef_ * self.standardization_.spread))
 
 
 def _tell(progress: ProgressLine, iteration: int, _: FloatArray, value: float, message: str) -> None:

@@ -28,7 +28,7 @@ from toprank.rankers.linear.weighted_sum import WeightedSum
 from toprank.rankers.schema import Numbers
 from toprank.rankers.target_encoding import EncodedCategories
 from toprank.rankers.trees.forest import Forest
-from toprank.scorers.features import Features, Standardisation
+from toprank.scorers.features import Features, Standardization
 
 _LEAST_GAIN = 1e-12  # of a metric of the order of 1: less is rounding of its mean, by which another round is no better
 _LEAST_EDGE = 1e-9  # of a threshold: less is rounding of the sum of potentials, and its α would be noise
@@ -159,7 +159,7 @@ class AdaRank(WeightedSum, WatchedRanker):
             check_whole(name, getattr(self, name), 1)
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
+        self.standardization_ = Standardization.of(data.X, data.feature_names, self.threads)
         climbed = self._climbed(data)
         selection = climbed if valid is None else self._judge(valid).for_choosing()
         self.coef_, self.rounds_ = np.zeros(data.n_features), 0
@@ -170,7 +170,7 @@ class AdaRank(WeightedSum, WatchedRanker):
             return self._note(watch)
         features = self._features(data)
         pool = _Pool(_single_features(features, climbed), self.max_in_a_row)
-        constant = self.standardisation_.without_constants(np.ones(data.n_features)) == 0
+        constant = self.standardization_.without_constants(np.ones(data.n_features)) == 0
         pool.open[np.repeat(constant, 2)] = False  # tied throughout: no weight would change that
         if pool.open.any():
             self._boost(climbed, pool, features, selection, features if valid is None else self._features(valid), watch)
@@ -198,7 +198,7 @@ class AdaRank(WeightedSum, WatchedRanker):
                 worth = climbed.weights * np.exp(-climbed.per_query(scores))
                 worth /= worth.sum()
         best, self.rounds_, _ = watch.kept()
-        self.coef_ = best / self.standardisation_.spread
+        self.coef_ = best / self.standardization_.spread
 
     def _climbed(self, data: RankingData) -> _Climbed:
         climbed = _Climbed(self, data)
@@ -211,14 +211,14 @@ class AdaRank(WeightedSum, WatchedRanker):
         if largest > 1 + 1e-9:
             raise DataError(
                 f"AdaRank needs a metric between -1 and 1, for its weights are logarithms of (1 + E) / (1 - E), but "
-                f"'{self.metric}' reaches {largest:g} on the training data; use one that is normalised, such as ndcg."
+                f"'{self.metric}' reaches {largest:g} on the training data; use one that is normalized, such as ndcg."
             )
         return climbed
 
     def _features(self, data: RankingData) -> Features:
         """The features, to be asked for column after column: of a sparse matrix that takes one sorted by columns."""
         X = data.X if isinstance(data.X, np.ndarray) else data.X.tocsc()
-        return Features(X, self.standardisation_)
+        return Features(X, self.standardization_)
 
 
 def _single_features(features: Features, climbed: _Climbed) -> FloatArray:
@@ -262,7 +262,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
 
     The pair distribution D of the paper needs no pairs: the potential of a document, π_i = Σ_j D(i, j) − Σ_j D(j, i),
     is minus the gradient of the exponential pair loss at the scores so far. Round t takes the threshold with the
-    largest |r|, r = Σ_i π_i h(x_i), and α = ½ ln((1 + r)/(1 − r)), with D normalised over all pairs.
+    largest |r|, r = Σ_i π_i h(x_i), and α = ½ ln((1 + r)/(1 − r)), with D normalized over all pairs.
 
     Args:
         max_rounds: at most so many rounds.
@@ -316,7 +316,7 @@ class RankBoost(AdditiveTerms, WatchedRanker):
         with watch.interruptible():
             while not watch.over and watch.done < watch.last:
                 now = bound.at(scores, threads=self.threads)
-                potentials = -now.grad / now.value if now.value > 0 else -now.grad  # value = Σ D before normalisation
+                potentials = -now.grad / now.value if now.value > 0 else -now.grad  # value = Σ D before normalization
                 column, cut, r = _best_threshold(bins, potentials, max(len(c) for c in cuts))
                 if not abs(r) > _LEAST_EDGE:
                     watch.stop("No threshold is left that tells better documents from worse ones.")
@@ -393,7 +393,7 @@ def _best_threshold(bins: npt.NDArray[np.uint8], potentials: FloatArray, n_cuts:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CoordinateAscent(WeightedSum, WatchedRanker):
-    """Maximise a metric over w by line searches along the coordinates, from several starts.
+    """Maximize a metric over w by line searches along the coordinates, from several starts.
 
     Each search tries steps of growing size in both directions and keeps the best; a cycle over all features (in random
     order) is repeated until it gains less than `tolerance`. The metric is not smooth, so this finds a local optimum.
@@ -439,8 +439,8 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
         check_number("tolerance", self.tolerance, least=0)
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        self.standardisation_ = Standardisation.of(data.X, data.feature_names, self.threads)
-        features = Features(data.X, self.standardisation_)
+        self.standardization_ = Standardization.of(data.X, data.feature_names, self.threads)
+        features = Features(data.X, self.standardization_)
         climbed = _Climbed(self, data)
         selection = None if valid is None else self._judge(valid)
         if selection is not None and self.restarts > 1:
@@ -455,16 +455,16 @@ class CoordinateAscent(WeightedSum, WatchedRanker):
         for restart in range(self.restarts):
             d = data.n_features
             start = np.full(d, 1 / d) if restart == 0 else rng.uniform(-1, 1, d) / d
-            start = self.standardisation_.without_constants(start)
+            start = self.standardization_.without_constants(start)
             weights, value = self._climb(features, climbed, start, rng, watch)
             if selection is not None and valid is not None:
-                scores = Features(valid.X, self.standardisation_).times(slice(0, valid.n_documents), weights)
+                scores = Features(valid.X, self.standardization_).times(slice(0, valid.n_documents), weights)
                 value = selection.signed(scores)
             if value > best_value or restart == 0:
                 best_value, best = value, weights
             if watch.over:
                 break
-        self.coef_ = best / self.standardisation_.spread
+        self.coef_ = best / self.standardization_.spread
         data_of = "train" if valid is None else "valid"
         self.keep_value(climbed.sign * best_value, climbed.name, climbed.judge.convention.name, data=data_of)
         return self._note(watch)

@@ -1,11 +1,11 @@
-"""What a network is fed: features mapped, standardised and filled, in mini-batches of whole queries.
+"""What a network is fed: features mapped, standardized and filled, in mini-batches of whole queries.
 
-Each feature is mapped by f, then standardised with the mean and spread that f(x) has on the training data; a missing
+Each feature is mapped by f, then standardized with the mean and spread that f(x) has on the training data; a missing
 value (NaN) becomes the mean. f is the identity (``standard``), sign(x)·log(1 + |x|) (``log1p``), or the share of the
 training documents with a smaller value (``quantile``; half of those with the same value count). ``none`` fills in
 missing values and does no more. Sparse features are made dense batch by batch, and give the same numbers.
 
-An epoch is an order of the queries, cut into ranges of neighbours. For a network that sees each document by itself the
+An epoch is an order of the queries, cut into ranges of neighbors. For a network that sees each document by itself the
 order is drawn evenly and a batch is a number of flat rows: nothing is padded. Attention pads its queries to the longest
 of the batch, so there queries of similar length come together: they are sorted by a length that chance has changed a
 little, cut, and the batches shuffled.
@@ -36,17 +36,17 @@ _CHUNK = 1 << 13
 
 @dataclass(frozen=True)
 class Inputs:
-    """A transform, learnt from training data.
+    """A transform, learned from training data.
 
     Args:
         kind: one of `TRANSFORMS`.
-        centre: mean of each mapped feature.
+        center: mean of each mapped feature.
         spread: its standard deviation; 1 where it does not vary.
         knots: for ``quantile``, values of each feature at even shares, (knots, features); else (0, features).
     """
 
     kind: Transform
-    centre: FloatArray
+    center: FloatArray
     spread: FloatArray
     knots: FloatArray
 
@@ -58,17 +58,17 @@ class Inputs:
         mapped = cls(kind, np.zeros(d), np.ones(d), knots)
         sums, counts, infinite = mapped._added(kernels.mapped_sums, X, np.empty((3, d)), threads)
         refuse_infinite(infinite, names)
-        centre = sums / np.maximum(counts, 1.0)
-        (squares,) = mapped._added(kernels.mapped_squares, X, np.empty((1, d)), threads, centre)
+        center = sums / np.maximum(counts, 1.0)
+        (squares,) = mapped._added(kernels.mapped_squares, X, np.empty((1, d)), threads, center)
         spread = np.sqrt(squares / np.maximum(counts, 1.0))
-        flat = (spread <= 1e-7 * np.abs(centre)) | (spread == 0.0)
-        return cls(kind, centre, np.where(flat, 1.0, spread), knots)
+        flat = (spread <= 1e-7 * np.abs(center)) | (spread == 0.0)
+        return cls(kind, center, np.where(flat, 1.0, spread), knots)
 
     def rows(self, X: Any, threads: int | None = 1) -> Single:
         """The rows that the network sees, (documents, features); X is dense or sparse."""
         out = np.empty(X.shape, dtype=np.float32)
-        nothing = np.zeros_like(self.centre)
-        how = (self.centre, self.spread, nothing) if self.kind != "none" else (nothing, nothing + 1.0, self.centre)
+        nothing = np.zeros_like(self.center)
+        how = (self.center, self.spread, nothing) if self.kind != "none" else (nothing, nothing + 1.0, self.center)
 
         def work(first: int) -> None:
             last = first + _CHUNK

@@ -1,7 +1,7 @@
 """What a network is trained for: its outputs become scores, and a loss judges them batch by batch.
 
 The loss of a batch is (number of batches) · Σ_{q in batch} scale_q · loss_q: its mean over the batches of an epoch is
-the mean over queries that every other ranker minimises, however the queries fall into batches.
+the mean over queries that every other ranker minimizes, however the queries fall into batches.
 
 PyTorch differentiates any loss of ours over a bridge (`bridged`): the loss says its value and its gradient in one pass
 when it is asked for the value; the way back only hands the gradient on. Scores on another device are copied to the CPU,

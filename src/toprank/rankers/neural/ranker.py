@@ -47,7 +47,7 @@ class NeuralRanker(GradeProbabilities):
             does not matter.
         hidden: sizes of the hidden layers of an MLP; an empty list makes a linear function.
         activation: ``relu``, ``gelu``, ``silu`` or ``tanh``.
-        norm: what follows each hidden layer of an MLP: ``none``, ``layer``, or ``batch``, which also normalises the
+        norm: what follows each hidden layer of an MLP: ``none``, ``layer``, or ``batch``, which also normalizes the
             inputs. (Attention has its own layer norms.)
         dropout: share of the activations left out in training, drawn by seed.
         width: how many numbers represent a document inside an attention network.
@@ -76,7 +76,7 @@ class NeuralRanker(GradeProbabilities):
             always the one or the other.
         device: ``auto`` (CUDA where there is any, else the CPU), ``cpu``, ``cuda``, ``cuda:1`` … or ``mps``.
         init_model: a fitted `NeuralRanker` of the same form to go on from: its weights and transform, with a new
-            optimiser.
+            optimizer.
         callbacks: functions of an `Epoch`, called after each; one that returns True ends the training.
         seed: decides all chance. On a CPU the same data, seed and number of threads give the same model; PyTorch's
             global generator is neither used nor changed.
@@ -213,7 +213,7 @@ class NeuralRanker(GradeProbabilities):
         Args:
             X: a `RankingData`, or features.
             qid: the query of each row, where X are features and the network is ``attention``; rows of a query need not
-                be neighbours. May be left out (all rows are one query) only where it was fitted on one query, so that a
+                be neighbors. May be left out (all rows are one query) only where it was fitted on one query, so that a
                 forgotten `qid` is no other meaning. An MLP does not ask.
         """
         outputs = self._outputs(X, qid)
@@ -233,7 +233,7 @@ class NeuralRanker(GradeProbabilities):
             "given whole queries. Train network='mlp', or serve the model itself.",
         )
         inputs = self.inputs_
-        mean, nothing, plain = inputs.centre, np.zeros_like(inputs.centre), inputs.kind == "none"
+        mean, nothing, plain = inputs.center, np.zeros_like(inputs.center), inputs.kind == "none"
         how = (nothing, nothing + 1.0, mean) if plain else (mean, inputs.spread, nothing)
         transform: Any = inputs.kind if inputs.kind in ("log1p", "quantile") else "identity"
         network = Network(transform, *how, inputs.knots, dense_layers(self.network_))
@@ -305,7 +305,7 @@ class NeuralRanker(GradeProbabilities):
         arrays = {
             name: value.astype(np.float32) if value.dtype.kind == "f" else value for name, value in weights.items()
         }
-        inputs = {name: getattr(self.inputs_, name) for name in _INPUTS}
+        inputs = dict(zip(_INPUTS, (self.inputs_.center, self.inputs_.spread, self.inputs_.knots), strict=True))
         return state._replace(arrays={**state.arrays, **inputs, **arrays})
 
     @override

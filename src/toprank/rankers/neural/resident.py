@@ -30,7 +30,7 @@ class ResidentSteps:
         objective: the loss on the training data; it must have a version for GPUs.
         rows: (documents, features) as the network sees them, on the device.
         network: takes rows one by one.
-        optimiser: on a GPU its learning rates are tensors.
+        optimizer: on a GPU its learning rates are tensors.
         rng: where dropout draws from.
         budget: documents of a batch.
         max_grad_norm: largest norm of the gradient; None: any.
@@ -41,13 +41,13 @@ class ResidentSteps:
         objective: NetworkObjective,
         rows: Tensor,
         network: nn.Module,
-        optimiser: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer,
         rng: torch.Generator,
         *,
         budget: int,
         max_grad_norm: float | None,
     ) -> None:
-        self._objective, self._features, self._network, self._optimiser = objective, rows, network, optimiser
+        self._objective, self._features, self._network, self._optimizer = objective, rows, network, optimizer
         self._prepared, self._queries, device = objective.prepared, objective.data.queries, rows.device
         self._rng, self._budget, self._max_grad_norm = rng, budget, max_grad_norm
         self._weights = [weight for weight in network.parameters() if weight.requires_grad]
@@ -137,12 +137,12 @@ class ResidentSteps:
         if self._max_grad_norm is not None:
             nn.utils.clip_grad_norm_(self._weights, self._max_grad_norm)
         rate = self._rates.index_select(0, self._step)[0]
-        for group in self._optimiser.param_groups:
+        for group in self._optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].copy_(rate)
             else:
                 group["lr"] = float(rate)
-        self._optimiser.step()
+        self._optimizer.step()
         self._total += loss.detach()
         self._step += 1
 

@@ -226,7 +226,7 @@ def restored_network(ranker: NeuralRanker, arrays: Mapping[str, npt.NDArray[Any]
     """
     check_form(ranker)
     # Of any size that a file may announce, without its memory.
-    network = build(architecture(ranker, len(ranker.inputs_.centre), max(len(ranker.gains_), 1)))
+    network = build(architecture(ranker, len(ranker.inputs_.center), max(len(ranker.gains_), 1)))
     wanted_weights = network.state_dict()
     refuse_if(
         set(arrays) - other_arrays - {name.replace(".", "_") for name in wanted_weights},
@@ -249,7 +249,7 @@ def check_inputs(ranker: NeuralRanker) -> None:
     """Refuse a transform that does not fit the number of features."""
     inputs, d = ranker.inputs_, ranker.n_columns_
     refuse_if(
-        inputs.centre.shape != (d,) or inputs.spread.shape != (d,) or inputs.knots.shape[1:] != (d,),
+        inputs.center.shape != (d,) or inputs.spread.shape != (d,) or inputs.knots.shape[1:] != (d,),
         "the transform does not fit the number of features",
     )
     refuse_if(

@@ -27,7 +27,7 @@ from toprank.rankers.neural.scoring import (
     threads_for,
     torch_threads,
 )
-from toprank.scorers.networks import QueryTable, SetAttention, build, initialise
+from toprank.scorers.networks import QueryTable, SetAttention, build, initialize
 
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
@@ -134,7 +134,7 @@ class _NetworkRun:
         self.network = build(architecture(ranker, data.n_features, self.objective.n_outputs))
         if before is None:
             self.inputs = Inputs.of(ranker.input_transform, data.X, data.feature_names, threads)
-            initialise(self.network, torch.Generator().manual_seed(ranker.seed))
+            initialize(self.network, torch.Generator().manual_seed(ranker.seed))
             if self.objective.start is not None:
                 with torch.no_grad():
                     self.network.output.bias.copy_(torch.from_numpy(self.objective.start))
@@ -146,7 +146,7 @@ class _NetworkRun:
         # A constant that the loss cannot see has rounding noise for a gradient; AdamW would enlarge that to full steps.
         self.network.output.bias.requires_grad_(not self.objective.blind_to_shifts)
         self.rows = NetworkRows(data.X, self.inputs, device, threads)
-        self.optimiser = _optimiser(self.network, ranker, device)
+        self.optimizer = _optimizer(self.network, ranker, device)
         self.dropout_rng = torch.Generator(device)
         self.resident = self._resident()
 
@@ -185,7 +185,7 @@ class _NetworkRun:
         judge, weights = objective.epoch(plan), list(self.network.parameters())
         total = torch.zeros((), dtype=torch.float64 if self.device.type != "mps" else torch.float32).to(self.device)
         for place, rate in enumerate(self._rates(epochs, len(plan.batches)).tolist()):
-            for group in self.optimiser.param_groups:
+            for group in self.optimizer.param_groups:
                 group["lr"] = rate
             for weight in weights:
                 weight.grad = None
@@ -195,7 +195,7 @@ class _NetworkRun:
                 total += self._backward_together(self.team, plan, place, judge)
             if self.ranker.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(weights, self.ranker.max_grad_norm)
-            self.optimiser.step()
+            self.optimizer.step()
         return float(total) / len(plan.batches)
 
     def _planned(self, rng: np.random.Generator) -> EpochPlan:
@@ -222,7 +222,7 @@ class _NetworkRun:
             self.objective,
             self.rows.whole,
             self.network,
-            self.optimiser,
+            self.optimizer,
             self.dropout_rng,
             budget=self.ranker.batch_documents,
             max_grad_norm=self.ranker.max_grad_norm,
@@ -259,7 +259,7 @@ def _factor(schedule: str, progress: float) -> float:
     return 1.0 if schedule == "constant" else 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-def _optimiser(network: nn.Module, ranker: NeuralRanker, device: torch.device) -> torch.optim.Optimizer:
+def _optimizer(network: nn.Module, ranker: NeuralRanker, device: torch.device) -> torch.optim.Optimizer:
     """AdamW; only matrices decay, since neither biases nor norms make a function rough."""
     decayed = [weight for weight in network.parameters() if weight.ndim > 1]
     free = [weight for weight in network.parameters() if weight.ndim <= 1]

@@ -222,7 +222,7 @@ class _CatBoost(WrappedLibrary):
 
         refuse_if(
             self.estimator.get_cat_feature_indices(),
-            "it has learnt from categories, which CatBoost turns into numbers by tables of the training data that "
+            "it has learned from categories, which CatBoost turns into numbers by tables of the training data that "
             "a model file does not hold. Save the estimator the way its library does, or number the categories "
             "yourself",
         )

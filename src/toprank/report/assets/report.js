@@ -15,7 +15,7 @@
   const remembered = () => { try { return localStorage.getItem("toprank-theme"); } catch { return null; } };
   const label = () => {
     theme.textContent = isDark() ? "☀ Light" : "☾ Dark";
-    theme.setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours");
+    theme.setAttribute("aria-label", isDark() ? "Use light colors" : "Use dark colors");
   };
   if (["light", "dark"].includes(remembered())) document.documentElement.dataset.theme = remembered();
   theme.addEventListener("click", () => {

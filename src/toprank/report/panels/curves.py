@@ -147,7 +147,7 @@ def _penalties(cell: Cell, style: int) -> Line | None:
 
 
 def _learning_shown(part: RankedCollection, _: str) -> Markup | None:
-    """One panel for each history; training and validation data differ by colour and mark."""
+    """One panel for each history; training and validation data differ by color and mark."""
     if not part.learning:
         return None
     panels = []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from toprank.compute import FloatArray
-from toprank.display.svg import WIDTH, Box, Markup, Scale, colour, figure, shortened, tag, title
+from toprank.display.svg import WIDTH, Box, Markup, Scale, color, figure, shortened, tag, title
 from toprank.experiment import Cell
 from toprank.experiment.training import signed_weights
 from toprank.report.content import RankedCollection, WeightsShown
@@ -101,7 +101,7 @@ def _plot(weights: WeightsShown) -> Markup:
                 title(f"{name}: {shown}"),
                 tag("text", shortened(name, _NAME), x=126, y=y + 13, cls="name end"),
                 tag("rect", x=left, y=y + 3, width=max(right - left, 0.8), height=row - 6,
-                    cls=f"weight {colour(weights.style)}{' minus' if value < 0 else ''}"),
+                    cls=f"weight {color(weights.style)}{' minus' if value < 0 else ''}"),
                 tag("text", shown, x=WIDTH - 4, y=y + 13, cls="tick end"),
             )
         )  # fmt: skip
@@ -109,5 +109,5 @@ def _plot(weights: WeightsShown) -> Markup:
     return figure(f"{weights.meaning} of {weights.system}", box.bottom + 6, *parts, zero)
 
 
-_REMARK = "Weights on standardised features, or shares of importance."
+_REMARK = "Weights on standardized features, or shares of importance."
 FEATURES = Panel("weights", "Features", "Features that matter", _REMARK, _shown)

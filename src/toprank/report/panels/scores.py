@@ -17,7 +17,7 @@ from toprank.display.svg import (
     Markup,
     Scale,
     axes,
-    colour,
+    color,
     figure,
     marked_ticks,
     marker,
@@ -36,7 +36,7 @@ _BINS = np.linspace(-3.0, 3.0, 41)
 
 
 def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping[str, int]) -> tuple[ScoreSpread, ...]:
-    """Scores, standardised within each query, by grade: only differences within a query decide a ranking.
+    """Scores, standardized within each query, by grade: only differences within a query decide a ranking.
 
     Infinite scores are left out: they have no place among the others, and runs give -inf to what they did not retrieve.
     """
@@ -62,9 +62,9 @@ def spreads(scores: Mapping[str, FloatArray], data: RankingData, styles: Mapping
 def _within_queries(values: FloatArray, queries: Queries) -> FloatArray:
     largest = queries.max(np.abs(values))
     values = values / queries.spread(np.where(largest > 0, largest, 1.0))  # squares of large scores would overflow
-    centred = values - queries.spread(queries.sum(values) / queries.sizes)
-    deviation = np.sqrt(queries.sum(centred**2) / queries.sizes)
-    result: FloatArray = centred / queries.spread(np.where(deviation > 0, deviation, 1.0))
+    centered = values - queries.spread(queries.sum(values) / queries.sizes)
+    deviation = np.sqrt(queries.sum(centered**2) / queries.sizes)
+    result: FloatArray = centered / queries.spread(np.where(deviation > 0, deviation, 1.0))
     return result
 
 
@@ -81,7 +81,7 @@ def _by_grade(labels: FloatArray, judged: Any) -> tuple[tuple[str, ...], list[An
 
 
 def _smoothed(shares: FloatArray) -> FloatArray:
-    """Each bin with a part of its neighbours (1, 2, 1)/4: a histogram that does not flicker."""
+    """Each bin with a part of its neighbors (1, 2, 1)/4: a histogram that does not flicker."""
     padded = np.pad(shares, ((0, 0), (1, 1)), mode="edge")
     smooth: FloatArray = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
     return smooth
@@ -116,7 +116,7 @@ def _spread_plot(spread: ScoreSpread) -> Markup:
             tag(
                 "g",
                 title(words.replace("-", "−")),
-                tag("path", d=path(outline, close=True), cls=f"ridge {colour(spread.style)}"),
+                tag("path", d=path(outline, close=True), cls=f"ridge {color(spread.style)}"),
                 tag("line", x1=middle, x2=middle, y1=base, y2=base - row * 0.55, cls="median"),
                 tag("text", spread.grades[i], x=box.left - 8, y=base - 4, cls="name end"),
             )
@@ -126,7 +126,7 @@ def _spread_plot(spread: ScoreSpread) -> Markup:
 
 
 _SPREADS = (
-    "How the scores of each grade are distributed, standardised within each query. The further apart the curves of "
+    "How the scores of each grade are distributed, standardized within each query. The further apart the curves of "
     "two grades, the better the system separates them. The tick is the median."
 )
 SCORES = Panel("spread", "Scores", "Scores by grade", _SPREADS, _spreads_shown)

@@ -209,7 +209,7 @@ function explain(row, control, one, place) {
       const why = await ask("/v1/search/why", { query: told.query, a: one.id, b: other.id, top: told.ranking.length });
       if (choice.value !== other.id) return; // another was chosen since
       tried.textContent = above === why.total > 0 || !why.total ? ""
-        : "Here the service tries out the order of two neighbours; the model itself would have it the other way round.";
+        : "Here the service tries out the order of two neighbors; the model itself would have it the other way round.";
       table.replaceChildren(...chart(why));
     } catch (problem) {
       say(problem.message, true);

@@ -3,7 +3,7 @@
 A document is the docstring of a module, class, function or method of the standard library, read from the source by
 `ast`: nothing is imported. Its title is the qualified name.
 
-Queries are known items: the summary sentence of a docstring is taken out of its document, before anything is learnt
+Queries are known items: the summary sentence of a docstring is taken out of its document, before anything is learned
 from the documents, and asked for. The document itself has grade 2, the others of its module have grade 1.
 """
 

@@ -73,7 +73,7 @@ class _Connection:
 
     def __init__(self, sqlite: sqlite3.Connection) -> None:
         self.sqlite = sqlite
-        # By whichever thread that is. Not by `__del__`: of a cycle, SQLite's object may be finalised before ours,
+        # By whichever thread that is. Not by `__del__`: of a cycle, SQLite's object may be finalized before ours,
         # and Python 3.13 warns of a connection that nobody has closed by then.
         weakref.finalize(self, sqlite.close)
 
