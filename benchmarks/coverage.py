@@ -124,13 +124,13 @@ def importance(options: argparse.Namespace) -> None:
     data = tr.synthetic(n_queries=6_000, n_documents=(8, 12), n_features=3, noise=0.5, seed=1)
     ranker = tr.LinearRanker("ListNet").fit(data.select(np.arange(200)))
     rest, rng = data.select(np.arange(200, data.n_queries)), np.random.default_rng(0)
-    truth = tr.importance(ranker, rest, features=0, repeats=20).drops[0]
+    truth = tr.permutation_importance(ranker, rest, features=0, n_repeats=20).importances[0]
     print(f"{'queries':>7}  {'held':>6}")
     for n in options.queries:
         held = 0
         for seed in range(options.samples):
             part = rest.select(np.sort(rng.choice(rest.n_queries, n, replace=False)))
-            found = tr.importance(ranker, part, features=0, seed=seed, threads=1)
+            found = tr.permutation_importance(ranker, part, features=0, seed=seed, threads=1)
             held += found.intervals.low[0] <= truth <= found.intervals.high[0]
         print(f"{n:>7}  {held / options.samples:>6.3f}", flush=True)
     told(options)

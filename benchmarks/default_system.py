@@ -1,4 +1,4 @@
-"""Which system ranks best untuned: what `toprank train DATA --model M` should do when nobody names one.
+"""Which system ranks best untuned: what `toprank train DATA -o M` should do when nobody names one.
 
     TOPRANK_DATA=... python benchmarks/default_system.py [--sets MQ2008,OHSUMED] [--systems unasked,cs-RgList]
                                                          [--queries 500] [--folds 5] [--chosen] [--stopped]
@@ -101,7 +101,7 @@ def work(task: Task) -> Found:
         if name == SEVERAL:
             ranker = auto(train, stop, metric=METRIC, threads=1, verbose=False, **DEFAULT_SEARCH).ranker
         elif task.system.endswith((CHOSEN, HELD_OUT)):
-            ranker = tr.select(name, train, stop, threads=1).ranker
+            ranker = tr.grid_search(name, train, stop, threads=1).ranker
         else:
             ranker = tr.systems.make(name).set_params(threads=1).fit(train, valid=stop)
     except ToprankError as problem:

@@ -39,7 +39,7 @@ def measure(name: str, ranker: Any, data: tr.RankingData, repeats: int) -> None:
         fastest(lambda: ranker.contributions(asked.part, first, second), repeats),
         fastest(lambda: ranker.explain(data, qid), repeats),
         fastest(lambda: ranker.contributions(asked.part, every, every), few) if ranker.explains_exactly else np.nan,
-        fastest(lambda: tr.explanations.changes(ranker, data, qid), few),
+        fastest(lambda: tr.explanations.counterfactuals(ranker, data, qid), few),
     ]
     print(f"{name:<16}" + "".join(f"{ms:>22.2f}" for ms in times))
 

@@ -32,7 +32,7 @@ def work(task: tuple[str, str, int, dict[str, Any]]) -> tuple[dict[str, float], 
     warnings.simplefilter("ignore")
     fold = tr.folds(Path(os.environ["TOPRANK_DATA"], "letor", name))[number]
     start = time.process_time()
-    chosen = tr.select(system, fold.train, fold.valid, threads=1, **others)
+    chosen = tr.grid_search(system, fold.train, fold.valid, threads=1, **others)
     seconds = time.process_time() - start
     return dict(tr.evaluate(chosen.ranker.predict(fold.test), fold.test, METRICS).mean), seconds
 

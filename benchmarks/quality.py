@@ -173,7 +173,7 @@ def catboost(fold: Fold, task: Task) -> Any:
 
 
 def automatic(fold: Fold, task: Task) -> Any:
-    asked = {"metric": METRIC, "budget": task.budget, "threads": task.threads, "seed": task.seed, "verbose": False}
+    asked = {"metric": METRIC, "time_budget": task.budget, "threads": task.threads, "seed": task.seed, "verbose": False}
     return tr.auto(fold.train, fold.valid, **asked).ranker.predict(fold.test)
 
 

@@ -60,8 +60,8 @@ def main() -> None:
         for regime, teach, rest in divisions(data):
             columns = {order: rest.X[:, rest.feature_names.index(order)] for order in orders}
             scores = {f"{order.partition(' ')[0]} alone": column for order, column in columns.items()}
-            for rule, caution in RULES.items():
-                scores[rule] = blending.blended(teach, METRIC, orders, 0, None, caution).ranker.predict(rest)
+            for rule, se_rule in RULES.items():
+                scores[rule] = blending.blended(teach, METRIC, orders, 0, None, se_rule).ranker.predict(rest)
             for rule, values in scores.items():
                 value = evaluate(np.asarray(values, dtype=float), rest, METRIC).mean[METRIC]
                 totals[regime, rule].append(float(value))

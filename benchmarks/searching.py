@@ -27,7 +27,7 @@ FAMILIES = {
     ],
     "trees": ["LambdaMART", "MART"],
 }
-KEPT: Mapping[str, Any] = {"the best": {}, "the best if better by one standard error": {"caution": 1.0}}
+KEPT: Mapping[str, Any] = {"the best": {}, "the best if better by one standard error": {"se_rule": 1.0}}
 FIXED = {"LeastSquares": (10.0, 1000.0), "PlugIn": (0.1, 100.0)}
 
 
@@ -52,7 +52,7 @@ def main() -> None:
             for system in systems:
                 for train, valid, judge in parts:
                     for rule, options in KEPT.items():
-                        chosen = tr.select(system, train, valid, metric="ndcg@10", **options)
+                        chosen = tr.grid_search(system, train, valid, metric="ndcg@10", **options)
                         kept[rule].append(judged(chosen.ranker, judge))
                     kept["the default"].append(judged(tr.systems.make(system).fit(train), judge))
             for rule, values in kept.items() if systems else ():

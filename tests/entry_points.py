@@ -234,7 +234,7 @@ FAMILIES: dict[type, Callable[[Any, World], Any]] = {
 OPTIONS: dict[str, dict[str, Any]] = {
     "TreeRanker": TREES,
     "NeuralRanker": {"epochs": 1, "width": 4, "threads": 2},
-    "AutoRanker": {"budget": 1.0, "max_trials": 2, "threads": 2},
+    "AutoRanker": {"time_budget": 1.0, "max_trials": 2, "threads": 2},
     "BlendRanker": {"rankers": (tr.LinearRanker(), tr.AdaRank())},
 }
 """Options that make a small model of each kind of ranker."""
@@ -277,19 +277,19 @@ def _(world: World) -> Any:
     return tr.read_run(world.path("a.run"))
 
 
-@entry(tr.select)
+@entry(tr.grid_search)
 def _(world: World) -> Any:
-    return tr.select("ListNet", world.data, world.other, threads=2)
+    return tr.grid_search("ListNet", world.data, world.other, threads=2)
 
 
 @entry(tr.tune)
 def _(world: World) -> Any:
-    return tr.tune("RankNet-linear", world.data, world.other, trials=2, threads=2, storage=world.new("s.db"))
+    return tr.tune("RankNet-linear", world.data, world.other, n_trials=2, threads=2, storage=world.new("s.db"))
 
 
 @entry(tr.auto)
 def _(world: World) -> Any:
-    return tr.auto(world.data, world.other, budget=1.0, max_trials=2, threads=2)
+    return tr.auto(world.data, world.other, time_budget=1.0, max_trials=2, threads=2)
 
 
 @entry(tr.compare)
@@ -421,9 +421,9 @@ def _(world: World) -> Any:
     tr.errors.refuse_if(world is None, "There is no world.")
 
 
-@entry(tr.explanations.feature_named)
+@entry(tr.explanations.find_feature)
 def _(world: World) -> Any:
-    return tr.explanations.feature_named(world.ranker, world.data, "1")
+    return tr.explanations.find_feature(world.ranker, world.data, "1")
 
 
 @entry(exporters.names)
@@ -525,9 +525,9 @@ COMMANDS: dict[str, CalledWith] = {
     "check": lambda w: [w.text],
     "convert": lambda w: [w.text, w.new("c.parquet")],
     "split": lambda w: [w.text, "-o", w.new("parts")],
-    "train": lambda w: [w.text, "--valid", w.path("other.txt"), "--system", "ListNet", "--model", w.new("m.toprank")],
+    "train": lambda w: [w.text, "--valid", w.path("other.txt"), "--system", "ListNet", "-o", w.new("m.toprank")],
     "tune": lambda w: [
-        *(w.text, "--valid", w.path("other.txt"), "--system", "ListNet", "--trials", 2, "--model", w.new("m.toprank"))
+        *(w.text, "--valid", w.path("other.txt"), "--system", "ListNet", "--n-trials", 2, "-o", w.new("m.toprank"))
     ],
     "systems": lambda w: [],
     "evaluate": lambda w: [w.text, w.path("a.scores")],

@@ -32,7 +32,7 @@ from toprank.rankers.trees import parameters as tree_parameters
 from toprank.rankers.trees.cores import FreeCores
 from toprank.systems import DEFAULT
 
-QUICK = {"budget": None, "max_trials": 2, "threads": 1}
+QUICK = {"time_budget": None, "max_trials": 2, "threads": 1}
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +70,8 @@ def test_the_default_system_is_trained_where_there_are_too_few_queries_to_choose
         ranker.fit(few)
     wanted = systems.make(DEFAULT).fit(few).predict(data)
     np.testing.assert_array_equal(ranker.predict(data), wanted)
-    choice = ranker.choice_
-    assert (choice.name, choice.trials, choice.held_out, choice.refitted) == (DEFAULT, [], None, False)
+    choice = ranker.selection_
+    assert (choice.name, choice.trials, choice.n_held_out, choice.refitted) == (DEFAULT, [], None, False)
     assert np.isnan(choice.value)
     assert choice.to_dict()["value"] is None
     assert str(choice).startswith(f"{DEFAULT}, without a comparison.")
@@ -86,7 +86,7 @@ def test_few_queries_with_validation_data_are_chosen_on(data):
     with warnings.catch_warnings():
         warnings.simplefilter("error", TooFewQueriesWarning)
         ranker = tr.AutoRanker(**QUICK).fit(data.select(range(9)), valid=data.select(range(9, 40)))
-    assert len([row for row in ranker.choice_.trials if row["value"] is not None]) >= 2
+    assert len([row for row in ranker.selection_.trials if row["value"] is not None]) >= 2
 
 
 # ---- the contract of scikit-learn ----
@@ -94,9 +94,9 @@ def test_few_queries_with_validation_data_are_chosen_on(data):
 
 def test_parameters_and_clones():
     ranker = tr.AutoRanker(60.0, 3, "map", 7)
-    assert repr(ranker) == "AutoRanker(budget=60.0, max_trials=3, metric='map', seed=7)"
+    assert repr(ranker) == "AutoRanker(time_budget=60.0, max_trials=3, metric='map', seed=7)"
     assert clone(ranker).get_params() == ranker.get_params()
-    assert ranker.set_params(budget=None).budget is None
+    assert ranker.set_params(time_budget=None).time_budget is None
     assert repr(tr.AutoRanker()) == "AutoRanker()"
     with pytest.raises(ValueError, match="Invalid parameter 'n_trees'"):
         ranker.set_params(n_trees=3)
@@ -113,7 +113,7 @@ def test_arrays_and_data_are_one(data, parts, fitted):
     assert again.n_features_in_ == 4
     np.testing.assert_array_equal(again.predict(valid.X, qid=valid.qid), fitted.predict(valid))
     given = tr.AutoRanker(**QUICK).fit(train, valid=(valid.X, valid.labels, valid.qid))
-    assert given.choice_.value == tr.auto(train, valid, **QUICK).value
+    assert given.selection_.value == tr.auto(train, valid, **QUICK).value
     with pytest.raises(ValueError, match="expecting 4 features"):
         fitted.predict(valid.X[:, :3])
 
@@ -122,10 +122,10 @@ def test_pipelines_searches_and_validation(data, routing):
     pipeline = make_pipeline(MinMaxScaler(), tr.AutoRanker(**QUICK))
     pipeline.fit(data.X, data.labels, qid=data.qid)
     assert pipeline.predict(data.X).shape == (data.n_documents,)
-    how = {"cv": GroupKFold(2), "scoring": tr.scorer("ndcg@5")}
+    how = {"cv": GroupKFold(2), "scoring": tr.make_scorer("ndcg@5")}
     search = GridSearchCV(tr.AutoRanker(**QUICK), {"blend": [True, False]}, error_score="raise", **how)
     search.fit(data.X, data.labels, qid=data.qid, groups=data.qid)
-    assert isinstance(search.best_estimator_.choice_.value, float)
+    assert isinstance(search.best_estimator_.selection_.value, float)
     scores = cross_val_score(
         tr.AutoRanker(**QUICK), data.X, data.labels, params={"qid": data.qid, "groups": data.qid}, **how
     )
@@ -136,7 +136,7 @@ def test_pipelines_searches_and_validation(data, routing):
 def test_it_travels(fitted, parts):
     back = pickle.loads(pickle.dumps(fitted))
     assert back.predict(parts[1]).tobytes() == fitted.predict(parts[1]).tobytes()
-    assert back.choice_.summary == fitted.choice_.summary
+    assert back.selection_.summary == fitted.selection_.summary
 
 
 # ---- what it chooses ----
@@ -145,48 +145,48 @@ def test_it_travels(fitted, parts):
 def test_auto_is_its_short_form(parts, fitted):
     train, valid = parts
     choice = tr.auto(train, **QUICK)
-    assert choice.summary == fitted.choice_.summary
+    assert choice.summary == fitted.selection_.summary
     assert choice.ranker.predict(valid).tobytes() == fitted.predict(valid).tobytes()
-    assert fitted.choice_.ranker is fitted.ranker_
-    assert fitted.choice_.held_out == 7  # a quarter of 29
+    assert fitted.selection_.ranker is fitted.ranker_
+    assert fitted.selection_.n_held_out == 7  # a quarter of 29
     assert fitted.training_["fingerprint"] == train.fingerprint
-    assert fitted.training_["auto"]["summary"] == fitted.choice_.summary
+    assert fitted.training_["auto"]["summary"] == fitted.selection_.summary
 
 
 def test_validation_data_are_used_and_never_trained_on(parts):
     train, valid = parts
     ranker = tr.AutoRanker(**QUICK, blend=False).fit(train, valid=valid)
-    assert ranker.choice_.held_out is None
-    assert not ranker.choice_.refitted
+    assert ranker.selection_.n_held_out is None
+    assert not ranker.selection_.refitted
     assert ranker.ranker_.training_["queries"] == train.n_queries
-    assert ranker.choice_.value == tr.evaluate(ranker.predict(valid), valid).mean["ndcg@10"]
-    assert ranker.choice_.judged_on == f"{valid.n_queries} queries of validation data"
+    assert ranker.selection_.value == tr.evaluate(ranker.predict(valid), valid).mean["ndcg@10"]
+    assert ranker.selection_.evaluated_on == f"{valid.n_queries} queries of validation data"
 
 
 def test_as_many_trials_as_asked_for_give_the_same_bits_however_slow_the_machine(parts, monkeypatch):
     train, valid = parts
-    asked = {"budget": None, "max_trials": 5}
+    asked = {"time_budget": None, "max_trials": 5}
     quick = tr.AutoRanker(**asked, threads=1).fit(train)
-    assert sum(row["state"] == "complete" and row["name"] != "blend" for row in quick.choice_.trials) == 5
+    assert sum(row["state"] == "complete" and row["name"] != "blend" for row in quick.selection_.trials) == 5
     hours = iter(range(10**6))
     monkeypatch.setattr(search, "time", SimpleNamespace(perf_counter=lambda: 3600.0 * next(hours)))
     slow = tr.AutoRanker(**asked, threads=2).fit(train)
-    assert slow.choice_.refitted
-    assert not slow.choice_.budget_bound
-    assert slow.choice_.summary == quick.choice_.summary
+    assert slow.selection_.refitted
+    assert not slow.selection_.timed_out
+    assert slow.selection_.summary == quick.selection_.summary
     assert slow.predict(valid).tobytes() == quick.predict(valid).tobytes()
     bound = tr.AutoRanker(100.0, 5, threads=1).fit(train)  # the same clock against a budget: it does bind
-    assert bound.choice_.budget_bound
-    assert not bound.choice_.refitted
+    assert bound.selection_.timed_out
+    assert not bound.selection_.refitted
 
 
 def test_each_fit_has_the_whole_budget(parts, monkeypatch):
     begun = []
 
     class Clock(search.Clock):
-        def __init__(self, budget=None):
-            begun.append(budget)
-            super().__init__(budget)
+        def __init__(self, time_budget=None):
+            begun.append(time_budget)
+            super().__init__(time_budget)
 
     monkeypatch.setattr(automatic, "Clock", Clock)
     ranker = tr.AutoRanker(100.0, 1, threads=1)
@@ -197,8 +197,8 @@ def test_each_fit_has_the_whole_budget(parts, monkeypatch):
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"budget": 0}, "budget must be"), ({"budget": float("nan")}, "budget must be"),
-     ({"budget": -1.0}, "budget must be"), ({"max_trials": 0}, "max_trials must be"),
+    [({"time_budget": 0}, "time_budget must be"), ({"time_budget": float("nan")}, "time_budget must be"),
+     ({"time_budget": -1.0}, "time_budget must be"), ({"max_trials": 0}, "max_trials must be"),
      ({"max_trials": 1.5}, "max_trials must be"), ({"seed": -1}, "seed must be"), ({"blend": "no"}, "blend must be")],
 )  # fmt: skip
 def test_what_no_choice_can_be_made_with(parts, options, words):
@@ -231,7 +231,7 @@ def test_an_interrupt_keeps_what_was_fitted(parts, monkeypatch):
     monkeypatch.setattr(tr.LinearRanker, "fit", fit)
     ranker = tr.AutoRanker(**QUICK | {"max_trials": 3}, blend=False).fit(*parts[:1], valid=parts[1])
     assert ranker.was_interrupted
-    assert {row["name"] for row in ranker.choice_.trials} == {"ListNet", "YetiRank"}
+    assert {row["name"] for row in ranker.selection_.trials} == {"ListNet", "YetiRank"}
     assert len(fits) == 2
     fits[:] = [None]  # the first fit is the one that is interrupted
     with pytest.raises(KeyboardInterrupt):
@@ -278,7 +278,7 @@ def test_it_is_chosen_inside_each_training_part(data):
     assert len(cells) == 3
     for cell, fold in zip(cells, tr.folds(data, 3), strict=True):
         by_hand = tr.AutoRanker(**QUICK, metric="map").fit(fold.train, valid=fold.valid)
-        choice = by_hand.choice_
+        choice = by_hand.selection_
         assert (cell.metric, cell.valid, cell.options) == (choice.metric, choice.value, {"chosen": choice.name})
         judged = [(row["name"], row["value"]) for row in choice.trials if row["value"] is not None]
         assert [(row["candidate"], row["valid"]) for row in cell.tried] == judged
@@ -348,12 +348,12 @@ def test_the_budget_is_kept_to_the_tree_and_the_step_however_slow_they_are(parts
     train, valid = parts
     ranker = tr.AutoRanker(budget, threads=1).fit(train, valid=valid if given else None)
     assert costly.now <= 1.05 * max(budget, costly.first) + 1
-    assert ranker.choice_.budget_bound
-    late = [row["name"] for row in ranker.choice_.trials if row["state"] == "not tried"]
-    cut = [row["name"] for row in ranker.choice_.trials if row["state"] == "cut short"]
+    assert ranker.selection_.timed_out
+    late = [row["name"] for row in ranker.selection_.trials if row["state"] == "not tried"]
+    cut = [row["name"] for row in ranker.selection_.trials if row["state"] == "cut short"]
     for names, words in ((late, "Not tried for lack of time: "), (cut, "Cut short for lack of time: ")):
-        assert not names or words in ranker.choice_.summary
-        assert all(name in ranker.choice_.summary for name in names)
+        assert not names or words in ranker.selection_.summary
+        assert all(name in ranker.selection_.summary for name in names)
     assert np.isfinite(ranker.predict(valid)).all()
     if budget > 2 * costly.first:
         assert "YetiRank" not in late  # what wins soonest comes second
@@ -362,7 +362,7 @@ def test_the_budget_is_kept_to_the_tree_and_the_step_however_slow_they_are(parts
 def test_without_limit_the_slow_machine_ends_nothing(parts, costly):
     ranker = tr.AutoRanker(None, max_trials=3, threads=1).fit(parts[0])
     assert costly.now > 100
-    assert {row["state"] for row in ranker.choice_.trials} == {"complete", "not tried"}
+    assert {row["state"] for row in ranker.selection_.trials} == {"complete", "not tried"}
     assert not ranker.was_interrupted
 
 
@@ -376,9 +376,9 @@ def test_a_training_again_that_takes_too_long_is_given_up(parts, costly, monkeyp
 
     monkeypatch.setattr(automatic, "fit_again", slow)
     ranker = tr.AutoRanker(300.0, max_trials=1, threads=1).fit(parts[0])
-    assert not ranker.choice_.refitted
-    assert ranker.choice_.budget_bound
-    assert "not trained again on all the data for lack of time" in ranker.choice_.summary
+    assert not ranker.selection_.refitted
+    assert ranker.selection_.timed_out
+    assert "not trained again on all the data for lack of time" in ranker.selection_.summary
     assert np.isfinite(ranker.predict(parts[1])).all()
 
 
@@ -401,7 +401,7 @@ def test_busy_cores_are_left_to_others_as_by_the_command(parts, monkeypatch, ask
     monkeypatch.setattr(
         tree_parameters, "training_threads", lambda *given: asked_for.append(real(*given)) or asked_for[-1]
     )
-    tr.AutoRanker(budget=None, max_trials=2).fit(parts[0])
+    tr.AutoRanker(time_budget=None, max_trials=2).fit(parts[0])
     assert [free.threads for free in asked_for] == [1 if spares else 2] * 2  # the search, and training again on all
     assert len(looks) == (2 if spares else 0)
     tr.TreeRanker(n_trees=2).fit(parts[0])
@@ -425,10 +425,10 @@ def test_the_default_system_gets_all_the_time_that_it_needs(parts, costly):
     needed = costly.now
     costly.now = 0.0
     ranker = tr.AutoRanker(1.2 * needed, threads=1).fit(train, valid=valid)
-    states = {row["name"]: row["state"] for row in ranker.choice_.trials}
+    states = {row["name"]: row["state"] for row in ranker.selection_.trials}
     assert (states["ListNet"], states["YetiRank"]) == ("complete", "complete")
-    rows = {row["name"]: row["value"] for row in whole.choice_.trials}
-    found = {row["name"]: row["value"] for row in ranker.choice_.trials}
+    rows = {row["name"]: row["value"] for row in whole.selection_.trials}
+    found = {row["name"]: row["value"] for row in ranker.selection_.trials}
     assert (found["ListNet"], found["YetiRank"]) == (rows["ListNet"], rows["YetiRank"])
     assert costly.now >= 0.95 * 1.2 * needed  # nothing stays idle
 
@@ -441,5 +441,5 @@ def test_no_time_stays_idle_while_candidates_are_unfinished(parts, costly, facto
     tr.AutoRanker(**QUICK).fit(train, valid=valid)
     budget, costly.now = factor * costly.now, 0.0
     ranker = tr.AutoRanker(budget, threads=1).fit(train, valid=valid)
-    assert ranker.choice_.budget_bound
+    assert ranker.selection_.timed_out
     assert 0.95 * budget <= costly.now <= 1.05 * budget + 1

@@ -85,7 +85,7 @@ def test_cv(files):
     assert "8 of 8 cells" in done.stderr
     folds = tr.folds(tr.read(files / "data.txt"), 4)
     fold_means = [
-        tr.evaluate(tr.select("ListMLE", fold.train, fold.valid).ranker.predict(fold.test), fold.test, "map").mean[
+        tr.evaluate(tr.grid_search("ListMLE", fold.train, fold.valid).ranker.predict(fold.test), fold.test, "map").mean[
             "map"
         ]
         for fold in folds
@@ -329,13 +329,13 @@ def test_evaluate_on_real_data(tmp_path):
 
 def test_train_without_choosing(files, monkeypatch):
     monkeypatch.chdir(files)
-    arguments = ("train", "data.txt", "--system", "auto", "--budget", "1", "--model", "m.toprank")
+    arguments = ("train", "data.txt", "--system", "auto", "--time-budget", "1", "-o", "m.toprank")
     told = toprank(*arguments, "--no-blend").stdout
     assert "candidate" in told
     assert "were held out to choose on" in " ".join(told.split())
     answer = json.loads(toprank(*arguments, "--json", "--quiet").stdout)
     assert answer["system"] == "auto"
-    assert answer["held_out"] == 5
+    assert answer["n_held_out"] == 5
     seconds = [trial["seconds"] for trial in answer["trials"] if trial["seconds"] is not None]
     assert seconds
     assert min(seconds) >= 0
@@ -350,15 +350,15 @@ def test_train_without_choosing(files, monkeypatch):
     ("arguments", "status", "words"),
     [
         (["data.txt", "--system", "auto", "--set", "l2=1"], 2, "--set"),
-        (["data.txt", "--system", "auto", "--budget", "nan"], 2, "above 0"),
-        (["data.txt", "--budget", "5"], 2, "auto"),
+        (["data.txt", "--system", "auto", "--time-budget", "nan"], 2, "above 0"),
+        (["data.txt", "--time-budget", "5"], 2, "auto"),
         (["data.txt", "--system", "auto", "--valid", "equal.txt"], 1, "same label"),
     ],
 )
 def test_auto_on_impossible_data_or_options_is_a_sentence(files, monkeypatch, arguments, status, words):
     monkeypatch.chdir(files)
     (files / "equal.txt").write_text("".join(f"1 qid:{i // 2} 1:{i} 2:1 3:1\n" for i in range(40)))
-    done = toprank("train", *arguments, "--model", "m.toprank", status=status)
+    done = toprank("train", *arguments, "-o", "m.toprank", status=status)
     assert words in done.stderr
     assert not (files / "m.toprank").exists()
 
@@ -367,7 +367,7 @@ def test_auto_on_impossible_data_or_options_is_a_sentence(files, monkeypatch, ar
 def test_what_the_command_decides_is_not_set(files, monkeypatch, setting):
     monkeypatch.chdir(files)
     option = setting.partition("=")[0]
-    arguments = ("train", "data.txt", "--valid", "data.txt", "--system", "ListNet", "--model", "no.toprank")
+    arguments = ("train", "data.txt", "--valid", "data.txt", "--system", "ListNet", "-o", "no.toprank")
     done = toprank(*arguments, "--set", setting, status=2)
     assert f"use --{option}" in " ".join(done.stderr.replace("│", " ").split())
     assert not (files / "no.toprank").exists()
@@ -443,7 +443,7 @@ def test_tune(tmp_path, monkeypatch):
     tr.write(valid, "vali.txt")
     arguments = ("tune", "train.txt", "--valid", "vali.txt", "--system", "ListNet", "--storage", "s.db")
     space = ("--space", "l2=1e-3:1:log", "--space", "loss.alpha=0.5,1,2", "--set", "psi=exponential")
-    done = toprank(*arguments, *space, "--trials", "3", "--plot", "s.svg", "--model", "m.toprank", "--json")
+    done = toprank(*arguments, *space, "--n-trials", "3", "--plot", "s.svg", "-o", "m.toprank", "--json")
     answer = json.loads(done.stdout)
     assert answer["options"].keys() == {"l2", "loss.alpha"}
     assert answer["value"] == max(row["value"] for row in answer["trials"])
@@ -451,7 +451,7 @@ def test_tune(tmp_path, monkeypatch):
     assert tr.evaluate(model.predict(valid), valid).mean["ndcg@10"] == pytest.approx(answer["value"])
     assert (model.loss.psi, model.loss.alpha) == ("exponential", answer["options"]["loss.alpha"])
     assert (tmp_path / "s.svg").exists()
-    shown = toprank(*arguments, *space, "--trials", "4", "--model", "m.toprank").stdout
+    shown = toprank(*arguments, *space, "--n-trials", "4", "-o", "m.toprank").stdout
     assert "All 4 trials were made." in shown
     assert "optimistic" in shown
     for options, status, words in (
@@ -459,7 +459,7 @@ def test_tune(tmp_path, monkeypatch):
         (["--space", "l2=1:0"], 1, "is empty"),
         (["--space", "l3=1:2"], 2, "known: alpha, "),
     ):
-        assert words in toprank(*arguments, *options, "--model", "no.toprank", status=status).stderr
+        assert words in toprank(*arguments, *options, "-o", "no.toprank", status=status).stderr
     assert not (tmp_path / "no.toprank").exists()
 
 
@@ -513,8 +513,8 @@ def signaled(script, number, *arguments):
         ("check", "data.txt"),
         ("convert", "data.txt", "data.parquet"),
         ("cv", "data.txt", "--systems", "ListNet,ListMLE"),
-        ("train", "data.txt", "--model", "m.toprank"),
-        ("tune", "data.txt", "--model", "m.toprank"),
+        ("train", "data.txt", "-o", "m.toprank"),
+        ("tune", "data.txt", "-o", "m.toprank"),
         ("predict", "old.toprank", "data.txt", "-o", "out.txt"),
         ("rank", "old.toprank", "data.txt"),
         ("demo", "--synthetic", "-o", "demo"),
@@ -590,7 +590,7 @@ main.run()
 
 def test_an_interrupted_training_is_kept_and_does_not_pass_for_a_finished_one(files):
     model = files / "m.toprank"
-    command = [sys.executable, "-c", INTERRUPTED, "train", str(files / "data.txt"), "--model", str(model), "-q"]
+    command = [sys.executable, "-c", INTERRUPTED, "train", str(files / "data.txt"), "-o", str(model), "-q"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
@@ -642,7 +642,7 @@ def test_no_command_writes_onto_what_it_reads(tmp_path):
         ["export", m, "--to", "json", "-o", d, "--check", d],
         ["compare", d, s, m, "--html", d],
         ["compare", d, s, s2, "--model", m, "--html", m],
-        ["train", d, "--system", "ListNet", "--model", d],
+        ["train", d, "--system", "ListNet", "-o", d],
         ["convert", d, d],
     ]
     for words in commands:

@@ -72,7 +72,7 @@ def test_every_command_that_reads_data_asks_for_columns(command):
 def test_a_table_with_names_of_its_own_goes_all_the_way(folder):
     data, ranker = trained()
     expected = ranker.predict(data)
-    invoked("train", "table.csv", *OWN, *FEW, "--model", "m.toprank")
+    invoked("train", "table.csv", *OWN, *FEW, "-o", "m.toprank")
     model = tr.load("m.toprank")
     assert list(model.feature_names_in_) == ["bm25", "age"]
     np.testing.assert_array_equal(model.predict(data), expected)
@@ -88,7 +88,7 @@ def test_a_table_with_names_of_its_own_goes_all_the_way(folder):
     crossed = invoked("cv", "table.csv", *OWN, *one)
     assert len(json.loads(crossed.stdout)["cells"]) == 5
     pytest.importorskip("optuna")
-    tuned = ("--system", "LeastSquares", "--space", "l2=0.1,1", "--trials", "1", "-q", "--model", "t.toprank")
+    tuned = ("--system", "LeastSquares", "--space", "l2=0.1,1", "--n-trials", "1", "-q", "-o", "t.toprank")
     invoked("tune", "table.csv", *OWN, *tuned)
     assert list(tr.load("t.toprank").feature_names_in_) == ["bm25", "age"]
 
@@ -137,7 +137,7 @@ def test_documents_without_labels_are_scored(folder):
 def test_validation_data_have_the_features_of_the_training_data(folder):
     (folder / "train.csv").write_text("label,qid,u,v\n1,1,1,5\n0,1,2,4\n1,2,3,1\n0,2,9,2\n")
     (folder / "vali.csv").write_text("v,year,u,title,label,qid\n5,1999,2,x,1,3\n4,1999,8,y,0,3\n")
-    arguments = ("--valid", "vali.csv", *FEW, "--json", "--model", "m.toprank")
+    arguments = ("--valid", "vali.csv", *FEW, "--json", "-o", "m.toprank")
     done = json.loads(invoked("train", "train.csv", *arguments).stdout)
     valid = tr.RankingData([[2.0, 5.0], [8.0, 4.0]], [1, 0], qid=[3, 3], feature_names=["u", "v"])
     assert done["trials"][0]["value"] == tr.evaluate(tr.load("m.toprank").predict(valid), valid).mean["ndcg@10"]
@@ -186,11 +186,11 @@ def test_refusals_speak_of_options(folder):
     (folder / "what.foo").write_text("what is this\n")
     (folder / "clock.csv").write_text("session,rating,at\n1,0,12:30:00\n")
     (folder / "empty").mkdir()
-    invoked("train", "data.txt", *FEW, "--model", "m.toprank")
+    invoked("train", "data.txt", *FEW, "-o", "m.toprank")
     for arguments, words in (
-        (("train", "table.csv", "--model", "no"), "Give --label COLUMN, or --label '' for unjudged"),
-        (("train", "clock.csv", *OWN[:4], "--model", "no"), "leave it out with --features A,B,..."),
-        (("train", "scattered.txt", "--model", "no"), "--regroup"),
+        (("train", "table.csv", "-o", "no"), "Give --label COLUMN, or --label '' for unjudged"),
+        (("train", "clock.csv", *OWN[:4], "-o", "no"), "leave it out with --features A,B,..."),
+        (("train", "scattered.txt", "-o", "no"), "--regroup"),
         (("evaluate", "scattered.txt", "first.scores"), "--regroup"),
         (("predict", "m.toprank", "wide.txt"), "wide.txt:1:13: The id in '3:5' lies beyond the 2 features of"),
         (("evaluate", "huge.txt", "first.scores"), "toprank convert --dtype float64"),
@@ -214,7 +214,7 @@ def test_refusals_speak_of_options(folder):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("train", "data.txt", "--label", "y", "--model", "no"), "--label names a column of a table"),
+        (("train", "data.txt", "--label", "y", "-o", "no"), "--label names a column of a table"),
         (("check", "data.txt", "--document-id", "y"), "--document-id names a column of a table"),
         (("check", "table.csv", *OWN, "--missing", "zero"), "--missing is not for this kind of file"),
     ],
@@ -246,7 +246,7 @@ def test_nothing_is_rewritten_but_advice(folder):
     odd = folder / "seed=3" / "label=False regroup=True"
     odd.mkdir(parents=True)
     (odd / "x.txt").write_text("1 qid:1 1:1\n1 qid:2 1:1\n0 qid:1 1:1\n")
-    said = refused("train", odd / "x.txt", "--model", "no")
+    said = refused("train", odd / "x.txt", "-o", "no")
     assert said.startswith(f"{odd / 'x.txt'}:3:7: Query 1 starts again here")
     assert said.endswith("Sort the lines by query, or read with --regroup.")
 
@@ -270,7 +270,7 @@ def test_nothing_is_rewritten_but_advice(folder):
 )
 def test_a_command_may_have_the_option_that_others_lack(folder, text, ours, theirs, python):
     (folder / "odd.txt").write_text(text)
-    invoked("train", "data.txt", *FEW, "--model", "m.toprank")
+    invoked("train", "data.txt", *FEW, "-o", "m.toprank")
     assert refused("convert", "odd.txt", "out.csv", "--n-features", 2).endswith(ours)
     assert refused("predict", "m.toprank", "odd.txt").endswith(theirs)
     with pytest.raises(FormatError) as raised:
@@ -304,7 +304,7 @@ def test_errors_keep_both_remedies_on_their_way_between_processes():
 def test_widths_that_differ_are_told_without_keywords(folder):
     pytest.importorskip("optuna")
     tr.write(tr.synthetic(n_queries=4, n_features=3, seed=1), "wide.toprank-data")
-    said = refused("tune", "data.txt", "--valid", "wide.toprank-data", "--system", "ListNet", "--model", "no")
+    said = refused("tune", "data.txt", "--valid", "wide.toprank-data", "--system", "ListNet", "-o", "no")
     assert said == "The validation data have 3 features, but the training data 2. They must be the same."
 
 
@@ -355,11 +355,11 @@ def holes(folder):
 
 
 def test_commands_that_train_say_what_to_do_about_unjudged_documents(holes):
-    one = ("--system", "LeastSquares", "--model", "m.toprank", "-q")
+    one = ("--system", "LeastSquares", "-o", "m.toprank", "-q")
     for arguments in (
         ("train", "train.txt", *one),
         ("train", "data.txt", "--valid", "valid.txt", *one),
-        ("train", "train.txt", "--system", "auto", "--budget", "1", "--model", "m.toprank", "-q"),
+        ("train", "train.txt", "--system", "auto", "--time-budget", "1", "-o", "m.toprank", "-q"),
         ("cv", "train.txt", "--systems", "LeastSquares", "-q"),
         ("evaluate", "train.txt", "ones.scores"),
         ("compare", "train.txt", "ones.scores", "twos.scores"),
@@ -381,9 +381,9 @@ def test_training_under_a_rule_for_unjudged_documents(holes, rule):
         return data.keep(data.judged) if rule == "condense" else data.select(data.queries.min(data.judged))
 
     train, valid = under("train.txt"), under("valid.txt")
-    expected = tr.select("LeastSquares", train, valid).ranker
+    expected = tr.grid_search("LeastSquares", train, valid).ranker
     invoked("train", "train.txt", "--valid", "valid.txt", "--system", "LeastSquares", "--unjudged", rule,
-            "--model", "m.toprank", "-q")  # fmt: skip
+            "-o", "m.toprank", "-q")  # fmt: skip
     assert tr.load("m.toprank").predict(train).tolist() == expected.predict(train).tolist()
     crossed = invoked(
         "cv", "train.txt", "--systems", "LeastSquares", "--unjudged", rule, "--folds", "3", "-q", "--json"
@@ -398,6 +398,6 @@ def test_training_under_a_rule_for_unjudged_documents(holes, rule):
 
 def test_a_rule_that_leaves_nothing_is_refused(folder):
     tr.write(tr.RankingData(np.eye(4), [-1, -1, -1, -1], qid=[1, 1, 2, 2]), "none.txt")
-    one = ("train", "none.txt", "--system", "LeastSquares", "--model", "m.toprank", "-q")
+    one = ("train", "none.txt", "--system", "LeastSquares", "-o", "m.toprank", "-q")
     assert "--unjudged condense leaves none; use irrelevant." in refused(*one, "--unjudged", "condense")
     assert "--unjudged drop leaves none; use condense." in refused(*one, "--unjudged", "drop")

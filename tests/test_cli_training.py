@@ -54,7 +54,7 @@ def test_values(text, value):
 
 @pytest.mark.parametrize("text", ["1,0,-1", "(1, 0, -1)", "[1,0,-1]"])
 def test_lists_reach_the_ranker(folder, text):
-    invoked("train", "train.txt", *FEW, "--set", f"monotone={text}", "-q", "--model", "m.toprank")
+    invoked("train", "train.txt", *FEW, "--set", f"monotone={text}", "-q", "-o", "m.toprank")
     assert tr.load("m.toprank").directions_ == [1, 0, -1]
 
 
@@ -68,14 +68,14 @@ def test_lists_reach_the_ranker(folder, text):
     ],
 )
 def test_an_option_is_fixed_once(folder, arguments, words):
-    assert words in invoked("train", "train.txt", "--model", "no", *arguments, status=2).stderr
+    assert words in invoked("train", "train.txt", "-o", "no", *arguments, status=2).stderr
     assert not (folder / "no").exists()
 
 
 def test_the_seed_reaches_ranker_and_loss(folder):
-    invoked("train", "train.txt", *FEW, "--seed", "5", "-q", "--model", "m.toprank")
+    invoked("train", "train.txt", *FEW, "--seed", "5", "-q", "-o", "m.toprank")
     assert tr.load("m.toprank").seed == 5
-    drawing = ("--system", "ListMLE", "--set", "ties=random", "-q", "--model", "m.toprank")
+    drawing = ("--system", "ListMLE", "--set", "ties=random", "-q", "-o", "m.toprank")
     invoked("train", "train.txt", *drawing, "--seed", "5")
     assert tr.load("m.toprank").loss.seed == 5
     invoked("train", "train.txt", *drawing, "--seed", "5", "--set", "loss.seed=6")
@@ -87,7 +87,7 @@ def test_the_seed_reaches_ranker_and_loss(folder):
 
 @pytest.mark.parametrize("metric", ["map", "AP", "ndcg_cut_10"])
 def test_a_metric_has_one_name_wherever_it_is_told(folder, metric):
-    files = ("train", "train.txt", "--valid", "vali.txt", "--model", "m.toprank", "--metric", metric)
+    files = ("train", "train.txt", "--valid", "vali.txt", "-o", "m.toprank", "--metric", metric)
     told = invoked(*files, "--system", "RankSVM").stdout
     assert f"{metric} on training data" in told
     assert f"{metric} on validation data" in told
@@ -102,18 +102,18 @@ def test_a_metric_that_is_blind_is_refused_by_train(folder):
         tr.write(data.replace(labels=data.labels / 8), name)
     for system in ("RankSVM", "RankBoost"):
         refused = CliRunner().invoke(
-            app, ["train", "train.txt", "--valid", "vali.txt", "--model", "m.toprank", "--system", system]
+            app, ["train", "train.txt", "--valid", "vali.txt", "-o", "m.toprank", "--system", system]
         )
         assert "map has the same value for the best and for the worst order" in str(refused.exception)
 
 
 def test_without_validation_data_train_says_that_nothing_was_chosen(folder):
-    done = invoked("train", "train.txt", *FEW, "--model", "m.toprank")
+    done = invoked("train", "train.txt", *FEW, "-o", "m.toprank")
     assert "No --valid" in done.stderr
     assert "training data" in done.stderr
     assert "No --valid" not in done.stdout
-    assert "No --valid" not in invoked("train", "train.txt", *FEW, "--model", "m.toprank", "-q").stderr
-    assert "No --valid" not in invoked("train", "train.txt", "--valid", "vali.txt", *FEW, "--model", "m.toprank").stderr
+    assert "No --valid" not in invoked("train", "train.txt", *FEW, "-o", "m.toprank", "-q").stderr
+    assert "No --valid" not in invoked("train", "train.txt", "--valid", "vali.txt", *FEW, "-o", "m.toprank").stderr
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_unasked_the_measured_one_is_trained(folder, queries, more, system):
     assert (told.queries.max(told.labels) > told.queries.min(told.labels)).sum() == queries
     tr.write(told, "some.txt")
     tr.write(tr.synthetic(n_queries=12, n_features=3, n_grades=3, seed=1), "vali.txt")
-    done = invoked("train", "some.txt", *more, "--model", "m.toprank", "--json", "--threads", "1")
+    done = invoked("train", "some.txt", *more, "-o", "m.toprank", "--json", "--threads", "1")
     answer = json.loads(done.stdout)
     assert answer["system"] == system
     tried = [row["name"] for row in answer["trials"] if row["state"] == "complete" and row["name"] != "blend"]
@@ -141,14 +141,14 @@ def test_unasked_the_measured_one_is_trained(folder, queries, more, system):
 
 
 def test_settings_are_those_of_a_system_that_is_named(folder):
-    done = invoked("train", "train.txt", "--set", "l2=1", "--model", "m.toprank", status=2)
+    done = invoked("train", "train.txt", "--set", "l2=1", "-o", "m.toprank", status=2)
     assert "name that with --system" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("valid", [(), ("--valid", "vali.txt")])
 def test_trees_tell_their_rounds_to_who_watches(folder, monkeypatch, valid):
     monkeypatch.setattr(common, "is_watched", lambda: not common.is_quiet())
-    done = invoked("train", "train.txt", *FEW, *valid, "--model", "m.toprank", "--json")
+    done = invoked("train", "train.txt", *FEW, *valid, "-o", "m.toprank", "--json")
     assert "round 4/4" in done.stderr
     assert " s left" in done.stderr
     assert ("valid ndcg@10 0." in done.stderr) == bool(valid)
@@ -156,12 +156,12 @@ def test_trees_tell_their_rounds_to_who_watches(folder, monkeypatch, valid):
     assert (f"each of {n} candidates tells its rounds" in done.stderr) == bool(valid)
     assert json.loads(done.stdout)["system"] == "LambdaMART"
     assert tr.load("m.toprank").verbose is False
-    assert invoked("train", "train.txt", *FEW, *valid, "--model", "m.toprank", "-q").stderr == ""
+    assert invoked("train", "train.txt", *FEW, *valid, "-o", "m.toprank", "-q").stderr == ""
 
 
 def test_trees_tell_their_rounds_to_a_pipe_once_they_take_long(folder, monkeypatch):
     """A log of a long training says every ten seconds how far it is; a short one says nothing."""
-    told = ("train", "train.txt", *FEW, "--model", "m.toprank")
+    told = ("train", "train.txt", *FEW, "-o", "m.toprank")
     assert "round" not in invoked(*told).stderr
     monkeypatch.setattr(progress, "SILENCE", 0.0)
     assert "round 1/4" in invoked(*told).stderr
@@ -174,7 +174,7 @@ def test_networks_tell_their_epochs_to_who_watches(folder, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr(common, "is_watched", lambda: not common.is_quiet())
     few = ("--system", "RankNet", "--set", "epochs=2", "--set", "hidden=(4,)", "--set", "device=cpu", "--threads", "1")
-    done = invoked("train", "train.txt", *few, "--model", "m.toprank")
+    done = invoked("train", "train.txt", *few, "-o", "m.toprank")
     assert "epoch 2/2" in done.stderr
     assert " s left" in done.stderr
     assert tr.load("m.toprank").hidden == (4,)
@@ -210,7 +210,7 @@ def test_wrong_usage(folder, arguments, words):
 def test_auto_is_refused_in_a_sentence_where_one_system_is_meant(folder):
     data = tr.read("train.txt")
     for use in (
-        lambda: tr.select("auto", data, tr.read("vali.txt")),
+        lambda: tr.grid_search("auto", data, tr.read("vali.txt")),
         lambda: tr.systems.make("auto"),
     ):
         with pytest.raises(tr.errors.DataError, match=r"auto is no system.*tr\.auto"):
@@ -219,12 +219,12 @@ def test_auto_is_refused_in_a_sentence_where_one_system_is_meant(folder):
 
 def test_a_space_is_refused_before_anything_is_read(folder):
     pytest.importorskip("optuna")
-    done = invoked("tune", "none.txt", "--system", "ListNet", "--space", "l2=foo", "--model", "no", status=1)
+    done = invoked("tune", "none.txt", "--system", "ListNet", "--space", "l2=foo", "-o", "no", status=1)
     assert "l2 must be a number of 0 or more, or several, not 'foo'" in str(done.exception)
     empty = next(name for name in tr.systems.names() if not default_space(name))
-    done = invoked("tune", "none.txt", "--system", empty, "--model", "no", status=1)
+    done = invoked("tune", "none.txt", "--system", empty, "-o", "no", status=1)
     assert "for example with --space max_rounds=100,300" in str(done.exception)
-    several = ("--folds", "2", "--set", "l2=0.1,1", "--space", "alpha=1,2", "--model", "no")
+    several = ("--folds", "2", "--set", "l2=0.1,1", "--space", "alpha=1,2", "-o", "no")
     done = invoked("tune", "train.txt", "--system", "ListNet", *several, status=1)
     assert "Search it instead: --space l2=A,B,..., or" in str(done.exception)
 
@@ -246,12 +246,12 @@ def from_zero(folder):
 
 
 def test_predict_reads_text_with_the_columns_of_the_training(from_zero):
-    invoked("train", "long.txt", "--system", "LeastSquares", "--set", "l2=1", "-q", "--model", "m.toprank")
+    invoked("train", "long.txt", "--system", "LeastSquares", "--set", "l2=1", "-q", "-o", "m.toprank")
     invoked("predict", "m.toprank", "short.txt", "-o", "s", "-q")
     ranker = tr.load("m.toprank")
     np.testing.assert_array_equal(tr.read_scores("s"), ranker.predict(from_zero))
     tr.write(tr.read("long.txt"), "long.toprank-data")  # which remembers the first id
-    invoked("train", "long.toprank-data", "--system", "LeastSquares", "--set", "l2=1", "-q", "--model", "c.toprank")
+    invoked("train", "long.toprank-data", "--system", "LeastSquares", "--set", "l2=1", "-q", "-o", "c.toprank")
     invoked("predict", "c.toprank", "short.txt", "-o", "c", "-q")
     np.testing.assert_array_equal(tr.read_scores("c"), tr.read_scores("s"))
     with pytest.raises(DataError, match=r"feature 1 of their text.*feature 0.*first_feature_id=0 and n_features=3"):
@@ -265,7 +265,7 @@ def test_training_and_validation_data_have_the_same_columns(from_zero, monkeypat
     seen = []
     choose = grid.select
     monkeypatch.setattr(grid, "select", lambda *given, **more: seen.extend(given[1:3]) or choose(*given, **more))
-    invoked("train", train, "--valid", valid, "--system", "LeastSquares", "--set", "l2=1", "-q", "--model", "m.toprank")
+    invoked("train", train, "--valid", valid, "--system", "LeastSquares", "--set", "l2=1", "-q", "-o", "m.toprank")
     whole = tr.read("long.txt").X
     for part, file in zip(seen, (train, valid), strict=True):
         np.testing.assert_array_equal(part.X, whole if file == "long.txt" else from_zero.X)
@@ -289,12 +289,12 @@ def everything_in(path):
 @pytest.mark.parametrize("place", ["train", "tune"])
 def test_models_say_nothing_of_the_folders_of_the_machine(folder, monkeypatch, place):
     data, model = folder / "train.txt", folder / "m.toprank"
-    more = ["--system", "LeastSquares"] if place == "train" else ["--system", "LeastSquares", "--trials", 1]
-    arguments = [place, data, "--model", model, f"--valid={folder / 'vali.txt'}", "--cache", *more]
+    more = ["--system", "LeastSquares"] if place == "train" else ["--system", "LeastSquares", "--n-trials", 1]
+    arguments = [place, data, "-o", model, f"--valid={folder / 'vali.txt'}", "--cache", *more]
     monkeypatch.setattr(sys, "argv", words(*arguments))
     invoked(*arguments)
     told = tr.load(model).training_["command"]
-    assert told.startswith(f"toprank {place} train.txt --model m.toprank --valid=vali.txt --cache")
+    assert told.startswith(f"toprank {place} train.txt -o m.toprank --valid=vali.txt --cache")
     assert everything_in(folder / "train.txt.toprank-data")
     assert str(folder).encode() not in everything_in(model) + everything_in(folder / "train.txt.toprank-data")
 
@@ -364,9 +364,9 @@ class AtOnce:
         (("compare", "vali.txt", "vali.scores", "other.scores"), ["Reading vali.txt …", "Comparing …"]),
         (("check", "train.txt", "vali.txt"), ["Examining train.txt …"]),
         (("convert", "train.txt", "copy.parquet"), ["Converting train.txt to copy.parquet …"]),
-        (("train", "train.txt", *FEW, "--model", "m.toprank"), ["Reading train.txt …", "Training LambdaMART …"]),
+        (("train", "train.txt", *FEW, "-o", "m.toprank"), ["Reading train.txt …", "Training LambdaMART …"]),
         (
-            ("train", "train.txt", "--system", "auto", "--budget", "1", "--model", "m.toprank"),
+            ("train", "train.txt", "--system", "auto", "--time-budget", "1", "-o", "m.toprank"),
             ["Trying systems for about 1 s …"],
         ),
         (("predict", "least.toprank", "vali.txt"), ["Scoring vali.txt …"]),
@@ -391,8 +391,8 @@ def test_a_step_that_takes_long_says_what_it_does_into_a_pipe_too(folder, monkey
 
 def test_tune_tells_its_trials_into_a_pipe_too(folder):
     pytest.importorskip("optuna")
-    search = ("tune", "train.txt", "--valid", "vali.txt", "--system", "LeastSquares", "--trials", "2")
-    said = invoked(*search, "--model", "m.toprank").stderr
+    search = ("tune", "train.txt", "--valid", "vali.txt", "--system", "LeastSquares", "--n-trials", "2")
+    said = invoked(*search, "-o", "m.toprank").stderr
     assert "1/2 trials" in said
     assert "2/2 trials" in said
 
@@ -436,8 +436,8 @@ def test_a_step_within_another_speaks_for_both(monkeypatch, capsys):
 
 def test_tune_searches_the_recommended_system_by_default(folder):
     pytest.importorskip("optuna")
-    few = ("--trials", "1", "--set", "n_trees=2", "--threads", "1")
-    done = invoked("tune", "train.txt", "--valid", "vali.txt", *few, "--model", "m.toprank", "--json")
+    few = ("--n-trials", "1", "--set", "n_trees=2", "--threads", "1")
+    done = invoked("tune", "train.txt", "--valid", "vali.txt", *few, "-o", "m.toprank", "--json")
     assert json.loads(done.stdout)["system"] == tr.systems.RECOMMENDED == "YetiRank"
     page = " ".join(invoked("tune", "--help").stdout.split())
     assert f"Default: {tr.systems.RECOMMENDED}" in page

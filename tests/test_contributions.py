@@ -383,7 +383,7 @@ def test_models_of_other_libraries(library, tmp_path):
     np.testing.assert_allclose(found, by_enumeration(ranker.predict, query.X[0], query.X[1]), atol=2e-6)
     scores = ranker.predict(query)
     np.testing.assert_allclose(found.sum(), scores[0] - scores[1], atol=2e-6)
-    changes = tr.explanations.changes(ranker, data, data.qids[3])
+    changes = tr.explanations.counterfactuals(ranker, data, data.qids[3])
     assert changes.exact
     row = ExplainedQuery(ranker, data, data.qids[3])
     for change in changes.changes:

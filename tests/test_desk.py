@@ -100,13 +100,15 @@ ROLES = ("--label", "rating", "--qid", "session", "--document-id", "page", "--fe
 
 
 def test_a_model_remembers_its_columns(folder, table):
-    invoked("train", "all.parquet", *ROLES, *FEW, "--model", "m.toprank")
+    invoked("train", "all.parquet", *ROLES, *FEW, "-o", "m.toprank")
     for file in ("all.parquet", "new.csv"):
         for name, *more in (("rank", "--json"), ("predict",), ("explain", "--qid", "s03", "--json")):
             said = ("--qid-column", "session") if name == "explain" else ("--qid", "session")
             told = invoked(name, "m.toprank", file, *more, *said, "--document-id", "page").stdout
             assert invoked(name, "m.toprank", file, *more).stdout == told
-    assert "rating" not in invoked("explain", "m.toprank", "all.parquet", "--repeats", "1", "-q").stdout  # known labels
+    assert (
+        "rating" not in invoked("explain", "m.toprank", "all.parquet", "--n-repeats", "1", "-q").stdout
+    )  # known labels
     lists = json.loads(invoked("rank", "m.toprank", "new.csv", "--json").stdout)
     assert set(lists) == set(table["session"])
     assert lists["s03"][0].startswith("p")
@@ -115,13 +117,13 @@ def test_a_model_remembers_its_columns(folder, table):
     assert json.loads(invoked("rank", "m.toprank", "renamed.parquet", "--json").stdout) == lists
     renamed.rename(columns={"qid": "visit"}).to_parquet("other.parquet")
     assert json.loads(invoked("rank", "m.toprank", "other.parquet", "--qid", "visit", "--json").stdout) == lists
-    invoked("tune", "all.parquet", *ROLES, "--system", "LeastSquares", "--trials", "1", "-q", "--model", "t.toprank")
+    invoked("tune", "all.parquet", *ROLES, "--system", "LeastSquares", "--n-trials", "1", "-q", "-o", "t.toprank")
     assert invoked("rank", "t.toprank", "new.csv", "--json").stdout
 
 
 def test_every_command_that_takes_a_model_finds_its_columns(folder):
-    invoked("train", "all.parquet", *ROLES, *FEW, "--model", "m.toprank")
-    invoked("train", "all.parquet", *ROLES, "--system", "RankSVM", "-q", "--model", "n.toprank")
+    invoked("train", "all.parquet", *ROLES, *FEW, "-o", "m.toprank")
+    invoked("train", "all.parquet", *ROLES, "--system", "RankSVM", "-q", "-o", "n.toprank")
     invoked("predict", "m.toprank", "all.parquet", "-o", "m.scores", "-q")
     columns, few = ROLES[:4], ("--json", "-q")
     for words in (
@@ -135,7 +137,7 @@ def test_every_command_that_takes_a_model_finds_its_columns(folder):
 
 
 def test_a_model_file_that_remembers_nonsense_is_no_worse_for_it(folder):
-    invoked("train", "all.parquet", *ROLES, *FEW, "--model", "m.toprank")
+    invoked("train", "all.parquet", *ROLES, *FEW, "-o", "m.toprank")
     ranker = tr.load("m.toprank")
     for nonsense in ("session", ["session"], {"qid": 3}, {"qid": ["session"]}, {"threads": "session"}):
         ranker.training_["columns"] = nonsense
@@ -144,7 +146,7 @@ def test_a_model_file_that_remembers_nonsense_is_no_worse_for_it(folder):
 
 
 def test_scores_need_no_queries(folder, table):
-    invoked("train", "all.parquet", *ROLES, *FEW, "--model", "m.toprank")
+    invoked("train", "all.parquet", *ROLES, *FEW, "-o", "m.toprank")
     table[["title", "age", "bm25"]].to_csv("alone.csv", index=False)
     scores = [float(line) for line in invoked("predict", "m.toprank", "alone.csv").stdout.split()]
     np.testing.assert_allclose(scores, tr.load("m.toprank").predict(table), rtol=1e-12)
@@ -153,7 +155,7 @@ def test_scores_need_no_queries(folder, table):
 
 
 def test_a_model_that_sees_queries_still_asks_for_them(folder, table, monkeypatch):
-    invoked("train", "all.parquet", *ROLES, *FEW, "--model", "m.toprank")
+    invoked("train", "all.parquet", *ROLES, *FEW, "-o", "m.toprank")
     table[["age", "bm25"]].to_csv("alone.csv", index=False)
     monkeypatch.setattr(tr.LinearRanker, "sees_queries", True)
     assert "--qid" in str(invoked("predict", "m.toprank", "alone.csv", status=1).exception)
@@ -318,7 +320,7 @@ def test_the_example_of_tune_is_an_option_of_the_system(table):
     ):
         space = None if name == "LeastSquares" else {}
         with pytest.raises(DataError) as refused:
-            tr.tune(name, *tr.split(data, (0.6, 0.4)), space=space, trials=2, **fixed)
+            tr.tune(name, *tr.split(data, (0.6, 0.4)), space=space, n_trials=2, **fixed)
         assert example in str(refused.value)
 
 
@@ -372,7 +374,7 @@ def test_compare_refuses_models_that_are_not_compared_before_it_computes(tmp_pat
     words = ("compare", "t.csv", "one.toprank", "two.toprank", "--html", "r.html", "--model", "other.toprank")
     refused = invoked(*words, status=1).exception
     assert isinstance(refused, UnknownNameError)
-    assert "file of scores for --model called 'other'; known: one, two" in str(refused)
+    assert "file of scores for -o called 'other'; known: one, two" in str(refused)
 
 
 def test_latex_names_the_packages_that_it_needs():
@@ -418,8 +420,8 @@ def test_all_kinds_of_plots_become_files(tmp_path):
     results = tr.Experiment(data, ["LeastSquares", "ListNet"], n_folds=3, threads=1).run()
     plots = [
         tr.compare(scores, data, "ndcg@10").plot(),
-        tr.explanations.query(ranker, data, data.qids[0]).plot(),
-        tr.explanations.effect(ranker, data, 0).plot(),
+        tr.explanations.explain_query(ranker, data, data.qids[0]).plot(),
+        tr.explanations.partial_dependence(ranker, data, 0).plot(),
         results.plot(),
         *(curves(chart) for chart in tr.report.from_results(results).parts[0].at_k),
     ]

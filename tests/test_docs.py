@@ -249,8 +249,8 @@ def test_commands_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch)
 
 
 JSON = {
-    "train": "train train.txt --valid vali.txt --system ListNet --model m.toprank",
-    "tune": "tune train.txt --valid vali.txt --system ListNet --trials 1 --model t.toprank",
+    "train": "train train.txt --valid vali.txt --system ListNet -o m.toprank",
+    "tune": "tune train.txt --valid vali.txt --system ListNet --n-trials 1 -o t.toprank",
     "evaluate": "evaluate test.txt model.scores",
     "cv": "cv train.txt --systems LeastSquares --folds 3",
     "check": "check train.txt",
@@ -483,7 +483,7 @@ def test_the_measured_losses():
     for column, collection in enumerate(("MQ2008", "OHSUMED")):
         folds, values = tr.folds(shared_data("letor", collection)), {}
         for name in shown:
-            chosen = [tr.select(name, fold.train, fold.valid, threads=1).ranker for fold in folds]
+            chosen = [tr.grid_search(name, fold.train, fold.valid, threads=1).ranker for fold in folds]
             parts = [
                 tr.evaluate(ranker.predict(fold.test), fold.test) for ranker, fold in zip(chosen, folds, strict=True)
             ]

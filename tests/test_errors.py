@@ -18,8 +18,8 @@ from toprank.errors import (
     Remedy,
     ToprankError,
     UnknownNameError,
-    needs,
-    retold,
+    require_extra,
+    reword,
 )
 from toprank.exporters.exporter import DifferenceError
 from toprank.serving.requests import RefusedError
@@ -58,7 +58,7 @@ def test_an_error_arrives_as_it_was(error, protocol):
 
 
 def spelled(part):
-    return retold(part, lambda name, _: f"-{name}", lambda name: name == "k")
+    return reword(part, lambda name, _: f"-{name}", lambda name: name == "k")
 
 
 def test_a_name_among_none_is_not_followed_by_an_empty_list():
@@ -89,14 +89,14 @@ def test_an_error_of_a_worker_does_not_break_the_pool():
 
 def test_a_package_that_is_missing_is_named_with_its_extra():
     with pytest.raises(MissingExtraError, match=r"^This needs no_such_module, .*pip install 'toprank\[neural\]'"):
-        needs("no_such_module", "neural", "This")
+        require_extra("no_such_module", "neural", "This")
     with pytest.raises(MissingExtraError, match="no_such_module"):
-        needs("no_such_module.inner", "neural", "This")
+        require_extra("no_such_module.inner", "neural", "This")
 
 
 def test_an_import_that_fails_within_a_package_is_not_taken_for_a_missing_extra(tmp_path, monkeypatch):
     (tmp_path / "there_is_one.py").write_text("import no_such_module")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_module") as caught:
-        needs("there_is_one", "neural", "This")
+        require_extra("there_is_one", "neural", "This")
     assert not isinstance(caught.value, MissingExtraError)

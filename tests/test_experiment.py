@@ -101,7 +101,7 @@ class Plain(BaseEstimator):
 def test_a_cell_is_what_select_chooses(results):
     for fold in tr.folds(DATA, 3):
         for system in PAIR:
-            chosen = tr.select(system, fold.train, fold.valid, threads=1)
+            chosen = tr.grid_search(system, fold.train, fold.valid, threads=1)
             cell = results.cell("data", fold.name, system)
             assert cell.options == chosen.options
             assert (cell.valid, cell.metric) == (chosen.value, chosen.metric)
@@ -198,7 +198,7 @@ def test_a_ranker_is_fitted_as_it_is():
 def test_what_is_chosen_by():
     results = experiment(["LeastSquares"], select_by="map", select_convention="letor4").run()
     fold = tr.folds(DATA, 3)[0]
-    chosen = tr.select("LeastSquares", fold.train, fold.valid, metric="map", convention="letor4")
+    chosen = tr.grid_search("LeastSquares", fold.train, fold.valid, metric="map", convention="letor4")
     cell = results.cells[0]
     assert (cell.metric, cell.convention) == ("map", "letor4")
     assert (cell.options, cell.valid) == (chosen.options, chosen.value)
@@ -246,7 +246,7 @@ def test_a_convention_of_ones_own_to_choose_by(tmp_path, computed):
         cell = results.run().cells[0]
         assert len(computed) == fits
         fold = tr.folds(DATA, 3)[0]
-        chosen = tr.select("LeastSquares", fold.train, fold.valid, metric="ndcg@5", convention=select_convention)
+        chosen = tr.grid_search("LeastSquares", fold.train, fold.valid, metric="ndcg@5", convention=select_convention)
         assert (cell.convention, cell.valid, cell.options) == ("mine", chosen.value, chosen.options)
     together = experiment(["LeastSquares"], select_by="ndcg@5", select_convention=own, threads=2).run()
     assert together.cells[0].convention == "mine"
@@ -446,7 +446,7 @@ def test_a_key_depends_on_the_source_of_every_room_that_fits_and_chooses():
         "import sys\n"
         "import toprank as tr\n"
         "parts = tr.split(tr.synthetic(n_queries=40, seed=0), (0.5, 0.5))\n"
-        "tr.auto(*parts, budget=None, max_trials=2, threads=1, verbose=False)\n"
+        "tr.auto(*parts, time_budget=None, max_trials=2, threads=1, verbose=False)\n"
         "print(*{name.split('.')[1] for name in sys.modules if name.startswith('toprank.')})"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -1060,7 +1060,7 @@ def test_the_letor_protocol_on_a_real_collection():
     results = Experiment(path, ["LeastSquares"], metrics=("avgndcg", "map"), threads=1).run()
     means = []
     for fold in tr.folds(path):
-        ranker = tr.select("LeastSquares", fold.train, fold.valid, threads=1).ranker
+        ranker = tr.grid_search("LeastSquares", fold.train, fold.valid, threads=1).ranker
         means.append(tr.evaluate(ranker.predict(fold.test), fold.test, "avgndcg").mean["avgndcg"])
     assert results.datasets == ("OHSUMED",)
     assert results.fold_means("avgndcg")["LeastSquares"] == np.mean(means)

@@ -105,8 +105,8 @@ def test_values_of_both_documents_stand_beside_the_contribution(linear):
 def test_names_with_markup_are_escaped(linear):
     data, ranker = linear
     found = ranker.explain(data, "q3", "<script>&", "d2")
-    changes = tr.explanations.changes(ranker, data, "q3", "<script>&", "d2")
-    query = tr.explanations.query(ranker, data, "q3")
+    changes = tr.explanations.counterfactuals(ranker, data, "q3", "<script>&", "d2")
+    query = tr.explanations.explain_query(ranker, data, "q3")
     shown = [found._repr_html_(), found.plot().svg(), changes._repr_html_(), query._repr_html_(), query.plot().svg()]
     shown.append(explanations_page("<script>", {"Explanation": found, "Changes": changes, "Query": query}))
     assert shown[-1].count("<script") == 1  # the page's own, whose hash its policy names
@@ -156,7 +156,7 @@ def test_sparse_data_are_explained_as_dense_ones():
             found = ranker.explain(of, data.qids[1])
             assert sum(found.contributions.values()) == pytest.approx(found.total)
         assert ranker.explain(bare, data.qids[1]).contributions == ranker.explain(dense, data.qids[1]).contributions
-        assert tr.explanations.changes(ranker, bare, data.qids[1]).features <= 4
+        assert tr.explanations.counterfactuals(ranker, bare, data.qids[1]).features <= 4
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_other_doors(linear):
 def test_what_moved_each_document_sums_to_its_score_less_the_mean(name):
     data = small()
     ranker = RANKERS[name]().fit(data)
-    found = tr.explanations.query(ranker, data, data.qids[2], top=1)
+    found = tr.explanations.explain_query(ranker, data, data.qids[2], top=1)
     scores = ranker.predict(data)[data.queries.document_query == 2]
     assert [one.score for one in found.documents] == pytest.approx(sorted(scores.tolist(), reverse=True))
     assert found.mean == pytest.approx(scores.mean())
@@ -214,7 +214,7 @@ def test_what_moved_each_document_sums_to_its_score_less_the_mean(name):
 def test_a_large_query_is_compared_with_some_documents_where_it_is_estimated():
     data = tr.synthetic(n_queries=3, n_documents=30, n_features=12, seed=0)
     ranker = tr.ExpectedGainRanker("Multinomial").fit(data)
-    found = tr.explanations.query(ranker, data, data.qids[0], top=0)
+    found = tr.explanations.explain_query(ranker, data, data.qids[0], top=0)
     assert "8 documents of the query, drawn by seed 0" in str(found)
     assert found.errors is not None
     sums = found.values.sum(axis=1) + found.mean
@@ -235,7 +235,7 @@ def nearest_by_brute_force(ranker, data, a, b, feature, grid):
 
 def test_a_linear_change_is_the_gap_over_the_weight(linear):
     data, ranker = linear
-    found = tr.explanations.changes(ranker, data, "q3")
+    found = tr.explanations.counterfactuals(ranker, data, "q3")
     asked = ExplainedQuery(ranker, data, "q3")
     a, b = (18 + row for row in asked.order[:2])
     scores = ranker.predict(data)
@@ -261,7 +261,7 @@ def test_changes_of_trees_and_blends_are_the_smallest(query, one, other, name):
         return
     data, ranker = exact_rankers(name)
     asked = ExplainedQuery(ranker, data, f"q{query}")
-    found = tr.explanations.changes(ranker, data, f"q{query}", asked.names[one], asked.names[other])
+    found = tr.explanations.counterfactuals(ranker, data, f"q{query}", asked.names[one], asked.names[other])
     assert found.exact
     a, b = (6 * query + row for row in sorted((one, other), key=lambda row: asked.places[row]))
     told = {change.feature: change for change in found.changes}
@@ -288,7 +288,9 @@ def test_thresholds_that_are_values_of_the_data_are_crossed():
     for qid in data.qids:
         for above, below in pairwise(ExplainedQuery(ranker, data, qid).order):
             asked = ExplainedQuery(ranker, data, qid)
-            for change in tr.explanations.changes(ranker, data, qid, asked.names[above], asked.names[below]).changes:
+            for change in tr.explanations.counterfactuals(
+                ranker, data, qid, asked.names[above], asked.names[below]
+            ).changes:
                 word, _, number = change.wanted.rpartition(" ")
                 at_threshold += number == change.now
                 assert word in ("above", "at most"), change
@@ -299,7 +301,7 @@ def test_thresholds_that_are_values_of_the_data_are_crossed():
 def test_a_tie_is_broken_in_the_direction_of_the_weight():
     data = RankingData([[1.0, 1.0], [2.0, 2.0], [0.0, 3.0]], [2, 0, 1], feature_names=["age", "sales"])
     ranker = WeightsRanker.of("RankLib", np.array([-1.0, 1.0]))  # the first two documents score 0
-    found = tr.explanations.changes(ranker, data, a=0, b=1)
+    found = tr.explanations.counterfactuals(ranker, data, a=0, b=1)
     assert {change.feature: change.wanted for change in found.changes} == {"age": "below 2", "sales": "above 2"}
 
 
@@ -310,7 +312,7 @@ def test_features_of_the_query_are_not_changed():
     data = RankingData(X, rng.integers(0, 3, 40), qid=np.repeat(np.arange(10), 4), feature_names=names)
     for ranker in (tr.RankBoost(max_rounds=20), few_trees(), tr.LinearRanker("Squared")):
         for qid in data.qids:
-            found = tr.explanations.changes(ranker.fit(data), data, qid)
+            found = tr.explanations.counterfactuals(ranker.fit(data), data, qid)
             assert {change.feature for change in found.changes} <= {"bm25"}
             assert found.features == 1
             assert "same value in all documents of the query" in found.caveats[0]
@@ -337,7 +339,7 @@ def test_no_single_feature_can():
     flat = tr.TreeRanker(n_trees=1, num_leaves=2, min_data_in_leaf=1, threads=1).fit(data)
     same = [flat.predict(data)[i] for i in range(3)]
     lower, higher = int(np.argmin(same)), int(np.argmax(same))
-    said = tr.explanations.changes(flat, data, a=higher, b=lower)
+    said = tr.explanations.counterfactuals(flat, data, a=higher, b=lower)
     assert said.changes == ()  # a stump: the lower one can be made equal, never higher
     assert said.summary.startswith("No single feature can lift")
 
@@ -345,7 +347,7 @@ def test_no_single_feature_can():
 def test_a_value_beyond_the_data_is_told_as_such():
     data = RankingData([[10.0], [0.0], [5.0]], [2, 0, 1], feature_names=["sales"])
     ranker = tr.LinearRanker("ListNet").fit(data)
-    found = tr.explanations.changes(ranker, data, a=0, b=1)
+    found = tr.explanations.counterfactuals(ranker, data, a=0, b=1)
     assert not found.changes[0].seen
     assert "with a value of these data; 1 would stand above 0 if its sales were above 10" in found.summary
 
@@ -354,7 +356,7 @@ def test_other_rankers_are_searched_within_the_data():
     data = small(3, missing=False)
     ranker = tr.ExpectedGainRanker("Multinomial").fit(data)
     qid = data.qids[1]
-    found = tr.explanations.changes(ranker, data, qid)
+    found = tr.explanations.counterfactuals(ranker, data, qid)
     assert not found.exact
     assert "searched at 65 values" in str(found)
     asked = ExplainedQuery(ranker, data, qid)
@@ -388,10 +390,10 @@ def test_categories_by_their_names(make):
     rows = frame[frame.query_id == 2]
     other = rows[rows.brand != "acme"].product_id.iloc[0]
     best = ranker.rank(data)[2][0]
-    found = tr.explanations.changes(ranker, data, 2, best, other)
+    found = tr.explanations.counterfactuals(ranker, data, 2, best, other)
     brand = [change for change in found.changes if change.feature == "brand"]
     assert all(change.wanted == "acme" and change.size == 1 for change in brand)
-    effect = tr.explanations.effect(ranker, data, "brand")
+    effect = tr.explanations.partial_dependence(ranker, data, "brand")
     assert effect.is_category
     assert set(effect.shown) == {"acme", "borg", "<i>"}
     assert effect.shown[int(np.argmax(effect.means))] == "acme"
@@ -404,7 +406,7 @@ def test_categories_by_their_names(make):
 def test_importance_against_a_loop(linear):
     """Shuffles drawn as documented, metric by metric."""
     data, ranker = linear
-    found = tr.importance(ranker, data, repeats=2, seed=3)
+    found = tr.permutation_importance(ranker, data, n_repeats=2, seed=3)
     before = tr.evaluate(ranker.predict(data), data, "ndcg@10").per_query["ndcg@10"]
     for place, name in enumerate(found.features):
         number, after = NAMES.index(name), []
@@ -416,12 +418,12 @@ def test_importance_against_a_loop(linear):
             after.append(tr.evaluate(ranker.predict(data.replace(X=X)), data, "ndcg@10").per_query["ndcg@10"])
         expected = np.asarray(before) - np.mean(after, axis=0)
         np.testing.assert_allclose(found.per_query[place], expected, atol=1e-12)
-        assert found.drops[place] == pytest.approx(np.mean(expected))
+        assert found.importances[place] == pytest.approx(np.mean(expected))
         low, high = tr.significance.bootstrap_interval(found.per_query[place], resamples=2000, seed=3)
         assert (found.intervals.low[place], found.intervals.high[place]) == (low, high)
     raw = [tr.significance.randomization_test(row, seed=3).p for row in found.per_query]
     np.testing.assert_array_equal(found.p, tr.significance.holm(raw))
-    assert list(found.drops) == sorted(found.drops, reverse=True)
+    assert list(found.importances) == sorted(found.importances, reverse=True)
     assert found.features[0] == "sales"
     json.dumps(found.to_dict(), allow_nan=False)
     assert "sales matters most" in str(found)
@@ -434,8 +436,10 @@ def test_a_feature_that_is_constant_in_every_query_matters_only_across():
     X[:, 2] = data.queries.spread(np.arange(data.n_queries))
     data = data.replace(X=X)
     ranker = few_trees().fit(data)
-    within, across = (tr.importance(ranker, data, features=[2], rule=rule) for rule in ("within", "across"))
-    assert within.drops.tolist() == [0.0]
+    within, across = (
+        tr.permutation_importance(ranker, data, features=[2], shuffle=rule) for rule in ("within", "across")
+    )
+    assert within.importances.tolist() == [0.0]
     assert (within.per_query == 0).all()
     assert across.features == ("feature 3",)
     assert (across.per_query != 0).any()
@@ -443,8 +447,8 @@ def test_a_feature_that_is_constant_in_every_query_matters_only_across():
 
 def test_importance_of_an_error_is_its_growth(linear):
     data, ranker = linear
-    found = tr.importance(ranker, data, "owa", repeats=1)
-    assert found.drops[0] > 0
+    found = tr.permutation_importance(ranker, data, "owa", n_repeats=1)
+    assert found.importances[0] > 0
 
 
 def test_importance_does_not_change_the_data_and_takes_sparse_ones(linear):
@@ -453,9 +457,9 @@ def test_importance_does_not_change_the_data_and_takes_sparse_ones(linear):
     data, ranker = linear
     filled = data.replace(X=np.nan_to_num(data.X))
     kept = filled.X.copy()
-    dense = tr.importance(ranker, filled, repeats=1)
+    dense = tr.permutation_importance(ranker, filled, n_repeats=1)
     np.testing.assert_array_equal(filled.X, kept)
-    bare = tr.importance(ranker, filled.replace(X=sparse.csr_matrix(filled.X)), repeats=1)
+    bare = tr.permutation_importance(ranker, filled.replace(X=sparse.csr_matrix(filled.X)), n_repeats=1)
     np.testing.assert_allclose(bare.per_query, dense.per_query)
 
 
@@ -473,7 +477,7 @@ def test_importance_does_not_change_the_data_and_takes_sparse_ones(linear):
 def test_importance_refuses(linear, options, kind, message):
     data, ranker = linear
     with pytest.raises(kind, match=message):
-        tr.importance(ranker, data, **options)
+        tr.permutation_importance(ranker, data, **options)
 
 
 # ---- effects ----
@@ -481,11 +485,11 @@ def test_importance_refuses(linear, options, kind, message):
 
 def test_the_effect_of_a_linear_feature_is_a_line(linear):
     data, ranker = linear
-    found = tr.explanations.effect(ranker, data, "sales", points=7)
+    found = tr.explanations.partial_dependence(ranker, data, "sales", grid_resolution=7)
     expected = ranker.coef_[0] * (found.values - data.X[:, 0].mean())
     np.testing.assert_allclose(found.means, expected, atol=1e-12)
     spread = ranker.coef_[0] * (found.values[:, None] - data.X[:, 0])
-    np.testing.assert_allclose(found.lows, np.quantile(spread, 0.1, axis=1), atol=1e-12)
+    np.testing.assert_allclose(found.p10, np.quantile(spread, 0.1, axis=1), atol=1e-12)
     assert found.plot().svg()
     assert len(found.to_frame()) == 7
     json.dumps(found.to_dict(), allow_nan=False)
@@ -493,9 +497,9 @@ def test_the_effect_of_a_linear_feature_is_a_line(linear):
 
 def test_missing_is_a_value_too(linear):
     data, ranker = linear
-    found = tr.explanations.effect(ranker, data, "<b>age</b>", points=4, documents=20, seed=1)
+    found = tr.explanations.partial_dependence(ranker, data, "<b>age</b>", grid_resolution=4, n_documents=20, seed=1)
     assert found.shown[-1] == "missing"
-    assert "20 documents drawn by seed 1" in found.how
+    assert "20 documents drawn by seed 1" in found.description
     assert "<b>age" not in found.plot().svg()
     assert "<b>age" not in found._repr_html_()
 
@@ -504,7 +508,7 @@ def test_a_network_that_sees_the_query_is_asked_one_document_at_a_time():
     data = small(3, missing=False)
     options = {"network": "attention", "width": 8, "n_heads": 2, "n_layers": 1, "epochs": 1, "device": "cpu"}
     ranker = tr.NeuralRanker(**options, threads=1).fit(data)
-    found = tr.explanations.effect(ranker, data, 1, points=3, documents=2, seed=0)
+    found = tr.explanations.partial_dependence(ranker, data, 1, grid_resolution=3, n_documents=2, seed=0)
     drawn = np.sort(np.random.default_rng(0).choice(data.n_documents, 2, replace=False))
     changes = []
     for row in drawn:
@@ -512,18 +516,21 @@ def test_a_network_that_sees_the_query_is_asked_one_document_at_a_time():
         X[row, 1] = found.values[2]
         changes.append(ranker.predict(data.replace(X=X))[row] - ranker.predict(data)[row])
     assert found.means[2] == pytest.approx(np.mean(changes), abs=1e-9)
-    assert tr.explanations.query(ranker, data, data.qids[0], top=1).changes[0].exact is False
+    assert tr.explanations.explain_query(ranker, data, data.qids[0], top=1).changes[0].exact is False
     sparse = data.replace(X=csr_matrix(np.where(data.X > 0.5, data.X, 0.0)))
     dense = data.replace(X=sparse.X.toarray())
     ranker = tr.NeuralRanker(**options, threads=1).fit(sparse)
-    both = [tr.explanations.effect(ranker, one, 1, points=3, documents=2).means for one in (sparse, dense)]
+    both = [
+        tr.explanations.partial_dependence(ranker, one, 1, grid_resolution=3, n_documents=2).means
+        for one in (sparse, dense)
+    ]
     np.testing.assert_allclose(*both, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["score", "low", "high"])
 def test_an_effect_keeps_its_values_whatever_the_feature_is_called(name):
     data = tr.RankingData([[1.0], [2.0], [4.0]], [0, 1, 2], feature_names=[name])
-    found = tr.explanations.effect(tr.LinearRanker().fit(data), data, name, points=3)
+    found = tr.explanations.partial_dependence(tr.LinearRanker().fit(data), data, name, grid_resolution=3)
     frame = found.to_frame()
     assert list(frame.columns) == ["value", "score", "low", "high"]
     assert frame["value"].tolist() == list(found.shown) == ["1", "2", "4"]
@@ -536,7 +543,7 @@ def test_a_long_query_is_compared_with_some_of_its_documents_by_trees(monkeypatc
     data = tr.RankingData(rng.normal(size=(30, 3)), rng.integers(0, 3, 30))
     for ranker, said in ((few_trees(), "the mean of 10 documents"), (tr.LinearRanker(), "the mean of all documents")):
         ranker.fit(data)
-        found = tr.explanations.query(ranker, data, seed=2)
+        found = tr.explanations.explain_query(ranker, data, seed=2)
         assert said in found.against
         assert found.errors is None
         less = [document.score - found.mean for document in found.documents]
@@ -549,24 +556,28 @@ def test_a_long_query_is_compared_with_some_of_its_documents_by_trees(monkeypatc
 def test_what_a_search_found_is_not_its_ranker(linear):
     """`select`, `tune` and `auto` give results that hold one; it is not said to be unfitted."""
     data, _ = linear
-    found = tr.select("LeastSquares", data, data.select(range(5)))
-    for ask in (tr.importance, tr.explanations.query, lambda ranker, data: tr.monitor(ranker, data, data)):
-        with pytest.raises(DataError, match="A Choice is the result of a search; give its `ranker`"):
+    found = tr.grid_search("LeastSquares", data, data.select(range(5)))
+    for ask in (
+        tr.permutation_importance,
+        tr.explanations.explain_query,
+        lambda ranker, data: tr.monitor(ranker, data, data),
+    ):
+        with pytest.raises(DataError, match="A SelectionResult is the result of a search; give its `ranker`"):
             ask(found, data)
-    assert tr.importance(found.ranker, data, repeats=1).features
+    assert tr.permutation_importance(found.ranker, data, n_repeats=1).features
 
 
 def test_importance_is_judged_by_one_metric(linear):
     data, ranker = linear
     for several in ("ndcg@10,map", ["ndcg@10", "map"]):
         with pytest.raises(DataError, match="judged by one metric, not by ndcg@10, map"):
-            tr.importance(ranker, data, several, repeats=1)
+            tr.permutation_importance(ranker, data, several, n_repeats=1)
 
 
 def test_importance_of_one_feature_need_not_be_a_list(linear):
     data, ranker = linear
     for one in ("price", 1):
-        assert tr.importance(ranker, data, features=one, repeats=1).features == ("price",)
+        assert tr.permutation_importance(ranker, data, features=one, n_repeats=1).features == ("price",)
 
 
 def test_a_difference_that_no_feature_makes_is_called_rounding():
@@ -602,10 +613,12 @@ def test_the_command_says_what_python_says(folder):
     data, ranker = tr.read(folder / "data.csv"), tr.load(folder / "m.toprank")
     pair = asked(folder, "--qid", "q3", "--docs", "d1", "d2").stdout
     assert pair.startswith(str(ranker.explain(data, "q3", "d1", "d2")))
-    assert str(tr.explanations.changes(ranker, data, "q3", "d1", "d2")) in pair
-    assert asked(folder, "--qid", "q3").stdout.strip() == str(tr.explanations.query(ranker, data, "q3"))
-    assert asked(folder, "--repeats", "2").stdout.strip() == str(tr.importance(ranker, data, repeats=2))
-    assert asked(folder, "--feature", "price").stdout.strip() == str(tr.explanations.effect(ranker, data, "price"))
+    assert str(tr.explanations.counterfactuals(ranker, data, "q3", "d1", "d2")) in pair
+    assert asked(folder, "--qid", "q3").stdout.strip() == str(tr.explanations.explain_query(ranker, data, "q3"))
+    assert asked(folder, "--n-repeats", "2").stdout.strip() == str(tr.permutation_importance(ranker, data, n_repeats=2))
+    assert asked(folder, "--feature", "price").stdout.strip() == str(
+        tr.explanations.partial_dependence(ranker, data, "price")
+    )
 
 
 def test_the_command_prints_json(folder):
@@ -723,7 +736,7 @@ def test_a_change_turns_the_order_as_it_is_printed(kind, name):
     for query in range(10):
         asked = ExplainedQuery(ranker, data, query)
         rows = 6 * query + np.array(asked.order[:2])
-        found = tr.explanations.changes(ranker, data, query, int(rows[0]), int(rows[1]))
+        found = tr.explanations.counterfactuals(ranker, data, query, int(rows[0]), int(rows[1]))
         for change in found.changes:
             number, itself, side = told_value(change)
             assert abs(number - change.value) <= 1e-4 * abs(change.value)
@@ -744,10 +757,10 @@ def test_dense_data_are_tried_in_every_feature(linear):
 
     data, ranker = linear
     for one in (data, data.replace(X=np.nan_to_num(data.X))):
-        found = tr.explanations.changes(ranker, one, one.qids[0])
+        found = tr.explanations.counterfactuals(ranker, one, one.qids[0])
         assert found.features == data.n_features
         assert not any("Only features that one" in note for note in found.caveats)
     thin = data.replace(X=sparse.csr_matrix(np.where(np.arange(data.n_features) == 0, 0.0, np.nan_to_num(data.X))))
-    found = tr.explanations.changes(ranker, thin, thin.qids[0])
+    found = tr.explanations.counterfactuals(ranker, thin, thin.qids[0])
     assert found.features < data.n_features
     assert found.caveats[-1].startswith("Only features that one of the two documents has")

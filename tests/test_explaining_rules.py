@@ -11,10 +11,10 @@ from scipy.sparse import csr_matrix
 import toprank as tr
 from test_contributions import few_trees
 from toprank.errors import DataError, UnknownNameError
-from toprank.explanations.columns import Feature, feature_named, feature_number
-from toprank.explanations.counterfactuals import Changes, FeatureChange
-from toprank.explanations.effects import Effect
+from toprank.explanations.columns import Feature, feature_number, find_feature
+from toprank.explanations.dependence import PartialDependence
 from toprank.explanations.explained_query import ExplainedDocument
+from toprank.explanations.feature_changes import Counterfactuals, FeatureChange
 from toprank.explanations.permutations import Importance
 from toprank.explanations.queries import QueryExplanation, _backgrounds
 from toprank.significance import Interval
@@ -40,7 +40,7 @@ def an_importance(p, drops, confidence=0.95):
 
 def test_a_feature_matters_where_its_loss_is_both_significant_and_above_nothing():
     found = an_importance([0.05, 0.0501, 0.01, 0.01], [0.3, 0.2, 0.0, -0.1])
-    assert found.shown_by_test == ("f00",)
+    assert found.significant == ("f00",)
     assert found.summary == (
         "f00 matters most: shuffled, ndcg loses 0.3000 of 0.5000 [0.2900, 0.3100]. 1 of 4 features are shown to matter."
     )
@@ -48,7 +48,7 @@ def test_a_feature_matters_where_its_loss_is_both_significant_and_above_nothing(
     assert an_importance([0.01], [0.0]).summary == "No feature is shown to matter to ndcg on these queries."
     second = an_importance([0.9, 0.01, 0.02], [0.3, 0.2, 0.1])
     assert second.summary.startswith("f01 matters most: shuffled, ndcg loses 0.2000 of 0.5000 [0.1900, 0.2100]. 2 of")
-    assert an_importance([0.1], [0.3], confidence=0.9).shown_by_test == ("f00",)  # 1 - 0.9 is a little below 0.1
+    assert an_importance([0.1], [0.3], confidence=0.9).significant == ("f00",)  # 1 - 0.9 is a little below 0.1
 
 
 @pytest.mark.parametrize(("n", "more"), [(20, ""), (21, " 1 more features"), (25, " 5 more features")])
@@ -83,12 +83,12 @@ def test_a_feature_is_shuffled_with_all_others_in_their_places(fitted, rule, kin
     data, ranker = fitted
     data = data.replace(X=kind(data.X))
     options = {"rule": rule, "repeats": 2, "seed": 5, "threads": 1}
-    together = tr.importance(ranker, data, "ndcg@3", **options)
+    together = tr.permutation_importance(ranker, data, "ndcg@3", **options)
     for name, losses in zip(together.features, together.per_query, strict=True):
-        alone = tr.importance(ranker, data, "ndcg@3", features=name, **options)
+        alone = tr.permutation_importance(ranker, data, "ndcg@3", features=name, **options)
         np.testing.assert_array_equal(alone.per_query[0], losses)
-    assert f"2 times {rule} {'queries' if rule == 'within' else 'all documents'} (seed 5)" in together.how
-    assert list(together.drops) == sorted(together.drops, reverse=True)
+    assert f"2 times {rule} {'queries' if rule == 'within' else 'all documents'} (seed 5)" in together.description
+    assert list(together.importances) == sorted(together.importances, reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_a_feature_is_shuffled_with_all_others_in_their_places(fitted, rule, kin
 def test_limits_of_importance(fitted, wrong):
     data, ranker = fitted
     with pytest.raises(DataError, match=next(iter(wrong))):
-        tr.importance(ranker, data, **wrong)
+        tr.permutation_importance(ranker, data, **wrong)
 
 
 def test_least_that_importance_takes(fitted):
     data, ranker = fitted
-    found = tr.importance(ranker, data, features=0, repeats=1, confidence=0.51, seed=0)
+    found = tr.permutation_importance(ranker, data, features=0, n_repeats=1, confidence=0.51, seed=0)
     assert (len(found.features), found.confidence) == (1, 0.51)
 
 
@@ -110,33 +110,37 @@ def test_least_that_importance_takes(fitted):
 def test_effects_are_over_all_documents_where_so_many_are_asked_for(fitted, n_more):
     data, ranker = fitted
     n = data.n_documents
-    every = tr.explanations.effect(ranker, data, 1, points=2, documents=n + n_more)
-    assert every.how == f"The mean over {n:,} documents."
+    every = tr.explanations.partial_dependence(ranker, data, 1, grid_resolution=2, n_documents=n + n_more)
+    assert every.description == f"The mean over {n:,} documents."
     assert every.values.tolist() == [data.X[:, 1].min(), data.X[:, 1].max()]
     at_ends = ranker.coef_[1] * (every.values[:, None] - data.X[:, 1])
     np.testing.assert_allclose(every.means, at_ends.mean(axis=1))
-    np.testing.assert_allclose(every.lows, np.quantile(at_ends, 0.1, axis=1))
-    np.testing.assert_allclose(every.highs, np.quantile(at_ends, 0.9, axis=1))
-    some = tr.explanations.effect(ranker, data, 1, points=2, documents=n - 1, seed=3)
-    assert some.how == f"The mean over {n - 1:,} documents drawn by seed 3."
-    one = tr.explanations.effect(ranker, data, 1, points=2, documents=1, seed=0)
-    assert one.lows.tolist() == one.highs.tolist()
+    np.testing.assert_allclose(every.p10, np.quantile(at_ends, 0.1, axis=1))
+    np.testing.assert_allclose(every.p90, np.quantile(at_ends, 0.9, axis=1))
+    some = tr.explanations.partial_dependence(ranker, data, 1, grid_resolution=2, n_documents=n - 1, seed=3)
+    assert some.description == f"The mean over {n - 1:,} documents drawn by seed 3."
+    one = tr.explanations.partial_dependence(ranker, data, 1, grid_resolution=2, n_documents=1, seed=0)
+    assert one.p10.tolist() == one.p90.tolist()
 
 
 @pytest.mark.parametrize("wrong", [{"points": 1}, {"documents": 0}, {"seed": -1}])
 def test_limits_of_effects(fitted, wrong):
     data, ranker = fitted
     with pytest.raises(DataError, match=next(iter(wrong))):
-        tr.explanations.effect(ranker, data, 0, **wrong)
+        tr.explanations.partial_dependence(ranker, data, 0, **wrong)
 
 
 def test_an_effect_in_words():
     means = np.array([0.5, -0.25, 0.125])
-    found = Effect("price", np.array([1.0, 2.0, 3.0]), ("1", "2", "3"), means, means - 1, means + 1, False, "How.")
+    found = PartialDependence(
+        "price", np.array([1.0, 2.0, 3.0]), ("1", "2", "3"), means, means - 1, means + 1, False, "How."
+    )
     assert str(found).startswith(
         "Other features being as they are, the score is highest at price = 1 (+0.5) and lowest at 2 (−0.25)."
     )
-    level = Effect("price", np.array([1.0, 2.0]), ("1", "2"), np.ones(2), np.ones(2), np.ones(2), False, "How.")
+    level = PartialDependence(
+        "price", np.array([1.0, 2.0]), ("1", "2"), np.ones(2), np.ones(2), np.ones(2), False, "How."
+    )
     assert str(level).startswith("The score hardly depends on price, other features being as they are.")
 
 
@@ -152,7 +156,7 @@ def test_an_effect_in_words():
 def test_an_effect_is_a_curve_from_two_known_numbers_on(values, is_category, curve):
     means = np.linspace(0, 1, len(values))
     shown = tuple(str(value) for value in values)
-    found = Effect("price", np.array(values), shown, means, means - 1, means + 1, is_category, "How.")
+    found = PartialDependence("price", np.array(values), shown, means, means - 1, means + 1, is_category, "How.")
     assert ('class="band"' in found.plot()._repr_svg_()) == curve
 
 
@@ -193,13 +197,13 @@ def test_twenty_documents_are_shown_and_the_rest_is_counted(n, left):
 def test_as_many_places_as_asked_for_are_told_how_the_next_gets_there(fitted, top):
     data, ranker = fitted
     query = data.select([0])
-    found = tr.explanations.query(ranker, query, top=top)
+    found = tr.explanations.explain_query(ranker, query, top=top)
     assert len(found.changes) == min(top, query.n_documents - 1)
     order = [document.name for document in found.documents]
     for place, change in enumerate(found.changes):
         assert (change.a.name, change.b.name) == (order[place], order[place + 1])
     with pytest.raises(DataError, match="top"):
-        tr.explanations.query(ranker, query, top=-1)
+        tr.explanations.explain_query(ranker, query, top=-1)
 
 
 def test_how_many_documents_all_are_compared_with():
@@ -212,7 +216,7 @@ def test_how_many_documents_all_are_compared_with():
 
 def some_changes(*seen, exact=True):
     found = tuple(FeatureChange(f"f{i}", "1", f"above {i}", float(i), 0.5, one) for i, one in enumerate(seen))
-    return Changes("q", A, B, found, 9, exact)
+    return Counterfactuals("q", A, B, found, 9, exact)
 
 
 def test_the_smallest_change_with_a_value_of_the_data_is_told():
@@ -258,7 +262,7 @@ def test_features_by_number_and_name(fitted):
         feature_number(ranker, data, "none")
     plain = tr.RankingData(data.X, data.labels, qid=data.qid)
     unnamed = tr.LinearRanker().fit(plain)
-    assert feature_named(unnamed, plain, "2") == "feature 2"
-    assert feature_named(unnamed, plain, "feature 2") == "feature 2"
-    assert feature_named(unnamed, plain, "9") == "9"
-    assert feature_named(ranker, data, names[0]) == names[0]
+    assert find_feature(unnamed, plain, "2") == "feature 2"
+    assert find_feature(unnamed, plain, "feature 2") == "feature 2"
+    assert find_feature(unnamed, plain, "9") == "9"
+    assert find_feature(ranker, data, names[0]) == names[0]

@@ -41,7 +41,7 @@ OURS = {
     "CoordinateAscent": lambda: tr.CoordinateAscent(restarts=1, max_cycles=1),
     "blend": lambda: tr.BlendRanker([tr.LinearRanker(), tr.TreeRanker(**FEW)], [1, 2]),
     "wrapped": lambda: tr.wrap(Ridge()),
-    "auto": lambda: tr.AutoRanker(budget=None, max_trials=2, threads=1),
+    "auto": lambda: tr.AutoRanker(time_budget=None, max_trials=2, threads=1),
 }
 THEIRS = {
     "forest": lambda data: tr.wrap(_lightgbm()).fit(data).to_save(),

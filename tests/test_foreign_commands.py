@@ -58,7 +58,7 @@ def test_each_command_takes_each_model(model: str, tmp_path: Path) -> None:
     pair = told("explain", model, "test.txt", "--qid", "0", "--docs", str(first), str(last))
     assert f"{first} (place 1" in pair
     assert "feature" in told("explain", model, "test.txt", "--qid", "0")
-    assert "matters most" in told("explain", model, "test.txt", "--repeats", "1")
+    assert "matters most" in told("explain", model, "test.txt", "--n-repeats", "1")
     drift = told("monitor", model, "test.txt", "now.txt", status=3)
     assert "Feature 1 has drifted" in drift
     if model != "onnx.onnx":

@@ -142,11 +142,11 @@ def test_mixed_parquet_is_trained_compared_reported_and_ranks_new_products_by_co
         tr.write_scores(values, scores[name])
     models = {name: tmp_path / f"{name}.toprank" for name in ("ListNet", "LambdaMART")}
     with pytest.warns(UserWarning, match="'title'"):
-        toprank("train", train, "--system", "ListNet", "--set", "l2=0.01", "--model", models["ListNet"])
+        toprank("train", train, "--system", "ListNet", "--set", "l2=0.01", "-o", models["ListNet"])
     options = ("--set", "n_trees=40", "--set", "num_leaves=15", "--threads", "1")
     columns = "brand,color,price,in_stock,added"
     named = ("--features", columns, "--document-id", "sku")
-    toprank("train", train, "--system", "LambdaMART", *options, *named, "--model", models["LambdaMART"], "-q")
+    toprank("train", train, "--system", "LambdaMART", *options, *named, "-o", models["LambdaMART"], "-q")
     for name, model in models.items():
         toprank("predict", model, test, "-o", scores[name], "-q")
     judged = ("compare", test, *scores.values(), "--baseline", "Ridge", "-m", "ndcg@10", "-q")

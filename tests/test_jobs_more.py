@@ -79,10 +79,12 @@ def test_scikit_learn_searches_and_cross_validates_with_query_ids():
     X, y, qid = data.X, data.labels, data.qid
     folds = GroupKFold(3)
     with sklearn.config_context(enable_metadata_routing=True):
-        search = GridSearchCV(tr.LinearRanker("ListNet"), {"l2": [1e3, 0.1]}, scoring=tr.scorer("ndcg@10"), cv=folds)
+        search = GridSearchCV(
+            tr.LinearRanker("ListNet"), {"l2": [1e3, 0.1]}, scoring=tr.make_scorer("ndcg@10"), cv=folds
+        )
         search.fit(X, y, qid=qid, groups=qid)
         values = cross_val_score(
-            tr.LinearRanker("ListNet", l2=0.1), X, y, scoring=tr.scorer("ndcg@10"), cv=folds,
+            tr.LinearRanker("ListNet", l2=0.1), X, y, scoring=tr.make_scorer("ndcg@10"), cv=folds,
             params={"qid": qid, "groups": qid},
         )  # fmt: skip
     by_hand = []
@@ -164,7 +166,7 @@ def test_letor_folds_are_cross_validated_from_a_folder(tmp_path, monkeypatch):
     results = tr.Experiment("set", ["LeastSquares", "ListNet"], metrics="ndcg@10", folder="runs", threads=1).run()
     assert results.folds() == ("Fold1", "Fold2", "Fold3")
     fold = tr.folds("set")[1]
-    chosen = tr.select("ListNet", fold.train, fold.valid)
+    chosen = tr.grid_search("ListNet", fold.train, fold.valid)
     expected = tr.evaluate(chosen.ranker.predict(fold.test), fold.test).mean["ndcg@10"]
     assert results.by_fold()["ListNet"]["Fold2"] == pytest.approx(expected)
     systems = ("--systems", "LeastSquares,ListNet", "-m", "ndcg@10", "--threads", "1", "--folder", "runs")
@@ -185,7 +187,7 @@ from toprank.display import progress
 if __name__ == "__main__":
     automatic.SILENCE = progress.SILENCE = float(sys.argv[1])
     data = tr.synthetic(n_queries=40, n_documents=(3, 8), n_features=3, seed=0)
-    print(tr.auto(data, budget=0.2, threads=1).name)
+    print(tr.auto(data, time_budget=0.2, threads=1).name)
 """
 
 

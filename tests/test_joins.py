@@ -213,8 +213,8 @@ def test_text_of_numbers_alone_is_refused_where_words_were_learned(fitted, tmp_p
 def test_a_search_and_a_portfolio_learn_words_of_their_own_training_parts(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of rankers in the portfolio that did not converge
-        auto = tr.AutoRanker(budget=None, max_trials=2, threads=1, verbose=False).fit(TRAIN)
-        found = tr.select("ListNet", TRAIN, TEST, threads=1).ranker
+        auto = tr.AutoRanker(time_budget=None, max_trials=2, threads=1, verbose=False).fit(TRAIN)
+        found = tr.grid_search("ListNet", TRAIN, TEST, threads=1).ranker
     for ranker in (auto, found):
         scores = ranker.predict(TEST)
         np.testing.assert_array_equal(ranker.predict(ROWS), scores)
@@ -228,7 +228,7 @@ def test_scikit_learn_divides_rows_with_categories_of_many_levels():
     X, y, qid = FRAME[["price", "seller", "kind"]], FRAME.label, FRAME.qid
     with sklearn.config_context(enable_metadata_routing=True):
         grid = {"l2": [0.01, 1.0]}
-        search = GridSearchCV(RANKERS["linear"](), grid, cv=GroupKFold(3), scoring=tr.scorer("ndcg@5"))
+        search = GridSearchCV(RANKERS["linear"](), grid, cv=GroupKFold(3), scoring=tr.make_scorer("ndcg@5"))
         search.fit(X, y, qid=qid, groups=qid)
     for number, l2 in enumerate(grid["l2"]):
         values = []
@@ -249,4 +249,4 @@ def test_a_share_of_rows_that_is_none_is_refused_in_our_words(size, share):
 
 def test_a_ranker_is_no_system_to_search():
     with pytest.raises(DataError, match="A system is asked for by its name"):
-        tr.select(trees(), TRAIN, TEST)
+        tr.grid_search(trees(), TRAIN, TEST)

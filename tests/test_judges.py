@@ -227,7 +227,7 @@ def test_judges_from_the_command_line(tmp_path, monkeypatch):
     for name, run in runs.items():
         tr.write_run(tr.data.trec.Run.of(run, name), f"{name}.run")
     judged_by("gpt").to_frame().to_parquet("train.parquet")
-    toprank("train", "train.parquet", "--carry", "judge", "--system", "ListNet", "--model", "good.toprank", "-q")
+    toprank("train", "train.parquet", "--carry", "judge", "--system", "ListNet", "-o", "good.toprank", "-q")
     words = ["judges", "human.qrels", "gpt.qrels", "--runs", "good.run", "fair.run", "-m", "ndcg@5,map", "-q"]
     told = toprank(*words, "--model", "good.toprank").stdout
     assert "against human" in told

@@ -40,16 +40,16 @@ LINEAR = tr.LinearRanker("ListNet", l2=1e-3, threads=1)
 
 
 def of_grid():
-    return tr.select("ListNet", random_data(), metric=METRIC, alpha=1.0, l2=1e-3, threads=1).value
+    return tr.grid_search("ListNet", random_data(), metric=METRIC, alpha=1.0, l2=1e-3, threads=1).value
 
 
 def of_tuning(**how):
     pytest.importorskip("optuna")
-    return tr.tune(LINEAR, random_data(), space={"l2": [1e-3]}, trials=1, metric=METRIC, threads=1, **how).value
+    return tr.tune(LINEAR, random_data(), space={"l2": [1e-3]}, n_trials=1, metric=METRIC, threads=1, **how).value
 
 
 def of_auto(**how):
-    options = {"budget": None, "max_trials": 1, **how}
+    options = {"time_budget": None, "max_trials": 1, **how}
     return tr.auto(random_data(), metric=METRIC, threads=1, verbose=False, **options).value
 
 

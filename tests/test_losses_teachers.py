@@ -116,7 +116,7 @@ def test_a_loss_without_its_teacher_says_so(name, tmp_path, monkeypatch):
         tr.LinearRanker(name).fit(data)
     monkeypatch.chdir(tmp_path)
     tr.write(data, "train.parquet")
-    told = toprank("train", "train.parquet", "--system", "Distilled", "--model", "m.toprank", "-q", status=1).stderr
+    told = toprank("train", "train.parquet", "--system", "Distilled", "-o", "m.toprank", "-q", status=1).stderr
     assert "name their column by --teacher" in told
 
 
@@ -198,7 +198,7 @@ def test_a_command_trains_on_a_teacher_where_nobody_judged(taught, tmp_path, mon
     unjudged = taught.replace(labels=np.where(np.arange(taught.n_documents) % 3 == 0, -1.0, taught.labels))
     tr.write(unjudged, "train.txt")
     both = ["--set", "first=SoftmaxKL", "--set", "second=SoftmaxKL"]
-    toprank("train", "train.txt", "--system", "Distilled", *both, "--model", "m.toprank")
+    toprank("train", "train.txt", "--system", "Distilled", *both, "-o", "m.toprank")
     ranker = tr.load("m.toprank")
     assert ranker.training_["metrics"] == {}
     expected = tr.systems.make("Distilled", first="SoftmaxKL", second="SoftmaxKL").fit(taught)
@@ -208,7 +208,7 @@ def test_a_command_trains_on_a_teacher_where_nobody_judged(taught, tmp_path, mon
 def test_a_teacher_is_named_on_the_command_line(taught, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     taught.to_frame().rename(columns={"teacher": "mono"}).to_parquet("train.parquet")
-    toprank("train", "train.parquet", "--teacher", "mono", "--system", "distilled", "--model", "m.toprank", "-q")
+    toprank("train", "train.parquet", "--teacher", "mono", "--system", "distilled", "-o", "m.toprank", "-q")
     ranker = tr.load("m.toprank")
     expected = tr.systems.make("Distilled").fit(taught)
     np.testing.assert_allclose(ranker.predict(taught), expected.predict(taught), rtol=1e-9)

@@ -472,7 +472,7 @@ def test_commands_train_predict_rank_and_evaluate_mixed_tables(tmp_path, frame):
     model, scores = tmp_path / "m.toprank", tmp_path / "new.scores"
     held_out = tmp_path / "valid.csv"
     shop(200, seed=8).to_csv(held_out, index=False)
-    run("train", train, "--system", "ListNet", "--valid", held_out, "--model", model)
+    run("train", train, "--system", "ListNet", "--valid", held_out, "-o", model)
     run("predict", model, new, "-o", scores)
     ranker = tr.load(model)
     assert np.allclose(np.loadtxt(scores), ranker.predict(later), rtol=1e-12)

@@ -339,7 +339,7 @@ def test_a_model_that_was_calibrated_by_command_expects_a_dcg(tmp_path, parts):
     model = str(tmp_path / "m.toprank")
 
     def trained(*words):
-        return CliRunner().invoke(app, ["train", train, "--model", model, "-q", *words])
+        return CliRunner().invoke(app, ["train", train, "-o", model, "-q", *words])
 
     def expected():
         done = CliRunner().invoke(app, ["monitor", model, reference, new, "--json", "-q"])
@@ -365,7 +365,7 @@ def test_data_to_calibrate_on_are_read_before_the_training_and_under_its_rule(tm
     labels = parts[1].labels.copy()
     labels[:3] = -1
     tr.write(parts[1].replace(labels=labels), held_out)
-    command = ["train", train, "--system", "PlugIn", "--model", model, "--calibrate"]
+    command = ["train", train, "--system", "PlugIn", "-o", model, "--calibrate"]
     done = CliRunner().invoke(app, [*command, held_out, "--unjudged", "condense", "-q"])
     assert done.exit_code == 0, done.exception
     expected = tr.load(model)

@@ -72,13 +72,13 @@ def shown(data, scores):
     return {
         "Evaluation": tr.evaluate(scores["first"], data, ["ndcg@10", "map"]),
         "Comparison": compared,
-        "Choice": tr.tune("LeastSquares", train, valid, space={"l2": (1e-3, 1.0, "log")}, trials=2),
+        "SelectionResult": tr.tune("LeastSquares", train, valid, space={"l2": (1e-3, 1.0, "log")}, n_trials=2),
         "Results": tr.Experiment(data, {NASTY: "LeastSquares", "ListNet": "ListNet"}, n_folds=3, threads=1).run(),
         "Content": tr.report.from_comparison(compared, data, scores, title=NASTY),
     }
 
 
-KINDS = ["Evaluation", "Comparison", "Choice", "Results", "Content"]
+KINDS = ["Evaluation", "Comparison", "SelectionResult", "Results", "Content"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -166,10 +166,10 @@ def test_frames_hold_the_numbers(shown, data, library):
     found, compared = columns("Comparison"), shown["Comparison"]
     assert found["verdict"] == compared.summary.splitlines()
     assert found["low"] == [one.interval.low for one in compared.differences]
-    found = columns("Choice")
-    assert found["value"] == [row["value"] for row in shown["Choice"].trials]
-    assert found["l2"] == [row["options"]["l2"] for row in shown["Choice"].trials]
-    assert found["high"] == [row["interval"][1] for row in shown["Choice"].trials]
+    found = columns("SelectionResult")
+    assert found["value"] == [row["value"] for row in shown["SelectionResult"].trials]
+    assert found["l2"] == [row["options"]["l2"] for row in shown["SelectionResult"].trials]
+    assert found["high"] == [row["interval"][1] for row in shown["SelectionResult"].trials]
     assert len(columns("Results")["value"]) == shown["Results"].per_query.num_rows
     found = columns("Content")
     assert found["mean"] == [mean for of in compared.means.values() for mean in of.values()]
@@ -215,8 +215,8 @@ def test_slices_are_shown_the_same_way(data, scores):
 def test_examinations_and_choices_are_shown_the_same_way(data):
     train, valid = tr.split(data, (0.5, 0.5))
     sick = data.replace(feature_names=[NASTY, "b", "c", "d"], X=data.X * [0, 1, 1, 1])
-    report, selected = tr.check(sick), tr.select("LeastSquares", train, valid)
-    choice = tr.auto(train, valid, budget=None, max_trials=3, threads=1)  # however busy the machine is
+    report, selected = tr.check(sick), tr.grid_search("LeastSquares", train, valid)
+    choice = tr.auto(train, valid, time_budget=None, max_trials=3, threads=1)  # however busy the machine is
     for one, rows in ((report, len(report.findings)), (selected, len(selected.trials)), (choice, len(choice.trials))):
         page = Page(one._repr_html_())
         assert "script" not in page.seen
@@ -292,7 +292,7 @@ CELLS = {
     "training": "trees = tr.TreeRanker(n_trees=400, num_leaves=4, early_stopping=None, threads=1, verbose=True)\n"
     "_ = trees.fit(train, valid=valid)",
     "linear": "_ = tr.LinearRanker('ListNet', verbose=True).fit(train)",
-    "tuning": "tuned = tr.tune('LeastSquares', train, valid, trials=4, verbose=True)\ntuned",
+    "tuning": "tuned = tr.tune('LeastSquares', train, valid, n_trials=4, verbose=True)\ntuned",
     "experiment": "results = tr.Experiment(data, ['LeastSquares', 'ListNet'], n_folds=3, threads=1).run()\nresults",
     "silent": "_ = tr.Experiment(data, 'LeastSquares', n_folds=3, threads=1).run(verbose=False)",
     "report": "content = tr.report.from_comparison(comparison, data, scores)\ncontent",

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import toprank as tr
-from toprank.errors import nearest
+from toprank.errors import closest_match
 
 SOURCE = Path(tr.__file__).parent
 
@@ -67,15 +67,15 @@ def files(tmp_path_factory):
 
 
 def test_calls_are_counted_but_not_those_of_an_import(tmp_path, monkeypatch):
-    assert modules_run(lambda: nearest("ncdg", ["ndcg"])) == {"errors.py"}
-    (tmp_path / "asks_at_once.py").write_text("from toprank.errors import nearest\nnearest('ncdg', ['ndcg'])\n")
+    assert modules_run(lambda: closest_match("ncdg", ["ndcg"])) == {"errors.py"}
+    (tmp_path / "asks_at_once.py").write_text("from toprank.errors import closest_match\nnearest('ncdg', ['ndcg'])\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert modules_run(lambda: import_module("asks_at_once")) == set()
 
 
 def test_threads_are_counted():
     def apart():
-        thread = threading.Thread(target=lambda: nearest("ncdg", ["ndcg"]))
+        thread = threading.Thread(target=lambda: closest_match("ncdg", ["ndcg"]))
         thread.start()
         thread.join()
 
@@ -129,7 +129,7 @@ def modules_of_a_command(*arguments) -> list[str]:
 
 def test_training_from_the_command_line(files, tmp_path):
     model = tmp_path / "m.toprank"
-    given = [files[0], "--system", "LambdaMART", "--valid", files[1], "--model", model, "--quiet"]
+    given = [files[0], "--system", "LambdaMART", "--valid", files[1], "-o", model, "--quiet"]
     seen = modules_of_a_command("train", *given)
     assert model.exists()
     assert "cli/main.py" in seen

@@ -274,7 +274,7 @@ def test_qid_is_routed_through_a_pipeline(data, routing):
 def test_a_search_over_a_pipeline_sees_the_pool(data, routing):
     pipeline = make_pipeline(tr.PoolFeatures(["rank"]), trees())
     search = GridSearchCV(
-        pipeline, {"treeranker__n_trees": [3]}, scoring=tr.scorer("map"), cv=GroupKFold(3), error_score="raise"
+        pipeline, {"treeranker__n_trees": [3]}, scoring=tr.make_scorer("map"), cv=GroupKFold(3), error_score="raise"
     )
     search.fit(data.X, data.labels, qid=data.qid, groups=data.qid)
     wide = tr.PoolFeatures(["rank"]).fit_transform(data).X
@@ -282,7 +282,7 @@ def test_a_search_over_a_pipeline_sees_the_pool(data, routing):
         by_hand = trees(n_trees=3).fit(wide[train], data.labels[train], qid=data.qid[train])
         wanted = tr.evaluate(by_hand.predict(wide[test]), data.labels[test], "map", qid=data.qid[test]).mean["map"]
         assert search.cv_results_[f"split{part}_test_score"][0] == wanted
-    nested = tr.scorer("map")(search, data.X, data.labels, qid=data.qid)
+    nested = tr.make_scorer("map")(search, data.X, data.labels, qid=data.qid)
     assert nested == search.score(data.X, data.labels, qid=data.qid)
 
 

@@ -94,11 +94,11 @@ class Fixed(tr.LinearRanker):
 
 def test_the_whole_portfolio(parts):
     train, valid = parts
-    choice = tr.auto(train, valid, budget=600, threads=1)
+    choice = tr.auto(train, valid, time_budget=600, threads=1)
     tried = {entry.name for entry in portfolio(train, "ndcg@10", "standard", 0, 1)}
     singles = [row for row in judged(choice) if row["name"] != "blend"]
     assert {row["name"] for row in singles} == tried
-    assert (len(choice.trials), choice.budget_bound, choice.held_out) == (len(tried) + 1, False, None)
+    assert (len(choice.trials), choice.timed_out, choice.n_held_out) == (len(tried) + 1, False, None)
     assert choice.value == tr.evaluate(choice.ranker.predict(valid), valid).mean["ndcg@10"]
     assert [row["value"] for row in singles] == sorted((row["value"] for row in singles), reverse=True)
     assert choice.name == f"blend of {len(choice.ranker.rankers_)}"
@@ -143,7 +143,7 @@ def test_the_same_seed_gives_the_same_model(data, monkeypatch):
     runs = []
     for seed in (0, 0, 1):
         monkeypatch.setattr(automatic, "portfolio", lambda *_: entries())
-        runs.append(tr.auto(data, seed=seed, budget=600))
+        runs.append(tr.auto(data, seed=seed, time_budget=600))
     assert runs[0].ranker.predict(data).tobytes() == runs[1].ranker.predict(data).tobytes()
     assert runs[0].summary == runs[1].summary
     # other queries were held out
@@ -151,9 +151,9 @@ def test_the_same_seed_gives_the_same_model(data, monkeypatch):
 
 
 def test_held_out_queries_and_training_again(data, short):
-    choice = tr.auto(data, blend=False, budget=600, seed=3)
+    choice = tr.auto(data, blend=False, time_budget=600, seed=3)
     learned, held_out = tr.split(data, (0.75, 0.25), seed=3)
-    assert choice.held_out == held_out.n_queries == 12
+    assert choice.n_held_out == held_out.n_queries == 12
     assert choice.refitted
     assert choice.ranker.training_["queries"] == data.n_queries
     best = next(entry for entry in entries() if entry.name == choice.name).ranker.fit(learned, valid=held_out)
@@ -166,7 +166,7 @@ def test_held_out_queries_and_training_again(data, short):
 
 
 def test_a_blend_is_trained_again_too(data, short):
-    choice = tr.auto(data, budget=600)
+    choice = tr.auto(data, time_budget=600)
     if not isinstance(choice.ranker, tr.BlendRanker):
         pytest.fail("these data should leave the choice open")
     assert all(member.training_["queries"] == data.n_queries for member in choice.ranker.rankers_)
@@ -177,7 +177,7 @@ def test_a_blend_is_trained_again_too(data, short):
 
 def test_given_validation_data_are_never_trained_on(parts, short):
     train, valid = parts
-    choice = tr.auto(train, valid, budget=600)
+    choice = tr.auto(train, valid, time_budget=600)
     assert not choice.refitted
     assert choice.ranker.training_["fingerprint"] == train.fingerprint
     assert choice.ranker.training_["valid"] == {"ndcg@10": choice.value, "convention": "standard"}
@@ -185,7 +185,7 @@ def test_given_validation_data_are_never_trained_on(parts, short):
 
 def test_the_answer_can_be_saved(parts, short, tmp_path):
     train, valid = parts
-    choice = tr.auto(train, valid, budget=600)
+    choice = tr.auto(train, valid, time_budget=600)
     choice.ranker.save(tmp_path / "m.toprank")
     back = tr.load(tmp_path / "m.toprank")
     assert back.predict(valid).tobytes() == choice.ranker.predict(valid).tobytes()
@@ -193,7 +193,7 @@ def test_the_answer_can_be_saved(parts, short, tmp_path):
 
 
 def test_less_is_better_for_error_measures(parts, short):
-    choice = tr.auto(*parts, metric="owa", budget=600, blend=False)
+    choice = tr.auto(*parts, metric="owa", time_budget=600, blend=False)
     values = [row["value"] for row in judged(choice)]
     assert values == sorted(values)
     assert choice.value == values[0]
@@ -318,9 +318,9 @@ def test_what_does_not_fit_is_left_out(parts, monkeypatch):
         slow("more trees", 2, clock, in_rounds=True, work=2.0),  # cut before its first step
     ]
     monkeypatch.setattr(automatic, "portfolio", lambda *_: made)
-    choice = tr.auto(*parts, budget=12)
+    choice = tr.auto(*parts, time_budget=12)
     assert names(choice, "not tried") == ("too long", "late", "more trees")
-    assert choice.budget_bound
+    assert choice.timed_out
     assert {row["name"] for row in judged(choice)} - {"blend"} == {"a", "b", "quick", "trees"}
     assert "Not tried for lack of time: too long, late, more trees." in choice.summary
     assert "The budget of 12 s was too short" in choice.summary
@@ -329,7 +329,7 @@ def test_what_does_not_fit_is_left_out(parts, monkeypatch):
 def test_the_first_is_fitted_whatever_it_takes(parts, monkeypatch):
     clock = FakeTime.instead_of_the_machines(monkeypatch)
     monkeypatch.setattr(automatic, "portfolio", lambda *_: [slow("a", 99, clock), slow("b", 1, clock)])
-    choice = tr.auto(*parts, budget=1)
+    choice = tr.auto(*parts, time_budget=1)
     assert choice.name == "a"
     assert names(choice, "not tried") == ("b",)
     assert "One candidate was tried" in choice.summary
@@ -338,9 +338,9 @@ def test_the_first_is_fitted_whatever_it_takes(parts, monkeypatch):
 def test_there_is_no_training_again_without_time(data, monkeypatch):
     clock = FakeTime.instead_of_the_machines(monkeypatch)
     monkeypatch.setattr(automatic, "portfolio", lambda *_: [slow("a", 6, clock)])
-    choice = tr.auto(data, budget=10)
+    choice = tr.auto(data, time_budget=10)
     assert not choice.refitted
-    assert choice.budget_bound
+    assert choice.timed_out
     assert choice.ranker.training_["queries"] == 36
     assert "not trained again on all the data for lack of time" in choice.summary
 
@@ -349,10 +349,10 @@ def test_trees_are_stopped_when_their_time_is_over(parts, monkeypatch):
     long = tr.TreeRanker("Squared", n_trees=10**6, early_stopping=None, learning_rate=1e-4, threads=1)
     made = [entries()[0], PortfolioEntry("endless", long, 1.0), *entries()[1:]]
     monkeypatch.setattr(automatic, "portfolio", lambda *_: made)
-    choice = tr.auto(*parts, budget=1.0)
+    choice = tr.auto(*parts, time_budget=1.0)
     row = next(row for row in judged(choice) if row["name"] == "endless")
     assert row["state"] == "cut short"
-    assert choice.budget_bound
+    assert choice.timed_out
     assert 1 <= long.best_iteration_ < 10**6
     assert long.callbacks == ()
     assert "Cut short for lack of time: endless" in choice.summary
@@ -376,7 +376,7 @@ def test_the_last_round_is_not_cut_short(parts, monkeypatch):
 @pytest.mark.parametrize("stopper", [Stopped, HalfDone])
 def test_an_interrupt_keeps_the_best_so_far(data, short, stopper):
     short.insert(1, PortfolioEntry("stopper", stopper(), 1.0))
-    choice = tr.auto(data, budget=600)
+    choice = tr.auto(data, time_budget=600)
     assert choice.interrupted
     assert not choice.refitted
     kept = {"ListNet"} | ({"stopper"} if stopper is HalfDone else set())
@@ -388,12 +388,12 @@ def test_an_interrupt_keeps_the_best_so_far(data, short, stopper):
 def test_an_interrupt_before_anything_is_there(data, short):
     short.insert(0, PortfolioEntry("stopper", Stopped(), 1.0))
     with pytest.raises(KeyboardInterrupt):
-        tr.auto(data, budget=600)
+        tr.auto(data, time_budget=600)
 
 
 def test_an_interrupt_while_training_again(data, short, monkeypatch):
     monkeypatch.setattr(automatic, "fit_again", lambda *_: Stopped().fit(None))
-    choice = tr.auto(data, budget=600)
+    choice = tr.auto(data, time_budget=600)
     assert choice.interrupted
     assert not choice.refitted
     assert "Training it again on all the data was interrupted" in choice.summary
@@ -433,9 +433,9 @@ def test_what_cannot_be_judged_or_compared(parts, short):
     for wrong in ((train.X, None), (train, valid.X)):
         with pytest.raises(DataError, match="must be a RankingData"):
             tr.auto(*wrong)
-    for budget in (0, -1.0, math.nan, "long", True):
-        with pytest.raises(DataError, match="budget must be"):
-            tr.auto(train, valid, budget=budget)
+    for time_budget in (0, -1.0, math.nan, "long", True):
+        with pytest.raises(DataError, match="time_budget must be"):
+            tr.auto(train, valid, time_budget=time_budget)
     with pytest.raises(UnknownNameError, match="ndcg@10"):
         tr.auto(train, valid, metric="ncdg@10")
     with pytest.raises(UnknownNameError, match="standard"):
@@ -444,7 +444,7 @@ def test_what_cannot_be_judged_or_compared(parts, short):
 
 def test_few_queries_with_validation_data_are_enough(parts, short):
     train, valid = parts
-    choice = tr.auto(train.select([0, 1, 2]), valid.select([0]), budget=600)
+    choice = tr.auto(train.select([0, 1, 2]), valid.select([0]), time_budget=600)
     assert "judged on 1 query" in choice.summary
     assert "A single query has no interval" in choice.summary
     assert "Half of the weight is that of the default system (ListNet, LambdaMART)" in " ".join(choice.summary.split())
@@ -456,12 +456,12 @@ def test_few_queries_with_validation_data_are_enough(parts, short):
 def test_candidates_that_do_not_go_with_the_labels_are_named(parts, short):
     halves = [part.replace(labels=part.labels / 2) for part in parts]
     short.append(PortfolioEntry("McRank", tr.TreeRanker("Multinomial", outputs="grades", n_trees=3), 3.0))
-    choice = tr.auto(*halves, budget=600)
+    choice = tr.auto(*halves, time_budget=600)
     assert names(choice, "refused") == ("McRank",)
     assert "McRank does not go with these data" in choice.summary
     short[:] = [short[-1]]
     with pytest.raises(DataError, match="No ranker of the portfolio"):
-        tr.auto(*halves, budget=600)
+        tr.auto(*halves, time_budget=600)
 
 
 @pytest.mark.parametrize(
@@ -473,7 +473,7 @@ def test_a_label_that_only_a_held_out_query_has(label, refused):
     labels = data.labels.copy()
     labels[np.flatnonzero(np.isin(data.qid, held_out.qids))[0]] = label
     odd = data.replace(labels=labels)
-    choice = tr.auto(odd, budget=600, threads=1)
+    choice = tr.auto(odd, time_budget=600, threads=1)
     assert refused <= set(names(choice, "refused"))
     assert all(f"{name} does not go with these data" in choice.summary for name in names(choice, "refused"))
     assert not refused & {row["name"] for row in judged(choice)}
@@ -487,7 +487,7 @@ def test_a_choice_that_cannot_be_trained_again_is_kept(data, short, monkeypatch)
             raise DataError("No.")
 
     monkeypatch.setattr(automatic, "fit_again", lambda *_: Refusing().fit(None))
-    choice = tr.auto(data, budget=600)
+    choice = tr.auto(data, time_budget=600)
     assert not choice.refitted
     assert not choice.interrupted
     assert "could not be trained again on all the data, so it is as chosen: No." in choice.summary
@@ -502,7 +502,7 @@ def test_a_metric_that_cannot_tell_orders_apart_is_refused(parts, short):
 
 def test_candidates_that_are_all_alike_are_not_blended(parts, short):
     train, valid = (part.replace(X=np.repeat(part.labels[:, None], 4, axis=1)) for part in parts)
-    choice = tr.auto(train, valid, budget=600)
+    choice = tr.auto(train, valid, time_budget=600)
     assert choice.value == tr.evaluate(valid.labels, valid).mean["ndcg@10"]
     assert choice.name == "ListNet"
     assert "All 3 candidates have the same value on every one of these queries" in choice.summary
@@ -516,7 +516,7 @@ def test_a_seed_that_is_none_is_refused(data, seed):
 
 
 def test_numbers_of_numpy_are_numbers(data, short):
-    choice = tr.auto(data, seed=np.int64(3), budget=np.float32(600))
+    choice = tr.auto(data, seed=np.int64(3), time_budget=np.float32(600))
     assert "drawn by seed 3" in choice.summary
 
 
@@ -532,8 +532,8 @@ def invoke(*arguments, status=0):
 def test_the_command_saves_the_best_so_far_when_interrupted(data, short, tmp_path):
     tr.write(data, tmp_path / "d.txt")
     short[:] = [short[0], PortfolioEntry("stopper", Stopped(), 1.0)]
-    paths = (tmp_path / "d.txt", "--model", tmp_path / "m.toprank")
-    result = invoke("train", *paths, "--system", "AUTO", "--budget", 600, status=130)
+    paths = (tmp_path / "d.txt", "-o", tmp_path / "m.toprank")
+    result = invoke("train", *paths, "--system", "AUTO", "--time-budget", 600, status=130)
     assert f"Interrupted: {tmp_path / 'm.toprank'} is the best so far, not the end of the training." in result.stderr
     assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(tr.read(tmp_path / "d.txt"))).all()
     assert "ListNet" in result.stdout
@@ -542,8 +542,8 @@ def test_the_command_saves_the_best_so_far_when_interrupted(data, short, tmp_pat
 def test_the_command_says_that_training_again_was_interrupted(data, short, monkeypatch, tmp_path):
     tr.write(data, tmp_path / "d.txt")
     monkeypatch.setattr(automatic, "fit_again", lambda *_: Stopped().fit(None))
-    paths = (tmp_path / "d.txt", "--model", tmp_path / "m.toprank")
-    result = invoke("train", *paths, "--system", "auto", "--budget", 600, status=130)
+    paths = (tmp_path / "d.txt", "-o", tmp_path / "m.toprank")
+    result = invoke("train", *paths, "--system", "auto", "--time-budget", 600, status=130)
     assert f"Interrupted: {tmp_path / 'm.toprank'} is the best so far, not the end of the training." in result.stderr
     assert np.isfinite(tr.load(tmp_path / "m.toprank").predict(tr.read(tmp_path / "d.txt"))).all()
 
@@ -551,10 +551,10 @@ def test_the_command_says_that_training_again_was_interrupted(data, short, monke
 def test_the_command_tells_the_story(parts, short, tmp_path):
     for name, part in zip(("train", "vali"), parts, strict=True):
         tr.write(part, tmp_path / f"{name}.txt")
-    paths = (tmp_path / "train.txt", "--valid", tmp_path / "vali.txt", "--model", tmp_path / "m.toprank")
-    options = ("--system", "auto", "--no-blend", "--metric", "map", "--budget", 600, "--json")
+    paths = (tmp_path / "train.txt", "--valid", tmp_path / "vali.txt", "-o", tmp_path / "m.toprank")
+    options = ("--system", "auto", "--no-blend", "--metric", "map", "--time-budget", 600, "--json")
     answer = json.loads(invoke("train", *paths, *options).stdout)
-    direct = tr.auto(*parts, metric="map", budget=600, blend=False)
+    direct = tr.auto(*parts, metric="map", time_budget=600, blend=False)
     assert answer["summary"] == direct.summary == answer["training"]["auto"]["summary"]
     assert answer["name"] == direct.name
     assert [row["value"] for row in answer["trials"]] == [row["value"] for row in direct.trials]
@@ -578,23 +578,23 @@ def test_the_latest_queries_are_held_out_by_time(data, short, monkeypatch):
         return run(search)
 
     monkeypatch.setattr(PortfolioSearch, "run", noted)
-    choice = tr.auto(dated(data), by="day", budget=60, seed=7)
+    choice = tr.auto(dated(data), time_column="day", time_budget=60, seed=7)
     [(learned, judged, _)] = seen
     assert learned.carried["day"].max() < judged.carried["day"].min()
     assert (learned.n_queries, judged.n_queries) == (36, 12)
-    assert choice.held_out == 12
+    assert choice.n_held_out == 12
     assert "12 queries of 48, the latest by 'day', were held out to choose on" in choice.summary
     assert choice.refitted  # the latest queries are learned from in the end
 
 
 def test_time_is_asked_for_where_something_is_held_out(data, parts, short, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"leave one of the two out: valid= or by=\.$"):
-        tr.auto(*parts, by="day")
+        tr.auto(*parts, time_column="day")
     with pytest.raises(DataError, match="The data carry no column 'day' to go by"):
-        tr.auto(data, by="day")
+        tr.auto(data, time_column="day")
     monkeypatch.chdir(tmp_path)
     tr.write(dated(data), "log.csv")
-    command = ["train", "log.csv", "--model", "m.toprank", "--by", "day"]
+    command = ["train", "log.csv", "-o", "m.toprank", "--by", "day"]
     done = CliRunner().invoke(app, [*command, "--system", "auto", "--quiet"])
     assert done.exit_code == 0, done.output
     assert "the latest by 'day'" in " ".join(done.output.split())
@@ -606,15 +606,15 @@ def test_time_is_asked_for_where_something_is_held_out(data, parts, short, tmp_p
 def test_a_search_that_takes_long_speaks_unasked(parts, short, monkeypatch, capsys):
     monkeypatch.setattr(automatic, "SILENCE", 0.0)  # every search takes long
     monkeypatch.setattr(progress, "SILENCE", 0.0)
-    tr.auto(*parts, budget=60)
+    tr.auto(*parts, time_budget=60)
     said = capsys.readouterr().err
     assert said.count("Trying systems for about 60 s …\n") <= 1
     assert [line.split()[0] for line in said.splitlines() if "ndcg@10" in line] == ["ListNet", "LambdaMART", "MART"]
-    tr.auto(*parts, budget=60, verbose=False)
+    tr.auto(*parts, time_budget=60, verbose=False)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(automatic, "SILENCE", 1e9)  # none does
     monkeypatch.setattr(progress, "SILENCE", 1e9)
-    tr.auto(*parts, budget=60)
+    tr.auto(*parts, time_budget=60)
     assert capsys.readouterr().err == ""
 
 
@@ -631,7 +631,7 @@ def test_the_first_candidate_need_not_be_done_for_the_search_to_speak(data, shor
 
     monkeypatch.setattr(progress, "Timer", Now)
     monkeypatch.setattr(automatic, "SILENCE", 0.0)
-    tr.auto(data, budget=60)
+    tr.auto(data, time_budget=60)
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "Trying systems for about 60 s …"
     assert said[-1] == "Training the choice again on all 48 queries …"

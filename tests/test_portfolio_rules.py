@@ -47,8 +47,8 @@ def test_trees_are_small_where_documents_are_few(n, leaves):
 class Time:
     """A clock that moves when an entry is fitted."""
 
-    def __init__(self, budget):
-        self.left = self.budget = budget
+    def __init__(self, time_budget):
+        self.left = self.time_budget = time_budget
 
 
 def tried(budget, plan, monkeypatch, **more):
@@ -84,7 +84,7 @@ def test_the_default_system_may_use_all_of_the_time_and_others_half(monkeypatch)
     found, shares = tried(16, plan, monkeypatch)
     assert shares == {"a": np.inf, "b": 12, "c": 4, "d": 4}
     names_done = names(found, "complete")
-    assert (names_done, found.interrupts.happened, found.budget_bound) == ([*"abcd"], False, False)
+    assert (names_done, found.interrupts.happened, found.timed_out) == ([*"abcd"], False, False)
     assert found.stopped == "All candidates were tried."
 
 
@@ -95,7 +95,7 @@ def test_a_solver_that_is_expected_not_to_fit_is_left_out(monkeypatch):
     # c would take 12 and d 8 of the 6 that are left; e takes 4
     assert names(found, "complete") == ["a", "b", "e"]
     assert names(found, "not tried") == ["c", "d"]
-    assert found.budget_bound
+    assert found.timed_out
     exactly, _ = tried(8, [("a", False, 1, 4, ""), ("b", True, 1, 0, ""), ("c", False, 1, 4, "")], monkeypatch)
     assert names(exactly, "not tried") == []
     over, shares = tried(4, [("a", False, 1, 4, ""), ("c", True, 1, 1, "")], monkeypatch)
@@ -138,7 +138,7 @@ def test_the_best_that_was_cut_goes_on_with_the_time_that_is_left(monkeypatch):
     assert calls[2:] == [("c", 90.0), ("d", 45.0), ("e", 80.0), ("c", 75.0)]
     assert [(trial.name, trial.state, trial.seconds) for trial in more.trials][2] == ("c", "complete", 100)
     assert [trial.number for trial in more.trials] == [0, 1, 2, 3, 4]
-    assert not more.budget_bound
+    assert not more.timed_out
 
 
 @pytest.mark.parametrize("n_others", [0, 1, 3, 8])
@@ -190,7 +190,7 @@ def test_as_many_are_tried_as_were_asked_for(monkeypatch):
     found, _ = tried(99, plan, monkeypatch, max_trials=2)
     assert [names(found, state) for state in ("refused", "complete", "not tried")] == [["a"], ["b", "c"], ["d"]]
     assert found.stopped == "As many were tried as were asked for."
-    assert not found.budget_bound  # more time would have given no more
+    assert not found.timed_out  # more time would have given no more
     assert [trial.number for trial in found.trials] == [0, 1, 2, 3]
 
 
@@ -203,10 +203,10 @@ def a_search(*trials, max_trials=None, interrupted=False):
 
 def test_time_ran_out_where_something_was_skipped_or_cut():
     done, late = Trial("a", value=1.0), Trial("b", state="not tried", remark=NO_TIME)
-    assert not a_search(done).budget_bound
-    assert a_search(done, late).budget_bound
-    assert a_search(done, Trial("b", value=1.0, state="cut short")).budget_bound
-    assert not a_search(done, Trial("b", state="refused", remark="no")).budget_bound
+    assert not a_search(done).timed_out
+    assert a_search(done, late).timed_out
+    assert a_search(done, Trial("b", value=1.0, state="cut short")).timed_out
+    assert not a_search(done, Trial("b", state="refused", remark="no")).timed_out
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_the_blend_in_words():
 
 
 def facts(refit=None, **changed):
-    settings = {"judge": a_judge(), "trained_on": 100, "drawn": "drawn by seed 7", "budget": 60.0}
+    settings = {"judge": a_judge(), "trained_on": 100, "drawn": "drawn by seed 7", "time_budget": 60.0}
     return StoryFacts(**(settings | changed), refit=refit or Refit(None))
 
 
@@ -413,7 +413,7 @@ def test_what_was_left_out_in_words():
         long, "Not tried for lack of time: b."
     ]  # fmt: skip
     assert _left_out(a_search(trial("a", 1.0, seconds=60.0), trial("b", 1.0, seconds=70.0)), facts()) == [same]
-    assert _left_out(a_search(trial("a", 1.0, seconds=61.0)), facts(budget=None)) == [same]
+    assert _left_out(a_search(trial("a", 1.0, seconds=61.0)), facts(time_budget=None)) == [same]
     unasked = Trial("d", state="not tried", remark="enough")
     assert _left_out(a_search(done, unasked, max_trials=1), facts()) == [
         "Not tried, since no more than 1 were asked for: d.",

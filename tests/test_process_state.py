@@ -226,7 +226,7 @@ SLOW = (
 )
 """What is called by `make nightly` alone."""
 THOROUGH = (
-    "toprank.model_selection.grid.select",
+    "toprank.model_selection.grid.grid_search",
     "toprank.model_selection.tuning.tune",
     "toprank.search.search_index.Index",
 )

@@ -46,12 +46,12 @@ def test_a_pipeline_that_drops_the_queries_is_refused(data):
     with pytest.raises(DataError, match="score was given no qid"):
         pipeline.score(data.X, data.labels, qid=data.qid)
     with pytest.raises(DataError, match="was given no qid, and all rows as one query"):
-        tr.scorer("map")(pipeline, data.X, data.labels)
+        tr.make_scorer("map")(pipeline, data.X, data.labels)
 
 
 def test_a_search_that_forgets_the_queries_is_refused(data):
     search = GridSearchCV(
-        tr.LinearRanker(), {"l2": [1.0]}, cv=GroupKFold(2), scoring=tr.scorer("map"), error_score="raise"
+        tr.LinearRanker(), {"l2": [1.0]}, cv=GroupKFold(2), scoring=tr.make_scorer("map"), error_score="raise"
     )
     with pytest.raises(DataError, match=r"search\.fit\(X, y, qid=qid, groups=qid\)"):
         search.fit(data.X, data.labels, groups=data.qid, qid=data.qid)
@@ -61,7 +61,12 @@ def test_a_search_that_forgets_the_queries_is_refused(data):
         pytest.raises(DataError, match="scikit-learn passes no qid on to fit"),
     ):
         cross_val_score(
-            tr.LinearRanker(), data.X, data.labels, params={"groups": data.qid}, scoring=tr.scorer("map"), **options
+            tr.LinearRanker(),
+            data.X,
+            data.labels,
+            params={"groups": data.qid},
+            scoring=tr.make_scorer("map"),
+            **options,
         )
 
 
@@ -127,7 +132,7 @@ def test_choosing_on_the_training_data(data):
         tr.LinearRanker(l2=[1.0, 0.1]).fit(data, valid=data.select(np.arange(data.n_queries)))
     assert told[0].filename == __file__
     with pytest.raises(DataError, match="Leave out valid="):
-        tr.auto(data, data, budget=5)
+        tr.auto(data, data, time_budget=5)
 
 
 def test_same_content(data):

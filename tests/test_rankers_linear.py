@@ -359,7 +359,7 @@ def test_newton_converges_fast_on_letor(name):
 def test_cs_rglist_reaches_the_published_figure(name, at_least):
     values = []
     for fold in tr.folds(shared_data("letor", name)):
-        chosen = tr.select("cs-RgList", fold.train, fold.valid, pcf=3.0)
+        chosen = tr.grid_search("cs-RgList", fold.train, fold.valid, pcf=3.0)
         values.append(tr.evaluate(chosen.ranker.predict(fold.test), fold.test, "avgndcg").mean["avgndcg"])
     assert at_least <= np.mean(values) < at_least + 0.035
 

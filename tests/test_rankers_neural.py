@@ -527,7 +527,7 @@ def test_rows_may_come_in_any_order_and_company(data):
         np.testing.assert_allclose(alone, scores, atol=1e-12)
         apart = ranker.predict(tr.RankingData(data.X))  # without qid all rows are one query
         assert np.allclose(apart, scores, atol=1e-9) == (kind == "mlp")
-        by_name = tr.scorer("ndcg@10")(ranker, data.X[order], data.labels[order], qid=data.qid[order])
+        by_name = tr.make_scorer("ndcg@10")(ranker, data.X[order], data.labels[order], qid=data.qid[order])
         assert by_name == pytest.approx(ndcg(ranker, data))
         assert ranker.score(data.X[order], data.labels[order], qid=data.qid[order]) == pytest.approx(by_name)
 

@@ -143,7 +143,7 @@ def found(letor, small):
 def test_a_figure_is_the_mean_of_fold_means(letor, found):
     folds = find_sets(letor)["TD2003"]
     system = replace(tr.systems.get("RankNet-linear"), exact_grid=True)  # papers do not look beyond their grids
-    chosen = [tr.select(system, fold.train, fold.valid, metric="map", convention="letor3") for fold in folds]
+    chosen = [tr.grid_search(system, fold.train, fold.valid, metric="map", convention="letor3") for fold in folds]
     values = [
         tr.evaluate(one.ranker.predict(fold.test), fold.test, "map").per_query["map"]
         for one, fold in zip(chosen, folds, strict=True)

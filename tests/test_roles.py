@@ -95,7 +95,7 @@ def test_inferred_roles_are_shown_by_print_and_check():
 
 
 def test_commands_print_what_they_inferred_once_and_not_on_standard_output(folder):
-    words = ("--features", ",".join(FEATURES), "--system", "RankSVM", "--set", "l2=0.1", "--model", "m.toprank")
+    words = ("--features", ",".join(FEATURES), "--system", "RankSVM", "--set", "l2=0.1", "-o", "m.toprank")
     result = invoked("train", "shop.parquet", "--valid", "next.parquet", *words[:4], *words[6:], "--json")
     line = (
         "Inferred from column names: label 'grade', query 'search_id', document id 'sku' "
@@ -182,7 +182,7 @@ def test_an_old_model_without_roles_reads_by_the_rule(fitted):
 
 TRAIN = (
     "--qid", "search_id", "--label", "grade", "--query-weight", "importance", "--carry", "device",
-    "--features", ",".join(FEATURES), "--model", "m.toprank", "-q",
+    "--features", ",".join(FEATURES), "-o", "m.toprank", "-q",
 )  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def test_every_command_that_reads_a_table_for_a_model_uses_its_columns(folder, k
     if kind == "train":
         invoked("train", "both.parquet", *TRAIN, "--system", "LeastSquares")
     else:
-        invoked("tune", "both.parquet", *TRAIN, "--system", "LeastSquares", "--trials", "1")
+        invoked("tune", "both.parquet", *TRAIN, "--system", "LeastSquares", "--n-trials", "1")
     tr.LinearRanker("ListNet").fit(tr.read("both.parquet", **GIVEN)).save("other.toprank")
     said, few = ("--qid", "search_id", "--label", "grade"), ("--json", "-q")
     weighed = (*said, "--query-weight", "importance")
@@ -201,7 +201,7 @@ def test_every_command_that_reads_a_table_for_a_model_uses_its_columns(folder, k
     assert result == json.loads(invoked("evaluate", "both.parquet", "m.toprank", *few, *weighed).stdout)
     for words, more in (
         (("compare", "both.parquet", "m.toprank", "other.toprank", *few), weighed),
-        (("explain", "m.toprank", "both.parquet", "--repeats", "1", *few), ("--qid-column", "search_id")),
+        (("explain", "m.toprank", "both.parquet", "--n-repeats", "1", *few), ("--qid-column", "search_id")),
         (("monitor", "m.toprank", "both.parquet", "shop.parquet", *few), said[:2]),
     ):
         assert invoked(*words).stdout == invoked(*words, *more).stdout

@@ -299,7 +299,7 @@ def test_rankers_refuse_columns_that_contradict_each_other(fitted, name):
         with pytest.raises(tr.ToprankError, **asked):
             ranker.score(X, y, qid)
         with pytest.raises(tr.ToprankError, **asked):
-            tr.scorer("map")(ranker, X, y, qid)
+            tr.make_scorer("map")(ranker, X, y, qid)
     with pytest.raises(tr.ToprankError, **asked):
         tr.LinearRanker("Squared").fit(FRAME[FEATURES], FRAME.label, FRAME.qid, valid=(X, y, qid))
     if name != "y":
@@ -348,7 +348,7 @@ def test_training_choosing_and_experiments_are_those_of_the_grouped_rows(tmp_pat
         here, there = (rankers()[name].fit(one, valid=one.select(range(6))) for one in (data, whole))
         np.testing.assert_array_equal(here.predict(whole), there.predict(whole))
     parts = [(one.select(range(6)), one.select(range(6, 12))) for one in (data, whole)]
-    found = [tr.select("RankSVM", train, valid) for train, valid in parts]
+    found = [tr.grid_search("RankSVM", train, valid) for train, valid in parts]
     assert found[0].options == found[1].options
     means = []
     for number, one in enumerate((data, whole)):

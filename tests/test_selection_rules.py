@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from toprank.errors import DataError
-from toprank.model_selection.grid import GridSearch, _distinct, _key, select
+from toprank.model_selection.grid import GridSearch, _distinct, _key, grid_search
 from toprank.model_selection.picture import _best_so_far
-from toprank.model_selection.result import Choice, _cell
+from toprank.model_selection.result import SelectionResult, _cell
 from toprank.model_selection.search import Interrupts, Trial, TrialJudge
 from toprank.significance import Interval
 
@@ -108,12 +108,12 @@ def test_a_second_search_goes_around_the_best():
         assert go_on(still, still.batches()) == []
 
 
-def cautious(gains, caution, *, better=1.0, default=0.1):
+def cautious(gains, se_rule, *, better=1.0, default=0.1):
     """Whether the default is kept where the best is better by these gains of queries."""
     one = search({0.1: 0.4, 1.0: 0.5} if better > 0 else {0.1: 0.5, 1.0: 0.4}, better=better)
     one._default = lambda: next((each for each in one.trials if each.options["l2"] == default), None)
     one._per_query = lambda each: better * np.array(gains) if each is one.best else np.zeros(len(gains))
-    one.keep_default(caution)
+    one.keep_default(se_rule)
     return one
 
 
@@ -148,7 +148,7 @@ def test_candidates_that_mean_the_same_are_one():
 def a_choice(*rows, metric="ndcg", value=0.5, options=None, **more):
     trials = [Trial("System", {}, number=number).row() | row for number, row in enumerate(rows)]
     on = "3 queries of validation data"
-    return Choice(None, "System", options or {}, metric, "standard", value, on, trials, **more)
+    return SelectionResult(None, "System", options or {}, metric, "standard", value, on, trials, **more)
 
 
 @pytest.mark.parametrize(
@@ -209,5 +209,5 @@ def test_the_picture_of_a_choice_follows_the_best_so_far(metric, best):
 
 
 def test_caution_is_no_less_than_nothing():
-    with pytest.raises(DataError, match="caution must be"):
-        select("LeastSquares", None, None, caution=-1e-9)
+    with pytest.raises(DataError, match="se_rule must be"):
+        grid_search("LeastSquares", None, None, se_rule=-1e-9)

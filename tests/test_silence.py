@@ -41,8 +41,8 @@ from toprank.rankers.trees.training import booster_of
 tried(lambda: booster_of("no trees"))
 """
 _CHOICES = """
-tr.auto(data, valid, budget=1, verbose=False)
-tr.tune("LambdaMART", data, valid, trials=1, n_trees=3, verbose=False)
+tr.auto(data, valid, time_budget=1, verbose=False)
+tr.tune("LambdaMART", data, valid, n_trials=1, n_trees=3, verbose=False)
 """
 _CLUSTER = """
 if __name__ == "__main__":
@@ -77,8 +77,8 @@ def test_nothing_is_said_that_was_not_asked_for(tmp_path, needed, script):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("train", "train.txt", "--valid", "valid.txt", "--system", "LambdaMART", "--model", "m.toprank"),
-        ("tune", "train.txt", "--valid", "valid.txt", "--trials", "1", "--set", "n_trees=3", "--model", "m.toprank"),
+        ("train", "train.txt", "--valid", "valid.txt", "--system", "LambdaMART", "-o", "m.toprank"),
+        ("tune", "train.txt", "--valid", "valid.txt", "--n-trials", "1", "--set", "n_trees=3", "-o", "m.toprank"),
         ("cv", "train.txt", "--systems", "LambdaMART", "--folds", "3", "--set", "LambdaMART.n_trees=3"),
     ],
     ids=lambda arguments: arguments[0],

@@ -38,7 +38,9 @@ RANKERS = [
     tr.RankBoost(max_rounds=3),
     tr.CoordinateAscent(restarts=1, max_cycles=1, steps=2),
     tr.BlendRanker([tr.LinearRanker(), tr.TreeRanker(n_trees=3, threads=1)]),
-    tr.AutoRanker(budget=None, max_trials=2, threads=1),  # falls back to the default system: the checks have one query
+    tr.AutoRanker(
+        time_budget=None, max_trials=2, threads=1
+    ),  # falls back to the default system: the checks have one query
 ]
 PROBABILITIES = "the check takes whatever has predict_proba for a classifier and asks for its classifier tags"
 
@@ -94,7 +96,7 @@ def routing():
 
 def test_qid_is_routed_through_search_and_validation(data, routing):
     search = GridSearchCV(
-        tr.LinearRanker(), {"l2": [1e-3, 10.0]}, cv=GroupKFold(3), scoring=tr.scorer("map"), error_score="raise"
+        tr.LinearRanker(), {"l2": [1e-3, 10.0]}, cv=GroupKFold(3), scoring=tr.make_scorer("map"), error_score="raise"
     )
     search.fit(data.X, data.labels, qid=data.qid, groups=data.qid)
     assert search.best_params_["l2"] in (1e-3, 10.0)
@@ -136,7 +138,7 @@ def test_searches_validate_a_pipeline_with_weights_to_the_same_numbers(data, rou
     weights = np.random.default_rng(0).uniform(0.5, 2.0, data.n_documents)
     pipeline = make_pipeline(tr.PoolFeatures(["rank"]).set_output(transform="pandas"), tr.LinearRanker("Squared"))
     grid = {"linearranker__l2": [1e-3, 10.0], "poolfeatures__keep": [True, False]}
-    search = GridSearchCV(pipeline, grid, cv=GroupKFold(3), scoring=tr.scorer("map"), error_score="raise")
+    search = GridSearchCV(pipeline, grid, cv=GroupKFold(3), scoring=tr.make_scorer("map"), error_score="raise")
     search.fit(data.X, data.labels, qid=data.qid, groups=data.qid, sample_weight=weights)
     train, test = next(GroupKFold(3).split(data.X, groups=data.qid))
     pool = tr.PoolFeatures(["rank"])
@@ -206,7 +208,7 @@ def test_what_is_not_fitted_says_so_in_scikit_learns_class(data):
     assert "LinearRanker" in tr.LinearRanker()._repr_html_()
 
 
-@pytest.mark.parametrize("scoring", [None, tr.scorer("map")])
+@pytest.mark.parametrize("scoring", [None, tr.make_scorer("map")])
 def test_a_forgotten_qid_is_one_error_and_not_a_warning_for_each_fold(scoring):
     data = tr.synthetic(n_queries=60, seed=0)
     given = (data.X, data.labels)
@@ -270,7 +272,7 @@ for ranker in (tr.LinearRanker("Squared"), tr.ExpectedGainRanker(), tr.BlendRank
     ranker.fit(X, y, qid=qid).predict(X)
     ranker.fit(data, valid=(X + 1, y, qid)).score(data)
     ranker.save("model.toprank"), tr.load("model.toprank").predict(data), repr(ranker), hasattr(ranker, "nothing")
-tr.select("RankSVM", data, data.select([0, 1])), tr.scorer("map"), tr.load("trees.toprank").predict(data)
+tr.grid_search("RankSVM", data, data.select([0, 1])), tr.make_scorer("map"), tr.load("trees.toprank").predict(data)
 print([name for name in sys.modules if name.startswith("sklearn")])
 """
     made = tr.synthetic(n_queries=10, n_features=3, seed=0)
@@ -336,7 +338,7 @@ def test_permutation_importance_of_scikit_learn_by_a_metric_of_queries(data):
     from sklearn.inspection import permutation_importance
 
     ranker = tr.LinearRanker().fit(data.X, data.labels, qid=data.qid)
-    scoring = partial(tr.scorer("ndcg@10"), qid=data.qid)
+    scoring = partial(tr.make_scorer("ndcg@10"), qid=data.qid)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = permutation_importance(ranker, data.X, data.labels, scoring=scoring, n_repeats=2, random_state=0)
@@ -351,11 +353,11 @@ def test_permutation_importance_of_scikit_learn_by_a_metric_of_queries(data):
         shuffled[:, 0] = shuffled[order, 0]
         np.testing.assert_allclose(found.importances[0, repeat], value(data.X) - value(shuffled))
     with pytest.raises(ValueError, match=r"functools\.partial"):
-        permutation_importance(ranker, data.X, data.labels, scoring=tr.scorer("ndcg@10"), n_repeats=2)
+        permutation_importance(ranker, data.X, data.labels, scoring=tr.make_scorer("ndcg@10"), n_repeats=2)
 
 
 def test_partial_dependence_of_scikit_learn_refuses_rankers(data):
-    """A ranker is neither of the two kinds that it takes; `tr.explanations.effect` is the function for rankers."""
+    """A ranker is neither of the two kinds that it takes; rankers have `tr.explanations.partial_dependence`."""
     from sklearn.inspection import partial_dependence
 
     ranker = tr.LinearRanker().fit(data.X, data.labels, qid=data.qid)
@@ -384,7 +386,7 @@ def test_frames_are_checked_by_name(data):
 
 def test_a_scorer_for_an_error_measure_is_negated(data):
     ranker = tr.LinearRanker().fit(data.X, data.labels, qid=data.qid)
-    value = tr.scorer("owa")(ranker, data.X, data.labels, qid=data.qid)
+    value = tr.make_scorer("owa")(ranker, data.X, data.labels, qid=data.qid)
     assert value == -tr.evaluate(ranker.predict(data.X), data, "owa").mean["owa"]
 
 

@@ -51,10 +51,10 @@ def test_every_system_learns(parts, name):
 @pytest.mark.parametrize("name", ["LeastSquares", "cs-RgList", "OWPC-top10", "PlugIn", "AdaRank-MAP"])
 def test_selection_tries_the_grid_and_keeps_the_best(parts, name):
     train, valid, _ = parts
-    chosen = tr.select(name, train, valid, threads=2)
+    chosen = tr.grid_search(name, train, valid, threads=2)
     best = max(row["value"] for row in chosen.trials)
     assert chosen.value == pytest.approx(best, abs=0.02 if name.startswith("OWPC") else 0)  # which is fitted again
-    again = tr.select(name, train, valid, threads=1)
+    again = tr.grid_search(name, train, valid, threads=1)
     assert again.options == chosen.options
     np.testing.assert_array_equal(again.ranker.predict(valid), chosen.ranker.predict(valid))
     seen = tr.evaluate(chosen.ranker.predict(valid), valid, chosen.metric).mean[chosen.metric]
@@ -78,7 +78,7 @@ def test_a_search_walks_beyond_the_edge_of_its_grid():
     top = next(i for i in range(7) if values[i + 1] <= values[i])  # where a climber from the lowest rung stops
     assert top > 1
     system = systems.System("narrow", "LinearRanker", "Squared", "us", "a narrow grid", grid={"l2": tuple(ladder[:2])})
-    chosen = tr.select(system, train, valid)
+    chosen = tr.grid_search(system, train, valid)
     assert [row["options"]["l2"] for row in chosen.trials] == pytest.approx([*ladder[1::-1], *ladder[2 : top + 2]])
     assert chosen.options["l2"] == pytest.approx(ladder[top])
     assert chosen.value == pytest.approx(values[top], abs=1e-9)
@@ -86,7 +86,7 @@ def test_a_search_walks_beyond_the_edge_of_its_grid():
         f"The best l2 of the grid lay at its edge, {ladder[1]:g}; tried on to {ladder[top + 1]:g}, "
         f"the best is {ladder[top]:g}.",
     )
-    as_it_stands = tr.select(replace(system, exact_grid=True), train, valid)
+    as_it_stands = tr.grid_search(replace(system, exact_grid=True), train, valid)
     assert [row["options"]["l2"] for row in as_it_stands.trials] == ladder[1::-1]
     assert as_it_stands.options["l2"] == ladder[1]
     assert not as_it_stands.sentences
@@ -96,7 +96,7 @@ def test_caution_keeps_the_default_unless_it_is_clearly_beaten():
     train, valid = noisy_parts()
     default = tr.LinearRanker("Squared").l2
     system = replace(systems.get("LeastSquares"), exact_grid=True)
-    best = tr.select(system, train, valid)
+    best = tr.grid_search(system, train, valid)
     assert best.options["l2"] != default
     values = {}
     for l2 in (best.options["l2"], default):
@@ -104,8 +104,8 @@ def test_caution_keeps_the_default_unless_it_is_clearly_beaten():
         values[l2] = tr.evaluate(scores, valid, "ndcg@10").per_query["ndcg@10"]
     gains = values[best.options["l2"]] - values[default]
     needed = gains.mean() / (gains.std(ddof=1) / np.sqrt(len(gains)))
-    assert tr.select(system, train, valid, caution=0.9 * needed).options == best.options
-    kept = tr.select(system, train, valid, caution=1.1 * needed)
+    assert tr.grid_search(system, train, valid, se_rule=0.9 * needed).options == best.options
+    kept = tr.grid_search(system, train, valid, se_rule=1.1 * needed)
     assert kept.options["l2"] == default
     assert kept.value == pytest.approx(values[default].mean())
     assert kept.ranker.l2_ == default
@@ -114,29 +114,29 @@ def test_caution_keeps_the_default_unless_it_is_clearly_beaten():
         kept.ranker.predict(valid), tr.LinearRanker("Squared", l2=default).fit(train).predict(valid), rtol=1e-6
     )
     assert "is kept" in kept.sentences[0]
-    with pytest.raises(DataError, match="caution must be a number of at least 0"):
-        tr.select(system, train, valid, caution=-1)
+    with pytest.raises(DataError, match="se_rule must be a number of at least 0"):
+        tr.grid_search(system, train, valid, se_rule=-1)
 
 
 @pytest.mark.filterwarnings("ignore::toprank.rankers.base.ConvergenceWarning")
 def test_a_search_knows_which_candidates_did_not_converge(parts):
     train, valid, _ = parts
-    chosen = tr.select("RankNet-linear", train, valid, max_iterations=2)
+    chosen = tr.grid_search("RankNet-linear", train, valid, max_iterations=2)
     short = [row["options"]["l2"] for row in chosen.trials if not row["converged"]]
     assert short
     assert [row["options"]["l2"] for row in chosen.unconverged] == short
     assert f"{len(short)} of {len(chosen.trials)} candidates did not converge" in chosen.sentences[-1]
     assert f"l2 = {short[0]:g}" in chosen.sentences[-1]
-    assert not tr.select("RankNet-linear", train, valid).unconverged
+    assert not tr.grid_search("RankNet-linear", train, valid).unconverged
 
 
 def test_selection_never_looks_at_other_data(parts):
     """Choices stay the same whatever the labels of the test part are: they are not even given."""
     train, valid, _ = parts
-    fixed = tr.select("LeastSquares", train, valid, l2=0.5)
+    fixed = tr.grid_search("LeastSquares", train, valid, l2=0.5)
     assert fixed.options["l2"] == 0.5
     assert len(fixed.trials) == 1
-    by_c = tr.select("RankSVM", train, valid, C=2.0)
+    by_c = tr.grid_search("RankSVM", train, valid, C=2.0)
     assert by_c.options["l2"] == 0.5
 
 
@@ -160,9 +160,7 @@ def test_train_predict_rank_and_inspect_from_the_command_line(parts, tmp_path, m
     monkeypatch.chdir(tmp_path)
     for name, part in zip(("train", "vali", "test"), parts, strict=True):
         tr.write(part.replace(document_ids=[f"d{i}" for i in range(part.n_documents)]), f"{name}.txt")
-    done = toprank(
-        "train", "train.txt", "--system", "cs-rglist", "--valid", "vali.txt", "--model", "m.toprank", "--json"
-    )
+    done = toprank("train", "train.txt", "--system", "cs-rglist", "--valid", "vali.txt", "-o", "m.toprank", "--json")
     answer = json.loads(done.stdout)
     assert answer["system"] == "cs-RgList"
     assert len(answer["trials"]) >= 10  # and more where the best lay at an edge
@@ -190,14 +188,14 @@ def test_train_predict_rank_and_inspect_from_the_command_line(parts, tmp_path, m
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["train", "train.txt", "--system", "cs-RgLits", "--model", "m"], 2, "cs-RgList"),
-        (["train", "train.txt", "--system", "cs-RgList", "--set", "pfc=2", "--model", "m"], 2, "pcf"),
-        (["train", "train.txt", "--set", "pcf", "--model", "m"], 2, "key=value"),
-        (["train", "train.txt", "--system", "ListNet", "--set", "l2=-1", "--model", "m"], 1, "0 or more"),
-        (["train", "train.txt", "--system", "ListNet", "--set", "l2=abc", "--model", "m"], 1, "l2"),
-        (["train", "train.txt", "--system", "cs-RgList", "--set", "pcf=x", "--model", "m"], 1, "pcf must be a number"),
-        (["train", "train.txt", "--system", "ListNet", "--set", "loss=Squared", "--model", "m"], 1, "loss of its own"),
-        (["train", "none.txt", "--model", "m"], 1, "none.txt"),
+        (["train", "train.txt", "--system", "cs-RgLits", "-o", "m"], 2, "cs-RgList"),
+        (["train", "train.txt", "--system", "cs-RgList", "--set", "pfc=2", "-o", "m"], 2, "pcf"),
+        (["train", "train.txt", "--set", "pcf", "-o", "m"], 2, "key=value"),
+        (["train", "train.txt", "--system", "ListNet", "--set", "l2=-1", "-o", "m"], 1, "0 or more"),
+        (["train", "train.txt", "--system", "ListNet", "--set", "l2=abc", "-o", "m"], 1, "l2"),
+        (["train", "train.txt", "--system", "cs-RgList", "--set", "pcf=x", "-o", "m"], 1, "pcf must be a number"),
+        (["train", "train.txt", "--system", "ListNet", "--set", "loss=Squared", "-o", "m"], 1, "loss of its own"),
+        (["train", "none.txt", "-o", "m"], 1, "none.txt"),
         (["predict", "train.txt", "train.txt"], 1, "This is not a model"),
         (["inspect", "none.toprank"], 1, "none.toprank"),
     ],
@@ -213,14 +211,14 @@ def test_wrong_commands_are_sentences(parts, tmp_path, monkeypatch, arguments, s
 def test_an_unfinished_search_still_gives_a_model(parts):
     train, valid, _ = parts
     with pytest.warns(ConvergenceWarning):
-        chosen = tr.select("RankNet-linear", train, valid, l2=1e-8, max_iterations=1)
+        chosen = tr.grid_search("RankNet-linear", train, valid, l2=1e-8, max_iterations=1)
     assert np.isfinite(chosen.ranker.predict(valid)).all()
 
 
 @pytest.mark.parametrize("name", TREES)
 def test_tree_systems_are_chosen_on_validation_data(parts, name):
     train, valid, _ = parts
-    chosen = tr.select(name, train, valid, n_trees=10, min_data_in_leaf=5, threads=2)
+    chosen = tr.grid_search(name, train, valid, n_trees=10, min_data_in_leaf=5, threads=2)
     assert [row["options"] for row in chosen.trials] == systems.get(name).candidates()
     assert chosen.value == max(row["value"] for row in chosen.trials)
     assert set(chosen.options) == set(systems.get(name).grid)
@@ -228,7 +226,7 @@ def test_tree_systems_are_chosen_on_validation_data(parts, name):
     assert chosen.metric == systems.get(name).metric
     seen = tr.evaluate(chosen.ranker.predict(valid), valid, chosen.metric).mean[chosen.metric]
     assert seen == pytest.approx(chosen.value, abs=1e-9)
-    again = tr.select(name, train, valid, n_trees=10, min_data_in_leaf=5, threads=1)
+    again = tr.grid_search(name, train, valid, n_trees=10, min_data_in_leaf=5, threads=1)
     assert again.trials == chosen.trials
     np.testing.assert_array_equal(again.ranker.predict(valid), chosen.ranker.predict(valid))
 
@@ -238,7 +236,7 @@ def test_network_systems_are_chosen_on_validation_data(parts, name):
     pytest.importorskip("torch")
     train, valid, _ = parts
     small = {"epochs": 3, "hidden": [8], "width": 8, "n_heads": 2, "n_layers": 1, "device": "cpu"}
-    chosen = tr.select(name, train, valid, threads=1, **small)
+    chosen = tr.grid_search(name, train, valid, threads=1, **small)
     assert [row["options"] for row in chosen.trials] == systems.get(name).candidates()
     assert chosen.value == max(row["value"] for row in chosen.trials)
     assert chosen.options["learning_rate"] == chosen.ranker.learning_rate
@@ -268,12 +266,12 @@ def test_rankers_without_a_path_search_a_grid_too(parts):
     """A grid is searched whatever the ranker, also where it brings its own loss or takes one penalty at a time."""
     train, valid, _ = parts
     rounds = systems.System("few rounds", "AdaRank", None, "us", "boosting", grid={"max_rounds": (1, 2, 20)})
-    chosen = tr.select(rounds, train, valid)
+    chosen = tr.grid_search(rounds, train, valid)
     assert [row["options"]["max_rounds"] for row in chosen.trials] == [1, 2, 20]
     assert chosen.options["max_rounds"] in (1, 2, 20)
     assert chosen.value == max(row["value"] for row in chosen.trials)
     penalized = systems.System("penalized", "TreeRanker", "ListNet", "us", "trees", {"n_trees": 5}, {"l2": (0.0, 10.0)})
-    chosen = tr.select(penalized, train, valid, min_data_in_leaf=5)
+    chosen = tr.grid_search(penalized, train, valid, min_data_in_leaf=5)
     assert [row["options"]["l2"] for row in chosen.trials] == [0.0, 10.0]
     assert chosen.options == {"l2": chosen.ranker.l2}
 
@@ -335,7 +333,7 @@ def test_listing_and_making_need_no_heavy_library():
 
 def test_selection_by_a_measure_where_less_is_better(parts):
     train, valid, _ = parts
-    chosen = tr.select("LeastSquares", train, valid, metric="owa")
+    chosen = tr.grid_search("LeastSquares", train, valid, metric="owa")
     assert chosen.value == min(row["value"] for row in chosen.trials)
     assert chosen.ranker.training_["valid"]["owa"] == chosen.value
     assert tr.evaluate(chosen.ranker.predict(valid), valid, "owa").mean["owa"] == pytest.approx(chosen.value)
@@ -350,7 +348,7 @@ def faint(parts):
 @pytest.mark.parametrize("name", ["RankSVM", "RankBoost", "AdaRank-MAP", "CoordinateAscent", "LambdaMART", "PlugIn"])
 def test_a_metric_that_is_blind_chooses_nothing(faint, name):
     with pytest.raises(DataError, match=r"^map has the same value for the best and for the worst order .* 0 to 0\.5\)"):
-        tr.select(name, *faint, metric="map")
+        tr.grid_search(name, *faint, metric="map")
 
 
 @pytest.mark.parametrize(
@@ -385,7 +383,7 @@ def test_where_nothing_is_chosen_a_blind_metric_is_told_as_it_is(faint):
 def test_wrong_options_are_refused_not_ignored(parts):
     train, valid, _ = parts
     with pytest.raises(DataError, match="C must be a positive number"):
-        tr.select("RankSVM", train, valid, C=0)
+        tr.grid_search("RankSVM", train, valid, C=0)
     with pytest.raises(DataError, match="loss of its own"):
         systems.make("RankSVM", loss="Squared")
     with pytest.raises(DataError, match="pcf must be a number"):
@@ -427,7 +425,7 @@ def test_a_search_that_is_interrupted_keeps_its_best(parts, monkeypatch):
         return real(self, weights)
 
     monkeypatch.setattr(RankingObjective, "value_and_grad", interrupted)
-    chosen = tr.select("OWPC", train, valid, threads=1)
+    chosen = tr.grid_search("OWPC", train, valid, threads=1)
     assert len(chosen.trials) < 40
     assert chosen.value == max(row["value"] for row in chosen.trials)
 
@@ -449,7 +447,7 @@ def test_an_interrupt_that_leaves_nothing_of_a_fit_keeps_the_others(parts, monke
 
     monkeypatch.setattr(Ranker, "fit", fit)
     with pytest.warns(ConvergenceWarning, match=f"interrupted; the best of the {tried} candidates"):
-        chosen = tr.select(name, train, valid, threads=1, **small)
+        chosen = tr.grid_search(name, train, valid, threads=1, **small)
     assert len(chosen.trials) == tried
     assert chosen.value == max(row["value"] for row in chosen.trials)
     assert next(fits) == number + 1  # nothing was begun after it
@@ -469,10 +467,10 @@ def test_an_interrupt_between_candidates_or_before_any(parts, monkeypatch):
     small = {"n_trees": 3, "min_data_in_leaf": 5}
     monkeypatch.setattr(searching, "each_block", interrupted_after(2))
     with pytest.warns(ConvergenceWarning, match="interrupted; the best of the 2 candidates"):
-        assert len(tr.select("LambdaMART", train, valid, threads=1, **small).trials) == 2
+        assert len(tr.grid_search("LambdaMART", train, valid, threads=1, **small).trials) == 2
     monkeypatch.setattr(searching, "each_block", interrupted_after(0))
     with pytest.raises(KeyboardInterrupt):
-        tr.select("LambdaMART", train, valid, threads=1, **small)
+        tr.grid_search("LambdaMART", train, valid, threads=1, **small)
 
 
 def test_a_real_interrupt_leaves_a_usable_model(tmp_path):
@@ -481,7 +479,7 @@ def test_a_real_interrupt_leaves_a_usable_model(tmp_path):
     data = tr.synthetic(n_queries=400, n_documents=60, n_features=40, noise=1.0, seed=0)
     tr.write(data, tmp_path / "d.txt")
     command = [sys.executable, "-m", "toprank", "train", tmp_path / "d.txt", "--system", "RankSVM"]
-    command += ["--set", "l2=1e-9", "--set", "verbose=true", "--model", tmp_path / "m.toprank"]
+    command += ["--set", "l2=1e-9", "--set", "verbose=true", "-o", tmp_path / "m.toprank"]
     with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True) as running:
         assert any(line.startswith("iteration") for line in running.stderr)  # waits until training has begun
         running.send_signal(signal.SIGINT)
@@ -519,12 +517,12 @@ def test_the_default_of_the_command_line_is_that_which_was_measured():
 def test_without_validation_data_a_fifth_is_held_out_and_learned_from_in_the_end(parts, name):
     train, _, _ = parts
     small = {"n_trees": 8, "min_data_in_leaf": 5} if name in TREES else {}
-    chosen = tr.select(name, train, threads=1, **small)
+    chosen = tr.grid_search(name, train, threads=1, **small)
     kept, held_out = tr.split(train, (0.8, 0.2), seed=0)
-    assert (chosen.held_out, chosen.refitted) == (held_out.n_queries, True)
+    assert (chosen.n_held_out, chosen.refitted) == (held_out.n_queries, True)
     assert chosen.ranker.training_["queries"] == train.n_queries
-    assert chosen.judged_on == f"{held_out.n_queries} queries held out of {train.n_queries}"
-    given = tr.select(name, kept, held_out, threads=1, **small)
+    assert chosen.evaluated_on == f"{held_out.n_queries} queries held out of {train.n_queries}"
+    given = tr.grid_search(name, kept, held_out, threads=1, **small)
     assert chosen.options == given.options
     assert [row["value"] for row in chosen.trials] == [row["value"] for row in given.trials]
     again = systems.make(name, **small, **chosen.options, threads=1)
@@ -543,7 +541,7 @@ def test_training_on_all_that_is_interrupted_leaves_what_was_chosen(parts, monke
         return real(self, data, *args, valid=valid, **options)
 
     monkeypatch.setattr(Ranker, "fit", fit)
-    chosen = tr.select("ListNet", train, threads=1)
+    chosen = tr.grid_search("ListNet", train, threads=1)
     assert (chosen.interrupted, chosen.refitted) == (True, False)
     assert chosen.ranker.training_["queries"] < train.n_queries
 

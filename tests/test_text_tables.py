@@ -252,7 +252,7 @@ def test_explanations_tell_of_words(ranker):
 
 def test_importance_sees_words():
     ranker = tr.TreeRanker(n_trees=8, min_data_in_leaf=3).fit(DATA)
-    importance = tr.importance(ranker, DATA, seed=0)
+    importance = tr.permutation_importance(ranker, DATA, seed=0)
     assert set(importance.features) == set(ranker.feature_names_in_)
 
 
@@ -484,7 +484,7 @@ def test_the_service_matches_words(tmp_path):
 
 
 def test_experiments_and_searches_take_text():
-    found = tr.AutoRanker(budget=2, seed=0).fit(DATA)
+    found = tr.AutoRanker(time_budget=2, seed=0).fit(DATA)
     assert np.isfinite(found.predict(DATA)).all()
 
 

@@ -75,7 +75,7 @@ def drawn(tuned):
 
 def test_a_search_beats_a_bad_default(parts):
     train, valid = parts
-    tuned = tr.tune(NUMB, train, valid, space={"min_data_in_leaf": (3, 9999, "log")}, trials=8)
+    tuned = tr.tune(NUMB, train, valid, space={"min_data_in_leaf": (3, 9999, "log")}, n_trials=8)
     assert tuned.trials[0]["options"] == {"min_data_in_leaf": 9999}
     assert "no tree found a split" in tuned.trials[0]["remark"]
     assert tuned.trials[0]["value"] == pytest.approx(tr.evaluate(np.zeros(valid.n_documents), valid).mean["ndcg@10"])
@@ -90,21 +90,21 @@ def test_a_search_beats_a_bad_default(parts):
 
 
 def test_less_is_better_for_errors(parts):
-    tuned = tr.tune("LeastSquares", *parts, space=L2, trials=6, metric="owa")
+    tuned = tr.tune("LeastSquares", *parts, space=L2, n_trials=6, metric="owa")
     complete = [row["value"] for row in tuned.trials if row["state"] == "complete"]
     assert tuned.value == min(complete) < max(complete)
 
 
 def test_options_of_the_loss_and_fixed_ones(parts):
-    tuned = tr.tune("ListNet", *parts, space={"loss.alpha": [0.5, 2.0]}, trials=3, l2=0.25)
+    tuned = tr.tune("ListNet", *parts, space={"loss.alpha": [0.5, 2.0]}, n_trials=3, l2=0.25)
     assert (tuned.ranker.l2, tuned.ranker.loss.alpha) == (0.25, tuned.options["loss.alpha"])
     assert tuned.options.keys() == {"loss.alpha"}
-    by_constant = tr.tune("ListNet", *parts, space={"alpha": [0.5, 2.0]}, trials=1, C=4.0)
+    by_constant = tr.tune("ListNet", *parts, space={"alpha": [0.5, 2.0]}, n_trials=1, C=4.0)
     assert by_constant.ranker.l2 == 0.25
 
 
 def test_the_same_seed_makes_the_same_trials(parts):
-    first, again, other = (tr.tune("ListNet", *parts, trials=13, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (tr.tune("ListNet", *parts, n_trials=13, seed=seed) for seed in (1, 1, 2))
     assert [(row["options"], row["value"]) for row in first.trials] == [
         (row["options"], row["value"]) for row in again.trials
     ]
@@ -118,7 +118,7 @@ def test_the_same_seed_makes_the_same_trials(parts):
 
 def test_nothing_but_train_and_valid_is_touched(parts, fits):
     train, valid = parts
-    tr.tune("ListNet", train, valid, trials=4)
+    tr.tune("ListNet", train, valid, n_trials=4)
     assert fits
     for kind, qids, *judges in fits:
         assert qids == (train if kind == "fit" else valid).qids.tolist()
@@ -128,7 +128,7 @@ def test_nothing_but_train_and_valid_is_touched(parts, fits):
 @pytest.mark.parametrize("folds", [None, 3])
 def test_a_trial_is_judged_on_queries_it_has_not_seen(parts, fits, folds):
     train, _ = parts
-    tuned = tr.tune("LeastSquares", train, space=L2, trials=2, folds=folds)
+    tuned = tr.tune("LeastSquares", train, space=L2, n_trials=2, folds=folds)
     trials = [fits[at : at + 2] for at in range(0, len(fits) - 1, 2)]
     for (_, learned, judged), (_, scored) in trials:
         assert judged == scored
@@ -163,7 +163,7 @@ def test_a_query_is_never_divided(n, folds, seed, data):
 def test_rounds_after_folds_are_the_mean_of_the_best(parts):
     train, _ = parts
     few = {"n_trees": 25, "early_stopping": 5, "min_data_in_leaf": 3, "threads": 1}
-    tuned = tr.tune("LambdaMART", train, folds=2, trials=1, space={"num_leaves": [4]}, **few)
+    tuned = tr.tune("LambdaMART", train, folds=2, n_trials=1, space={"num_leaves": [4]}, **few)
     best = [
         SYSTEMS["LambdaMART"].make(num_leaves=4, **few).fit(part.train, valid=part.valid).best_iteration_
         for part in divide(train, None, folds=2).rounds
@@ -176,7 +176,7 @@ def test_a_network_after_folds_is_trained_at_the_rates_of_the_folds(parts):
     pytest.importorskip("torch")
     train, _ = parts
     few = {"epochs": 12, "early_stopping": 2, "hidden": (8,), "threads": 1, "device": "cpu"}
-    tuned = tr.tune("RankNet", train, folds=2, trials=1, space={"learning_rate": [0.1]}, **few)
+    tuned = tr.tune("RankNet", train, folds=2, n_trials=1, space={"learning_rate": [0.1]}, **few)
     [rounds] = [row["rounds"] for row in tuned.trials]
     assert tuned.ranker.best_epoch_ == max(1, round(np.mean(rounds))) < 12
     assert tuned.ranker.epochs == 12
@@ -195,12 +195,12 @@ def test_a_network_after_folds_is_trained_at_the_rates_of_the_folds(parts):
 )
 def test_folds_leave_the_ranker_nothing_to_choose_on(parts, fits, space, fixed):
     with pytest.raises(DataError, match="leaves a choice to the ranker"):
-        tr.tune("ListNet", parts[0], folds=2, trials=2, space=space, **fixed)
+        tr.tune("ListNet", parts[0], folds=2, n_trials=2, space=space, **fixed)
     assert not fits
 
 
 def test_numbers_of_numpy_are_numbers(parts):
-    plain = tr.tune("ListNet", parts[0], folds=2, trials=2, seed=2)
+    plain = tr.tune("ListNet", parts[0], folds=2, n_trials=2, seed=2)
     of_numpy = tr.tune("ListNet", parts[0], folds=np.int32(2), trials=np.int64(2), seed=np.uint8(2))
     assert drawn(of_numpy) == drawn(plain)
 
@@ -211,7 +211,7 @@ def test_networks(parts, folds):
     space = {"hidden": [(4,), [8, 4]], "learning_rate": (1e-4, 1e-2, "log")}
     train, valid = parts
     few = {"epochs": 4, "threads": 1, "device": "cpu"}
-    tuned = tr.tune("RankNet", train, None if folds else valid, folds=folds, space=space, trials=3, **few)
+    tuned = tr.tune("RankNet", train, None if folds else valid, folds=folds, space=space, n_trials=3, **few)
     assert tuned.options["hidden"] in [(4,), [8, 4]]
     assert tuned.ranker.hidden == tuned.options["hidden"]
     assert 1 <= tuned.ranker.best_epoch_ <= 4
@@ -228,7 +228,7 @@ def test_trees_behind_the_others_are_pruned(parts, monkeypatch):
         EarlyStopping, "_tell", lambda self, *values: (rounds.append(self.done), tell(self, *values))[1]
     )
     tuned = tr.tune(
-        "LambdaMART", *parts, trials=14, n_trees=30, early_stopping=None, min_data_in_leaf=3, threads=1,
+        "LambdaMART", *parts, n_trials=14, n_trees=30, early_stopping=None, min_data_in_leaf=3, threads=1,
         space={"learning_rate": (1e-4, 0.3, "log"), "num_leaves": (2, 16)},
     )  # fmt: skip
     states = [row["state"] for row in tuned.trials]
@@ -255,14 +255,14 @@ def _runs(rounds):
 
 
 def test_linear_rankers_are_pruned_between_folds(parts, fits):
-    tuned = tr.tune("ListNet", parts[0], folds=4, trials=10)
+    tuned = tr.tune("ListNet", parts[0], folds=4, n_trials=10)
     pruned = sum(row["state"] == "pruned" for row in tuned.trials)
     assert pruned > 0
     assert sum(kind == "fit" for kind, *_ in fits) < 4 * 10 + 1
 
 
 def test_the_time_is_kept_and_the_first_trial_is_made(parts):
-    tuned = tr.tune("LeastSquares", *parts, space=L2, trials=50, seconds=1e-9)
+    tuned = tr.tune("LeastSquares", *parts, space=L2, n_trials=50, time_budget=1e-9)
     assert len(tuned.trials) == 1
     assert tuned.stopped == "The 1e-09 seconds were over after 1 trial."
     judge = TrialJudge(divide(parts[0], None, folds=2), "ndcg@10", "standard", None)
@@ -286,7 +286,7 @@ def test_callbacks_see_each_trial_and_may_end_the_search(parts):
 
 
 def test_progress_says_the_best_and_the_time_left(parts, capsys):
-    tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), None]}, trials=2, verbose=True)
+    tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), None]}, n_trials=2, verbose=True)
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("1/2 trials  ndcg@10 0.")
     assert "best 0." in first
@@ -315,16 +315,16 @@ def ctrl_c():
 
 
 def test_ctrl_c_keeps_the_best_and_can_be_resumed(parts, monkeypatch, tmp_path):
-    whole = tr.tune("ListNet", *parts, trials=6)
+    whole = tr.tune("ListNet", *parts, n_trials=6)
     handler = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch:
         patch.setattr(tr.LinearRanker, "predict", after(3, tr.LinearRanker.predict, ctrl_c))
         with pytest.warns(ConvergenceWarning, match=r"Interrupted after 2 trials. The best of them is returned."):
-            tuned = tr.tune("ListNet", *parts, trials=6, storage=tmp_path / "study.db")
+            tuned = tr.tune("ListNet", *parts, n_trials=6, storage=tmp_path / "study.db")
     assert signal.getsignal(signal.SIGINT) is handler
     assert tuned.value == max(row["value"] for row in tuned.trials[:2])
     assert [row["state"] for row in tuned.trials] == ["complete", "complete", "interrupted"]
-    resumed = tr.tune("ListNet", *parts, trials=6, storage=tmp_path / "study.db")
+    resumed = tr.tune("ListNet", *parts, n_trials=6, storage=tmp_path / "study.db")
     assert [row["number"] for row in resumed.trials] == list(range(7))
     assert drawn(resumed) == drawn(whole)
     assert resumed.value == whole.value
@@ -334,17 +334,17 @@ def test_ctrl_c_within_trees_which_answer_it_themselves(parts, monkeypatch):
     few = {"n_trees": 5, "min_data_in_leaf": 3, "threads": 1, "space": {"num_leaves": (2, 8)}}
     monkeypatch.setattr(EarlyStopping, "_compare", after(13, EarlyStopping._compare, ctrl_c))
     with pytest.warns(ConvergenceWarning) as said:
-        tuned = tr.tune("LambdaMART", *parts, trials=6, **few)
+        tuned = tr.tune("LambdaMART", *parts, n_trials=6, **few)
     assert [row["state"] for row in tuned.trials] == ["complete", "complete", "interrupted"]
     assert ["Interrupted after 2 trials" in str(one.message) for one in said] == [True]
 
 
 def test_ctrl_c_while_the_best_of_a_resumed_study_is_fitted_once_more(parts, monkeypatch, tmp_path):
     few = {"n_trees": 5, "min_data_in_leaf": 3, "threads": 1, "space": {"num_leaves": (2, 8)}}
-    tr.tune("LambdaMART", *parts, trials=2, storage=tmp_path / "study.db", **few)
+    tr.tune("LambdaMART", *parts, n_trials=2, storage=tmp_path / "study.db", **few)
     monkeypatch.setattr(EarlyStopping, "_compare", after(2, EarlyStopping._compare, ctrl_c))
     with pytest.warns(ConvergenceWarning) as warned:
-        tuned = tr.tune("LambdaMART", *parts, trials=2, storage=tmp_path / "study.db", **few)
+        tuned = tr.tune("LambdaMART", *parts, n_trials=2, storage=tmp_path / "study.db", **few)
     assert tuned.ranker.was_interrupted
     assert tuned.interrupted
     assert "once more was interrupted" in str(warned[-1].message)
@@ -353,17 +353,17 @@ def test_ctrl_c_while_the_best_of_a_resumed_study_is_fitted_once_more(parts, mon
 def test_ctrl_c_before_there_is_anything(parts, monkeypatch):
     monkeypatch.setattr(tr.LinearRanker, "predict", after(1, tr.LinearRanker.predict, ctrl_c))
     with pytest.raises(KeyboardInterrupt):
-        tr.tune("ListNet", *parts, trials=6)
+        tr.tune("ListNet", *parts, n_trials=6)
 
 
 def test_ctrl_c_in_the_first_trial_does_not_lose_the_system_as_it_is(parts, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         patch.setattr(tr.LinearRanker, "predict", after(1, tr.LinearRanker.predict, ctrl_c))
         with pytest.raises(KeyboardInterrupt):
-            tr.tune("ListNet", *parts, trials=3, storage=tmp_path / "study.db")
-    resumed = tr.tune("ListNet", *parts, trials=3, storage=tmp_path / "study.db")
+            tr.tune("ListNet", *parts, n_trials=3, storage=tmp_path / "study.db")
+    resumed = tr.tune("ListNet", *parts, n_trials=3, storage=tmp_path / "study.db")
     assert drawn(resumed)[0] == {"l2": 0.1, "loss.alpha": 1.0}
-    assert drawn(resumed) == drawn(tr.tune("ListNet", *parts, trials=3))
+    assert drawn(resumed) == drawn(tr.tune("ListNet", *parts, n_trials=3))
 
 
 @pytest.mark.parametrize("killed_in", [1, 4])
@@ -380,28 +380,28 @@ def test_a_killed_search_is_resumed_as_if_nothing_had_been(tmp_path, killed_in):
                 os.kill(os.getpid(), signal.SIGKILL)
             return predict(*arguments)
         tr.LinearRanker.predict = deadly
-        tr.tune("ListNet", train, valid, trials=5, storage=sys.argv[1])
+        tr.tune("ListNet", train, valid, n_trials=5, storage=sys.argv[1])
         """)
     )
     died = subprocess.run([sys.executable, script, tmp_path / "study.db", str(killed_in)], capture_output=True)
     assert died.returncode == -signal.SIGKILL, died.stderr
     train, valid = tr.split(tr.synthetic(n_queries=40, n_features=4, seed=3), (0.6, 0.4))
-    resumed = tr.tune("ListNet", train, valid, trials=5, storage=tmp_path / "study.db")
+    resumed = tr.tune("ListNet", train, valid, n_trials=5, storage=tmp_path / "study.db")
     states = ["complete"] * 5
     states.insert(killed_in - 1, "interrupted")
     assert [row["state"] for row in resumed.trials] == states
-    assert drawn(resumed) == drawn(tr.tune("ListNet", train, valid, trials=5))
+    assert drawn(resumed) == drawn(tr.tune("ListNet", train, valid, n_trials=5))
 
 
 def test_a_resumed_search_goes_on_and_repeats_nothing(parts, fits, tmp_path):
     storage = tmp_path / "study.db"
-    first = tr.tune("ListNet", *parts, trials=5, storage=storage)
-    second = tr.tune("ListNet", *parts, trials=13, storage=str(storage))
+    first = tr.tune("ListNet", *parts, n_trials=5, storage=storage)
+    second = tr.tune("ListNet", *parts, n_trials=13, storage=str(storage))
     assert second.trials[:5] == first.trials
     assert [row["number"] for row in second.trials] == list(range(13))
-    assert drawn(second) == drawn(tr.tune("ListNet", *parts, trials=13))
+    assert drawn(second) == drawn(tr.tune("ListNet", *parts, n_trials=13))
     fits.clear()
-    third = tr.tune("ListNet", *parts, trials=13, storage=storage)  # all is there: the best is fitted, once
+    third = tr.tune("ListNet", *parts, n_trials=13, storage=storage)  # all is there: the best is fitted, once
     assert (third.trials, third.value) == (second.trials, second.value)
     assert sum(kind == "fit" for kind, *_ in fits) == 1
     np.testing.assert_array_equal(third.ranker.coef_, second.ranker.coef_)
@@ -426,7 +426,7 @@ def test_another_study_is_refused(parts, tmp_path):
         other = {name: value for name, value in {**asked, **change}.items() if value is not None}
         with pytest.raises(DataError, match=words):
             tr.tune(**other, storage=storage)
-    assert len(tr.tune(**{**asked, "seed": 5}, storage=storage, study="another").trials) == 1
+    assert len(tr.tune(**{**asked, "seed": 5}, storage=storage, study_name="another").trials) == 1
     assert len(tr.tune(**asked, storage=storage).trials) == 1
 
 
@@ -437,26 +437,26 @@ def storage_of(study):
 
 def test_a_study_that_another_process_works_on_is_left_alone(parts, tmp_path):
     storage = tmp_path / "study.db"
-    tr.tune("ListNet", *parts, trials=1, storage=storage)
+    tr.tune("ListNet", *parts, n_trials=1, storage=storage)
     study = optuna.load_study(study_name="tune", storage=f"sqlite:///{storage}")
     study.ask().set_user_attr("process", {"host": platform.node(), "pid": os.getppid()})
     storage_of(study).engine.dispose()
     with pytest.raises(DataError, match=f"Process {os.getppid()} is at work"):
-        tr.tune("ListNet", *parts, trials=2, storage=storage)
+        tr.tune("ListNet", *parts, n_trials=2, storage=storage)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="the system does not say when a process began")
 def test_another_process_of_the_same_number_is_not_the_one_that_worked(parts, tmp_path):
     storage = tmp_path / "study.db"
-    tr.tune("ListNet", *parts, trials=1, storage=storage)
+    tr.tune("ListNet", *parts, n_trials=1, storage=storage)
     study = optuna.load_study(study_name="tune", storage=f"sqlite:///{storage}")
     trial = study.ask()
     trial.set_user_attr("process", {"host": platform.node(), "pid": os.getppid(), "began": _began(os.getppid())})
     with pytest.raises(DataError, match=f"Process {os.getppid()} is at work"):
-        tr.tune("ListNet", *parts, trials=2, storage=storage)
+        tr.tune("ListNet", *parts, n_trials=2, storage=storage)
     trial.set_user_attr("process", {"host": platform.node(), "pid": os.getppid(), "began": "before the flood"})
     storage_of(study).engine.dispose()
-    assert len(drawn(tr.tune("ListNet", *parts, trials=2, storage=storage))) == 2
+    assert len(drawn(tr.tune("ListNet", *parts, n_trials=2, storage=storage))) == 2
 
 
 def test_storage_is_checked_before_anything_is_written(parts, tmp_path):
@@ -465,7 +465,7 @@ def test_storage_is_checked_before_anything_is_written(parts, tmp_path):
         cats.execute("CREATE TABLE cats (name TEXT)")
     cats.close()
     broken = tmp_path / "broken.db"
-    tr.tune("ListNet", *parts, trials=1, storage=broken)
+    tr.tune("ListNet", *parts, n_trials=1, storage=broken)
     broken.write_bytes(broken.read_bytes()[:6000])
     for storage, kind, words in (
         (tmp_path, FileError, "is a folder"),
@@ -476,17 +476,17 @@ def test_storage_is_checked_before_anything_is_written(parts, tmp_path):
         ("sqlite:///study.db", DataError, "path of a file"),
     ):
         with pytest.raises(kind, match=words):
-            tr.tune("ListNet", *parts, trials=1, storage=storage)
+            tr.tune("ListNet", *parts, n_trials=1, storage=storage)
     assert (tmp_path / "notes.txt").read_text() == "do not touch\n"
     elsewhere = optuna.create_study(storage=f"sqlite:///{tmp_path}/other.db", study_name="tune")
     elsewhere.ask()
     storage_of(elsewhere).engine.dispose()
     with pytest.raises(DataError, match="toprank did not make"):
-        tr.tune("ListNet", *parts, trials=1, storage=tmp_path / "other.db")
+        tr.tune("ListNet", *parts, n_trials=1, storage=tmp_path / "other.db")
 
 
 def test_a_failed_trial_is_noted_and_not_fatal(parts):
-    tuned = tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), 1.0, None]}, trials=9)
+    tuned = tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), 1.0, None]}, n_trials=9)
     failed = [row for row in tuned.trials if row["state"] == "failed"]
     assert failed
     for row in failed:
@@ -495,21 +495,21 @@ def test_a_failed_trial_is_noted_and_not_fatal(parts):
         assert row["value"] is None
     assert f"{len(failed)} failed" in str(tuned)
     with pytest.raises(DataError, match=r"All 10 trials failed. The first said: start has 2 weights"):
-        tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), (3.0, 4.0)]}, trials=30)
+        tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), (3.0, 4.0)]}, n_trials=30)
     with pytest.raises(DataError, match="All 1 trial failed"):
-        tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), (3.0, 4.0)]}, trials=1)
+        tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), (3.0, 4.0)]}, n_trials=1)
 
 
 def test_what_rankers_say_is_said_once_for_the_answer(parts):
     with pytest.warns(ConvergenceWarning) as said:
-        tuned = tr.tune("RankNet-linear", *parts, space=L2, trials=3, max_iterations=1)
+        tuned = tr.tune("RankNet-linear", *parts, space=L2, n_trials=3, max_iterations=1)
     assert len(said) == 1
     assert all("LinearRanker" in row["remark"] for row in tuned.trials)
 
 
 def test_optuna_is_silent_and_left_as_it_was(parts, capfd):
     before, filters = optuna.logging.get_verbosity(), list(warnings.filters)
-    tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), None]}, trials=3)
+    tr.tune("LeastSquares", *parts, space={"start": [(1.0, 2.0), None]}, n_trials=3)
     assert (optuna.logging.get_verbosity(), warnings.filters) == (before, filters)
     assert capfd.readouterr() == ("", "")
 
@@ -709,13 +709,13 @@ def test_validation_data_of_another_width(parts):
         (["--system", "auto"], "auto belongs to toprank train"),
         (["--space", "l2=1:2", "--space", "l2=1:2"], "l2 twice"),
         (["--set", "seed=3"], "use --seed"),
-        (["--trials", "0"], "--trials"),
+        (["--n-trials", "0"], "--n-trials"),
         (["--folds", "1"], "--folds"),
     ],
 )
 def test_wrong_usage_of_the_command(options, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["tune", "none.txt", "--model", "no.toprank", *options])
+    result = CliRunner().invoke(app, ["tune", "none.txt", "-o", "no.toprank", *options])
     assert result.exit_code == 2
     assert words in result.output
 
@@ -738,7 +738,7 @@ def test_every_default_space_begins_with_the_system_as_it_is(name):
 
 
 def test_the_result_tells_and_draws(parts, tmp_path):
-    tuned = tr.tune("ListNet", *parts, trials=12)
+    tuned = tr.tune("ListNet", *parts, n_trials=12)
     assert list(tuned.importance) == sorted(tuned.importance, key=tuned.importance.get, reverse=True)
     assert sum(tuned.importance.values()) == pytest.approx(1.0)
     assert tuned.importance.keys() == tuned.options.keys()
@@ -759,7 +759,7 @@ def test_the_result_tells_and_draws(parts, tmp_path):
         tuned.plot(tmp_path / "study.jpg")
     with pytest.raises(FileError):
         tuned.plot(tmp_path / "none" / "study.svg")
-    one = tr.tune("ListNet", *parts, trials=1)
+    one = tr.tune("ListNet", *parts, n_trials=1)
     assert one.importance == {}
     one.plot(tmp_path / "one.svg")
     assert "Too few trials" in (tmp_path / "one.svg").read_text()
@@ -790,14 +790,14 @@ def test_a_ranker_is_tuned_as_the_system_like_it(parts, ranker, name):
 
 def test_what_a_ranker_was_given_is_not_searched_unasked(parts):
     ranker = tr.TreeRanker(tr.losses.LambdaRank(sigma=2.0), n_trees=7, num_leaves=5, min_data_in_leaf=2, threads=1)
-    tuned = tr.tune(ranker, *parts, trials=2)
+    tuned = tr.tune(ranker, *parts, n_trials=2)
     assert not {"n_trees", "num_leaves", "min_data_in_leaf", "sigma"} & set(tuned.options)
     assert (tuned.ranker.loss.sigma, tuned.ranker.num_leaves) == (2.0, 5)
-    asked = tr.tune(ranker, *parts, trials=3, space={"num_leaves": (2, 4)})
+    asked = tr.tune(ranker, *parts, n_trials=3, space={"num_leaves": (2, 4)})
     assert asked.ranker.num_leaves in (2, 3, 4, 5)
     assert asked.ranker.n_trees == 7
     own = tr.TreeRanker("lightgbm:lambdarank", n_trees=3, min_data_in_leaf=2, threads=1)
-    assert tr.tune(own, *parts, trials=1).ranker.loss == "lightgbm:lambdarank"
+    assert tr.tune(own, *parts, n_trials=1).ranker.loss == "lightgbm:lambdarank"
 
 
 # By time
@@ -810,16 +810,16 @@ def dated(data):
 
 def test_the_latest_fifth_judges_where_time_is_asked_for(parts):
     data = dated(parts[0])
-    [(learned, judged, _)] = divide(data, None, seed=3, by="day").rounds
+    [(learned, judged, _)] = divide(data, None, seed=3, time_column="day").rounds
     assert learned.carried["day"].max() < judged.carried["day"].min()
     assert judged.n_queries == round(data.n_queries / 5)
-    tuned = tr.tune("LeastSquares", data, by="day", space=L2, trials=2, seed=3)
-    assert tuned.judged_on == "7 queries held out of 36, the latest by 'day'"
+    tuned = tr.tune("LeastSquares", data, time_column="day", space=L2, n_trials=2, seed=3)
+    assert tuned.evaluated_on == "7 queries held out of 36, the latest by 'day'"
 
 
 def test_folds_by_time_learn_from_the_past_alone_and_the_answer_from_all(parts, fits):
     data = dated(parts[0])
-    division = divide(data, None, folds=3, by="day")
+    division = divide(data, None, folds=3, time_column="day")
     assert division.is_folded
     later = None
     for learned, judged, _ in division.rounds:
@@ -828,19 +828,19 @@ def test_folds_by_time_learn_from_the_past_alone_and_the_answer_from_all(parts, 
         later = judged.carried["day"].max()
     assert later == data.carried["day"].max()
     assert sum(part.held_out.n_queries for part in division.rounds) == 27  # of four periods the first judges nothing
-    tuned = tr.tune("LeastSquares", data, folds=3, by="day", space=L2, trials=2)
-    assert tuned.judged_on == "27 queries in 3 folds by 'day'"
+    tuned = tr.tune("LeastSquares", data, folds=3, time_column="day", space=L2, n_trials=2)
+    assert tuned.evaluated_on == "27 queries in 3 folds by 'day'"
     assert [one for one in fits if one[0] == "fit"][-1][1] == data.qids.tolist()
 
 
 def test_time_is_refused_where_nothing_is_held_out_by_it(parts, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"leave one of the two out: valid= or by=\.$"):
-        tr.tune("LeastSquares", *parts, by="day")
+        tr.tune("LeastSquares", *parts, time_column="day")
     with pytest.raises(DataError, match="The data carry no column 'day' to go by"):
-        tr.tune("LeastSquares", parts[0], by="day")
+        tr.tune("LeastSquares", parts[0], time_column="day")
     monkeypatch.chdir(tmp_path)
     tr.write(dated(parts[0]), "log.csv")
-    command = ["tune", "log.csv", "--system", "LeastSquares", "--trials", "2", "--model", "m.toprank", "--by", "day"]
+    command = ["tune", "log.csv", "--system", "LeastSquares", "--n-trials", "2", "-o", "m.toprank", "--by", "day"]
     done = CliRunner().invoke(app, [*command, "--quiet"])
     assert done.exit_code == 0, done.output
     assert "the latest by 'day'" in done.output
@@ -849,12 +849,12 @@ def test_time_is_refused_where_nothing_is_held_out_by_it(parts, tmp_path, monkey
 
 def test_a_search_that_takes_long_speaks_unasked(parts, monkeypatch, capsys):
     monkeypatch.setattr(tuning, "SILENCE", 0.0)
-    tr.tune("LeastSquares", *parts, space=L2, trials=2)
+    tr.tune("LeastSquares", *parts, space=L2, n_trials=2)
     assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == ["1/2", "2/2"]
-    tr.tune("LeastSquares", *parts, space=L2, trials=2, verbose=False)
+    tr.tune("LeastSquares", *parts, space=L2, n_trials=2, verbose=False)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(tuning, "SILENCE", 1e9)
-    tr.tune("LeastSquares", *parts, space=L2, trials=2)
+    tr.tune("LeastSquares", *parts, space=L2, n_trials=2)
     assert capsys.readouterr().err == ""
 
 
@@ -868,7 +868,7 @@ def test_ctrl_c_while_the_best_of_folds_is_fitted_on_all(parts, monkeypatch):
 
     monkeypatch.setattr(tr.LinearRanker, "fit", fit)
     with pytest.warns(ConvergenceWarning, match=r"on all queries was interrupted.* The best of them is returned\."):
-        tuned = tr.tune("ListNet", train, folds=3, trials=2)
+        tuned = tr.tune("ListNet", train, folds=3, n_trials=2)
     assert (tuned.interrupted, tuned.refitted) == (True, False)
     assert tuned.ranker.training_["queries"] < train.n_queries
     assert tuned.stopped.startswith("All 2 trials were made. ")

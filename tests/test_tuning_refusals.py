@@ -55,9 +55,9 @@ def test_text_is_refused_where_numbers_are_searched(system, space):
 def test_a_metric_that_is_blind_is_refused(parts):
     faint = [part.replace(labels=part.labels / 8) for part in parts]
     with pytest.raises(DataError, match="map has the same value for the best and for the worst order"):
-        tr.tune("RankSVM", *faint, metric="map", trials=2)
+        tr.tune("RankSVM", *faint, metric="map", n_trials=2)
     with pytest.raises(DataError, match="map has the same value for the best and for the worst order"):
-        tr.tune("RankSVM", faint[0], folds=2, space={"l2": (0.1, 1.0)}, metric="map", trials=2)
+        tr.tune("RankSVM", faint[0], folds=2, space={"l2": (0.1, 1.0)}, metric="map", n_trials=2)
 
 
 def test_numbers_and_several_of_them_are_searched():
@@ -75,6 +75,6 @@ def test_numbers_and_several_of_them_are_searched():
     ],
 )  # fmt: skip
 def test_importance_is_left_out_where_few_trials_tell_little(parts, space, trials, tells):
-    tuned = tr.tune("ListNet", *parts, space=space, trials=trials)
+    tuned = tr.tune("ListNet", *parts, space=space, n_trials=trials)
     assert bool(tuned.importance) == tells
     assert ("What mattered" in str(tuned)) == tells

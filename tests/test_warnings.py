@@ -115,5 +115,5 @@ def test_a_search_on_several_threads_keeps_the_filters_of_the_process(data):
     train, valid = tr.split(data, (0.6, 0.4))
     before, shows = list(warnings.filters), warnings._showwarnmsg_impl
     for _ in range(3):
-        tr.select("ListNet", train, valid, threads=4)
+        tr.grid_search("ListNet", train, valid, threads=4)
     assert (list(warnings.filters), warnings._showwarnmsg_impl) == (before, shows)

@@ -282,7 +282,7 @@ def test_what_a_saved_linear_model_is_explained_by_are_its_features_not_its_colu
     ridge.save(tmp_path / "m.toprank")
     saved = tr.load(tmp_path / "m.toprank")
     assert saved.course(1).slope == ridge.estimator_.coef_[0]
-    searched, exact = (tr.explanations.changes(one, data, qid="0") for one in (ridge, saved))
+    searched, exact = (tr.explanations.counterfactuals(one, data, qid="0") for one in (ridge, saved))
     assert [one.feature for one in exact.changes] == [one.feature for one in searched.changes] == ["price"]
     assert exact.exact
     assert exact.changes[0].value == pytest.approx(searched.changes[0].value, rel=1e-6)

@@ -6,10 +6,10 @@ they live, is said once: by the imports of the stub `__init__.pyi`, one a line.
 
 from __future__ import annotations
 
-from toprank.lazy_imports import door
+from toprank.lazy_imports import lazy_exports
 
 __version__ = "0.1.0"
-_HOMES, __getattr__ = door(__name__)
+_HOMES, __getattr__ = lazy_exports(__name__)
 __all__ = [*_HOMES, "__version__"]
 
 

@@ -37,13 +37,13 @@ from toprank.evaluation.agreement import judges as judges
 from toprank.evaluation.runs import evaluate_run as evaluate_run
 from toprank.evaluation.scores import evaluate as evaluate
 from toprank.experiment import Experiment as Experiment
-from toprank.explanations import importance as importance
+from toprank.explanations import permutation_importance as permutation_importance
 from toprank.exporters.exporter import export as export
 from toprank.fusion.fused import fuse as fuse
 from toprank.model_selection.automatic import AutoRanker as AutoRanker
 from toprank.model_selection.automatic import auto as auto
-from toprank.model_selection.grid import select as select
-from toprank.model_selection.scoring import scorer as scorer
+from toprank.model_selection.grid import grid_search as grid_search
+from toprank.model_selection.scoring import make_scorer as make_scorer
 from toprank.model_selection.tuning import tune as tune
 from toprank.monitoring import monitor as monitor
 from toprank.rankers.blend import BlendRanker as BlendRanker

@@ -21,8 +21,7 @@ _CANDIDATES = 3  # names that are looked at for a misspelling
 _LONGEST = 200  # characters; a longer name is no typo of a known one, and would take long to compare
 __all__ = [
     "ClusterError", "DataError", "FileError", "FormatError", "MissingExtraError", "Remedy", "ToprankError",
-    "UnknownNameError", "held_warnings", "joined", "nearest", "needs", "refuse_if", "retold",
-    "warn_user",
+    "UnknownNameError", "closest_match", "held_warnings", "refuse_if", "require_extra", "warn_user",
 ]  # fmt: skip
 
 
@@ -73,10 +72,10 @@ def first_of(words: Sequence[str], most: int) -> str:
     return ", ".join(words[:most]) + (f" and {others:,} more" if others > 0 else "")
 
 
-def joined(*parts: str) -> str:
+def join_parts(*parts: str) -> str:
     """Join parts of a text by blanks; if one of them is a `Remedy`, so is the result, which keeps the parts.
 
-    >>> joined("It is too large;", Remedy("read with {dtype}.", dtype="float64"))
+    >>> join_parts("It is too large;", Remedy("read with {dtype}.", dtype="float64"))
     "It is too large; read with dtype='float64'."
     """
     text = " ".join(filter(None, parts))
@@ -86,7 +85,7 @@ def joined(*parts: str) -> str:
     return text
 
 
-def retold(sentence: str, spelled: Callable[[str, Any], str], takes: Callable[[str], bool]) -> str:
+def reword(sentence: str, spelled: Callable[[str, Any], str], takes: Callable[[str], bool]) -> str:
     """Reword a sentence for somebody who does not call Python, such as the user of a command.
 
     Args:
@@ -94,13 +93,13 @@ def retold(sentence: str, spelled: Callable[[str, Any], str], takes: Callable[[s
         spelled: returns an argument and its value as they are written there.
         takes: whether there is such an argument there.
 
-    >>> retold(Remedy("lower {k}.", "ask for fewer.", k=...), lambda name, value: f"-{name}", lambda name: name == "k")
+    >>> reword(Remedy("lower {k}.", "ask for fewer.", k=...), lambda name, value: f"-{name}", lambda name: name == "k")
     'lower -k.'
     """
     if not isinstance(sentence, Remedy):
         return sentence
     if sentence.parts:
-        return " ".join(filter(None, (retold(part, spelled, takes) for part in sentence.parts)))
+        return " ".join(filter(None, (reword(part, spelled, takes) for part in sentence.parts)))
     named = ([name for name in sentence.arguments if f"{{{name}}}" in way] for way in sentence.ways)
     fits = (way for way, names in zip(sentence.ways, named, strict=True) if names and all(map(takes, names)))
     text = next(fits, sentence.ways[-1])
@@ -118,7 +117,7 @@ class ToprankError(Exception):
     """
 
     def __init__(self, problem: str = "", *, remedy: str = "") -> None:
-        super().__init__(joined(problem, remedy))
+        super().__init__(join_parts(problem, remedy))
 
     def __reduce__(self) -> tuple[Any, ...]:  # pickle calls the class with the message alone, which some refuse
         return _as_it_was, (type(self), self.args, vars(self))
@@ -167,7 +166,7 @@ class FormatError(DataError):
         column: int | None = None,
         remedy: str = "",
     ) -> None:
-        self.problem, self.path, self.line, self.column = joined(problem, remedy), path, line, column
+        self.problem, self.path, self.line, self.column = join_parts(problem, remedy), path, line, column
         place = ":".join(str(part) for part in (path, line, column) if part is not None)
         super().__init__(f"{place}:" if place else "", remedy=self.problem)
 
@@ -181,7 +180,7 @@ class UnknownNameError(ToprankError, ValueError):
 
     def __init__(self, kind: str, name: Any, known: Iterable[str], *, command: Remedy | None = None) -> None:
         self.kind, self.name, self.known = kind, str(name), tuple(known)  # what stands for a name may be anything
-        close = nearest(self.name, self.known)
+        close = closest_match(self.name, self.known)
         every = f"known: {', '.join(self.known)}." if self.known else "there is none."
         hint = f"did you mean '{close}'?" if close else every
         sentence = f"There is no {kind} called '{name}'; {hint}"
@@ -251,10 +250,10 @@ def holding_for(holder: _Holder | None) -> Iterator[_Holder | None]:
         _HOLDER.reset(token)
 
 
-def needs(module: str, extra: str, subject: str) -> Any:
+def require_extra(module: str, extra: str, subject: str) -> Any:
     """Import a module; if it is not installed, the error names the extra that brings it.
 
-    >>> needs("math", "neural", "This").pi > 3
+    >>> require_extra("math", "neural", "This").pi > 3
     True
     """
     try:
@@ -266,14 +265,14 @@ def needs(module: str, extra: str, subject: str) -> Any:
         raise MissingExtraError(sentence) from None
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def closest_match(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that `name` is most likely a misspelling of, or None if there is none.
 
     A misspelling differs by at most one slip in three letters (a letter too many, too few or wrong, or two letters
     exchanged), or is the beginning of the name.
 
-    >>> nearest("ncdg@10", ["ndcg@10", "map"]), nearest("log", ["log1p"]), nearest("bpref", ["prec", "map"])
-    ('ndcg@10', 'log1p', None)
+    >>> closest_match("ncdg@10", ["ndcg@10", "map"]), closest_match("bpref", ["prec", "map"])
+    ('ndcg@10', None)
     """
     if len(name) > _LONGEST:
         return None

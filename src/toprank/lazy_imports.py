@@ -51,7 +51,7 @@ def exports(package: str) -> dict[str, str]:
     return {name: home for _, home, _, name, *_ in words}
 
 
-def door(package: str) -> tuple[dict[str, str], Callable[[str], Any]]:
+def lazy_exports(package: str) -> tuple[dict[str, str], Callable[[str], Any]]:
     """Return the names that a package `exports`, and a `__getattr__` for it that imports them at first use."""
     homes = exports(package)
 

@@ -22,13 +22,13 @@ from toprank import __version__
 from toprank.cli import helping
 from toprank.data.roles import INFERENCE_LISTENER, Roles, is_inferable, known_roles
 from toprank.display.progress import step as step
-from toprank.errors import DataError, FileError, ToprankError, retold
+from toprank.errors import DataError, FileError, ToprankError, reword
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
     from toprank.rankers.base import Ranker
 
-# Options that name files to write. What `train` writes is --output, too; elsewhere --model names a file to read.
+# Options that name files to write. What `train` writes is --output, too; elsewhere -o names a file to read.
 _WRITTEN = {"--output", "--html", "--naive", "--plot", "target"}
 _JSON_LINES = ("serve",)  # commands whose standard error programs read, from its first byte
 
@@ -146,15 +146,15 @@ def speaking_of(options: Collection[str]) -> Iterator[None]:
 def with_options(sentence: str) -> str:
     """Return a sentence with the options of the command that runs instead of arguments of Python.
 
-    >>> from toprank.errors import Remedy, joined
-    >>> large = joined("Too large;", Remedy("read with {dtype}.", "convert it with {dtype}.", dtype="float64"))
+    >>> from toprank.errors import Remedy, join_parts
+    >>> large = join_parts("Too large;", Remedy("read with {dtype}.", "convert it with {dtype}.", dtype="float64"))
     >>> print(large, "|", with_options(large))
     Too large; read with dtype='float64'. | Too large; convert it with --dtype float64.
     >>> with speaking_of(["--dtype"]):
     ...     with_options(large)
     'Too large; read with --dtype float64.'
     """
-    return retold(sentence, _typed, lambda argument: _option(argument) in _OPTIONS.get())
+    return reword(sentence, _typed, lambda argument: _option(argument) in _OPTIONS.get())
 
 
 def _option(argument: str) -> str:

@@ -83,7 +83,7 @@ def _demonstrate(folder: Path, report: Path, seed: int, threads: int | None) -> 
     scores, rankers = {"Bayes-optimal": optimal}, {}
     for name in _SYSTEMS:
         with common.progress(f"Training {name} …"):
-            chosen = tr.select(name, train, valid, threads=threads)
+            chosen = tr.grid_search(name, train, valid, threads=threads)
         chosen.ranker.save(folder / f"{name}.toprank")
         rankers[name], scores[name] = chosen.ranker, chosen.ranker.predict(test)
         options = ", ".join(f"{key}={value:g}" for key, value in chosen.options.items())

@@ -94,7 +94,7 @@ def cv(cells: Cells, kept: Kept, output: options.Output, read: reading.OfLearned
       toprank cv letor/MQ2008 letor/OHSUMED --systems all-linear -m avgndcg,map -c standard,letor4
       toprank cv judged.parquet --systems LambdaMART,ListNet --folds 5 --seeds 0,1,2 --html report.html
       toprank cv judged.parquet --systems LambdaMART,ListNet --slices device
-      toprank cv judged.parquet --systems LambdaMART,auto --set auto.budget=60
+      toprank cv judged.parquet --systems LambdaMART,auto --set auto.time_budget=60
     """
     chosen = _check(cells, kept, output)
     experiment = _experiment(cells, chosen, kept, read, running)

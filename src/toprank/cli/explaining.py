@@ -29,7 +29,7 @@ class Question:
     feature: Annotated[str | None, typer.Option(help="Show how the score depends on one feature.")] = None
     metric: Annotated[str, typer.Option(help="Metric to measure importance by.")] = "ndcg@10"
     convention: options.ConventionName = "standard"
-    repeats: Annotated[int, typer.Option(min=1, help="How often each feature is shuffled, for importance.")] = 5
+    n_repeats: Annotated[int, typer.Option(min=1, help="How often each feature is shuffled, for importance.")] = 5
 
     qid_column: Annotated[
         str | None,
@@ -95,15 +95,15 @@ def _answers(ranker: Any, data: RankingData, question: Question, running: option
     seed = running.seed
     if question.docs is not None:
         first = ranker.explain(data, question.qid, *question.docs, seed=seed)
-        changes = explanations.changes(ranker, data, question.qid, *question.docs)
+        changes = explanations.counterfactuals(ranker, data, question.qid, *question.docs)
         return {"explanation": first, "what_would_change_it": changes}
     if question.qid is not None:
-        return {"query": explanations.query(ranker, data, question.qid, seed=seed)}
+        return {"query": explanations.explain_query(ranker, data, question.qid, seed=seed)}
     if question.feature is not None:
-        feature = explanations.feature_named(ranker, data, question.feature)
-        return {"effect": explanations.effect(ranker, data, feature, seed=seed)}
+        feature = explanations.find_feature(ranker, data, question.feature)
+        return {"partial_dependence": explanations.partial_dependence(ranker, data, feature, seed=seed)}
     judged: dict[str, Any] = {"metric": question.metric, "convention": question.convention}
-    importance = explanations.importance(
-        ranker, data, **judged, repeats=question.repeats, seed=seed, threads=running.threads
+    importance = explanations.permutation_importance(
+        ranker, data, **judged, n_repeats=question.n_repeats, seed=seed, threads=running.threads
     )
     return {"importance": importance}

@@ -188,7 +188,7 @@ Cells = Annotated[
     typer.Option("--folder", metavar="FOLDER", help="Save finished cells here; an interrupted run resumes from them."),
 ]
 Learned = Annotated[Path, typer.Argument(help="Labeled data to learn from.")]
-Model = Annotated[Path, typer.Option("--output", "-o", "--model", help="Where to write the model.")]
+Model = Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Fix a hyper-parameter. May be given several times."),

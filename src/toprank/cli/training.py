@@ -18,12 +18,12 @@ from toprank.errors import count_of
 
 if TYPE_CHECKING:
     from toprank.data.dataset import RankingData
-    from toprank.model_selection.result import Choice
+    from toprank.model_selection.result import SelectionResult
     from toprank.rankers.base import Ranker
     from toprank.systems import System
 
 _BUDGET = 120.0
-TWICE = typer.BadParameter("--by holds out by time, but --valid is given; leave one of them out.")
+TWICE = typer.BadParameter("--time-column holds out by time, but --valid is given; leave one of them out.")
 _UNSEARCHED = (
     "No --valid: the system's defaults were taken, nothing was searched, and no training was stopped early. "
     "The metric is that of the training data."
@@ -44,13 +44,15 @@ class TrainOptions:
     valid: Annotated[
         Path | None, typer.Option(help="Validation data, to choose by: from the system's grid, or with auto.")
     ] = None
-    budget: Annotated[float | None, typer.Option(help="Seconds that auto may take. Default: 120.")] = None
+    time_budget: Annotated[float | None, typer.Option(help="Seconds that auto may take. Default: 120.")] = None
     max_trials: Annotated[
         int | None,
-        typer.Option(min=1, help="Most candidates that auto may try; without --budget there is then no time limit."),
+        typer.Option(
+            min=1, help="Most candidates that auto may try; without --time-budget there is then no time limit."
+        ),
     ] = None
     blend: Annotated[bool, typer.Option(help="With auto: allow a blend of the best few.")] = True
-    by: Annotated[
+    time_column: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="With auto: a column of dates; the latest quarter is held out.")
     ] = None
     setting: options.Settings = None
@@ -93,12 +95,12 @@ def train(
     For example:
 
     \b
-      toprank train train.txt --valid vali.txt --model m.toprank
-      toprank train train.txt --system cs-RgList --valid vali.txt --model m.toprank
-      toprank train train.txt --system RankSVM --set l2=0.01 --model m.toprank
-      toprank train train.txt --system auto --budget 60 --model m.toprank
-      toprank train log.parquet --system auto --by date --model m.toprank
-      toprank train train.txt --system PlugIn --calibrate vali.txt --model m.toprank
+      toprank train train.txt --valid vali.txt -o m.toprank
+      toprank train train.txt --system cs-RgList --valid vali.txt -o m.toprank
+      toprank train train.txt --system RankSVM --set l2=0.01 -o m.toprank
+      toprank train train.txt --system auto --time-budget 60 -o m.toprank
+      toprank train log.parquet --system auto --time-column date -o m.toprank
+      toprank train train.txt --system PlugIn --calibrate vali.txt -o m.toprank
     """
     settings = settings_of(wanted.setting)
     chosen = _checked(wanted, judged, settings, running.seed)
@@ -106,7 +108,7 @@ def train(
     if judged.calibrate is not None:
         _check_grades(chosen, settings)
     keywords = {**options.keywords_of(read), "threads": running.threads}
-    documents, held_out = read_to_learn(data, wanted.valid, wanted.by, judged.unjudged, keywords)
+    documents, held_out = read_to_learn(data, wanted.valid, wanted.time_column, judged.unjudged, keywords)
     to_calibrate = None
     if judged.calibrate is not None:
         alike = common.read_alike(judged.calibrate, options.keywords_of(read), like=documents)
@@ -134,8 +136,13 @@ def _trained(
 
     rules = {"metric": judged.metric, "convention": judged.convention, "threads": running.threads}
     if wanted.automatic:
-        seconds = _BUDGET if wanted.budget is None and wanted.max_trials is None else wanted.budget
-        limits = {"budget": seconds, "max_trials": wanted.max_trials, "blend": wanted.blend, "by": wanted.by}
+        seconds = _BUDGET if wanted.time_budget is None and wanted.max_trials is None else wanted.time_budget
+        limits = {
+            "time_budget": seconds,
+            "max_trials": wanted.max_trials,
+            "blend": wanted.blend,
+            "time_column": wanted.time_column,
+        }
         return _choose(*data, rules, {**limits, "seed": running.seed})
     if chosen is None and len(default := default_systems(*data)) > 1:
         return _choose(*data, rules, {**DEFAULT_SEARCH, "seed": running.seed})
@@ -143,10 +150,10 @@ def _trained(
 
 
 def read_to_learn(
-    data: Path, valid: Path | None, by: str | None, unjudged: str | None, read: dict[str, Any]
+    data: Path, valid: Path | None, time_column: str | None, unjudged: str | None, read: dict[str, Any]
 ) -> tuple[RankingData, RankingData | None]:
     """Read training and validation data under a rule for unjudged documents, with the column to split by."""
-    documents, held_out = common.read_both(data, valid, common.carrying(data, by, read))
+    documents, held_out = common.read_both(data, valid, common.carrying(data, time_column, read))
     return common.settle(documents, unjudged), None if held_out is None else common.settle(held_out, unjudged)
 
 
@@ -215,13 +222,18 @@ def check_judge(metric: str | None, convention: str) -> None:
 def _checked(wanted: TrainOptions, judged: JudgeOptions, settings: dict[str, Any], seed: int) -> System | None:
     """Return the system that was asked for; refuse options that do not go together, before anything is read."""
     check_judge(judged.metric, judged.convention)
-    of_auto = wanted.budget is not None or wanted.max_trials is not None or not wanted.blend or wanted.by is not None
+    of_auto = (
+        wanted.time_budget is not None
+        or wanted.max_trials is not None
+        or not wanted.blend
+        or wanted.time_column is not None
+    )
     if of_auto and not wanted.automatic:
-        raise typer.BadParameter("--budget, --max-trials, --no-blend and --by belong to --system auto.")
-    if wanted.by is not None and wanted.valid is not None:
+        raise typer.BadParameter("--time-budget, --max-trials, --no-blend and --time-column belong to --system auto.")
+    if wanted.time_column is not None and wanted.valid is not None:
         raise TWICE
-    if wanted.budget is not None and not wanted.budget > 0:
-        raise typer.BadParameter(f"--budget takes a number of seconds above 0, not {wanted.budget:g}.")
+    if wanted.time_budget is not None and not wanted.time_budget > 0:
+        raise typer.BadParameter(f"--time-budget takes a number of seconds above 0, not {wanted.time_budget:g}.")
     _check_settings(settings, wanted.valid is not None)
     if settings and (wanted.automatic or wanted.system is None):
         raise typer.BadParameter("--set fixes a hyper-parameter of one system; name that with --system.")
@@ -286,7 +298,7 @@ def _train(
     settings: dict[str, Any],
 ) -> TrainedModel:
     """One system, its hyper-parameters chosen where there are validation data."""
-    from toprank.model_selection.grid import select
+    from toprank.model_selection.grid import grid_search
 
     choice = None
     tells = not common.is_quiet() and system.kind.rounds is not None
@@ -300,7 +312,7 @@ def _train(
         if valid is None:
             ranker = system.make(**{"threads": by["threads"], **asked}).fit(data)
         else:
-            choice = select(system, data, valid, **by, **asked)
+            choice = grid_search(system, data, valid, **by, **asked)
             ranker = choice.ranker
     if choice is None:
         common.say(_UNSEARCHED)
@@ -314,7 +326,7 @@ def _train(
     return TrainedModel(ranker, system.name, system.name, by["metric"] or system.metric, facts, text, interrupted)
 
 
-def _facts(choice: Choice | None, solver: str | None) -> dict[str, Any]:
+def _facts(choice: SelectionResult | None, solver: str | None) -> dict[str, Any]:
     return {**({"trials": [], "summary": ""} if choice is None else choice.to_dict()), "solver": solver}
 
 
@@ -330,7 +342,7 @@ def _training_metrics(done: TrainedModel, data: RankingData, convention: str) ->
     return {judge.name: value} if value == value else {}
 
 
-def _summary(ranker: Ranker, choice: Choice | None, solver: str | None) -> str:
+def _summary(ranker: Ranker, choice: SelectionResult | None, solver: str | None) -> str:
     lines = []
     if choice is not None:
         tries = count_of(len(choice.trials), "candidate")

@@ -14,7 +14,7 @@ from toprank.cli import common, options, reading
 from toprank.cli.options import refuse_set, settings_of, value_of
 from toprank.cli.training import TWICE, TrainedModel, check_judge, read_to_learn
 from toprank.data.typed import typed_command
-from toprank.errors import needs
+from toprank.errors import require_extra
 
 if TYPE_CHECKING:
     from toprank.systems import System
@@ -33,12 +33,12 @@ class SearchOptions:
     folds: Annotated[
         int | None, typer.Option(min=2, help="Judge by cross-validation with this many folds of queries instead.")
     ] = None
-    by: Annotated[
+    time_column: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of dates: the latest fifth is held out, or --folds follow time."),
     ] = None
-    trials: Annotated[int, typer.Option(min=1, help="Number of trials, including those of a resumed study.")] = 50
-    seconds: Annotated[float | None, typer.Option(help="Time for the search; no limit by default.")] = None
+    n_trials: Annotated[int, typer.Option(min=1, help="Number of trials, including those of a resumed study.")] = 50
+    time_budget: Annotated[float | None, typer.Option(help="Time for the search; no limit by default.")] = None
     space: Annotated[
         list[str] | None,
         typer.Option("--space", help="name=low:high, name=low:high:log or name=a,b,c. May be given several times."),
@@ -54,7 +54,7 @@ class StudyFiles:
     """The files that keep and show the study."""
 
     storage: Annotated[Path | None, typer.Option(help="An SQLite file that keeps the study, to be resumed.")] = None
-    study: Annotated[str | None, typer.Option(help="The name of the study in that file.")] = None
+    study_name: Annotated[str | None, typer.Option(help="The name of the study in that file.")] = None
     plot: Annotated[Path | None, typer.Option(help="Draw importance and history: .svg, .png or .pdf.")] = None
 
 
@@ -72,10 +72,10 @@ def tune(
     For example:
 
     \b
-      toprank tune train.txt --valid vali.txt --system YetiRank --seconds 300 --model m.toprank
-      toprank tune log.parquet --by date --model m.toprank
-      toprank tune train.txt --folds 5 --trials 100 --storage study.db --plot study.svg --model m.toprank
-      toprank tune train.txt --valid vali.txt --space num_leaves=8:128:log --space l2=0.1,1,10 --model m.toprank
+      toprank tune train.txt --valid vali.txt --system YetiRank --time-budget 300 -o m.toprank
+      toprank tune log.parquet --time-column date -o m.toprank
+      toprank tune train.txt --folds 5 --n-trials 100 --storage study.db --plot study.svg -o m.toprank
+      toprank tune train.txt --valid vali.txt --space num_leaves=8:128:log --space l2=0.1,1,10 -o m.toprank
     """
     from toprank.model_selection.tuning import tune as tuned_by
 
@@ -83,20 +83,20 @@ def tune(
     common.check_writable(model, "model.toprank")
     _check_plot(study.plot)
     keywords = {**options.keywords_of(read), "threads": running.threads}
-    documents, held_out = read_to_learn(data, search.valid, search.by, search.unjudged, keywords)
+    documents, held_out = read_to_learn(data, search.valid, search.time_column, search.unjudged, keywords)
     tuned = tuned_by(
         chosen,
         documents,
         held_out,
         metric=search.metric,
         convention=search.convention,
-        trials=search.trials,
-        seconds=search.seconds,
+        n_trials=search.n_trials,
+        time_budget=search.time_budget,
         space=space or None,
         folds=search.folds,
-        by=search.by,
+        time_column=search.time_column,
         storage=study.storage,
-        study=study.study,
+        study_name=study.study_name,
         seed=running.seed,
         threads=running.threads,
         verbose=not common.is_quiet(),
@@ -106,7 +106,7 @@ def tune(
         "system": chosen.name,
         "convention": search.convention,
         "command": typed_command(),
-        "tuned": {"metric": tuned.metric, "value": tuned.value, "trials": len(tuned.trials), "on": tuned.judged_on},
+        "tuned": {"metric": tuned.metric, "value": tuned.value, "trials": len(tuned.trials), "on": tuned.evaluated_on},
     }
     done = TrainedModel(
         tuned.ranker, chosen.name, tuned.name, tuned.metric, tuned.to_dict, partial(str, tuned), tuned.interrupted
@@ -127,9 +127,9 @@ def _checked(search: SearchOptions) -> tuple[System, dict[str, Any], dict[str, A
     name = search.system or systems.RECOMMENDED
     if name.strip().lower() == AUTO:
         raise typer.BadParameter("auto belongs to toprank train: it tries several systems; tune searches one.")
-    if search.by is not None and search.valid is not None:
+    if search.time_column is not None and search.valid is not None:
         raise TWICE
-    needs("optuna", "tune", "toprank tune")
+    require_extra("optuna", "tune", "toprank tune")
     chosen, fixed, space = systems.get(name), settings_of(search.setting), _space(search.space or [])
     for setting in fixed:
         if setting in signature(tuned_by).parameters:

@@ -21,7 +21,7 @@ from toprank.display.pictures import Picture
 from toprank.display.record import Record, to_json
 from toprank.display.tables import Part, Table, bracketed, json_numbers, json_rows, percent
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
-from toprank.errors import DataError, Remedy, count_of, joined
+from toprank.errors import DataError, Remedy, count_of, join_parts
 
 _ALL_SHOWN = 15  # pairs of positions that a table shows; of more,
 _TOP_SHOWN = 10  # those of neighbors and with the first, down to here
@@ -231,7 +231,7 @@ def _of_positions(log: ClickLog, graph: Graph, estimate: Propensities | None, wi
     )
     if log.clicks.any():
         never = np.flatnonzero((shown > 0) & (clicked == 0)) + 1
-        remedy = joined(
+        remedy = join_parts(
             "As far as the log can say nobody looks there, and nothing can be divided by a propensity of 0: log more "
             "sessions, or train with a least propensity,",
             Remedy("{clip}.", clip=...),

@@ -20,7 +20,7 @@ from toprank.clicks.values import AGAIN, EARLY, OVERRETURNED, UNCLICKED, UNVALUE
 from toprank.compute import FloatArray, IntArray
 from toprank.data.dataset import RankingData
 from toprank.doctor.findings import Finding, Severity, about_some, agreeing, examples_of
-from toprank.errors import DataError, Remedy, UnknownNameError, joined
+from toprank.errors import DataError, Remedy, UnknownNameError, join_parts
 
 Mask = npt.NDArray[np.bool_]
 _LEAST_CLICKS = 5  # of a session or user that is suspected
@@ -85,7 +85,7 @@ def _of_lists(log: ClickLog, told_apart: bool) -> Iterator[Finding]:
     if not told_apart:
         yield from _some_sessions(
             log, log.doubled, "doubled-positions", "problem", "has|have several documents at one position",
-            joined("Models refuse them:", WITHOUT_DOUBLED),
+            join_parts("Models refuse them:", WITHOUT_DOUBLED),
         )  # fmt: skip
     inside = np.diff(log.session) == 0
     jump = np.append(inside & (np.diff(log.position) > 1), False)
@@ -295,7 +295,7 @@ def _of_contexts(log: ClickLog, context: Context | None, seed: int = 0) -> Itera
         if difference.is_known and difference.p <= _FAMILYWISE_LEVEL / len(examined):
             yield Finding(
                 "contexts", "warning", changes_looks(contexts.called, difference.p), len(contexts.names),
-                examples_of(contexts.names), joined("A single curve would mislead there:", _give(contexts)),
+                examples_of(contexts.names), join_parts("A single curve would mislead there:", _give(contexts)),
             )  # fmt: skip
 
 
@@ -326,7 +326,7 @@ def _mixed(log: ClickLog, contexts: Contexts) -> Iterator[Finding]:
         f"In {count:,} of {log.n_sessions:,} sessions several documents stand at one position, one for each "
         f"{contexts.called}: positions start over in each, so they are not positions of one list."
     )
-    remedy = joined("The same position is a different place in each:", _give(contexts))
+    remedy = join_parts("The same position is a different place in each:", _give(contexts))
     yield Finding("mixed-positions", "warning", sentence, count, examples_of(contexts.names), remedy)
 
 

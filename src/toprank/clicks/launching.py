@@ -43,7 +43,7 @@ from toprank.compute import FloatArray, IntArray
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData, check_data
 from toprank.data.slices import LEAST, By, Sliceable
-from toprank.errors import DataError, Remedy, UnknownNameError, joined
+from toprank.errors import DataError, Remedy, UnknownNameError, join_parts
 from toprank.evaluation import Comparison, compare
 from toprank.monitoring import monitor
 from toprank.significance import Interval
@@ -430,7 +430,7 @@ def _scored(ranker: Any, data: RankingData, name: str) -> tuple[FloatArray, Cost
         start = time.process_time()
         scores = np.asarray(ranker.predict(data), dtype=np.float64)
     except DataError as problem:
-        raise DataError(joined(f"The model '{name}' does not fit these data.", problem.args[0])) from None
+        raise DataError(join_parts(f"The model '{name}' does not fit these data.", problem.args[0])) from None
     seconds = (time.process_time() - start) / data.n_queries
     return scores, Cost(_size(ranker), seconds)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from toprank.cluster.cluster import Cluster, Parts, connect, read
 from toprank.cluster.dataset import Placed, QueriesMovedWarning
-from toprank.errors import ClusterError, needs
+from toprank.errors import ClusterError, require_extra
 
 if TYPE_CHECKING:
     from toprank.rankers.neural.ranker import NeuralRanker
@@ -33,7 +33,7 @@ __all__ = [
 
 def fit_distributed(ranker: NeuralRanker, data: Any, **options: Any) -> NeuralRanker:
     """Train a `NeuralRanker` under ``torchrun``; see `toprank.cluster.neural_group.fit_distributed`."""
-    needs("torch", "neural", "fit_distributed")
+    require_extra("torch", "neural", "fit_distributed")
     from toprank.cluster.neural_group import fit_distributed as fit
 
     return fit(ranker, data, **options)

@@ -30,7 +30,7 @@ from toprank.data.roles import ROLES
 from toprank.data.store import is_store, open_store
 from toprank.data.tables.sources import files_in
 from toprank.data.unjudged import Unjudged
-from toprank.errors import ClusterError, DataError, UnknownNameError, needs, warn_user
+from toprank.errors import ClusterError, DataError, UnknownNameError, require_extra, warn_user
 from toprank.evaluation.result import Evaluation
 from toprank.evaluation.scores import Metrics
 from toprank.metrics.conventions import Convention
@@ -62,7 +62,7 @@ def connect(
 
     Use it in a ``with`` statement, or `close` it.
     """
-    distributed = needs("distributed", "cluster", "tr.cluster")
+    distributed = require_extra("distributed", "cluster", "tr.cluster")
     _check_settings(patience, checkpoint)
     settings: dict[str, Any] = {"patience": patience, "checkpoint": checkpoint}
     if workers is not None:

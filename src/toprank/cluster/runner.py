@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from typing_extensions import override
 
-from toprank.errors import ClusterError, needs
+from toprank.errors import ClusterError, require_extra
 
 T = TypeVar("T")
 
@@ -182,7 +182,7 @@ class Runner:
 
     def _wait(self, futures: Sequence[Any], homes: Sequence[str]) -> None:
         """Wait until all are done or one has failed; watch the cluster meanwhile."""
-        distributed = needs("distributed", "cluster", "tr.cluster")
+        distributed = require_extra("distributed", "cluster", "tr.cluster")
         waiting, last_seen = list(futures), time.monotonic()
         while waiting:
             try:
@@ -248,7 +248,7 @@ class Runner:
                 )
 
     def _explained(self, problem: Exception) -> Exception:
-        distributed = needs("distributed", "cluster", "tr.cluster")
+        distributed = require_extra("distributed", "cluster", "tr.cluster")
         if isinstance(problem, distributed.scheduler.KilledWorker):
             return ClusterError(
                 f"A task ({problem.task}) was given up: the workers that tried it died one after another, most often "

@@ -20,7 +20,7 @@ from toprank.cluster.work import WorkerRows, bound_part, in_sentences
 from toprank.compute import FloatArray
 from toprank.data.concatenation import concatenate
 from toprank.data.dataset import RankingData, check_finite
-from toprank.errors import needs
+from toprank.errors import require_extra
 from toprank.evaluation.scores import Judge
 from toprank.metrics.parsing import parse
 from toprank.rankers.early_stopping import BoosterStopping, PriorTraining
@@ -36,7 +36,7 @@ def train_share(
     rows: Sequence[WorkerRows], valid: Sequence[WorkerRows], plan: BoostingPlan, place: Place, state: Checkpoint | None
 ) -> Checkpoint | None:
     """Make the rounds together with the other trainers; the first one returns the model."""
-    client = needs("distributed", "cluster", "tr.cluster").get_client()
+    client = require_extra("distributed", "cluster", "tr.cluster").get_client()
     attempt = StartSign(place.attempt, client)
     if not attempt.begin(place.rank):
         raise LeftAloneError("the training was given up before this trainer began")

@@ -25,7 +25,7 @@ from toprank.cluster.runner import LostError, Runner, gone
 from toprank.cluster.scoring import judged_top, settled_top
 from toprank.cluster.work import Whole
 from toprank.compute import FloatArray
-from toprank.errors import ClusterError, DataError, needs, warn_user
+from toprank.errors import ClusterError, DataError, require_extra, warn_user
 from toprank.losses import Loss
 from toprank.metrics.conventions import Convention
 from toprank.rankers.early_stopping import Round, TrainingProgress
@@ -73,7 +73,7 @@ class Checkpoints:
     """The last checkpoint, and the client's wish to stop."""
 
     def __init__(self, name: str, client: Any) -> None:
-        distributed = needs("distributed", "cluster", "tr.cluster")
+        distributed = require_extra("distributed", "cluster", "tr.cluster")
         self._note = distributed.Variable(f"{name}-checkpoint", client=client)
         self._round = distributed.Variable(f"{name}-round", client=client)
         self._stop = distributed.Event(f"{name}-stop", client=client)
@@ -133,7 +133,7 @@ class StartSign:
         self._asked, self._up = float("-inf"), True
 
     def _event(self, name: str) -> Any:
-        return needs("distributed", "cluster", "tr.cluster").Event(f"{self._name}-{name}", client=self._client)
+        return require_extra("distributed", "cluster", "tr.cluster").Event(f"{self._name}-{name}", client=self._client)
 
     def open(self) -> None:
         """Put the sign up."""

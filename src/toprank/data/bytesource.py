@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toprank.data.decompression import gunzip, unzstd
-from toprank.errors import DataError, FileError, FormatError, became_shorter, joined
+from toprank.errors import DataError, FileError, FormatError, became_shorter, join_parts
 
 Bytes = npt.NDArray[np.uint8]
 _Numbered = tuple[int, bytes]
@@ -284,7 +284,7 @@ def check_size(
     """
     if n_bytes > max(_ALWAYS_ALLOWED, _ALLOWED_TIMES_TEXT * text_bytes):
         sizes = f"{n_bytes / 2**20:,.0f} MiB for {text_bytes / 2**20:,.1f} MiB of text."
-        raise fault(joined(f"{what} would take {sizes}", remedy))
+        raise fault(join_parts(f"{what} would take {sizes}", remedy))
 
 
 def file_signature(path: PathLike) -> tuple[int, int, int] | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 from toprank.data.texts import TextRoles
-from toprank.errors import DataError, Remedy, joined
+from toprank.errors import DataError, Remedy, join_parts
 
 Choice = str | Literal[False] | None
 """The column of a role: its name; False if there is none; None if that is not decided."""
@@ -239,7 +239,7 @@ def _infer(keyword: str, names: Sequence[str], needed: bool, given: Roles) -> Ch
     raise DataError(
         f"No column looks like the {keyword}. The columns are: {in_short(names)}. Only one called "
         f"{_either(ROLES[keyword].inferred_from)} is taken without being asked.",
-        remedy=joined(
+        remedy=join_parts(
             Remedy(f"Give {{{keyword}}},", f"Call it '{keyword}'.", **{keyword: "COLUMN"}),
             Remedy(f"or {{{keyword}}} {meaning}.", "", **{keyword: False}),
             *([] if words is None else [Remedy("If rows with equal words are one query, give {qid}.", "", qid=words)]),

@@ -14,7 +14,7 @@ from toprank.data.carried import Carried, column_of, for_each_query
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries
 from toprank.data.query_values import listed
-from toprank.errors import DataError, Remedy, UnknownNameError, joined
+from toprank.errors import DataError, Remedy, UnknownNameError, join_parts
 
 LEAST = 20
 """Queries that a slice needs to be tested: with fewer, intervals promise more than they keep, and tests miss much."""
@@ -91,7 +91,7 @@ class Sliceable:
             raise UnknownNameError("carried column", name, (*self.carried, "head:documents"))
         raise DataError(
             f"The data carry no column '{name}' to slice by. Read them from a table with",
-            remedy=joined(
+            remedy=join_parts(
                 Remedy("{carry},", carry=[name]),
                 Remedy("give one value for each query,", ""),
                 "or slice by head:documents.",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-from toprank.errors import needs
+from toprank.errors import require_extra
 
 FORMATS = ("png", "pdf")
 _PIXELS_PER_INCH, _POINTS_PER_INCH = 96.0, 72.0
@@ -24,7 +24,7 @@ Style = dict[str, str]
 
 def needs_matplotlib() -> None:
     """Refuse to go on without matplotlib."""
-    needs("matplotlib", "plots", "Saving a plot as PNG or PDF")
+    require_extra("matplotlib", "plots", "Saving a plot as PNG or PDF")
 
 
 def redrawn(svg: str, css: str, paper: Mapping[str, str], kind: str) -> bytes:

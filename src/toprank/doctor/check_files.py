@@ -11,7 +11,7 @@ from toprank.data.bytesource import TABLES, PathLike, listed_paths, open_bytes
 from toprank.data.dataset import RankingData
 from toprank.doctor.examination import check_options, report_on
 from toprank.doctor.findings import Finding, Report, examples_of, some
-from toprank.errors import DataError, Remedy, ToprankError, joined
+from toprank.errors import DataError, Remedy, ToprankError, join_parts
 
 
 def split_queries_finding(
@@ -29,7 +29,7 @@ def split_queries_finding(
         remedy = "Tables are grouped by query when they are read; scores made elsewhere stay in the order of the table."
         return Finding("split-queries", "note", sentence, len(scattered), examples_of(scattered), remedy)
     regroup = Remedy("{regroup},", regroup=True)
-    remedy = joined("Sort the rows by query, or read with", regroup, "as was done for the rest of this report.")
+    remedy = join_parts("Sort the rows by query, or read with", regroup, "as was done for the rest of this report.")
     return Finding("split-queries", "problem", sentence, len(scattered), examples_of(scattered), remedy)
 
 

@@ -25,7 +25,7 @@ from toprank.data.synthetic import Words, mixed_words
 from toprank.doctor.findings import Finding, Report, Severity, Subject, about_some, agreeing, examples_of
 from toprank.doctor.scan import Examined, Mask, scan
 from toprank.doctor.splits import between_findings
-from toprank.errors import DataError, Remedy, joined
+from toprank.errors import DataError, Remedy, join_parts
 from toprank.evaluation.scores import Judge
 from toprank.metrics.conventions import Gain
 from toprank.metrics.graded import NDCG
@@ -48,7 +48,7 @@ def features_findings(examined: Examined) -> Iterator[Finding]:
     yield from some_features(constant, "constant-features", "warning", phrase, remedy)
     yield from _duplicate_features(examined, ~constant)
     phrase = "has|have one level in each query, and in most queries one of its|their own"
-    remedy = joined(
+    remedy = join_parts(
         "Leave them out, or carry them along: no document stands above another by them, and trees learn queries by "
         "heart. The words of queries are matched with those of documents by",
         Remedy("{text}.", "{query_text} and {document_text}.", text=..., query_text=..., document_text=...),
@@ -59,7 +59,7 @@ def features_findings(examined: Examined) -> Iterator[Finding]:
     yield from some_features(look.infinite > 0, "infinite-features", "problem", phrase, remedy)
     missing = int(look.missing.sum())
     phrase = f"has|have missing values: {missing:,} NaN, {missing / max(1, n * width):.1%} of all"
-    remedy = joined(
+    remedy = join_parts(
         "Trees learn where to send missing values; linear models and networks take the mean of the feature. If a value "
         "that is absent from the text means 0, read it with",
         Remedy("{missing}.", missing="zero"),

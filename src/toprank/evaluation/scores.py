@@ -16,7 +16,7 @@ from toprank.data.row_order import Order, order_beside_labels
 from toprank.data.slices import Sliceable
 from toprank.data.unjudged import UNJUDGED, Unjudged, choose_a_rule, settled
 from toprank.data.warnings import warn_one_query
-from toprank.errors import DataError, Remedy, joined
+from toprank.errors import DataError, Remedy, join_parts
 from toprank.evaluation.result import Evaluation
 from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.measure import Measure, Rules, View
@@ -298,6 +298,6 @@ def _tie_order(data: RankingData) -> IntArray:
         problem = "This convention orders tied documents by their ids, but the data have none."
         of_table = "Name the column of a table that holds them with {document_id},"
         give = Remedy("Give document_ids,", of_table, document_id=...)
-        raise DataError(problem, remedy=joined(give, "or choose another convention."))
+        raise DataError(problem, remedy=join_parts(give, "or choose another convention."))
     _, rank = np.unique(data.document_ids, return_inverse=True)
     return np.lexsort((-rank.reshape(-1), data.queries.document_query))

@@ -10,7 +10,7 @@ results     per-query numbers, and everything that is made of them
 tables      the results as a tidy table, as text, Markdown and LaTeX
 """
 
-from toprank.lazy_imports import door
+from toprank.lazy_imports import lazy_exports
 
-_HOMES, __getattr__ = door(__name__)
+_HOMES, __getattr__ = lazy_exports(__name__)
 __all__ = [*_HOMES]

@@ -19,7 +19,7 @@ from toprank.data.dataset import RankingData
 from toprank.data.folds import Fold
 from toprank.data.slices import Sliceable, pooled_slices
 from toprank.display.progress import NOW_AND_THEN, ProgressLine
-from toprank.errors import DataError, joined
+from toprank.errors import DataError, join_parts
 from toprank.evaluation.result import Evaluation
 from toprank.evaluation.scores import evaluate
 from toprank.experiment.datasets import Dataset
@@ -239,9 +239,9 @@ class _Run:
         values, reasons = self._evaluated(place, np.zeros(place.test.n_documents))
         if values:
             return
-        why = joined(
+        why = join_parts(
             "Nothing can be judged here, since no convention that was asked for applies.",
-            *(joined(f"{name}:", problem) for name, problem in reasons.items()),
+            *(join_parts(f"{name}:", problem) for name, problem in reasons.items()),
         )
         for key, (entry, _) in place.missing.items():
             self.errors[key] = why

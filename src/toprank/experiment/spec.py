@@ -19,8 +19,8 @@ from toprank.metrics.conventions import CONVENTIONS, Convention
 from toprank.metrics.parsing import parse, parse_all
 from toprank.model_selection import AUTO
 from toprank.model_selection.automatic import AutoRanker
-from toprank.model_selection.grid import select
-from toprank.model_selection.result import Choice
+from toprank.model_selection.grid import grid_search
+from toprank.model_selection.result import SelectionResult
 from toprank.rankers.base import Ranker
 from toprank.systems import System, get
 
@@ -123,7 +123,7 @@ class Entry:
         if seed is not None:
             options["seed"] = seed
         rest: dict[str, Any] = {"metric": metric, "convention": _called(convention), "threads": threads, **options}
-        choice = select(self.system, fold.train, fold.valid, **rest)
+        choice = grid_search(self.system, fold.train, fold.valid, **rest)
         rules = Convention.of(convention).name
         return Chosen(choice.ranker, choice.options, choice.metric, rules, choice.value, _tried(choice))
 
@@ -138,7 +138,7 @@ class Entry:
         ranker.set_params(**{name: value for name, value in changes.items() if name in known})
         ranker.fit(fold.train, valid=fold.valid)
         if isinstance(ranker, AutoRanker):
-            choice = ranker.choice_
+            choice = ranker.selection_
             chosen = {"chosen": choice.name}
             return Chosen(ranker.ranker_, chosen, choice.metric, choice.convention, choice.value, _tried(choice))
         judged = ranker.get_params(deep=False).get("metric")
@@ -159,7 +159,7 @@ def _called(convention: str | Convention) -> Any:
 _UNTOLD = ("number", "name", "options", "value", "state", "seconds", "remark")
 
 
-def _tried(choice: Choice) -> list[dict[str, Any]]:
+def _tried(choice: SelectionResult) -> list[dict[str, Any]]:
     """A row for each trial that was judged: its hyper-parameters, or the candidate, and `valid`, the metric."""
     judged = [row for row in choice.trials if row["value"] is not None]
     several = len({row["name"] for row in judged}) > 1
@@ -249,7 +249,7 @@ class Experiment:
             one to test, one to choose on, the rest to train), a list of `Fold`, or a mapping from names to these.
         systems: names, or a mapping from names to a name, a `System`, a pair (name, options to fix), or an unfitted
             ranker. Systems search their grid; a ranker is fitted as it is, with `valid=` the validation data.
-            ``"auto"`` is an `AutoRanker`, which chooses anew in each fold; ``("auto", {"budget":
+            ``"auto"`` is an `AutoRanker`, which chooses anew in each fold; ``("auto", {"time_budget":
             60.0})`` gives it less time.
         metrics: what to report on the test data.
         conventions: the rules to report them under; one or several.

@@ -5,7 +5,7 @@ moved each document, `changes` what would lift one above another, `importance` w
 `effect` how the score runs along one feature.
 """
 
-from toprank.lazy_imports import door
+from toprank.lazy_imports import lazy_exports
 
-_HOMES, __getattr__ = door(__name__)
+_HOMES, __getattr__ = lazy_exports(__name__)
 __all__ = [*_HOMES]

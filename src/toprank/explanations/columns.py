@@ -128,7 +128,7 @@ def feature_number(ranker: Ranker, data: RankingData, feature: Any) -> int:
     return int(feature)
 
 
-def feature_named(ranker: Ranker, data: RankingData, text: str) -> str:
+def find_feature(ranker: Ranker, data: RankingData, text: str) -> str:
     """Return the feature that a text means: its name, or for features without names its number in LETOR's files."""
     names = feature_names(ranker, data)
     return f"feature {text}" if text not in names and f"feature {text}" in names else text

@@ -36,50 +36,52 @@ class Importance(Record):
 
     Attributes:
         metric: The metric.
-        base: The mean of the metric as the ranking is.
+        baseline_score: The mean of the metric as the ranking is.
         features: The names of the features, the most important first.
-        drops: The mean losses; above 0 if shuffling makes the ranking worse.
+        importances: The mean losses; above 0 if shuffling makes the ranking worse.
         intervals: The intervals of the losses, over queries.
         p: P-values of "shuffling changes nothing", corrected for the number of features (Holm).
         per_query: The losses, (features, queries); NaN for a query that does not count.
         confidence: The confidence level of the intervals.
-        how: The rule, the repeats and the seed, in words.
+        description: The rule, the n_repeats and the seed, in words.
     """
 
     metric: str
-    base: float
+    baseline_score: float
     features: tuple[str, ...]
-    drops: FloatArray
+    importances: FloatArray
     intervals: Interval[FloatArray]
     p: FloatArray
     per_query: FloatArray
     confidence: float
-    how: str
+    description: str
 
     json_names: ClassVar = {"_frame_rows": "features"}
-    json_hidden: ClassVar = frozenset({"features", "drops", "intervals", "p", "per_query"})
+    json_hidden: ClassVar = frozenset({"features", "importances", "intervals", "p", "per_query"})
     json_properties: ClassVar = ("summary", "_frame_rows")
 
     @property
-    def shown_by_test(self) -> tuple[str, ...]:
+    def significant(self) -> tuple[str, ...]:
         """The features whose loss is significant and above 0."""
         level = round(1 - self.confidence, 12)
-        return tuple(name for name, p, d in zip(self.features, self.p, self.drops, strict=True) if p <= level and d > 0)
+        return tuple(
+            name for name, p, d in zip(self.features, self.p, self.importances, strict=True) if p <= level and d > 0
+        )
 
     def _rows(self) -> list[tuple[str, float, float, float, float]]:
-        numbers = (values.tolist() for values in (self.drops, *self.intervals, self.p))
+        numbers = (values.tolist() for values in (self.importances, *self.intervals, self.p))
         return list(zip(self.features, *numbers, strict=True))
 
     @property
     def summary(self) -> str:
         """The most important feature, and how many matter."""
-        mattering = self.shown_by_test
+        mattering = self.significant
         if not mattering:
             return f"No feature is shown to matter to {self.metric} on these queries."
         i, (low, high) = self.features.index(mattering[0]), self.intervals
         return (
-            f"{mattering[0]} matters most: shuffled, {self.metric} loses {self.drops[i]:.4f} of {self.base:.4f} "
-            f"[{low[i]:.4f}, {high[i]:.4f}]. {len(mattering)} of {len(self.features)} "
+            f"{mattering[0]} matters most: shuffled, {self.metric} loses {self.importances[i]:.4f} of "
+            f"{self.baseline_score:.4f} [{low[i]:.4f}, {high[i]:.4f}]. {len(mattering)} of {len(self.features)} "
             f"feature{'s are' if len(self.features) > 1 else ' is'} shown to matter."
         )
 
@@ -92,11 +94,11 @@ class Importance(Record):
         table = Table(header, rows, names=1)
         left = len(self.features) - _SHOWN
         more = f" {left:,} more features are in to_frame()." if left > 0 else ""
-        return [self.summary, table, self.how + more]
+        return [self.summary, table, self.description + more]
 
     def _columns(self) -> dict[str, list[Any]]:
         """Return a row for each feature, the most important first."""
-        columns = {"drop": self.drops, "low": self.intervals.low, "high": self.intervals.high, "p": self.p}
+        columns = {"drop": self.importances, "low": self.intervals.low, "high": self.intervals.high, "p": self.p}
         return {"feature": list(self.features)} | {name: values.tolist() for name, values in columns.items()}
 
     @property
@@ -112,14 +114,14 @@ class Importance(Record):
         return signed_bars(f"Importance of features to {self.metric}", rows, f"loss of {self.metric} when shuffled")
 
 
-def importance(
+def permutation_importance(
     ranker: Ranker,
     data: RankingData,
     metric: str = "ndcg@10",
     *,
     features: Iterable[str | int] | str | int | None = None,
-    rule: Literal["within", "across"] = "within",
-    repeats: int = 5,
+    shuffle: Literal["within", "across"] = "within",
+    n_repeats: int = 5,
     confidence: float = 0.95,
     seed: int = 0,
     threads: int | None = None,
@@ -127,7 +129,7 @@ def importance(
 ) -> Importance:
     """Measure the permutation importance of features: how much of a metric is lost if their values are shuffled.
 
-    The loss of a query is its metric less the mean of its metric over `repeats` shuffles. Losses are paired by query:
+    The loss of a query is its metric less the mean of its metric over `n_repeats` shuffles. Losses are paired by query:
     intervals are studentized bootstraps over queries, p-values those of the randomization test, corrected by Holm.
 
     Args:
@@ -135,23 +137,23 @@ def importance(
         data: labeled data, best some that the ranker was not trained on.
         metric: the metric that judges the ranking.
         features: names or numbers of the features to look at; None: all.
-        rule: ``within``: shuffle values among the documents of each query; ``across``: among all documents, which also
-            shows what a feature that is constant in every query does by its interactions.
-        repeats: shuffles of each feature.
+        shuffle: ``within`` (default) shuffles values among the documents of each query; ``across`` shuffles them among
+            all documents, which also shows the interactions of features that are constant within queries.
+        n_repeats: number of shuffles of each feature. Default 5.
         confidence: the confidence level of the intervals.
         seed: the seed of the shuffles.
         threads: number of threads; results do not depend on it.
         **evaluate_options: options of `toprank.evaluate` (`convention`, `unjudged` …).
 
-    Cost: repeats × features times scoring and judging the data.
+    Cost: n_repeats × features times scoring and judging the data.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, n_features=3, irrelevant=1, seed=0)
-    >>> importance = tr.importance(tr.LinearRanker("ListNet").fit(data), data)
-    >>> len(importance.features), bool(importance.drops[0] > 0)
+    >>> importance = tr.permutation_importance(tr.LinearRanker("ListNet").fit(data), data)
+    >>> len(importance.features), bool(importance.importances[0] > 0)
     (3, True)
     """
-    _check(ranker, data, rule, repeats, confidence, seed)
+    _check(ranker, data, shuffle, n_repeats, confidence, seed)
     translated = ranker.translated(data)
     names = feature_names(ranker, data)
     wanted = [features] if isinstance(features, str | int) else features
@@ -170,27 +172,27 @@ def importance(
         after = evaluate(ranker.predict(rows), translated, metric, **options)
         return sign * (np.asarray(before.per_query[measured]) - np.asarray(after.per_query[measured]))
 
-    losses = _losses(translated, columns, loss, rule, repeats, seed)
-    scope = f"{rule} {'queries' if rule == 'within' else 'all documents'}"
+    losses = _losses(translated, columns, loss, shuffle, n_repeats, seed)
+    scope = f"{shuffle} {'queries' if shuffle == 'within' else 'all documents'}"
     how = (
-        f"Each feature was shuffled {repeats} times {scope} (seed {seed}), {len(before.qids):,} queries; intervals by "
-        f"studentized bootstrap over queries ({_RESAMPLES:,} resamples), p by the randomization test."
+        f"Each feature was shuffled {n_repeats} times {scope} (seed {seed}), {len(before.qids):,} queries; intervals "
+        f"by studentized bootstrap over queries ({_RESAMPLES:,} resamples), p by the randomization test."
     )
     tested = _TestedLosses.of(losses, confidence, {"seed": seed, "threads": threads})
     order = np.argsort(-tested.means, kind="stable")
     low, high = tested.ends[:, order]
     return Importance(
         metric=measured,
-        base=before.mean[measured],
+        baseline_score=before.mean[measured],
         features=tuple(names[columns[place]] for place in order.tolist()),
-        drops=tested.means[order],
+        importances=tested.means[order],
         intervals=Interval(
             tested.means[order], low, high, confidence, losses.shape[1], tested.detail, f"loss of {measured}"
         ),
         p=tested.p[order],
         per_query=losses[order],
         confidence=confidence,
-        how=how,
+        description=how,
     )
 
 
@@ -198,14 +200,14 @@ def _losses(
     data: RankingData,
     columns: list[int],
     loss: Callable[[RankingData], FloatArray],
-    rule: str,
-    repeats: int,
+    shuffle: str,
+    n_repeats: int,
     seed: int,
 ) -> FloatArray:
     """Return the mean loss of each query over the shuffles of each column, (columns, queries)."""
     shuffled, losses = _Shuffled(data), []
     for number in columns:
-        orders = (_shuffle(data, rule, np.random.default_rng((seed, number, repeat))) for repeat in range(repeats))
+        orders = (_shuffle(data, shuffle, np.random.default_rng((seed, number, repeat))) for repeat in range(n_repeats))
         losses.append(np.mean([loss(shuffled.column(number, order)) for order in orders], axis=0))
         shuffled.restore(number)
     return np.array(losses)
@@ -229,20 +231,20 @@ class _TestedLosses(NamedTuple):
         return cls(np.nanmean(losses, axis=1), ends, p, intervals[0].detail)
 
 
-def _check(ranker: Ranker, data: Any, rule: str, repeats: int, confidence: float, seed: int) -> None:
+def _check(ranker: Ranker, data: Any, shuffle: str, n_repeats: int, confidence: float, seed: int) -> None:
     check_is_fitted(ranker)
     if not isinstance(data, RankingData):
         raise DataError("importance needs a RankingData with labels: tr.RankingData(X, y, qid=qid).")
-    if rule not in _RULES:
-        raise UnknownNameError("rule of shuffling", str(rule), _RULES)
-    check_whole("repeats", repeats, 1)
+    if shuffle not in _RULES:
+        raise UnknownNameError("rule of shuffling", str(shuffle), _RULES)
+    check_whole("n_repeats", n_repeats, 1)
     check_number("confidence", confidence, above=0.5, below=1)
     check_whole("seed", seed, 0)
 
 
-def _shuffle(data: RankingData, rule: str, rng: np.random.Generator) -> IntArray:
+def _shuffle(data: RankingData, shuffle: str, rng: np.random.Generator) -> IntArray:
     """Return for each row the row whose value it gets."""
-    if rule == "across":
+    if shuffle == "across":
         return rng.permutation(data.n_documents)
     return np.lexsort((rng.random(data.n_documents), data.queries.document_query))
 

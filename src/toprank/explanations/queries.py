@@ -15,8 +15,8 @@ from toprank.display.pictures import Picture, signed_bars
 from toprank.display.record import Record
 from toprank.display.tables import Part, Table
 from toprank.explanations.columns import FeatureColumns, signed
-from toprank.explanations.counterfactuals import Changes, changes_of
 from toprank.explanations.explained_query import ExplainedDocument, ExplainedQuery
+from toprank.explanations.feature_changes import Counterfactuals, counterfactuals_of
 from toprank.rankers.base import Ranker
 from toprank.rankers.contributions import AdditiveTerms, Sampling
 
@@ -54,7 +54,7 @@ class QueryExplanation(Record):
     mean: float
     against: str
     method: str
-    changes: tuple[Changes, ...] = ()
+    changes: tuple[Counterfactuals, ...] = ()
     caveats: tuple[str, ...] = ()
 
     json_names: ClassVar = {"_documents": "documents"}
@@ -138,7 +138,9 @@ def _largest(values: FloatArray) -> list[int]:
     return order
 
 
-def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, seed: int = 0) -> QueryExplanation:
+def explain_query(
+    ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, seed: int = 0
+) -> QueryExplanation:
     """Tell what moved each document of a query, and what would change the order of the first ones.
 
     The contributions to a document are the mean of those of `Ranker.explain` against all documents of the query, itself
@@ -155,7 +157,7 @@ def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, s
 
     >>> import toprank as tr
     >>> data = tr.RankingData([[3.0], [1.0], [2.0]], [2, 0, 1], feature_names=["sales"])
-    >>> explanation = tr.explanations.query(tr.LinearRanker("ListNet").fit(data), data)
+    >>> explanation = tr.explanations.explain_query(tr.LinearRanker("ListNet").fit(data), data)
     >>> [document.name for document in explanation.documents], explanation.values[1].tolist()
     (['0', '2', '1'], [0.0])
     """
@@ -170,7 +172,10 @@ def query(ranker: Ranker, data: RankingData, qid: Any = None, *, top: int = 5, s
     sampling = Sampling(min(max(_SCORED // cost, 4), _PERMUTATIONS), seed).checked()
     terms = ranker.contributions(explained.part, order, against, sampling)
     columns = FeatureColumns(ranker, ranker.translated(data))
-    lifts = [changes_of(explained, explained.order[i], explained.order[i + 1], columns) for i in range(min(top, n - 1))]
+    lifts = [
+        counterfactuals_of(explained, explained.order[i], explained.order[i + 1], columns)
+        for i in range(min(top, n - 1))
+    ]
     return QueryExplanation(
         query=explained.qid,
         documents=tuple(explained.document(row) for row in explained.order),

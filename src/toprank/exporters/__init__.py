@@ -1,6 +1,6 @@
 """Models out: a ranker as a file for another system, checked to score as `predict` does."""
 
-from toprank.lazy_imports import door
+from toprank.lazy_imports import lazy_exports
 
-_HOMES, __getattr__ = door(__name__)
+_HOMES, __getattr__ = lazy_exports(__name__)
 __all__ = [*_HOMES]

@@ -22,7 +22,7 @@ import numpy as np
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData, dense_rows
 from toprank.data.encoding import Level
-from toprank.errors import DataError, Remedy, joined
+from toprank.errors import DataError, Remedy, join_parts
 from toprank.exporters.float32 import LARGEST_SINGLE, least_above, single_number, single_text
 from toprank.exporters.formats import Format, Prepared, compact_json, release
 from toprank.exporters.interpreters import elastic
@@ -145,7 +145,7 @@ def _refuses(engine: str, formula: Formula, server: str | None) -> str | None:
         else f"Use {title} {newest} or later, or train {filled_in(formula)} as in the index."
     )
     does = _what_servers_do(engine, server, "the server")
-    return joined(f"its splits send missing values left and right, and {does}.", remedy)
+    return join_parts(f"its splits send missing values left and right, and {does}.", remedy)
 
 
 def _files(model: EngineModel, rules: Rules) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, UnknownNameError, joined
+from toprank.errors import DataError, UnknownNameError, join_parts
 from toprank.lazy_imports import first_use
 from toprank.rankers.formula import Formula
 from toprank.rankers.trees.forest import TINY
@@ -104,7 +104,7 @@ class Format:
         if server is not None and not self.versioned:
             raise DataError(f"The format {self.name} does not depend on a server; leave its version out.")
         if (reason := self.refusal(formula, server)) is not None:
-            raise DataError(joined(f"The format {self.name} cannot hold this model:", reason))
+            raise DataError(join_parts(f"The format {self.name} cannot hold this model:", reason))
         return self.prepare(formula, server, data)
 
 

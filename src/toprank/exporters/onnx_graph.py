@@ -15,7 +15,7 @@ from toprank import __version__
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
 from toprank.data.encoding import codes_of
-from toprank.errors import needs
+from toprank.errors import require_extra
 from toprank.exporters.formats import Format, Prepared
 from toprank.exporters.onnx_nodes import GraphNodes
 from toprank.exporters.onnx_trees import forest_outputs, ranks_up_to, too_deep
@@ -28,7 +28,7 @@ _ROWS = 1 << 12  # scored at a time
 
 
 def _model(formula: Formula) -> bytes:
-    onnx = needs("onnx", "export", "The format onnx")
+    onnx = require_extra("onnx", "export", "The format onnx")
     from onnx import checker, helper, numpy_helper  # noqa: F401 - `import onnx` alone does not bring them
 
     nodes, double = GraphNodes(onnx), onnx.TensorProto.DOUBLE
@@ -333,7 +333,7 @@ def _scores(path: Path, X: FloatArray, features: tuple[str, ...]) -> FloatArray:
 
 def _levels(path: Path) -> dict[str, list[str]]:
     """Return the levels of the categories that a file takes as texts; `format`, or onnx would go by the file's name."""
-    onnx = needs("onnx", "export", "The format onnx")
+    onnx = require_extra("onnx", "export", "The format onnx")
     properties = {entry.key: entry.value for entry in onnx.load(str(path), format="protobuf").metadata_props}
     levels: dict[str, list[str]] = json.loads(properties.get("levels", "{}"))
     return levels

@@ -8,7 +8,7 @@ A loss is a frozen value: `losses.ListNet(alpha=2.0)`. Bound to data it judges s
 1.0986
 """
 
-from toprank.lazy_imports import door
+from toprank.lazy_imports import lazy_exports
 
-_HOMES, __getattr__ = door(__name__)
+_HOMES, __getattr__ = lazy_exports(__name__)
 __all__ = [*_HOMES]

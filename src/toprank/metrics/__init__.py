@@ -5,7 +5,7 @@
 NDCG(k=10, gain=None, discount=None, blank=None)
 """
 
-from toprank.lazy_imports import door
+from toprank.lazy_imports import lazy_exports
 
-_HOMES, __getattr__ = door(__name__)
+_HOMES, __getattr__ = lazy_exports(__name__)
 __all__ = [*_HOMES]

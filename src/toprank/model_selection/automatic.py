@@ -19,7 +19,7 @@ from toprank.model_selection.decision import Decision, StoryFacts, decide, rows_
 from toprank.model_selection.default import MIN_QUERIES, TooFewQueriesWarning, default_choice
 from toprank.model_selection.hold_out import as_data, divide
 from toprank.model_selection.portfolio import PortfolioSearch, RefitPlan, RefittedTrial, portfolio
-from toprank.model_selection.result import Choice
+from toprank.model_selection.result import SelectionResult
 from toprank.model_selection.search import Clock, Interrupts, Refit, Trial, TrialJudge, fit_again, noting
 from toprank.rankers.base import Ranker
 from toprank.rankers.blend import BlendRanker
@@ -44,57 +44,57 @@ class AutoRanker(Ranker):
     `valid` data it trains the default system instead, with a `TooFewQueriesWarning`.
 
     Args:
-        budget: seconds for each `fit`, the last training included. A candidate that is not expected to fit is left out,
-            and any is stopped when its time is over, at the next tree, step or line search; the first, a quick linear
-            one, is always fitted to its end. None: no limit.
+        time_budget: seconds for each `fit`, including the final training. Candidates that are expected to exceed it are
+            skipped, and running ones are stopped at the next tree, step or line search. The first candidate, a fast
+            linear model, is always fitted completely. None: no limit. Default 120.
         max_trials: so many candidates are fitted at most, in the order of the portfolio; None: all. Without a budget
             the same data and seed then give the same bits, however fast the machine is.
         metric: what to choose by.
         seed: decides what is held out, and all sampling of the candidates.
         convention: the rules of the metric.
         blend: whether the best few may be blended; False: the best one is taken.
-        by: a carried column of dates or numbers: the latest quarter is held out instead, see `toprank.split`.
+        time_column: a carried column of dates or numbers: the latest quarter is held out instead, see `toprank.split`.
         threads: number of threads of each candidate.
         verbose: tell each candidate on standard error; in a notebook, in one line that is written over. None: from the
             third second on; False: never.
 
-    After fitting: `choice_` (a `Choice`: what was tried, and why this was taken) and `ranker_` (the ranker that was
-    chosen). Scores, explanations, exports and model files are those of `ranker_`: what was saved is loaded as the
+    Fitted attributes: `selection_`, a `SelectionResult` with all candidates and the reasons for the choice, and
+    `ranker_`, the chosen ranker. Scores, explanations, exports and model files are those of `ranker_`: what was saved is loaded as the
     ranker that was chosen, whose `training_["auto"]` keeps the story. An interrupt from the keyboard ends the search;
     the best of what was fitted until then is the answer.
 
     >>> import toprank as tr
     >>> train, test = tr.split(tr.synthetic(n_queries=60, n_features=4, n_grades=3, seed=0), (0.7, 0.3))
-    >>> ranker = tr.AutoRanker(budget=None, max_trials=2, threads=1).fit(train)
-    >>> ranker.predict(test).shape == (test.n_documents,), ranker.choice_.refitted
+    >>> ranker = tr.AutoRanker(time_budget=None, max_trials=2, threads=1).fit(train)
+    >>> ranker.predict(test).shape == (test.n_documents,), ranker.selection_.refitted
     (True, True)
     """
 
     takes_categories: ClassVar[bool] = True  # each candidate sees to them by itself
 
     ranker_: Ranker
-    choice_: Choice
+    selection_: SelectionResult
 
     def __init__(
         self,
-        budget: float | None = 120.0,
+        time_budget: float | None = 120.0,
         max_trials: int | None = None,
         metric: str = "ndcg@10",
         seed: int = 0,
         *,
         convention: Any = "standard",
         blend: bool = True,
-        by: str | None = None,
+        time_column: str | None = None,
         threads: int | None = None,
         verbose: bool | None = None,
     ) -> None:
-        self.budget = budget
+        self.time_budget = time_budget
         self.max_trials = max_trials
         self.metric = metric
         self.seed = seed
         self.convention = convention
         self.blend = blend
-        self.by = by
+        self.time_column = time_column
         self.threads = threads
         self.verbose = verbose
 
@@ -103,11 +103,11 @@ class AutoRanker(Ranker):
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
         if not isinstance(data, RankingData):
             raise DataError("AutoRanker learns from data in memory, not on a cluster.")
-        clock = Clock(self.budget)
+        clock = Clock(self.time_budget)
         if valid is None and data.n_queries < MIN_QUERIES:
             self._fall_back(data, clock)
             return
-        division = divide(data, valid, seed=int(self.seed), by=self.by, holdout=_HELD_OUT)
+        division = divide(data, valid, seed=int(self.seed), time_column=self.time_column, holdout=_HELD_OUT)
         [(learned, judged, _)] = division.rounds
         _check_labels(learned, "train")
         _check_labels(judged, "held-out part of train" if valid is None else "valid")
@@ -118,7 +118,7 @@ class AutoRanker(Ranker):
         refitting = RefitPlan(0.0 if valid is not None else 1 / (1 - _HELD_OUT), _new_to(learned, data))
         tell = None if quiet else line
         search = PortfolioSearch(judge, clock, entries, refit=refitting, max_trials=self.max_trials, tell=tell)
-        limit = "" if self.budget is None else f" for about {self.budget:g} s"
+        limit = "" if self.time_budget is None else f" for about {self.time_budget:g} s"
         refit, n_fits = None, -1
         # What is left after the choice was fitted again is for further candidates, of which only new ones are fitted.
         while refit is None or (_may_go_on(search, clock, refit) and search.n_fits > n_fits):
@@ -136,15 +136,15 @@ class AutoRanker(Ranker):
 
     def _fall_back(self, data: RankingData, clock: Clock) -> None:
         """Train the default system, and warn: there are too few queries to choose by."""
-        options: dict[str, Any] = {"seconds": clock.left, "seed": int(self.seed), "threads": self.threads}
+        options: dict[str, Any] = {"time_budget": clock.left, "seed": int(self.seed), "threads": self.threads}
         choice = default_choice(data, self.metric, self.convention, **options)
         self.warn_once(choice.summary, TooFewQueriesWarning)
         self._take(choice)
 
-    def _take(self, choice: Choice) -> None:
+    def _take(self, choice: SelectionResult) -> None:
         """Become the ranker of a choice."""
         ranker = choice.ranker
-        self.ranker_, self.choice_, self.interrupted_ = ranker, choice, choice.interrupted
+        self.ranker_, self.selection_, self.interrupted_ = ranker, choice, choice.interrupted
         if ranker.text_ is not None:  # what it sees of words is what it has learned of them
             for name in ("text_", "n_features_in_", "feature_names_in_", "encoding_"):
                 setattr(self, name, getattr(ranker, name))
@@ -158,36 +158,36 @@ class AutoRanker(Ranker):
 
     @override
     def check_parameters(self) -> None:
-        if self.budget is not None:
-            check_number("budget", self.budget, above=0)
+        if self.time_budget is not None:
+            check_number("time_budget", self.time_budget, above=0)
         if self.max_trials is not None:
             check_whole("max_trials", self.max_trials, 1)
         check_whole("seed", self.seed, 0, below=2**31)
         check_flag("blend", self.blend)
 
-    def _chosen(self, decision: Decision, search: PortfolioSearch, refit: Refit) -> Choice:
+    def _chosen(self, decision: Decision, search: PortfolioSearch, refit: Refit) -> SelectionResult:
         """What there is to tell; the ranker keeps the story, too, in what is saved with it."""
         division, seed = search.judge.division, int(self.seed)
         [(learned, judged, _)] = division.rounds
         judge = search.judge.on(judged)
-        drawn = f"drawn by seed {seed}" if self.by is None else f"the latest by '{self.by}'"
+        drawn = f"drawn by seed {seed}" if self.time_column is None else f"the latest by '{self.time_column}'"
         held_out = division.n_held_out is not None
-        facts = StoryFacts(judge, learned.n_queries, drawn if held_out else None, self.budget, refit)
+        facts = StoryFacts(judge, learned.n_queries, drawn if held_out else None, self.time_budget, refit)
         name = f"blend of {len(decision.members)}" if decision.blended else decision.chosen[0].name
-        choice = Choice(
+        choice = SelectionResult(
             ranker=refit.ranker,
             name=name,
             options={},
             metric=judge.name,
             convention=judge.convention.name,
             value=float(np.nanmean(decision.values)),
-            judged_on=division.description,
+            evaluated_on=division.description,
             trials=rows_of(decision) + [trial.row() for trial in search.of("refused", "not tried")],
             sentences=story_of(decision, search, facts),
             stopped=search.stopped,
-            held_out=division.n_held_out,
+            n_held_out=division.n_held_out,
             refitted=refit.ranker is not decision.ranker,
-            budget_bound=search.budget_bound or refit.out_of_time,
+            timed_out=search.timed_out or refit.out_of_time,
             interrupted=search.interrupts.happened or refit.interrupted,
         )
         refit.ranker.training_ |= {
@@ -266,33 +266,33 @@ def auto(
     *,
     metric: str = "ndcg@10",
     convention: str = "standard",
-    budget: float | None = 120.0,
+    time_budget: float | None = 120.0,
     max_trials: int | None = None,
     blend: bool = True,
     seed: int = 0,
     threads: int | None = None,
-    by: str | None = None,
+    time_column: str | None = None,
     verbose: bool | None = None,
-) -> Choice:
-    """`AutoRanker` in one call, which says what its parameters are: the `Choice`, whose `ranker` is the chosen one.
+) -> SelectionResult:
+    """Run `AutoRanker` in one call and return its `SelectionResult`, whose `ranker` is the chosen one.
 
     Args:
         train: data to fit on, also as (X, y, qid).
         valid: data to choose on, likewise, never trained on. None: a quarter of the queries of `train` is held out.
         metric: what to choose by.
         convention: the rules of that metric.
-        budget: seconds for all of it; None: no limit.
+        time_budget: seconds for all of it; None: no limit.
         max_trials: so many candidates at most; None: all.
         blend: whether the best few may be blended; False: the best one is taken.
         seed: decides what is held out, and all sampling of the candidates.
         threads: number of threads of each candidate.
-        by: a carried column of dates or numbers: the latest quarter is held out instead.
+        time_column: a carried column of dates or numbers: the latest quarter is held out instead.
         verbose: whether to tell each candidate on standard error; None: from the third second on.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=60, n_features=4, n_grades=3, seed=0)
-    >>> choice = auto(data, budget=2.0, threads=1)
-    >>> choice.held_out, choice.ranker.predict(data).shape == (data.n_documents,)
+    >>> choice = auto(data, time_budget=2.0, threads=1)
+    >>> choice.n_held_out, choice.ranker.predict(data).shape == (data.n_documents,)
     (15, True)
     """
     train, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
@@ -302,11 +302,19 @@ def auto(
             remedy=Remedy("{valid}: a quarter of the queries is then held out.", valid=...),
         )
     if valid is not None:
-        divide(train, valid, by=by)  # refused in the words of a search
+        divide(train, valid, time_column=time_column)  # refused in the words of a search
     ranker = AutoRanker(
-        budget, max_trials, metric, seed, convention=convention, blend=blend, by=by, threads=threads, verbose=verbose
+        time_budget,
+        max_trials,
+        metric,
+        seed,
+        convention=convention,
+        blend=blend,
+        time_column=time_column,
+        threads=threads,
+        verbose=verbose,
     )
-    return ranker.fit(train, valid=valid).choice_
+    return ranker.fit(train, valid=valid).selection_
 
 
 def _check_labels(data: RankingData, name: str) -> None:
@@ -343,7 +351,7 @@ def _new_to(learned: RankingData, train: RankingData) -> RankingData | None:
 def _may_go_on(search: PortfolioSearch, clock: Clock, refit: Refit) -> bool:
     """Whether there is something left to try, and time for it."""
     stopped = search.interrupts.happened or refit.interrupted
-    return not (search.is_over or stopped) and clock.left > _MAX_IDLE * clock.budget
+    return not (search.is_over or stopped) and clock.left > _MAX_IDLE * clock.time_budget
 
 
 def _on_all(decision: Decision, train: RankingData, clock: Clock, search: PortfolioSearch) -> Refit:

@@ -186,7 +186,7 @@ class StoryFacts(NamedTuple):
     judge: Judge
     trained_on: int
     drawn: str | None
-    budget: float | None
+    time_budget: float | None
     refit: Refit
 
 
@@ -290,7 +290,7 @@ def _left_out(search: PortfolioSearch, facts: StoryFacts) -> list[str]:
     if cut := search.of("cut short"):
         parts.append(f"Cut short for lack of time: {_names(cut)}.")
     first = next((trial for trial in search.trials if trial.seconds is not None), None)
-    if first is not None and facts.budget is not None and (first.seconds or 0.0) > facts.budget:
+    if first is not None and facts.time_budget is not None and (first.seconds or 0.0) > facts.time_budget:
         parts.append(
             f"{first.name} alone took {first.seconds:.1f} s: the first candidate is always fitted to the end, so that "
             "there is an answer."
@@ -300,8 +300,10 @@ def _left_out(search: PortfolioSearch, facts: StoryFacts) -> list[str]:
         parts.append(f"Not tried for lack of time: {_names(late)}.")
     if unasked := [trial for trial in skipped if trial.remark != NO_TIME]:
         parts.append(f"Not tried, since no more than {search.max_trials} were asked for: {_names(unasked)}.")
-    if search.budget_bound or facts.refit.out_of_time:
-        parts.append(f"The budget of {facts.budget:g} s was too short for all, so another run may choose otherwise.")
+    if search.timed_out or facts.refit.out_of_time:
+        parts.append(
+            f"The budget of {facts.time_budget:g} s was too short for all, so another run may choose otherwise."
+        )
     elif not search.interrupts.happened and not facts.refit.interrupted:
         parts.append("Time did not run out, so the same data, seed and threads give the same model.")
     return parts

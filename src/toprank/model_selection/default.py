@@ -13,7 +13,7 @@ from toprank.compute import TimeLimit
 from toprank.data.dataset import RankingData
 from toprank.metrics.conventions import Convention
 from toprank.metrics.parsing import parse
-from toprank.model_selection.result import Choice
+from toprank.model_selection.result import SelectionResult
 from toprank.rankers.base import Ranker
 from toprank.significance.results import queries
 from toprank.systems import DEFAULT, make
@@ -22,7 +22,7 @@ BLENDED_SYSTEMS: tuple[str, ...] = ("ListNet", "YetiRank")
 """The systems of the default blend, a linear ranker and trees: the first entries of the portfolio, in this order."""
 MIN_QUERIES = 10
 """Queries that a choice needs if there are no validation data."""
-DEFAULT_SEARCH: Mapping[str, Any] = {"budget": None, "max_trials": len(BLENDED_SYSTEMS)}
+DEFAULT_SEARCH: Mapping[str, Any] = {"time_budget": None, "max_trials": len(BLENDED_SYSTEMS)}
 """The options of `AutoRanker` by which it fits and blends `BLENDED_SYSTEMS` alone."""
 _MIN_QUERIES_TO_HOLD_OUT = 30  # the smallest training set on which the blend was measured
 
@@ -49,15 +49,15 @@ class TooFewQueriesWarning(UserWarning):
 
 
 def default_choice(
-    data: RankingData, metric: str, convention: str | Convention, *, seconds: float, seed: int, threads: int | None
-) -> Choice:
+    data: RankingData, metric: str, convention: str | Convention, *, time_budget: float, seed: int, threads: int | None
+) -> SelectionResult:
     """Train the default system with its defaults on all queries, and return it as a choice that was not judged."""
     measure, rules = parse(metric), Convention.of(convention)
     name = default_systems(data, None)[-1]
     ranker: Ranker = make(name)
     more = {"seed": seed, "threads": threads}
     ranker.set_params(**{option: more[option] for option in more.keys() & ranker.get_params(deep=False).keys()})
-    with TimeLimit(seconds) as limit:
+    with TimeLimit(time_budget) as limit:
         ranker.fit(data)
     sentence = (
         f"AutoRanker chooses on held-out queries and needs at least {MIN_QUERIES}, but the data have "
@@ -65,17 +65,17 @@ def default_choice(
         "queries to have it choose."
     )
     ranker.training_ |= {"auto": {"chosen": name, "refitted": False, "summary": sentence}}
-    return Choice(
+    return SelectionResult(
         ranker=ranker,
         name=name,
         options={},
         metric=str(measure),
         convention=rules.name,
         value=math.nan,
-        judged_on="no queries",
+        evaluated_on="no queries",
         trials=[],
         sentences=(sentence,),
         stopped="too few queries to choose by",
-        budget_bound=limit.passed,
+        timed_out=limit.passed,
         interrupted=bool(getattr(ranker, "interrupted_", False)),
     )

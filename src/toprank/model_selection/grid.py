@@ -1,7 +1,7 @@
 """Choose hyper-parameters on validation data, and on nothing else.
 
 The best at the edge of a grid may not be the best: where the best penalty lies at one, the search walks on beyond it.
-Papers did not; with `System.exact_grid` neither does the search. And the best on few queries is partly luck: `caution`
+Papers did not; with `System.exact_grid` neither does the search. And the best on few queries is partly luck: `se_rule`
 asks of it to beat the system's default clearly.
 """
 
@@ -24,7 +24,7 @@ from toprank.errors import DataError, count_of, warn_user
 from toprank.evaluation.scores import Judge
 from toprank.losses import make as make_loss
 from toprank.model_selection.hold_out import divide
-from toprank.model_selection.result import Choice
+from toprank.model_selection.result import SelectionResult
 from toprank.model_selection.search import Candidate, Search, Trial, TrialJudge, fit_again, unconverged
 from toprank.model_selection.weights import paired_gain
 from toprank.rankers.base import ConvergenceWarning, Ranker
@@ -36,17 +36,17 @@ _STEPS = 5  # beyond an edge of the grid
 _NAMED = 5  # candidates in a sentence
 
 
-def select(
+def grid_search(
     system: System | str,
     train: RankingData,
     valid: RankingData | None = None,
     *,
     metric: str | None = None,
     convention: str = "standard",
-    caution: float = 0.0,
+    se_rule: float = 0.0,
     threads: int | None = None,
     **options: Any,
-) -> Choice:
+) -> SelectionResult:
     """Search a system's grid: fit on `train`, choose on `valid`, or on a fifth of the queries of `train`.
 
     Where the best penalty lies at an edge of the grid, the search walks on beyond it, a step of the grid at a time, as
@@ -59,7 +59,7 @@ def select(
             the system, else by 0; the choice is then fitted on all.
         metric: what to choose by; None: what the system's source chooses by.
         convention: the rules of the metric.
-        caution: keep the system's default, if it is in the grid, unless the best is better by more than so many
+        se_rule: keep the system's default, if it is in the grid, unless the best is better by more than so many
             standard errors of the differences over the validation queries, and say so in `summary`; 0: keep the best.
         threads: number of threads, over candidates; results do not depend on it (those of trees and networks to
             rounding, where a candidate has several threads to itself).
@@ -67,10 +67,10 @@ def select(
 
     >>> import toprank as tr
     >>> train, valid = tr.split(tr.synthetic(n_queries=60, seed=0), (0.5, 0.5))
-    >>> select("LeastSquares", train, valid).options["l2"] in get("LeastSquares").grid["l2"]
+    >>> grid_search("LeastSquares", train, valid).options["l2"] in get("LeastSquares").grid["l2"]
     True
     """
-    check_number("caution", caution, least=0)
+    check_number("se_rule", se_rule, least=0)
     chosen = system if isinstance(system, System) else get(system)
     options = chosen.plain_options(options)
     seed = int(options.get("seed", 0))
@@ -84,8 +84,8 @@ def select(
     if len(search.combinations) * len(search.penalties or (None,)) > 1:
         judge.check()
     search.run()
-    if caution > 0:
-        search.keep_default(caution)
+    if se_rule > 0:
+        search.keep_default(se_rule)
     return search.choice(train)
 
 
@@ -97,25 +97,25 @@ def choose(
     metric: str,
     threads: int | None = None,
     **options: Any,
-) -> Choice:
-    """Search the grid of a system, see `select`; or fit an unfitted ranker as it is, on its own number of threads."""
+) -> SelectionResult:
+    """Run `grid_search` for a system, or fit an unfitted ranker with its own parameters and number of threads."""
     if isinstance(system, System | str):
-        return select(system, train, valid, metric=metric, threads=threads, **options)
+        return grid_search(system, train, valid, metric=metric, threads=threads, **options)
     if options:
         raise DataError(
             "Hyper-parameters can be fixed only for a system given by name; set those of a ranker on the ranker."
         )
     ranker = unfitted(system).fit(train, valid=valid)
-    value, judged_on = Judge(valid, metric)(ranker.predict(valid)), f"{valid.n_queries:,} queries"
+    value, evaluated_on = Judge(valid, metric)(ranker.predict(valid)), f"{valid.n_queries:,} queries"
     interrupted = bool(getattr(ranker, "was_interrupted", False))
-    return Choice(
+    return SelectionResult(
         ranker=ranker,
         name=type(ranker).__name__,
         options={},
         metric=metric,
         convention="standard",
         value=value,
-        judged_on=judged_on,
+        evaluated_on=evaluated_on,
         trials=[],
         interrupted=interrupted,
     )
@@ -176,30 +176,30 @@ class GridSearch(Search):
         if trial is not None:
             self.trials.extend(self._stops(trial))
 
-    def keep_default(self, caution: float) -> None:
+    def keep_default(self, se_rule: float) -> None:
         """Keep the default unless the best is better by so many standard errors of the differences by query."""
         best, default = self.best, self._default()
         if default is None or default is best or self.interrupts.happened:
             return
         gain = paired_gain(self._per_query(best), self._per_query(default), self.judge.sign)
-        if not math.isnan(gain.error) and gain.in_errors <= caution:  # one query has no spread to compare with
+        if not math.isnan(gain.error) and gain.in_errors <= se_rule:  # one query has no spread to compare with
             self.kept = default
             self.sentences.append(
                 f"The default, {_named(default.options)}, is kept: {_named(best.options)} is better by {gain.mean:.4f} "
                 f"{self.judge.metric} on the validation data, at a standard error of {gain.error:.4f}."
             )
 
-    def choice(self, train: RankingData) -> Choice:
+    def choice(self, train: RankingData) -> SelectionResult:
         """Return the best trial, or the default that was kept, trained to the end.
 
         `train` is all the data, which the choice is fitted on once more if some were held out. A candidate with a loss
         that is not smooth is otherwise solved once more, as the search solved it roughly.
         """
-        kept, held_out, refitted = self.kept or self.best, self.judge.division.n_held_out, False
+        kept, n_held_out, refitted = self.kept or self.best, self.judge.division.n_held_out, False
         ranker, final = kept.ranker, dict(kept.options)
         if self.penalties is not None or "l2" in self.options:
             final["l2"] = getattr(ranker, "l2_", self.options.get("l2"))
-        if held_out is not None and not self.interrupts.happened:
+        if n_held_out is not None and not self.interrupts.happened:
             with self.interrupts:
                 again = self.interrupts.finished(
                     lambda: fit_again(self.system.make(**{**self.shared, **final}), kept.rounds, train)
@@ -216,22 +216,22 @@ class GridSearch(Search):
                 kept, ranker = self.judge.ranked(self._stops(exact))[0], exact.fitted
         if self.lost:
             warn_user(
-                f"select: interrupted; the best of the {len(self.trials)} candidates tried until then is kept.",
+                f"grid_search: interrupted; the best of the {len(self.trials)} candidates tried until then is kept.",
                 ConvergenceWarning,
             )
         ranker.set_params(threads=self.judge.threads)
         rows = [trial.row() for trial in self.trials]
-        return Choice(
+        return SelectionResult(
             ranker=ranker,
             name=self.system.name,
             options=final,
             metric=self.judge.metric,
             convention=self.judge.convention,
             value=float(kept.value or 0.0),
-            judged_on=self.judge.division.description,
+            evaluated_on=self.judge.division.description,
             trials=rows,
             sentences=(*self.sentences, *_short_of_the_optimum(rows)),
-            held_out=held_out,
+            n_held_out=n_held_out,
             refitted=refitted,
             interrupted=self.interrupts.happened,
         )

@@ -30,12 +30,12 @@ def divide(
     *,
     folds: int | None = None,
     seed: int = 0,
-    by: str | None = None,
+    time_column: str | None = None,
     holdout: float = 0.2,
 ) -> DividedData:
     """Judge on validation data, or on so many folds, or on a share of the queries, drawn by the seed or the latest."""
     if valid is not None:
-        _check_given(train, valid, folds, by)
+        _check_given(train, valid, folds, time_column)
         description = f"{count_of(valid.n_queries, 'query')} of validation data"
         return DividedData.given(train, valid, description).for_choosing()
     if folds is not None:
@@ -46,27 +46,29 @@ def divide(
             f"{queries(train.n_queries)} cannot be divided into {n_parts} parts; give",
             remedy=Remedy("{valid} data, or more queries.", valid=...),
         )
-    drawn: dict[str, Any] = {"seed": seed} if by is None else {"by": by}
+    drawn: dict[str, Any] = {"seed": seed} if time_column is None else {"by": time_column}
     if folds is None:
         fraction = max(holdout, 1 / train.n_queries)  # one query at least
         part = part_numbers(train, (1 - fraction, fraction), **drawn)
-        latest = "" if by is None else f", the latest by '{by}'"
+        latest = "" if time_column is None else f", the latest by '{time_column}'"
         words = f"{queries(int((part == 1).sum()))} held out of {train.n_queries:,}{latest}"
         division = Division.holdout(part == 1, words)
-    elif by is None:
+    elif time_column is None:
         part = part_numbers(train, [1 / n_parts] * n_parts, **drawn)
         division = Division.folds(part, f"{queries(train.n_queries)} in {n_parts} folds")
     else:
         period = part_numbers(train, [1 / (n_parts + 1)] * (n_parts + 1), **drawn)
-        division = Division.expanding(period, f"{queries(int((period > 0).sum()))} in {n_parts} folds by '{by}'")
+        division = Division.expanding(
+            period, f"{queries(int((period > 0).sum()))} in {n_parts} folds by '{time_column}'"
+        )
     return division.on(train).for_choosing()
 
 
-def _check_given(train: RankingData, valid: RankingData, folds: int | None, by: str | None) -> None:
-    if by is not None:
+def _check_given(train: RankingData, valid: RankingData, folds: int | None, time_column: str | None) -> None:
+    if time_column is not None:
         raise DataError(
             "Validation data are given, so nothing is held out by time; leave one of the two out:",
-            remedy=Remedy("{valid} or {by}.", valid=..., by=...),
+            remedy=Remedy("{valid} or {time_column}.", valid=..., time_column=...),
         )
     if folds is not None:
         raise DataError("Trials are judged on valid data or on folds, not on both; leave one of them out.")

@@ -12,13 +12,13 @@ from toprank.metrics.parsing import parse
 from toprank.model_selection.search import JUDGED
 
 if TYPE_CHECKING:
-    from toprank.model_selection.result import Choice
+    from toprank.model_selection.result import SelectionResult
 
 _WIDTH, _MARGIN, _BAR, _TITLE, _HISTORY = 760.0, 24, 26, 66, 240
 _LEFT, _RIGHT = 170.0, 60.0  # room for names, room for numbers
 
 
-def picture_of(choice: Choice) -> Picture:
+def picture_of(choice: SelectionResult) -> Picture:
     """Draw the importance of hyper-parameters and the metric of each trial.
 
     Raises:
@@ -35,7 +35,7 @@ def _text(x: float, y: float, words: str, kind: str | None = None) -> Markup:
     return tag("text", words, x=float(x), y=float(y), cls=kind)
 
 
-def _importance_bars(choice: Choice) -> Iterator[Markup]:
+def _importance_bars(choice: SelectionResult) -> Iterator[Markup]:
     yield _text(_MARGIN, 30, f"What mattered to {choice.metric} of {choice.name}", "title")
     yield _text(_MARGIN, 50, "share of the variance over complete trials that each explains by itself", "muted")
     if not choice.importance:
@@ -48,7 +48,7 @@ def _importance_bars(choice: Choice) -> Iterator[Markup]:
         yield _text(end + 6, y + 16, f"{share:.0%}")
 
 
-def _history_plot(choice: Choice, top: float) -> Iterator[Markup]:
+def _history_plot(choice: SelectionResult, top: float) -> Iterator[Markup]:
     """A dot for each trial, and the best so far as a line."""
     by_number = sorted(choice.trials, key=lambda row: row["number"])
     judged = [row for row in by_number if row["value"] is not None]
@@ -58,7 +58,7 @@ def _history_plot(choice: Choice, top: float) -> Iterator[Markup]:
     box = Box(_LEFT, top, _WIDTH - _RIGHT, top + _HISTORY)
     x = Scale(0.0, float(last), box.left, box.right)
     y = Scale(low, high, box.bottom, box.top)  # what lies far from the complete trials is drawn at the edge
-    yield _text(_MARGIN, top - 40, f"{choice.metric} of each trial, on {choice.judged_on}", "title")
+    yield _text(_MARGIN, top - 40, f"{choice.metric} of each trial, on {choice.evaluated_on}", "title")
     yield _text(_MARGIN, top - 20, "line: best so far; pale: pruned; beyond the scale: at its edge", "muted")
     yield tag("path", cls="axis", d=path([(box.left, box.top), (box.left, box.bottom), (box.right, box.bottom)]))
     for value in (low, (low + high) / 2, high):

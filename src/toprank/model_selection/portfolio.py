@@ -182,7 +182,7 @@ class PortfolioSearch(Search):
         return [trial for trial in self.trials if trial.state in states]
 
     @property
-    def budget_bound(self) -> bool:
+    def timed_out(self) -> bool:
         """Whether trials were cut short or left out for lack of time."""
         return any(trial.state == "cut short" or trial.remark == NO_TIME for trial in self.trials)
 
@@ -239,7 +239,7 @@ class PortfolioSearch(Search):
                 yield [self._candidate(entry, self.clock.left if self.ranked else math.inf)]
         if self._time_for_resuming is None:
             self._time_for_resuming = _RESUMING_SHARE * self._usable
-        least = 0.0 if math.isinf(self.clock.budget) else _MIN_SHARE * self.clock.budget
+        least = 0.0 if math.isinf(self.clock.time_budget) else _MIN_SHARE * self.clock.time_budget
         while not self.is_over:
             usable = self._usable
             if usable <= least and self.ranked:

@@ -1,4 +1,4 @@
-"""`Choice`: the ranker that a search settled on, and everything that it tried."""
+"""`SelectionResult`: the ranker that a search settled on, and everything that it tried."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SHOWN = 20  # trials of a table in print
 
 
 @dataclass(frozen=True, repr=False)
-class Choice(Record):
-    """The ranker that `select`, `tune` or `auto` settled on, and everything that was tried; `str` is a table.
+class SelectionResult(Record):
+    """The ranker that `grid_search`, `tune` or `auto` settled on, and everything that was tried; `str` is a table.
 
     `value` is optimistic: it is the best of many on the queries that chose it. What the ranker is worth, other data
     tell.
@@ -32,7 +32,7 @@ class Choice(Record):
         options: the hyper-parameters that were chosen.
         value: the metric of the choice on the queries that judged; where it was `refitted`, of the ranker before that.
             NaN if there were too few queries to choose by.
-        judged_on: which queries judged, in words.
+        evaluated_on: which queries judged, in words.
         trials: a row for each trial: `number`, `name`, `options`, `value`, `seconds`, `remark`, `state` (complete, cut
             short, pruned, failed, interrupted, refused, not tried), and what more its strategy knows: `converged` and
             the `objective` on the training data where a solver ran; `interval`, `queries` and `rounds` of `tune`;
@@ -44,10 +44,9 @@ class Choice(Record):
         importance: how much of the variance of the metric each hyper-parameter explains by itself, as shares of 1,
             largest first (fANOVA, over complete trials of `tune`); empty for fewer than ten trials, or than two for
             each hyper-parameter.
-        held_out: how many queries of the training data were held out to judge; None where they were not, or there were
-            folds.
+        n_held_out: number of training queries held out for evaluation; None with validation data or folds.
         refitted: whether the ranker was then trained on all of the training data, those queries included.
-        budget_bound: whether time ran out; if not, the same data, seed and number of threads give the same ranker.
+        timed_out: whether time ran out; if not, the same data, seed and number of threads give the same ranker.
         interrupted: whether an interrupt from the keyboard ended the search, or the last training after it.
     """
 
@@ -59,15 +58,15 @@ class Choice(Record):
     metric: str
     convention: str
     value: float
-    judged_on: str
+    evaluated_on: str
     trials: list[dict[str, Any]]
     sentences: tuple[str, ...] = ()
     stopped: str = ""
     interval: Interval[float] | None = None
     importance: dict[str, float] = field(default_factory=dict)
-    held_out: int | None = None
+    n_held_out: int | None = None
     refitted: bool = False
-    budget_bound: bool = False
+    timed_out: bool = False
     interrupted: bool = False
 
     @property
@@ -99,7 +98,7 @@ class Choice(Record):
     def _parts(self) -> Sequence[Part]:
         chosen = ", ".join(f"{name}={_cell(value)}" for name, value in self.options.items())
         within = "" if self.interval is None else f" [{self.interval.low:.4f}, {self.interval.high:.4f}]"
-        reached = f"{self.name}: {self.metric} ({self.convention}) {self.value:.4f}{within} on {self.judged_on}"
+        reached = f"{self.name}: {self.metric} ({self.convention}) {self.value:.4f}{within} on {self.evaluated_on}"
         if math.isnan(self.value):
             reached = f"{self.name}, without a comparison"
         shown = [row for row in self.trials if row["state"] in JUDGED]

@@ -52,7 +52,7 @@ class MetricScorer:
         return request
 
     def __repr__(self) -> str:
-        return f"toprank.scorer({self.metric!r}, convention={self.convention!r})"
+        return f"toprank.make_scorer({self.metric!r}, convention={self.convention!r})"
 
 
 def _takes_queries(estimator: Any) -> bool:
@@ -67,13 +67,13 @@ def _takes_queries(estimator: Any) -> bool:
     return "qid" in get_routing_for_object(estimator).consumes("predict", {"qid"})
 
 
-def scorer(metric: str, convention: str = "standard") -> MetricScorer:
+def make_scorer(metric: str, convention: str = "standard") -> MetricScorer:
     """A scikit-learn scorer for a metric under a convention.
 
     It warns where queries that a ranker was fitted to come with other rows, as `Ranker.score` does; inside a pipeline
     that is not seen, since the ranker's rows are not those that the scorer is given.
 
-    >>> scorer("map")
-    toprank.scorer('map', convention='standard')
+    >>> make_scorer("map")
+    toprank.make_scorer('map', convention='standard')
     """
     return MetricScorer(metric, convention)

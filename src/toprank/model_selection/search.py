@@ -86,7 +86,7 @@ class Trial:
         return min(1.0, chosen / n_steps) if chosen and n_steps else 1.0
 
     def row(self) -> dict[str, Any]:
-        """Return the trial as plain values, for `Choice.trials`."""
+        """Return the trial as plain values, for `SelectionResult.trials`."""
         names = ("number", "name", "options", "value", "state", "seconds", "remark")
         row = {name: getattr(self, name) for name in names}
         return {**row, "options": dict(self.options), **self.facts}
@@ -195,8 +195,8 @@ class Interrupts:
 class Clock:
     """A budget of seconds that begins now; None: no limit."""
 
-    def __init__(self, budget: float | None = None) -> None:
-        self.budget, self._begin = math.inf if budget is None else budget, time.perf_counter()
+    def __init__(self, time_budget: float | None = None) -> None:
+        self.time_budget, self._begin = math.inf if time_budget is None else time_budget, time.perf_counter()
 
     @property
     def spent(self) -> float:
@@ -206,7 +206,7 @@ class Clock:
     @property
     def left(self) -> float:
         """Seconds that are left; negative once the budget is overdrawn."""
-        return self.budget - self.spent
+        return self.time_budget - self.spent
 
 
 class PrunedError(Exception):

@@ -120,7 +120,7 @@ def _check_identity(study: Any, identity: Mapping[str, Any], path: Path | None) 
             what = words.format(there=there.get(key), here=identity[key])
             raise DataError(
                 f"{path} holds {what}. Give another storage, or begin a study with a name of its own in the same file:",
-                remedy=Remedy("{study}.", study="another"),
+                remedy=Remedy("{study_name}.", study_name="another"),
             )
 
 

@@ -23,11 +23,11 @@ _MAX_REPORTS = 30  # reports of one training in rounds: Optuna takes millisecond
 _MIN_HOPELESS = 10  # failed trials that end a search without a single success
 
 
-class Standing(NamedTuple):
+class SearchProgress(NamedTuple):
     """What a callback gets after each trial; a callback that returns True ends the search.
 
     Attributes:
-        trial: the trial that was just made: a row of `Choice.trials`.
+        trial: the trial that was just made: a row of `SelectionResult.trials`.
         made: trials of the study so far.
         last: trials that the study is to have.
         best: the best so far.
@@ -60,7 +60,7 @@ class SearchLimits:
 
     n_trials: int
     time_budget: float | None = None
-    callbacks: Sequence[Callable[[Standing], Any]] = ()
+    callbacks: Sequence[Callable[[SearchProgress], Any]] = ()
 
 
 class StudySearch(Search):
@@ -151,7 +151,7 @@ class StudySearch(Search):
             return f"All {count_of(self.limits.n_trials, 'trial')} were made."
         if self.ended:
             return f"A callback ended the search after {made}."
-        return f"The {self.clock.budget:g} seconds were over after {made}."
+        return f"The {self.clock.time_budget:g} seconds were over after {made}."
 
     @override
     def take(self, candidate: Candidate, trial: Trial | None) -> None:
@@ -213,11 +213,11 @@ class StudySearch(Search):
     def _tell(self, number: int) -> None:
         done, seconds = self.settled, self.clock.spent
         left = seconds_left(sum(self.durations[1:]), len(self.durations) - 1, self.limits.n_trials - len(done))
-        if math.isfinite(self.clock.budget):
+        if math.isfinite(self.clock.time_budget):
             left = float(np.fmin(left, max(0.0, self.clock.left)))
         [row] = [trial.row() for trial in done if trial.number == number]
         best = self.best.row() if self.ranked else None
-        standing = Standing(row, len(done), self.limits.n_trials, best, seconds, left)
+        standing = SearchProgress(row, len(done), self.limits.n_trials, best, seconds, left)
         answers = [
             callback(standing) for callback in self.limits.callbacks
         ]  # each is called, also after one that ends it

@@ -16,14 +16,14 @@ from toprank.compute import available_threads
 from toprank.data.arguments import check_number, check_whole
 from toprank.data.dataset import RankingData
 from toprank.display.progress import SILENCE, ProgressLine, step
-from toprank.errors import DataError, Remedy, needs, warn_user
+from toprank.errors import DataError, Remedy, require_extra, warn_user
 from toprank.metrics.conventions import Convention
 from toprank.model_selection.hold_out import as_data, divide
-from toprank.model_selection.result import Choice
+from toprank.model_selection.result import SelectionResult
 from toprank.model_selection.search import Interrupts, Refit, Trial, TrialJudge, fit_again
 from toprank.model_selection.space import OneOf, read_space
 from toprank.model_selection.study import NAME, StudyPlace, open_study, storage_path
-from toprank.model_selection.study_search import SearchedSystem, SearchLimits, Standing, StudySearch
+from toprank.model_selection.study_search import SearchedSystem, SearchLimits, SearchProgress, StudySearch
 from toprank.rankers.base import ConvergenceWarning, Ranker
 from toprank.significance import Interval
 from toprank.systems import SYSTEMS, System, get
@@ -32,10 +32,10 @@ _MIN_TRIALS, _MIN_TRIALS_EACH = 10, 2
 """Complete trials, in all and per hyper-parameter, below which shares of the variance are chance."""
 
 
-def _telling(metric: str, line: ProgressLine) -> Callable[[Standing], None]:
+def _telling(metric: str, line: ProgressLine) -> Callable[[SearchProgress], None]:
     """Return a callback that prints the state of the search."""
 
-    def say(now: Standing) -> None:
+    def say(now: SearchProgress) -> None:
         row = now.trial
         value = row["state"] if row["value"] is None else f"{metric} {row['value']:.4f}"
         parts = [f"{now.made}/{now.last} trials", value if row["state"] == "complete" else f"{value} ({row['state']})"]
@@ -55,19 +55,19 @@ def tune(
     *,
     metric: str | None = None,
     convention: str = "standard",
-    trials: int = 50,
-    seconds: float | None = None,
+    n_trials: int = 50,
+    time_budget: float | None = None,
     space: Mapping[str, Any] | None = None,
     folds: int | None = None,
-    by: str | None = None,
+    time_column: str | None = None,
     storage: str | os.PathLike[str] | None = None,
-    study: str | None = None,
+    study_name: str | None = None,
     seed: int = 0,
     threads: int | None = None,
-    callbacks: Sequence[Callable[[Standing], Any]] = (),
+    callbacks: Sequence[Callable[[SearchProgress], Any]] = (),
     verbose: bool | None = None,
     **fixed: Any,
-) -> Choice:
+) -> SelectionResult:
     """Search a system's hyper-parameters: fit on `train`, judge on queries that were not trained on.
 
     The first trial is the system as it is (where its values lie within the space), the next are drawn at random, and
@@ -80,24 +80,24 @@ def tune(
         valid: data to judge on, likewise. None: `folds`, or else a fifth of the training queries, held out by seed.
         metric: what to judge by; None: what the system's source chooses by.
         convention: the rules of the metric.
-        trials: how many trials the study shall have, those of a resumed one included.
-        seconds: time for this search; the first trial may take longer, later ones are cut off where they can be.
+        n_trials: how many trials the study shall have, those of a resumed one included.
+        time_budget: time for this search; the first trial may take longer, later ones are cut off where they can be.
         space: the hyper-parameters to search, instead of `default_space(system)`: a tuple is a range, ``(8, 128)`` or
             ``(8, 128, "log")``, a list is a choice, ``[0.5, 1, 2]``. ``"loss.sigma"`` is an option of the loss.
         folds: judge by cross-validation over whole queries with so many folds; the answer is then fitted on all.
-        by: a carried column of dates or numbers: the latest fifth is held out instead, or each of `folds` judges on a
-            period and learns from all before it, in a window that expands; see `toprank.split`.
+        time_column: metadata column of dates or numbers to split by. The latest fifth is held out, or with `folds` each
+            fold is evaluated on one period after training on all earlier ones (expanding window); see `toprank.split`.
         storage: path of an SQLite file that keeps the study, to be resumed by the same call.
-        study: the name of the study in that file; a file may hold several.
+        study_name: the name of the study in that file; a file may hold several.
         seed: decides what is drawn and held out, and the ranker's own randomness.
         threads: threads for each trial, which are made one after another.
-        callbacks: functions of a `Standing`, called after each trial; one that returns True ends the search.
+        callbacks: functions of a `SearchProgress`, called after each trial; one that returns True ends the search.
         verbose: tell each trial, the best so far and the time left on standard error; in a notebook, in one line that
             is written over. None: from the third second on; False: never.
         fixed: hyper-parameters to fix; they are not searched.
 
-    The same seed gives the same trials, in one go or resumed, on the same number of threads and without `seconds`. An
-    interrupt from the keyboard ends the search with a warning; the best so far is returned. A trial that fails is noted
+    The same seed gives the same trials, whether resumed or not, for the same number of threads and without
+    `time_budget`. An interrupt from the keyboard ends the search with a warning; the best so far is returned. A trial that fails is noted
     with its reason; only if none succeeds, it is an error.
 
     Raises:
@@ -107,7 +107,7 @@ def tune(
 
     >>> import toprank as tr
     >>> train, valid = tr.split(tr.synthetic(n_queries=60, seed=0), (0.5, 0.5))
-    >>> tuned = tr.tune("LeastSquares", train, valid, space={"l2": (1e-4, 10.0, "log")}, trials=3)
+    >>> tuned = tr.tune("LeastSquares", train, valid, space={"l2": (1e-4, 10.0, "log")}, n_trials=3)
     >>> len(tuned.trials), tuned.value >= tuned.trials[0]["value"]
     (3, True)
     """
@@ -115,10 +115,10 @@ def tune(
     if space is None and not isinstance(system, System | str):
         own = {name: value for name, value in chosen.options.items() if name != "loss"}
         fixed = {**own, **fixed}  # what a ranker was given is not searched unasked
-    _check(SearchLimits(trials, seconds, callbacks), seed, threads, study)
-    limits, path = SearchLimits(int(trials), seconds, callbacks), storage_path(storage)
+    _check(SearchLimits(n_trials, time_budget, callbacks), seed, threads, study_name)
+    limits, path = SearchLimits(int(n_trials), time_budget, callbacks), storage_path(storage)
     learn, valid = as_data(train, "train"), None if valid is None else as_data(valid, "valid")
-    division = divide(learn, valid, folds=folds, seed=int(seed), by=by)
+    division = divide(learn, valid, folds=folds, seed=int(seed), time_column=time_column)
     judge = TrialJudge(division, metric or chosen.metric, Convention.of(convention).name, threads)
     options = chosen.plain_options(fixed)
     searched = SearchedSystem(chosen, options, read_space(chosen, space, options), int(seed))
@@ -126,19 +126,19 @@ def tune(
     if division.is_folded:
         _check_single(search)
     judge.check()
-    place = StudyPlace(path, study or NAME, {} if path is None else _identity(search, learn, valid))
+    place = StudyPlace(path, study_name or NAME, {} if path is None else _identity(search, learn, valid))
     return _searched(search, limits, place, learn, verbose)
 
 
 def _optuna() -> Any:
     with warnings.catch_warnings():  # in a notebook its import asks for widgets, which a search shows none of
         warnings.filterwarnings("ignore", "IProgress not found")
-        return needs("optuna", "tune", "tr.tune")
+        return require_extra("optuna", "tune", "tr.tune")
 
 
 def _searched(
     search: StudySearch, limits: SearchLimits, place: StudyPlace, train: RankingData, verbose: bool | None
-) -> Choice:
+) -> SelectionResult:
     """Make the trials, and return the best of them."""
     quiet, line, name = verbose is False, ProgressLine(after=SILENCE if verbose is None else 0.0), search.system.name
     if not quiet:
@@ -183,15 +183,15 @@ def _system(system: Any) -> System:
     return System(kind, kind, name, source="", idea=repr(ranker), options=options, grid=grid)
 
 
-def _check(limits: SearchLimits, seed: Any, threads: int | None, study: Any) -> None:
-    check_whole("trials", limits.n_trials, 1)
+def _check(limits: SearchLimits, seed: Any, threads: int | None, study_name: Any) -> None:
+    check_whole("n_trials", limits.n_trials, 1)
     check_whole("seed", seed, 0, below=2**31)
     if limits.time_budget is not None:
-        check_number("seconds", limits.time_budget, above=0)
+        check_number("time_budget", limits.time_budget, above=0)
     if callable(limits.callbacks) or not all(map(callable, limits.callbacks)):
-        raise DataError("callbacks takes a list of functions, each of which is called with a Standing.")
-    if study is not None and (not isinstance(study, str) or not study.strip()):
-        raise DataError(f"study is the name of a study, not {study!r}.")
+        raise DataError("callbacks takes a list of functions, each of which is called with a SearchProgress.")
+    if study_name is not None and (not isinstance(study_name, str) or not study_name.strip()):
+        raise DataError(f"study_name is the name of a study, not {study_name!r}.")
     available_threads(threads)
 
 
@@ -243,21 +243,21 @@ def _importance(search: StudySearch) -> dict[str, float]:
     return {name: float(share) for name, share in shares.items()}
 
 
-def _choice(search: StudySearch, train: RankingData) -> Choice:
+def _choice(search: StudySearch, train: RankingData) -> SelectionResult:
     judge, best, table = search.judge, search.best, search.trials
     importance, ends = _importance(search), best.facts["interval"]
     states = ", ".join(f"{number} {state}" for state, number in Counter(trial.state for trial in table).items())
     shares = ", ".join(f"{name} {share:.0%}" for name, share in importance.items())
     value = float(best.value or 0.0)
     last = _refit(search, best, train)
-    return Choice(
+    return SelectionResult(
         ranker=last.ranker,
         name=search.system.name,
         options=dict(best.options),
         metric=judge.metric,
         convention=judge.convention,
         value=value,
-        judged_on=judge.division.description,
+        evaluated_on=judge.division.description,
         trials=[trial.row() for trial in table],
         sentences=(
             *([f"What mattered: {shares}."] if shares else []),
@@ -268,9 +268,9 @@ def _choice(search: StudySearch, train: RankingData) -> Choice:
         stopped=" ".join(filter(None, (search.stopped, last.sentence))),
         interval=ends and Interval(value, ends[0], ends[1], 0.95, best.facts["queries"], "Student's t", judge.metric),
         importance=importance,
-        held_out=judge.division.n_held_out,
+        n_held_out=judge.division.n_held_out,
         refitted=judge.division.is_folded and not last.interrupted,
-        budget_bound=search.out_of_time,
+        timed_out=search.out_of_time,
         interrupted=search.interrupts.happened or last.interrupted,
     )
 

@@ -46,13 +46,13 @@ def paired_gain(values: FloatArray, others: FloatArray, sign: float = 1.0) -> Pa
     return PairedGain(float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(len(differences)))
 
 
-def best_weights(values: FloatArray, caution: float | None = None) -> int:
+def best_weights(values: FloatArray, se_rule: float | None = None) -> int:
     """Return the row of the best weights; `values` are a row of numbers by query for each, where more is better.
 
-    With `caution`, the first row is kept unless the best is better by more than that number of standard errors.
+    With `se_rule`, the first row is kept unless the best is better by more than that number of standard errors.
     """
     best = int(np.argmax(np.nanmean(values, axis=1)))
-    return best if caution is None or paired_gain(values[best], values[0]).in_errors > caution else 0
+    return best if se_rule is None or paired_gain(values[best], values[0]).in_errors > se_rule else 0
 
 
 def simplex(n_members: int, n_steps: int) -> FloatArray:

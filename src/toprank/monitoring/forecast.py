@@ -11,7 +11,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.dataset import RankingData
-from toprank.errors import DataError, joined
+from toprank.errors import DataError, join_parts
 from toprank.metrics.sorting import ranking
 from toprank.monitoring.shifts import IntervalPairs
 from toprank.rankers.base import Ranker
@@ -111,7 +111,7 @@ def expected_values(
         )
         before.overall_interval()  # refused, with the reason, where nothing was calibrated
     except DataError as error:
-        return None, joined("The DCG is not estimated without labels.", error.args[0])
+        return None, join_parts("The DCG is not estimated without labels.", error.args[0])
     return (before, after), ""
 
 
@@ -151,7 +151,7 @@ def disagreement(
     try:
         theirs = shadow.predict(data)
     except DataError as error:
-        raise DataError(joined("The shadow does not fit the new data.", error.args[0])) from None
+        raise DataError(join_parts("The shadow does not fit the new data.", error.args[0])) from None
     first, second = (ranking(scores, data.queries, k).order for scores in (ours, theirs))
     n, depths = data.n_queries, np.minimum(data.queries.sizes, k)
     query_of_place = np.repeat(np.arange(n), depths)

@@ -240,7 +240,7 @@ class Ranker(Explainable, Expressible, Savable):
     def score(
         self, X: Any, y: npt.ArrayLike | None = None, qid: npt.ArrayLike | None = None, sample_weight: Any = None
     ) -> float:
-        """NDCG@10 under the `standard` convention; other metrics: `toprank.scorer`.
+        """NDCG@10 under the `standard` convention; other metrics: `toprank.make_scorer`.
 
         `sample_weight` changes nothing; scikit-learn's pipelines and searches pass on what `fit` was given.
 

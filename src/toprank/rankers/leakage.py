@@ -11,7 +11,7 @@ from toprank.data.carried import judges_of
 from toprank.data.dataset import RankingData
 from toprank.data.hashes import QUERIES, ROWS, KnownQueries, KnownRows, is_numbering, row_hashes
 from toprank.data.warnings import SameDataWarning, SameJudgeWarning, SplitQueriesWarning
-from toprank.errors import Remedy, joined, refuse_if, warn_user
+from toprank.errors import Remedy, join_parts, refuse_if, warn_user
 
 if TYPE_CHECKING:
     from toprank.rankers.base import Ranker
@@ -25,7 +25,7 @@ _MIN_ROW_SHARE = 0.8  # of the rows that can be compared, those that were traine
 def warn_of_same_data() -> None:
     """Warn that the validation data are the training data."""
     warn_user(
-        joined(
+        join_parts(
             "The validation data are the training data: whatever is chosen on them says nothing about new "
             "queries. Hold some queries",
             Remedy("back: train, valid = tr.split(data).", "back."),

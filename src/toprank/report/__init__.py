@@ -1,6 +1,6 @@
 """Reports: what was compared, as one HTML file to hand to a colleague."""
 
-from toprank.lazy_imports import door
+from toprank.lazy_imports import lazy_exports
 
-_HOMES, __getattr__ = door(__name__)
+_HOMES, __getattr__ = lazy_exports(__name__)
 __all__ = [*_HOMES]

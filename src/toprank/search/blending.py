@@ -25,7 +25,7 @@ from toprank.data.division import CrossFit, Division, cross_fit
 from toprank.data.folds import part_numbers
 from toprank.errors import DataError
 from toprank.evaluation.scores import Judge
-from toprank.model_selection.result import Choice
+from toprank.model_selection.result import SelectionResult
 from toprank.model_selection.search import noting
 from toprank.model_selection.weights import best_weights, simplex
 from toprank.rankers.blend import BlendRanker, score_spread
@@ -40,7 +40,7 @@ _ROUNDS, _LEAVES = (10, 25, 50, 100, 200), 7
 _N_FOLDS = 5
 _MIN_QUERIES = 60  # to choose the weights on: more queries cost time and change the weights little
 _MAX_COMBINATIONS, _MAX_STEPS = 60, 10  # combinations of weights, and steps of each weight
-_CAUTION = 1.0
+_SE_RULE = 1.0
 
 
 class _Member(NamedTuple):
@@ -105,8 +105,8 @@ def _teaches(data: RankingData, metric: str) -> bool:
 
 
 def blended(
-    data: RankingData, metric: str, orders: Sequence[str], seed: int, threads: int | None, caution: float = _CAUTION
-) -> Choice:
+    data: RankingData, metric: str, orders: Sequence[str], seed: int, threads: int | None, se_rule: float = _SE_RULE
+) -> SelectionResult:
     """Return the blend of all members, fitted on all queries, with weights chosen on held-out queries.
 
     Args:
@@ -115,7 +115,7 @@ def blended(
         orders: features that order candidates by themselves.
         seed: of the folds and of the trees.
         threads: number of threads.
-        caution: standard errors by which weights must be better than those that count the learned members alike.
+        se_rule: standard errors by which weights must be better than those that count the learned members alike.
     """
     held_out = _HeldOutQueries.of(data, metric, seed)
     with noting():  # a member that learns badly gets no weight
@@ -127,21 +127,21 @@ def blended(
         raise DataError("All candidates of a query have the same features, so there is nothing to order them by.")
     factors = np.array([1 / spreads[member.name] for member in members])
     scores = [factor * member.unseen for member, factor in zip(members, factors, strict=True)]
-    weights, value = _weights(held_out, members, scores, caution)
+    weights, value = _weights(held_out, members, scores, se_rule)
     names = [member.name for member in members]
     shares = dict(zip(names, np.round(weights, 3).tolist(), strict=True))
     options = shares | {f"{member.name} {name}": at for member in members for name, at in member.options.items()}
     trials = [_row(number, member, held_out, shares[member.name]) for number, member in enumerate(members)]
     ranker = _joined(data, linear, members, dict(zip(names, (weights * factors).tolist(), strict=True)))
-    judged_on = f"{held_out.judge.data.n_queries:,} queries, each ranked by a model trained on the others"
-    return Choice(
+    evaluated_on = f"{held_out.judge.data.n_queries:,} queries, each ranked by a model trained on the others"
+    return SelectionResult(
         ranker=ranker,
         name=BLEND,
         options=options,
         metric=held_out.judge.name,
         convention="standard",
         value=value,
-        judged_on=judged_on,
+        evaluated_on=evaluated_on,
         trials=trials,
         refitted=True,
     )
@@ -198,7 +198,7 @@ def _finished(ranker: Any) -> Any:
 
 
 def _weights(
-    held_out: _HeldOutQueries, members: Sequence[_Member], scores: Sequence[FloatArray], caution: float
+    held_out: _HeldOutQueries, members: Sequence[_Member], scores: Sequence[FloatArray], se_rule: float
 ) -> tuple[FloatArray, float]:
     """Return weights that add up to 1, and the value of the blend with them.
 
@@ -208,7 +208,7 @@ def _weights(
     alike = alike / alike.sum() if alike.any() else np.full(len(members), 1 / len(members))
     grid = [alike, *simplex(len(members), _n_steps(len(members)))]
     values = np.array([held_out.values(np.einsum("i,ij->j", weights, scores)) for weights in grid])
-    best = best_weights(values, caution)
+    best = best_weights(values, se_rule)
     return grid[best], held_out.sign * float(values[best].mean())
 
 

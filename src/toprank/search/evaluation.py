@@ -28,7 +28,7 @@ from toprank.evaluation.runs import evaluate_run
 from toprank.evaluation.values import Values
 from toprank.fusion import fuse
 from toprank.metrics.parsing import parse_all
-from toprank.model_selection.result import Choice
+from toprank.model_selection.result import SelectionResult
 from toprank.search.blending import BLEND
 from toprank.search.collections import Topics
 from toprank.search.model_file import learned_from
@@ -302,7 +302,7 @@ def _model_scores(index: Index, topics: Topics, data: RankingData) -> FloatArray
     return np.asarray(model.predict(data), dtype=np.float64)
 
 
-def _cross_fitted(training: OrderTraining, data: RankingData, n_folds: int) -> CrossFit[Choice]:
+def _cross_fitted(training: OrderTraining, data: RankingData, n_folds: int) -> CrossFit[SelectionResult]:
     """Return rankers, each of which has not seen the queries of a fold, and their scores of that fold."""
     if data.n_queries < n_folds:
         fewer = "choose {folds}, or " if data.n_queries >= _MIN_FOLDS else ""

@@ -18,7 +18,7 @@ from toprank.display.record import Record
 from toprank.display.tables import Part
 from toprank.errors import DataError, count_of, warn_user
 from toprank.model_selection.grid import choose
-from toprank.model_selection.result import Choice
+from toprank.model_selection.result import SelectionResult
 from toprank.search.blending import BLEND, blended
 from toprank.search.collections import Topics
 from toprank.search.collections.collection import few
@@ -49,7 +49,7 @@ class SearchTraining(Record):
 
     json_properties = ()
 
-    choice: Choice
+    choice: SelectionResult
     queries: int
     candidates: int
     pool_recall: float | None
@@ -66,13 +66,13 @@ class SearchTraining(Record):
     def _parts(self) -> Sequence[Part]:
         options = ", ".join(f"{name}={value}" for name, value in self.choice.options.items())
         if self.pool_recall is None:
-            head = f"{self.choice.name} learned from {self.choice.judged_on} of {self.queries:,} queries with "
+            head = f"{self.choice.name} learned from {self.choice.evaluated_on} of {self.queries:,} queries with "
             return [f"{head}{self.candidates:,} candidates.", self.facts]
         return [
             f"{self.choice.name} learned from {self.queries:,} queries with {self.candidates:,} candidates: "
             f"{self.choice.metric} {self.choice.value:.4f} on "
-            f"{self.choice.judged_on}{f' ({options})' if options else ''}. The candidates hold {self.pool_recall:.1%} "
-            "of the relevant documents.",
+            f"{self.choice.evaluated_on}{f' ({options})' if options else ''}. The candidates hold "
+            f"{self.pool_recall:.1%} of the relevant documents.",
             self.facts,
         ]
 
@@ -193,20 +193,20 @@ class OrderTraining(NamedTuple):
         """Whether the system is the blend, which holds out queries by itself."""
         return isinstance(self.system, str) and self.system.strip().lower() == BLEND
 
-    def on(self, data: RankingData) -> Choice:
+    def on(self, data: RankingData) -> SelectionResult:
         """Train on data, of which a fifth is held out to choose by."""
         if self.is_blend:
             return self.fit(data)
         part = part_numbers(data, (1 - _HELD_OUT, _HELD_OUT), seed=self.seed)
         return self.fit(*Division.holdout(part == 1).on(data).rounds[0][:2])
 
-    def cross_fit(self, data: RankingData, n_folds: int) -> CrossFit[Choice]:
+    def cross_fit(self, data: RankingData, n_folds: int) -> CrossFit[SelectionResult]:
         """Train in each fold and rank its queries; each fold has one thread, for a few hundred queries are few."""
         division = divided_in_folds(data, n_folds, seed=self.seed, validation=not self.is_blend)
         fit = self._replace(threads=1).fit
         return cross_fit(data, division, fit, lambda choice, part: choice.ranker.predict(part), threads=self.threads)
 
-    def fit(self, train: RankingData, valid: RankingData | None = None) -> Choice:
+    def fit(self, train: RankingData, valid: RankingData | None = None) -> SelectionResult:
         """Return a fitted ranker whose hyper-parameters were chosen on validation data."""
         if self.is_blend:
             if self.options:
@@ -241,7 +241,7 @@ def _not_indexed(index: Index, qrels: Qrels) -> tuple[str, ...]:
 
 
 def _keep(
-    index: Index, choice: Choice, topics: Topics, pool: int | None, vectors: Mapping[str, Any] | None = None
+    index: Index, choice: SelectionResult, topics: Topics, pool: int | None, vectors: Mapping[str, Any] | None = None
 ) -> None:
     """Write the model into the index, with a note of what it was trained on."""
     ranker = choice.ranker
@@ -295,14 +295,14 @@ def train_on_clicks(
         propensities = estimated(log)
     trained = train_clicks(ranker, log, data, correction=correction, propensities=propensities, **options)
     name = system if isinstance(system, str) else type(system).__name__
-    choice = Choice(
+    choice = SelectionResult(
         ranker=trained.ranker,
         name=name,
         options={},
         metric="clicks",
         convention=correction,
         value=float("nan"),
-        judged_on=f"{log.n_sessions:,} sessions",
+        evaluated_on=f"{log.n_sessions:,} sessions",
         trials=[],
     )
     _keep(index, choice, asked, depth)

@@ -18,7 +18,7 @@ import numpy as np
 
 from toprank.compute import FloatArray
 from toprank.data.bytesource import file_signature, output
-from toprank.errors import DataError, FormatError, ToprankError, nearest
+from toprank.errors import DataError, FormatError, ToprankError, closest_match
 from toprank.metrics.sorting import rank_block
 from toprank.rankers.model_files import digest_of, load
 from toprank.serving.requests import RefusedError
@@ -123,7 +123,7 @@ class Models:
         if served is None and not self._served:
             raise RefusedError(404, "This service ranks no documents that a request brings: it has no model for them.")
         if served is None:
-            close = nearest(str(name), self._served)
+            close = closest_match(str(name), self._served)
             hint = f"did you mean '{close}'?" if close else f"known: {', '.join(self._served)}."
             raise RefusedError(404, f"There is no model called '{name}'; {hint}")
         return served

@@ -19,7 +19,7 @@ import numpy as np
 from toprank import kernels
 from toprank.compute import FloatArray, IntArray
 from toprank.data.encoding import Column, Encoding
-from toprank.errors import nearest
+from toprank.errors import closest_match
 from toprank.serving.requests import RefusedError, RequestedDocument, first_twice, malformed, plain_fault
 from toprank.text.tables import TextFeatures, joined_columns
 
@@ -173,7 +173,7 @@ class ModelColumns:
             )
         unknown = [name for name in given if name not in self._place]
         if unknown and not select:
-            close = nearest(unknown[0], self.names)
+            close = closest_match(unknown[0], self.names)
             hint = f" (did you mean '{close}'?)" if close else ""
             raise RefusedError(
                 422, f"In {where}: the model has no feature {_listed(unknown)}{hint}; /v1/models names them all."

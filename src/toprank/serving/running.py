@@ -18,7 +18,7 @@ from typing import Any
 import uvicorn
 from typing_extensions import override
 
-from toprank.errors import DataError, FileError, Remedy, joined
+from toprank.errors import DataError, FileError, Remedy, join_parts
 from toprank.serving.service import Service
 
 _SHORTEST = 16  # characters of a token or secret
@@ -34,7 +34,7 @@ def read_token(path: Path | None, host: str) -> str | None:
         if not _is_loopback(host):
             raise DataError(
                 f"On {host} others can reach the service, so it needs a token: write a long random word into a file,",
-                remedy=joined(
+                remedy=join_parts(
                     Remedy(_GIVE_TOKEN, "and start with {token_file}.", _GIVE_TOKEN, token_file="FILE"),
                     "(On 127.0.0.1, the default, only this machine can.)",
                 ),

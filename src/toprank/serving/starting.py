@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from toprank.errors import retold
+from toprank.errors import reword
 from toprank.serving.logs import Log
 from toprank.serving.models import Models, named_files
 from toprank.serving.running import listening, read_secret, read_token, serve
@@ -43,7 +43,7 @@ def start(
 
 def as_served(sentence: str) -> str:
     """A sentence for who starts a service, which reads with what it knows of its models: it takes no such argument."""
-    return retold(sentence, lambda name, _: name, lambda _: False)
+    return reword(sentence, lambda name, _: name, lambda _: False)
 
 
 def _start(

@@ -13,7 +13,7 @@ Randomization test, two-sided: mean difference 0.0550 on 6 queries, p = 0.0938 (
 5 wins, 0 ties, 1 loss.
 """
 
-from toprank.lazy_imports import door
+from toprank.lazy_imports import lazy_exports
 
-_HOMES, __getattr__ = door(__name__)
+_HOMES, __getattr__ = lazy_exports(__name__)
 __all__ = [*_HOMES]

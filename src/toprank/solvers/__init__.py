@@ -19,7 +19,7 @@
 ([2.0], True)
 """
 
-from toprank.lazy_imports import door
+from toprank.lazy_imports import lazy_exports
 
-_HOMES, __getattr__ = door(__name__)
+_HOMES, __getattr__ = lazy_exports(__name__)
 __all__ = [*_HOMES]

@@ -6,7 +6,7 @@
 ('bm25', 'tf-idf', 'language model', 'coverage')
 """
 
-from toprank.lazy_imports import door
+from toprank.lazy_imports import lazy_exports
 
-_HOMES, __getattr__ = door(__name__)
+_HOMES, __getattr__ = lazy_exports(__name__)
 __all__ = [*_HOMES]

@@ -10,7 +10,7 @@ their expected gains given the features, c_1 ≥ c_2 ≥ … ≥ 0 weigh the ran
 True
 """
 
-from toprank.lazy_imports import door
+from toprank.lazy_imports import lazy_exports
 
-_HOMES, __getattr__ = door(__name__)
+_HOMES, __getattr__ = lazy_exports(__name__)
 __all__ = [*_HOMES]

@@ -9,7 +9,7 @@ from typing import Any
 from toprank.data.encoding import Column, Encoding, levels_of
 from toprank.data.frames.layout import Layout
 from toprank.data.roles import Roles
-from toprank.errors import Remedy, joined, warn_user
+from toprank.errors import Remedy, join_parts, warn_user
 
 MOST_LEVELS = 0.5
 """A column of text with more distinct values than this share of its cells is no category, unless it is asked for.
@@ -65,7 +65,7 @@ def left_out(counts: Mapping[str, tuple[int, int]]) -> list[str]:
         return []
     single = len(columns) == 1
     warn_user(
-        joined(
+        join_parts(
             f"{'A column of text is' if single else 'Columns of text are'} left out, since nearly every cell holds "
             f"another value, as in titles and ids: {', '.join(columns.values())}. To have {'it' if single else 'them'} "
             f"as {'a category' if single else 'categories'},",

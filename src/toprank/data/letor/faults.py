@@ -9,7 +9,7 @@ from toprank import kernels
 from toprank.data.arrays import IN_DOUBLE
 from toprank.data.bytesource import ByteSource
 from toprank.data.letor.survey import Survey
-from toprank.errors import FormatError, Remedy, joined
+from toprank.errors import FormatError, Remedy, join_parts
 
 LARGEST_ID = 2**31 - 1
 """The largest feature id."""
@@ -53,10 +53,10 @@ def fault_at(source: ByteSource, fault: int, position: int, width: int, single: 
         kinds.FEATURE: f"Expected a feature as 'id:value', the id a whole number, or '#' and a comment; {instead}.",
         kinds.ID_SIZE: f"The feature id in {token!r} is above the largest one allowed, {LARGEST_ID}.",
         kinds.ID_BELOW: f"The id in {token!r} is 0, but ids were said to start at 1; read with first_feature_id=0.",
-        kinds.ID_BEYOND: joined(f"The id in {token!r} lies beyond the {width} features", _WIDER),
+        kinds.ID_BEYOND: join_parts(f"The id in {token!r} lies beyond the {width} features", _WIDER),
         kinds.REPEATED: f"The feature id in {token!r} appeared before in this line; an id may stand there once.",
         kinds.VALUE_WANTED: f"Expected the value of the feature, a number or NULL; {instead}.",
-        kinds.VALUE_SIZE: joined(f"The value {token!r} is too large for float32;", IN_DOUBLE)
+        kinds.VALUE_SIZE: join_parts(f"The value {token!r} is too large for float32;", IN_DOUBLE)
         if single
         else f"The value {token!r} is too large for float64.",
     }[fault]

@@ -22,7 +22,7 @@ from toprank import kernels
 from toprank.compute import FloatArray, IntArray, each_block
 from toprank.data.bytesource import Bytes, ByteSource, PathLike, check_size, listed_paths, open_bytes, plain_name
 from toprank.data.queries import Queries, by_appearance, joined_queries, weight_of_each_query
-from toprank.errors import FormatError, Remedy, joined
+from toprank.errors import FormatError, Remedy, join_parts
 
 _REGROUP = Remedy("read with {regroup}.", regroup=True)
 _CHUNK = 4 << 20  # bytes; some lines more, since a chunk ends with a line
@@ -237,7 +237,7 @@ def _scattered(runs: _Runs, codes: IntArray, remedy: Remedy) -> FormatError | No
     if run is None:
         return None
     problem = f"Query {runs.name(run)} starts again here: its rows are not neighbors."
-    return runs.fault(joined(problem, "Sort the lines by query, or", remedy), run, kernels.LetorRun.START)
+    return runs.fault(join_parts(problem, "Sort the lines by query, or", remedy), run, kernels.LetorRun.START)
 
 
 class SurveyedText(NamedTuple):

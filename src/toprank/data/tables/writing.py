@@ -14,7 +14,7 @@ from toprank.data.encoding import Column, Encoding, listed
 from toprank.data.frames.conversion import batches_of, schema_of
 from toprank.data.roles import ROLES, is_inferable
 from toprank.data.warnings import WeightsWarning
-from toprank.errors import DataError, Remedy, joined, warn_user
+from toprank.errors import DataError, Remedy, join_parts, warn_user
 
 
 def write_table(data: RankingData, path: PathLike, *, format: str | None = None) -> None:
@@ -81,7 +81,7 @@ def _warn_of_weights(data: RankingData) -> None:
     names = [name for name, values in weights.items() if values is not None]
     if names:
         warn_user(
-            joined(
+            join_parts(
                 f"CSV does not keep roles of columns: {listed(names)} would be read as a feature. Read the file with",
                 Remedy(f"{' and '.join(f'{{{name}}}' for name in names)}.", **{name: name for name in names}),
             ),

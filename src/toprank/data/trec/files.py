@@ -19,7 +19,7 @@ from toprank.data.bytesource import ByteSource, PathLike, check_size, open_bytes
 from toprank.data.dataset import RankingData
 from toprank.data.row_order import Order
 from toprank.data.trec.tables import Qrels, RepeatedPairError, Run, letters
-from toprank.errors import DataError, FormatError, Remedy, joined
+from toprank.errors import DataError, FormatError, Remedy, join_parts
 
 _BLANKS = np.frombuffer(b" \t\r\v\f", np.uint8)  # within a line, as there
 _PIECE = 8 << 20  # bytes of text at a time
@@ -278,6 +278,6 @@ def _document_ids(data: RankingData) -> Array:
     if data.document_ids is None:
         column = "name the column of a table that holds them with {document_id},"
         give = Remedy("give document_ids= to RankingData,", column, document_id=...)
-        remedy = joined(give, "or read a file whose comments say 'docid = …'.")
+        remedy = join_parts(give, "or read a file whose comments say 'docid = …'.")
         raise DataError("The data have no document ids, which TREC files need;", remedy=remedy)
     return data.document_ids

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toprank.errors import DataError, needs, refuse_if
+from toprank.errors import DataError, refuse_if, require_extra
 from toprank.rankers.foreign.building import MOST_FEATURES
 from toprank.rankers.foreign.onnx_shapes import KNOWN, LEARNED, TREES, TooLargeError, cost_of
 
@@ -56,7 +56,7 @@ class Checked(NamedTuple):
 def checked(content: bytes) -> Checked:
     """What the model is; refused where it is not one that scores rows of features."""
     refuse_if(len(content) > MOST_BYTES, f"it has more than {MOST_BYTES:,} bytes")
-    onnx = needs("onnx", "export", "An ONNX model")
+    onnx = require_extra("onnx", "export", "An ONNX model")
     try:
         model = onnx.load_model_from_string(content)
     except Exception:  # noqa: BLE001 - protobuf's errors are its own

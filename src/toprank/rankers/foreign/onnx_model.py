@@ -10,7 +10,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from toprank.compute import FloatArray
-from toprank.errors import DataError, needs, refuse_if
+from toprank.errors import DataError, refuse_if, require_extra
 from toprank.rankers.foreign.onnx_checks import Checked, checked
 from toprank.rankers.foreign.ranker import TrainedElsewhere
 from toprank.rankers.schema import State, needed
@@ -155,7 +155,7 @@ def _reason(problem: Exception) -> str:
 
 
 def _session(content: bytes, threads: int | None) -> Any:
-    runtime = needs("onnxruntime", "export", "An ONNX model")
+    runtime = require_extra("onnxruntime", "export", "An ONNX model")
     options = runtime.SessionOptions()
     options.log_severity_level = 4
     if threads is not None:

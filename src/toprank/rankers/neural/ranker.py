@@ -17,7 +17,7 @@ from toprank.data.arguments import check_number, check_whole
 from toprank.data.arrays import common_index
 from toprank.data.dataset import RankingData
 from toprank.data.queries import Queries, group_rows
-from toprank.errors import DataError, needs, refuse_if
+from toprank.errors import DataError, refuse_if, require_extra
 from toprank.losses import Loss
 from toprank.metrics.measure import Measure
 from toprank.rankers.base import by_row, finite
@@ -180,7 +180,7 @@ class NeuralRanker(GradeProbabilities):
         check_number("dropout", self.dropout, least=0, below=1)
 
     def _fit(self, data: RankingData, valid: RankingData | None) -> None:
-        needs("torch", "neural", "NeuralRanker")
+        require_extra("torch", "neural", "NeuralRanker")
         from toprank.rankers.neural.parameters import check_combination
         from toprank.rankers.neural.training import train_network
 
@@ -320,7 +320,7 @@ class NeuralRanker(GradeProbabilities):
     @classmethod
     @override
     def restore(cls, state: State) -> Self:
-        needs("torch", "neural", "NeuralRanker")
+        require_extra("torch", "neural", "NeuralRanker")
         from toprank.rankers.neural.scoring import restored_network
 
         ranker = super().restore(state)

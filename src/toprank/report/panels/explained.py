@@ -10,7 +10,7 @@ import numpy as np
 from toprank.data.dataset import RankingData
 from toprank.display.svg import Markup, shortened, tag
 from toprank.errors import DataError
-from toprank.explanations import Importance, changes, importance
+from toprank.explanations import Importance, counterfactuals, permutation_importance
 from toprank.explanations.explained_query import ExplainedQuery
 from toprank.explanations.pairs import Explanation, explain_pair
 from toprank.rankers.base import Ranker
@@ -34,7 +34,7 @@ def explained_ranker(
     ranker = rankers[known[0]]
     pair = _pair(ranker, data, part.hardest)
     importances = _importance(ranker, data, part.comparison.metrics[0], options)
-    change = "" if pair is None else changes(ranker, data, pair.query, pair.a.name, pair.b.name).summary
+    change = "" if pair is None else counterfactuals(ranker, data, pair.query, pair.a.name, pair.b.name).summary
     heading = "" if pair is None else _heading(part, known[0], pair)
     return None if importances is None and pair is None else Explained(known[0], importances, pair, change, heading)
 
@@ -57,7 +57,7 @@ def _importance(ranker: Ranker, data: RankingData, metric: str, options: Mapping
     if queries < _LEAST:
         return None
     chosen = np.sort(np.random.default_rng(0).choice(data.n_queries, queries, replace=False))
-    return importance(ranker, data.select(chosen), metric, repeats=_REPEATS, **options)
+    return permutation_importance(ranker, data.select(chosen), metric, n_repeats=_REPEATS, **options)
 
 
 def _pair(ranker: Ranker, data: RankingData, hardest: Sequence[int]) -> Explanation | None:
@@ -85,7 +85,7 @@ def _shown(part: RankedCollection, _: str) -> Markup | None:
         return None
     panels = []
     if shown.importance is not None:
-        words = tag("p", f"{shown.importance.summary} {shown.importance.how}", cls="remark")
+        words = tag("p", f"{shown.importance.summary} {shown.importance.description}", cls="remark")
         panels.append(panel(f"Importance of features to {shown.system}", shown.importance.plot().figure(), words))
     pair = shown.pair
     if pair is not None:

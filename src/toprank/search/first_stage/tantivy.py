@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from toprank.errors import needs
+from toprank.errors import require_extra
 from toprank.search.first_stage.engines import Hits
 from toprank.search.storage import IndexFolder
 
@@ -19,7 +19,7 @@ _MEMORY = 64 << 20  # bytes of its writer's buffer
 
 
 def _tantivy() -> Any:
-    return needs("tantivy", "search", "The first stage 'tantivy'")
+    return require_extra("tantivy", "search", "The first stage 'tantivy'")
 
 
 def _schema(tantivy: Any, n_fields: int) -> Any:

@@ -23,7 +23,7 @@ from toprank.rankers.estimator import check_is_fitted
 
 
 @dataclass(frozen=True, repr=False)
-class Effect(Record):
+class PartialDependence(Record):
     """The mean score of documents if all had the same value of a feature, less their mean score as they are.
 
     Attributes:
@@ -31,22 +31,22 @@ class Effect(Record):
         values: The values that were tried; NaN is a missing value.
         shown: The same values as they stand in the table.
         means: The mean change of the score at each value.
-        lows, highs: The ends of the changes of the middle 80 % of the documents.
+        p10, p90: The ends of the changes of the middle 80 % of the documents.
         is_category: Whether the values are categories.
-        how: How it was computed, in words.
+        description: How it was computed, in words.
     """
 
     feature: str
     values: FloatArray
     shown: tuple[str, ...]
     means: FloatArray
-    lows: FloatArray
-    highs: FloatArray
+    p10: FloatArray
+    p90: FloatArray
     is_category: bool
-    how: str
+    description: str
 
     json_names: ClassVar = {"is_category": "category", "_rows": "values"}
-    json_hidden: ClassVar = frozenset({"values", "shown", "means", "lows", "highs"})
+    json_hidden: ClassVar = frozenset({"values", "shown", "means", "p10", "p90"})
     json_properties: ClassVar = ("summary", "_rows")
 
     @property
@@ -62,14 +62,18 @@ class Effect(Record):
 
     def _parts(self) -> Sequence[Part]:
         rows = [
-            (self.shown[i], signed(self.means[i]), signed(self.lows[i]), signed(self.highs[i]))
+            (self.shown[i], signed(self.means[i]), signed(self.p10[i]), signed(self.p90[i]))
             for i in range(len(self.values))
         ]
-        return [self.summary, Table((self.feature, "score", "10 % of documents", "90 %"), rows, names=1), self.how]
+        return [
+            self.summary,
+            Table((self.feature, "score", "10 % of documents", "90 %"), rows, names=1),
+            self.description,
+        ]
 
     def _columns(self) -> dict[str, list[Any]]:
         """Return a row for each value of the feature."""
-        numbers = {"score": self.means, "low": self.lows, "high": self.highs}
+        numbers = {"score": self.means, "low": self.p10, "high": self.p90}
         return {"value": list(self.shown)} | {name: values.tolist() for name, values in numbers.items()}
 
     @property
@@ -82,17 +86,17 @@ class Effect(Record):
         known = np.isfinite(self.values)
         if self.is_category or known.sum() < 2:
             rows = [(s, f"{s}: {signed(m)}", float(m), float(low), float(high))
-                    for s, m, low, high in zip(self.shown, self.means, self.lows, self.highs, strict=True)]  # fmt: skip
+                    for s, m, low, high in zip(self.shown, self.means, self.p10, self.p90, strict=True)]  # fmt: skip
             return signed_bars(name, rows, label)
         box = Box(50, 24, WIDTH - 12, 190)
-        at, means, lows, highs = (a[known] for a in (self.values, self.means, self.lows, self.highs))
-        room = 0.05 * float(highs.max() - lows.min()) or 0.05
+        at, means, p10, p90 = (a[known] for a in (self.values, self.means, self.p10, self.p90))
+        room = 0.05 * float(p90.max() - p10.min()) or 0.05
         x = Scale(float(at.min()), float(at.max()), box.left + 4, box.right - 4)
-        y = Scale(float(lows.min()) - room, float(highs.max()) + room, box.bottom, box.top)
+        y = Scale(float(p10.min()) - room, float(p90.max()) + room, box.bottom, box.top)
         named = marked_ticks(x.low, x.high, 4)
         frame = axes(box, x, y, named, marked_ticks(y.low, y.high), self.feature, label)
-        edge = [(x(v), y(h)) for v, h in zip(at.tolist(), highs.tolist(), strict=True)]
-        edge += [(x(v), y(h)) for v, h in zip(at[::-1].tolist(), lows[::-1].tolist(), strict=True)]
+        edge = [(x(v), y(h)) for v, h in zip(at.tolist(), p90.tolist(), strict=True)]
+        edge += [(x(v), y(h)) for v, h in zip(at[::-1].tolist(), p10[::-1].tolist(), strict=True)]
         band = tag("path", d=path(edge, close=True), cls="band")
         through = [(x(v), y(m)) for v, m in zip(at.tolist(), means.tolist(), strict=True)]
         curve = tag("path", d=path(through), cls="line")
@@ -103,9 +107,15 @@ class Effect(Record):
         return Picture(name, 230, frame, band, curve, *marks, title(name))
 
 
-def effect(
-    ranker: Ranker, data: RankingData, feature: str | int, *, points: int = 20, documents: int = 1000, seed: int = 0
-) -> Effect:
+def partial_dependence(
+    ranker: Ranker,
+    data: RankingData,
+    feature: str | int,
+    *,
+    grid_resolution: int = 20,
+    n_documents: int = 1000,
+    seed: int = 0,
+) -> PartialDependence:
     """Return the partial dependence of the score on one feature, with its spread over documents.
 
     Every drawn document is scored with each of the values instead of its own; if the ranker looks at whole queries, the
@@ -115,49 +125,51 @@ def effect(
         ranker: a fitted ranker.
         data: documents such as it ranks; labels are not used.
         feature: the name of the feature, or its number from 0.
-        points: how many values to try: quantiles of those in the data, or the most frequent categories; a missing value
-            is tried as well if the data have any.
-        documents: how many documents to draw if there are more.
+        grid_resolution: number of values to evaluate: quantiles of the values in the data, or the most frequent
+            categories. A missing value is added if the data have any. Default 20.
+        n_documents: maximum number of documents, sampled if the data have more. Default 1,000.
         seed: the seed of this draw.
 
     >>> import toprank as tr
     >>> data = tr.synthetic(n_queries=30, n_features=2, seed=0)
-    >>> effect = tr.explanations.effect(tr.LinearRanker("ListNet").fit(data), data, 0, points=5)
+    >>> effect = tr.explanations.partial_dependence(tr.LinearRanker("ListNet").fit(data), data, 0, grid_resolution=5)
     >>> len(effect.values), effect.is_category
     (5, False)
     """
     check_is_fitted(ranker)
     if not isinstance(data, RankingData):
         raise DataError("effect needs a RankingData: tr.RankingData(X, qid=qid).")
-    check_whole("points", points, 2)
-    check_whole("documents", documents, 1)
+    check_whole("grid_resolution", grid_resolution, 2)
+    check_whole("n_documents", n_documents, 1)
     check_whole("seed", seed, 0)
     translated = ranker.translated(data)
     column = Feature(ranker, translated, feature_number(ranker, data, feature))
     values = (
-        column.levels[:points]
+        column.levels[:grid_resolution]
         if column.is_category
-        else np.unique(np.quantile(column.present, np.linspace(0, 1, points)))
+        else np.unique(np.quantile(column.present, np.linspace(0, 1, grid_resolution)))
     )
     if np.isnan(column.values).any():
         values = np.append(values, np.nan)
     n = translated.n_documents
-    drawn = np.sort(np.random.default_rng(seed).choice(n, documents, replace=False)) if documents < n else np.arange(n)
+    drawn = (
+        np.sort(np.random.default_rng(seed).choice(n, n_documents, replace=False)) if n_documents < n else np.arange(n)
+    )
     score = _in_queries if ranker.sees_queries else _by_rows
     scores = score(ranker, translated, column.number, values, drawn)
-    lows, highs = np.quantile(scores, (0.1, 0.9), axis=1)
-    how = f"The mean over {len(drawn):,} documents" + (f" drawn by seed {seed}" if documents < n else "")
+    p10, p90 = np.quantile(scores, (0.1, 0.9), axis=1)
+    how = f"The mean over {len(drawn):,} documents" + (f" drawn by seed {seed}" if n_documents < n else "")
     how += "; the other documents of a query keep their values." if ranker.sees_queries else "."
     shown = tuple(column.shown(value) for value in values.tolist())
-    return Effect(
+    return PartialDependence(
         feature=column.name,
         values=values,
         shown=shown,
         means=scores.mean(axis=1),
-        lows=lows,
-        highs=highs,
+        p10=p10,
+        p90=p90,
         is_category=column.is_category,
-        how=how,
+        description=how,
     )
 
 

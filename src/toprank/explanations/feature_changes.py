@@ -47,7 +47,7 @@ class FeatureChange(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Changes(Record):
+class Counterfactuals(Record):
     """What would lift the document `b` above `a`, one feature at a time, the smallest change first.
 
     Attributes:
@@ -101,7 +101,9 @@ class Changes(Record):
         return {name: [getattr(change, name) for change in self.changes] for name in FeatureChange._fields}
 
 
-def changes(ranker: Ranker, data: RankingData, qid: Any = None, a: Any = None, b: Any = None) -> Changes:
+def counterfactuals(
+    ranker: Ranker, data: RankingData, qid: Any = None, a: Any = None, b: Any = None
+) -> Counterfactuals:
     """Find what would lift the lower of two documents above the other: the smallest change of each feature by itself.
 
     Args:
@@ -117,14 +119,14 @@ def changes(ranker: Ranker, data: RankingData, qid: Any = None, a: Any = None, b
 
     >>> import toprank as tr
     >>> data = tr.RankingData([[3.0], [1.0], [2.0]], [2, 0, 1], feature_names=["sales"])
-    >>> print(tr.explanations.changes(tr.LinearRanker("ListNet").fit(data), data, a=2, b=1).summary)
+    >>> print(tr.explanations.counterfactuals(tr.LinearRanker("ListNet").fit(data), data, a=2, b=1).summary)
     1 would stand above 2 if its sales were above 2 (now 1).
     """
     query = ExplainedQuery(ranker, data, qid)
-    return changes_of(query, *query.pair(a, b), FeatureColumns(ranker, ranker.translated(data)))
+    return counterfactuals_of(query, *query.pair(a, b), FeatureColumns(ranker, ranker.translated(data)))
 
 
-def changes_of(query: ExplainedQuery, first: int, second: int, features: FeatureColumns) -> Changes:
+def counterfactuals_of(query: ExplainedQuery, first: int, second: int, features: FeatureColumns) -> Counterfactuals:
     """Do the same for two rows of a query that was looked up before."""
     a, b = sorted((first, second), key=lambda row: query.places[row])
     constant = ((query.X[0] == query.X) | (np.isnan(query.X) & np.isnan(query.X[0]))).all(axis=0)
@@ -147,7 +149,9 @@ def changes_of(query: ExplainedQuery, first: int, second: int, features: Feature
         if change is not None:
             listed.append(change)
     listed.sort(key=lambda change: change.size)
-    return Changes(query.qid, query.document(a), query.document(b), tuple(listed), len(tried), exact, tuple(caveats))
+    return Counterfactuals(
+        query.qid, query.document(a), query.document(b), tuple(listed), len(tried), exact, tuple(caveats)
+    )
 
 
 def _margins(query: ExplainedQuery, a: int, b: int, feature: int) -> Margins:
