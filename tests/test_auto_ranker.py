@@ -94,7 +94,7 @@ def test_few_queries_with_validation_data_are_chosen_on(data):
 
 def test_parameters_and_clones():
     ranker = tr.AutoRanker(60.0, 3, "map", 7)
-    assert repr(ranker) == "AutoRanker(time_budget=60.0, max_trials=3, metric='map', seed=7)"
+    assert repr(ranker) == "AutoRanker(max_trials=3, metric='map', seed=7, time_budget=60.0)"
     assert clone(ranker).get_params() == ranker.get_params()
     assert ranker.set_params(time_budget=None).time_budget is None
     assert repr(tr.AutoRanker()) == "AutoRanker()"

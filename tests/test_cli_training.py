@@ -263,8 +263,8 @@ def test_predict_reads_text_with_the_columns_of_the_training(from_zero):
 @pytest.mark.parametrize(("train", "valid"), [("long.txt", "short.txt"), ("short.txt", "long.txt")])
 def test_training_and_validation_data_have_the_same_columns(from_zero, monkeypatch, train, valid):
     seen = []
-    choose = grid.select
-    monkeypatch.setattr(grid, "select", lambda *given, **more: seen.extend(given[1:3]) or choose(*given, **more))
+    choose = grid.grid_search
+    monkeypatch.setattr(grid, "grid_search", lambda *given, **more: seen.extend(given[1:3]) or choose(*given, **more))
     invoked("train", train, "--valid", valid, "--system", "LeastSquares", "--set", "l2=1", "-q", "-o", "m.toprank")
     whole = tr.read("long.txt").X
     for part, file in zip(seen, (train, valid), strict=True):

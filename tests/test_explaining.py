@@ -466,8 +466,8 @@ def test_importance_does_not_change_the_data_and_takes_sparse_ones(linear):
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"rule": "withn"}, UnknownNameError, "did you mean 'within'"),
-        ({"repeats": 0}, DataError, "repeats"),
+        ({"shuffle": "withn"}, UnknownNameError, "did you mean 'within'"),
+        ({"n_repeats": 0}, DataError, "n_repeats"),
         ({"features": ["sale"]}, UnknownNameError, "did you mean 'sales'"),
         ({"features": [7]}, DataError, "run from 0 to 2"),
         ({"features": []}, DataError, "no features"),

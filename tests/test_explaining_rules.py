@@ -82,7 +82,7 @@ def fitted():
 def test_a_feature_is_shuffled_with_all_others_in_their_places(fitted, rule, kind):
     data, ranker = fitted
     data = data.replace(X=kind(data.X))
-    options = {"rule": rule, "repeats": 2, "seed": 5, "threads": 1}
+    options = {"shuffle": rule, "n_repeats": 2, "seed": 5, "threads": 1}
     together = tr.permutation_importance(ranker, data, "ndcg@3", **options)
     for name, losses in zip(together.features, together.per_query, strict=True):
         alone = tr.permutation_importance(ranker, data, "ndcg@3", features=name, **options)
@@ -92,7 +92,7 @@ def test_a_feature_is_shuffled_with_all_others_in_their_places(fitted, rule, kin
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"repeats": 0}, {"confidence": 0.5}, {"confidence": 1.0}, {"seed": -1}, {"features": []}]
+    "wrong", [{"n_repeats": 0}, {"confidence": 0.5}, {"confidence": 1.0}, {"seed": -1}, {"features": []}]
 )
 def test_limits_of_importance(fitted, wrong):
     data, ranker = fitted
@@ -123,7 +123,7 @@ def test_effects_are_over_all_documents_where_so_many_are_asked_for(fitted, n_mo
     assert one.p10.tolist() == one.p90.tolist()
 
 
-@pytest.mark.parametrize("wrong", [{"points": 1}, {"documents": 0}, {"seed": -1}])
+@pytest.mark.parametrize("wrong", [{"grid_resolution": 1}, {"n_documents": 0}, {"seed": -1}])
 def test_limits_of_effects(fitted, wrong):
     data, ranker = fitted
     with pytest.raises(DataError, match=next(iter(wrong))):

@@ -588,13 +588,13 @@ def test_the_latest_queries_are_held_out_by_time(data, short, monkeypatch):
 
 
 def test_time_is_asked_for_where_something_is_held_out(data, parts, short, tmp_path, monkeypatch):
-    with pytest.raises(DataError, match=r"leave one of the two out: valid= or by=\.$"):
+    with pytest.raises(DataError, match=r"leave one of the two out: valid= or time_column=\.$"):
         tr.auto(*parts, time_column="day")
     with pytest.raises(DataError, match="The data carry no column 'day' to go by"):
         tr.auto(data, time_column="day")
     monkeypatch.chdir(tmp_path)
     tr.write(dated(data), "log.csv")
-    command = ["train", "log.csv", "-o", "m.toprank", "--by", "day"]
+    command = ["train", "log.csv", "-o", "m.toprank", "--time-column", "day"]
     done = CliRunner().invoke(app, [*command, "--system", "auto", "--quiet"])
     assert done.exit_code == 0, done.output
     assert "the latest by 'day'" in " ".join(done.output.split())

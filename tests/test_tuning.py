@@ -201,7 +201,7 @@ def test_folds_leave_the_ranker_nothing_to_choose_on(parts, fits, space, fixed):
 
 def test_numbers_of_numpy_are_numbers(parts):
     plain = tr.tune("ListNet", parts[0], folds=2, n_trials=2, seed=2)
-    of_numpy = tr.tune("ListNet", parts[0], folds=np.int32(2), trials=np.int64(2), seed=np.uint8(2))
+    of_numpy = tr.tune("ListNet", parts[0], folds=np.int32(2), n_trials=np.int64(2), seed=np.uint8(2))
     assert drawn(of_numpy) == drawn(plain)
 
 
@@ -409,7 +409,7 @@ def test_a_resumed_search_goes_on_and_repeats_nothing(parts, fits, tmp_path):
 
 def test_another_study_is_refused(parts, tmp_path):
     train, valid = parts
-    asked = {"system": "ListNet", "train": train, "valid": valid, "space": L2, "trials": 1, "psi": "linear"}
+    asked = {"system": "ListNet", "train": train, "valid": valid, "space": L2, "n_trials": 1, "psi": "linear"}
     storage = tmp_path / "study.db"
     tr.tune(**asked, storage=storage)
     for change, words in (
@@ -668,17 +668,17 @@ def test_a_ranker_refuses_each_parameter_before_it_is_fitted_and_what_depends_on
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"trials": 0}, "trials must be a whole number of at least 1, not 0"),
-        ({"trials": 2.5}, "trials"),
-        ({"seconds": 0}, "seconds must be a positive number"),
-        ({"seconds": float("nan")}, "seconds"),
+        ({"n_trials": 0}, "n_trials must be a whole number of at least 1, not 0"),
+        ({"n_trials": 2.5}, "n_trials"),
+        ({"time_budget": 0}, "time_budget must be a positive number"),
+        ({"time_budget": float("nan")}, "time_budget"),
         ({"folds": 3}, "not on both"),
         ({"valid": None, "folds": 1}, "folds must be a whole number of at least 2"),
         ({"valid": None, "folds": 999}, "cannot be divided"),
         ({"seed": -1}, "seed"),
         ({"threads": 0}, "threads"),
         ({"callbacks": print}, "list of functions"),
-        ({"study": ""}, "name of a study"),
+        ({"study_name": ""}, "name of a study"),
         ({"metric": "ncdg"}, "no metric"),
         ({"convention": "letr4"}, "letor4"),
         ({"valid": 5}, "valid must be a RankingData"),
@@ -778,7 +778,7 @@ def test_the_result_tells_and_draws(parts, tmp_path):
 )
 def test_a_ranker_is_tuned_as_the_system_like_it(parts, ranker, name):
     space, train, valid = {"l2": (1e-4, 10.0, "log")}, *parts
-    options = {"space": space, "trials": 4, "metric": "ndcg@10"}
+    options = {"space": space, "n_trials": 4, "metric": "ndcg@10"}
     wanted = tr.tune(name, train, valid, **options)
     arrays = [(one.X, one.labels, one.qid) for one in parts]
     for data in ((train, valid), arrays):
@@ -834,13 +834,14 @@ def test_folds_by_time_learn_from_the_past_alone_and_the_answer_from_all(parts, 
 
 
 def test_time_is_refused_where_nothing_is_held_out_by_it(parts, tmp_path, monkeypatch):
-    with pytest.raises(DataError, match=r"leave one of the two out: valid= or by=\.$"):
+    with pytest.raises(DataError, match=r"leave one of the two out: valid= or time_column=\.$"):
         tr.tune("LeastSquares", *parts, time_column="day")
     with pytest.raises(DataError, match="The data carry no column 'day' to go by"):
         tr.tune("LeastSquares", parts[0], time_column="day")
     monkeypatch.chdir(tmp_path)
     tr.write(dated(parts[0]), "log.csv")
-    command = ["tune", "log.csv", "--system", "LeastSquares", "--n-trials", "2", "-o", "m.toprank", "--by", "day"]
+    command = ["tune", "log.csv", "--system", "LeastSquares", "--n-trials", "2", "-o", "m.toprank"]
+    command += ["--time-column", "day"]
     done = CliRunner().invoke(app, [*command, "--quiet"])
     assert done.exit_code == 0, done.output
     assert "the latest by 'day'" in done.output

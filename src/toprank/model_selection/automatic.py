@@ -59,9 +59,9 @@ class AutoRanker(Ranker):
             third second on; False: never.
 
     Fitted attributes: `selection_`, a `SelectionResult` with all candidates and the reasons for the choice, and
-    `ranker_`, the chosen ranker. Scores, explanations, exports and model files are those of `ranker_`: what was saved is loaded as the
-    ranker that was chosen, whose `training_["auto"]` keeps the story. An interrupt from the keyboard ends the search;
-    the best of what was fitted until then is the answer.
+    `ranker_`, the chosen ranker. Scores, explanations, exports and model files are those of `ranker_`, so a saved model
+    loads as the chosen ranker; its `training_["auto"]` keeps the summary. Ctrl-C ends the search and keeps the best
+    candidate fitted so far.
 
     >>> import toprank as tr
     >>> train, test = tr.split(tr.synthetic(n_queries=60, n_features=4, n_grades=3, seed=0), (0.7, 0.3))

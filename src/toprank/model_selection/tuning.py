@@ -97,8 +97,8 @@ def tune(
         fixed: hyper-parameters to fix; they are not searched.
 
     The same seed gives the same trials, whether resumed or not, for the same number of threads and without
-    `time_budget`. An interrupt from the keyboard ends the search with a warning; the best so far is returned. A trial that fails is noted
-    with its reason; only if none succeeds, it is an error.
+    `time_budget`. Ctrl-C ends the search with a warning and returns the best trial so far. A failed trial is recorded
+    with its reason; an error is raised only if all trials fail.
 
     Raises:
         MissingExtraError: Optuna is not installed.
