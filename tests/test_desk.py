@@ -374,7 +374,7 @@ def test_compare_refuses_models_that_are_not_compared_before_it_computes(tmp_pat
     words = ("compare", "t.csv", "one.toprank", "two.toprank", "--html", "r.html", "--model", "other.toprank")
     refused = invoked(*words, status=1).exception
     assert isinstance(refused, UnknownNameError)
-    assert "file of scores for -o called 'other'; known: one, two" in str(refused)
+    assert "file of scores for --model called 'other'; known: one, two" in str(refused)
 
 
 def test_latex_names_the_packages_that_it_needs():
